@@ -32,11 +32,11 @@ _TICK_S = 0.02  # by which the time of a file may lag behind the clock
 _UNTIL, _DAYS = "read until", "days"
 _FILES = "{files}"  # in a query; not a bound parameter: with one, DuckDB imports pandas, which takes 0.3 s
 _FINDINGS = """
-    SELECT "check", severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
+    SELECT check_name, severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
     FROM {files} WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
 """
 _OF_CAPTURES = """
-    SELECT "check", severity, count(DISTINCT capture_id) AS captures, sum(n) AS n, min(detail) AS example
+    SELECT check_name, severity, count(DISTINCT capture_id) AS captures, sum(n) AS n, min(detail) AS example
     FROM (FROM {files} QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = '{severity}'
     GROUP BY ALL ORDER BY n DESC
 """

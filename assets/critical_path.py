@@ -19,7 +19,7 @@ from pipelines.readers.ingest import LAKE_ERRNOS
 _NEWEST = """
     SELECT unnest(traces) FROM (
         SELECT coalesce(job, '') AS of_job, coalesce(capture_id, trace_id) AS capture, list(trace_id) AS traces,
-            max(ingested_at) AS came, max(last_ts_ns) AS ended
+            max(ingested_at) AS came, max(trace_end_ns) AS ended
         FROM traces GROUP BY of_job, capture
         QUALIFY row_number() OVER (PARTITION BY of_job ORDER BY came DESC, ended DESC, capture) = 1
     )

@@ -199,7 +199,7 @@ def _rows_told(lake: Lake, table: str, file: str, size: int) -> int | None:
     log = manifest.path_of(lake.root, batch_of(Path(file)))
     try:
         found = log.stat()
-    except FileNotFoundError:  # of an older version
+    except FileNotFoundError:  # it is lost
         return None
     told, n_rows = _counted(log, found.st_size, found.st_mtime_ns).get(table, (-1, None))
     return n_rows if told == size else None

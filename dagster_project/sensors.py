@@ -208,18 +208,12 @@ def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
 
 
 def _read_cursor(lake: Lake, cursor: str | None) -> tuple[dict[str, Asked], bool]:
-    """Returns what was requested, and whether that is not known any more; removes lists that nothing names any more.
-
-    Older versions kept what they requested in the cursor itself, and before that every file ever seen with its state:
-    those are requested again if needed.
-    """
+    """Returns what was requested, and whether that is not known any more; removes lists that nothing names any more."""
     try:
-        found = json.loads(cursor or _NOTHING)
-        name = found.get(_ASKED)
+        name = json.loads(cursor or _NOTHING).get(_ASKED)
         clean(lake, name)
-        rows = found if name is None else asked_of(lake, name)
-        asked = {path: Asked(*row) for path, row in (rows or {}).items() if isinstance(row, list)}
-        return asked, rows is None
+        rows = {} if name is None else asked_of(lake, name)
+        return {path: Asked(*row) for path, row in (rows or {}).items()}, rows is None
     except (OSError, ValueError, TypeError, AttributeError):
         return {}, True
 

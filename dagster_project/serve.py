@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import signal
@@ -27,12 +26,6 @@ from dagster import DagsterInstance
 
 SETTINGS = Path(__file__).with_name("dagster.yaml")
 LOCAL = "127.0.0.1"
-_EARLIER = {  # SHA-256 of settings that earlier versions wrote
-    "a3d3c22adc5442743666960e6d808259f3c1f5e722c6aa22f40da7dff6b87ba7",
-    "f322f68dce7f2d276ac718ea98cf1486ab5caf56b3d484d4788c2eec91ee6b33",
-    "8ec0ce04b9c6c6c90fc25a4da08a4be3bcf9420384cc998b0825523b9096f8bf",
-    hashlib.sha256(b"telemetry:\n  enabled: false\n").hexdigest(),
-}
 _DEFINITIONS = "dagster_project.definitions"
 _SOCKET, _WORKSPACE = "code.sock", "workspace.yaml"
 _GRACE_SECONDS = 10.0
@@ -49,7 +42,7 @@ def prepare(home: Path) -> None:
     with (home / ".preparing").open("w") as lock:  # if two `tracelake ui` share a lake, the second waits
         fcntl.flock(lock, fcntl.LOCK_EX)
         settings = home / "dagster.yaml"
-        if not settings.exists() or hashlib.sha256(settings.read_bytes()).hexdigest() in _EARLIER:
+        if not settings.exists():
             settings.write_text(SETTINGS.read_text())
         with DagsterInstance.from_config(str(home.absolute())):
             pass

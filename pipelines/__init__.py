@@ -1,3 +1,3 @@
 """All computation of tracelake, one sub-package per step; never imports dagster."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

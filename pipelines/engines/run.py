@@ -21,7 +21,6 @@ from pipelines.fleet.captures.grouping import Capture
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.inputs import TraceRow
 from pipelines.readers.kineto.limits import Limits
-from pipelines.renamed import tables_now
 from pipelines.runs.materialize.per_capture import asked_captures, trace_tables
 from pipelines.runs.materialize.per_trace import asked_tables
 from pipelines.runs.store import Store, StoreError, is_folder_address, open_store
@@ -108,7 +107,7 @@ def materialize_on(
     that is not a table, RolesError for a roles.csv that cannot be read, StoreError.
     """
     catalog = load_catalog()
-    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
+    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
     of_captures = [name for name in catalog.of_captures if name in asked]
     if of_captures:
         # A capture's newest batch counts: one without the other tables would hide them, and only a folder lake adds them.

@@ -36,7 +36,6 @@ from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted
-from pipelines.renamed import columns_in
 from pipelines.runs.materialize.per_capture import stale_captures, trace_tables
 from pipelines.runs.materialize.per_trace import stale_batches
 from pipelines.runs.store import StoreError, open_store
@@ -138,8 +137,7 @@ def told_as_sentences() -> Iterator[None]:
     except (BrokenFiles, CatalogError, LimitReached, NotPublished, StoreError, ValueError) as error:
         raise NotAnswered(str(error)) from None
     except duckdb.Error as error:
-        hints = columns_in(str(error))
-        raise NotAnswered(str(error), f"{'; '.join(hints)}." if hints else "") from None
+        raise NotAnswered(str(error)) from None
     except MemoryError:
         raise NotAnswered("the query needs more memory than this program may use: raise --memory") from None
     except OSError as error:

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.lake.agreed import agreed_columns, shown_columns
-from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import LAYERS, Catalog, Model, load_catalog
 
 _HEAD = """# Tables
@@ -17,9 +16,6 @@ _HEAD = """# Tables
 
 Every table of a lake: what a row is, its columns, and which tables it is computed from. `tracelake tables NAME` prints
 the same. Times end in `_ns`: integer nanoseconds. NULL means "not measured".
-
-Columns have the names that queries see. A column of which an older name is listed at the end has that older name in the Parquet
-files, in `sql/` and for `pipelines.lake.Lake`: [two names](#two-names).
 """
 _WHERE = {
     "lake": "Written by ingestion.",
@@ -40,38 +36,25 @@ def reference() -> str:
                 f"## {layer}\n",
                 *("\n".join(_table(catalog, catalog.models[name], reads)) + "\n" for name in names),
             ]
-    return "\n".join([*parts, *_two_names(catalog)])
-
-
-def _two_names(catalog: Catalog) -> Iterator[str]:
-    yield "## Two names\n"
-    yield "The columns that files, models and `pipelines.lake.Lake` have under an older name: [what holds](sql.md#two-names).\n"
-    yield "| table | in queries | older name | converted |\n|---|---|---|---|"
-    for table in sorted(catalog.public):
-        for one in agreed_columns(table):
-            value = f"`{one.expression}`" if one.expression else ""
-            yield f"| [{table}](#{table}) | `{one.name}` | `{one.older}` | {value} |"
-    yield ""
+    return "\n".join(parts)
 
 
 def _table(catalog: Catalog, model: Model, reads: dict[str, set[str]]) -> Iterator[str]:
-    types = dict(types_shown(catalog)[model.name])
+    types = dict(column_types(catalog)[model.name])
     yield f"### {model.name}\n"
     yield f"{_escaped(model.doc)}\n"
     unit = "capture" if model.name in catalog.of_captures else "trace"
     yield f"- {_WHERE.get(model.kind, f'Computed and stored by {unit}.')}"
     keys = [check for check in model.checks if check.startswith("unique(")]
     if keys:
-        agreed = {one.older: one.name for one in agreed_columns(model.name)}
-        columns = keys[0].removeprefix("unique(").removesuffix(")").split(", ")
-        yield f"- Key: `{', '.join(agreed.get(column, column) for column in columns)}`"
+        yield f"- Key: `{keys[0].removeprefix('unique(').removesuffix(')')}`"
     read_by = {name for name in catalog.public if model.name in reads[name]}
     for title, names in (("Reads", reads[model.name]), ("Read by", read_by)):
         if names:
             links = [f"[{name}](#{name})" for name in sorted(names)]
             yield f"- {title}: {', '.join(links)}"
     yield "\n| column | type | meaning |\n|---|---|---|"
-    for column in shown_columns(model):
+    for column in model.columns:
         yield f"| `{column.name}` | {types[column.name]} | {_escaped(column.doc)} |"
 
 

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 _RANKS = """
     SELECT s.rank, s.n_collectives, s.wait_ns, s.caused_wait_ns, s.caused_percent, s.marginal_ns, s.marginal_percent,
-        s.root_wait_ns, s.root_percent, s.n_last, s.share_last, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
+        s.root_wait_ns, s.root_percent, s.n_last, s.last_percent, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
     FROM straggler_ranks AS s JOIN clock_offsets AS c USING (capture_id, rank)
     WHERE capture_id = {capture}
     ORDER BY greatest(s.caused_wait_ns, coalesce(s.root_wait_ns, 0)) DESC, s.rank
@@ -28,10 +28,10 @@ _GROUPS = """
     FROM straggler_groups WHERE capture_id = {capture} ORDER BY role, caused_wait_ns DESC, group_name
 """
 _CELLS = """
-    SELECT step, rank, step_ns, compute_ns, n_collectives, wait_ns, caused_wait_ns, marginal_ns, share_last
+    SELECT step, rank, step_ns, compute_ns, n_collectives, wait_ns, caused_wait_ns, marginal_ns, last_percent
     FROM rank_steps WHERE capture_id = {capture} ORDER BY step NULLS LAST, rank
 """
-_QUALITY = 'SELECT "check", severity, n, detail FROM capture_quality WHERE capture_id = {capture} ORDER BY ALL'
+_QUALITY = "SELECT check_name, severity, n, detail FROM capture_quality WHERE capture_id = {capture} ORDER BY ALL"
 _WHOLE = """
     SELECT max(agreement) AS agreement, bool_or(culprit_uncertain) AS culprit_uncertain, max(span_ns) AS span_ns
     FROM straggler_ranks WHERE capture_id = {capture}

@@ -28,19 +28,19 @@ _BATCH = 20_000
 _PIDS, _FLOWS = 10_000, 1 << 40  # ids of a rank begin at so many times its number
 _BETWEEN_RANKS = 1 << 60  # above the ids of all ranks
 _EVENTS = """
-    SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.flow_id, e.bp, e.scope, e.args, e.extra
+    SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra
     FROM events AS e
     WHERE e.trace_id = $trace_id AND e.event_id >= $first AND e.event_id < $past AND e.ph IS NOT NULL
         AND NOT (e.ph = 'M' AND starts_with(e.name, 'process_'))
         AND ($with_python OR coalesce(e.cat, '') <> 'python_function')
-        AND ($since IS NULL OR e.ph = 'M' OR (e.ts_ns < $until AND coalesce(e.end_ns, e.ts_ns) >= $since AND e.ph <> 'E'))
+        AND ($since IS NULL OR e.ph = 'M' OR (e.start_ns < $until AND coalesce(e.end_ns, e.start_ns) >= $since AND e.ph <> 'E'))
         AND ($since IS NULL OR e.ph NOT IN ('s', 't', 'f') OR (e.cat, e.name, e.flow_id) IN (FROM _whole_flows))
     ORDER BY e.event_id
 """
 _WHOLE_FLOWS = """
     CREATE OR REPLACE TEMP TABLE _whole_flows AS
     SELECT cat, name, flow_id FROM events
-    WHERE trace_id = $trace_id AND ph IN ('s', 'f') AND ts_ns >= $since AND ts_ns < $until
+    WHERE trace_id = $trace_id AND ph IN ('s', 'f') AND start_ns >= $since AND start_ns < $until
     GROUP BY ALL
     HAVING count(DISTINCT ph) = 2
 """
@@ -54,7 +54,7 @@ _PROCESSES = """
     ORDER BY place, pid
 """
 _COLLECTIVES = """
-    SELECT k.collective_id, k.rank, e.pid, e.tid, e.ts_ns
+    SELECT k.collective_id, k.rank, e.pid, e.tid, e.start_ns
     FROM collective_ranks AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
     WHERE k.capture_id = ?
@@ -95,9 +95,9 @@ class _Rank:
     since: int | None = None
     until: int | None = None
 
-    def holds(self, ts_ns: int) -> bool:
+    def holds(self, start_ns: int) -> bool:
         """Whether a time of its clock is drawn."""
-        return self.since is None or self.until is None or self.since <= ts_ns < self.until
+        return self.since is None or self.until is None or self.since <= start_ns < self.until
 
 
 def write_timeline(
@@ -183,19 +183,19 @@ def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None, sh
 
 
 def _by_offset(offset_ns: int) -> Callable[[int], int]:
-    return lambda ts_ns: ts_ns - offset_ns
+    return lambda start_ns: start_ns - offset_ns
 
 
 def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], int]:
     """The line through two moments (own clock, common clock), in whole numbers: floats are too coarse since 1970."""
     (own, common), (own_later, common_later) = first, last
     more, over = (common_later - common) - (own_later - own), own_later - own
-    return lambda ts_ns: ts_ns - own + common + (ts_ns - own) * more // over
+    return lambda start_ns: start_ns - own + common + (start_ns - own) * more // over
 
 
 def _first(con: duckdb.DuckDBPyConnection, rank: _Rank) -> int:
     """The time of a rank's first slice, ns on the common clock."""
-    query = "SELECT coalesce(min(ts_ns), 0) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
+    query = "SELECT coalesce(min(start_ns), 0) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
     return rank.moved(rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])
 
 
@@ -213,18 +213,18 @@ def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_pyth
     past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [rank.trace_id])
     for first in range(0, past.fetchall()[0][0], _BATCH):
         values = {**part, "first": first, "past": first + _BATCH, "with_python": with_python}
-        for ph, cat, name, pid, tid, ts_ns, dur_ns, flow_id, bp, scope, args, extra in con.execute(
+        for ph, cat, name, pid, tid, start_ns, duration_ns, flow_id, bp, scope, args, extra in con.execute(
             _EVENTS, values
         ).fetchall():
-            whole = ph == "B" and rank.since is not None and dur_ns is not None  # its E event may be outside
+            whole = ph == "B" and rank.since is not None and duration_ns is not None  # its E event may be outside
             yield trace_event(
                 "X" if whole else ph,
                 cat,
                 name,
                 rank.pids.get(pid),
                 tid,
-                0 if ph == "M" or ts_ns is None else rank.moved(ts_ns) - base_ns,
-                None if ph == "B" and not whole else dur_ns,
+                0 if ph == "M" or start_ns is None else rank.moved(start_ns) - base_ns,
+                None if ph == "B" and not whole else duration_ns,
                 flow_id=None if flow_id is None else _flow_id(rank.number, flow_id),
                 bp=bp,
                 scope=scope,
@@ -245,10 +245,10 @@ def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank],
     """
     drawn = {rank.number: rank for rank in ranks if rank.aligned}
     kernels: dict[int, list[tuple[int, str, str]]] = {}
-    for collective_id, number, pid, tid, ts_ns in con.execute(_COLLECTIVES, [capture_id]).fetchall():
+    for collective_id, number, pid, tid, start_ns in con.execute(_COLLECTIVES, [capture_id]).fetchall():
         rank = drawn.get(number)
-        if rank is not None and rank.holds(ts_ns):
-            kernels.setdefault(collective_id, []).append((rank.moved(ts_ns) - base_ns, rank.pids[pid], tid))
+        if rank is not None and rank.holds(start_ns):
+            kernels.setdefault(collective_id, []).append((rank.moved(start_ns) - base_ns, rank.pids[pid], tid))
     for collective_id, found in kernels.items():
         if len(found) > 1:
             yield [

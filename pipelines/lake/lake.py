@@ -41,10 +41,10 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, all_there, find_broken, unreadable
-from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows, under_old_name
+from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
+from pipelines.lake.version import MARKER, check_layout, mark_layout
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.renamed import table_now, tables_now
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
@@ -69,7 +69,7 @@ class Lake:
     """
 
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
-        """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link."""
+        """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link, and OtherLayout (version.py)."""
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
         self.claims = Claims(self.root)
@@ -77,6 +77,7 @@ class Lake:
             raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
             raise UnusablePath(f"{root} is a link to {self.root.readlink()}, which does not exist; mount or create it")
+        check_layout(self.root)
 
     def catalog(self) -> Catalog:
         """Returns the models as they are for this lake: with its own formulas, if it has any (formulas.py)."""
@@ -197,6 +198,7 @@ class Lake:
     def _locked(self, name: str) -> Iterator[None]:
         refuse_network(self.root)
         self.root.mkdir(parents=True, exist_ok=True)
+        mark_layout(self.root)
         with (self.root / name).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # the kernel frees it when the process dies
             yield
@@ -347,7 +349,7 @@ class Lake:
         they claimed (claims.py): whether a process has a claim is certain.
         """
         claimed = self.claims.sweep()
-        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{MANIFEST}/.*")
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{MANIFEST}/.*", f"{MARKER}-*")
         found = [*(path for pattern in temporary for path in self.root.glob(pattern)), *self._unmarked()]
         gone = [path for path in found if _is_leftover(path)]
         for path in gone:
@@ -377,12 +379,11 @@ class Lake:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
 
         The views list the files that exist now, marks first: what is committed later is in none of them, so no query
-        sees a batch in one table and not in another. A table requested by its old name exists under both names.
+        sees a batch in one table and not in another.
         """
         batches = self.all_batches()
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
-        listed = list(tables)
-        asked = tables_now(listed)
+        asked = list(dict.fromkeys(tables))
         marks = {MARK, *(mark_of(table) for table in asked)}
         order = (*marks, *(t for t in asked if t not in marks))
         files = {table: self.committed_files(table, batches) for table in (*order, *TOLD_BY)}
@@ -396,9 +397,6 @@ class Lake:
                 rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
                 only_here = "" if table == REJECTS or mark_of(table) != MARK else only
                 con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}){only_here}")
-        for name in listed:
-            if name != (table := table_now(name)) and files[table]:
-                con.execute(f"CREATE OR REPLACE VIEW {name} AS {under_old_name(name)}")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
         """Returns an in-memory connection with views of the tables, as of now. The caller closes it."""

@@ -22,7 +22,6 @@ from pathlib import Path
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.models import header
 from pipelines.models.header import stored_tables
-from pipelines.renamed import names_of, table_now
 
 # Which tables are stored, and which table commits which, is declared in the headers of sql/: see
 # pipelines/models/header.py.
@@ -49,6 +48,7 @@ STAGING = ".staging"
 RETIRED = ".retired"  # batches that are hidden and will be removed; in `removed/`, those already removed (retention.py)
 MERGED = ".merged"  # by batch, the batches that it takes the place of, until each is hidden by itself (compact.py)
 MANIFEST = ".manifest"  # record of the files written for each batch (manifest.py)
+SETTLED = ".settled.sqlite"  # which files ingestion finished (settled.py)
 QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` took out
 OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
@@ -97,15 +97,14 @@ def mark_of(table: str) -> str:
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:
-    """Returns where a table's rows of a batch are once visible: in the folder of an old name if they are there."""
+    """Returns where a table's rows of a batch are once visible."""
     # One text: joining a path part by part takes four times as long, and a lake has many files.
-    target, *old = (Path(f"{root}/{name}/day={batch.day}/{batch.batch_id}.parquet") for name in names_of(table))
-    return target if not old or target.exists() else next((path for path in old if path.exists()), target)
+    return Path(f"{root}/{table}/day={batch.day}/{batch.batch_id}.parquet")
 
 
 def table_of(path: Path) -> str:
-    """Returns the table, by its current name, that a file in a lake belongs to."""
-    return table_now(path.parts[-3])
+    """Returns the table that a file in a lake belongs to."""
+    return path.parts[-3]
 
 
 def table_files(root: Path, table: str) -> list[Path]:
@@ -118,10 +117,9 @@ def table_names(root: Path, table: str) -> dict[str, Path]:
     """Returns what `table_files` returns, by batch_id."""
     hidden = retired_batches(root)
     found: dict[str, Path] = {}
-    for folder in names_of(table):
-        for day in _names(root / folder):
-            if day.startswith("day="):
-                found = {**files_in(f"{root}/{folder}/{day}"), **found}
+    for day in _names(root / table):
+        if day.startswith("day="):
+            found |= files_in(f"{root}/{table}/{day}")
     for name in hidden & found.keys():
         del found[name]
     if table in KEYS or table == REJECTS:  # of other tables nothing counts that is not of a committed batch

@@ -92,13 +92,13 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
     create_table(con, "_host_stacks")
     for traces in _groups(con):
         events = con.execute(
-            f"SELECT t.number, event_id, thread_id, ts_ns, end_ns FROM _host_events JOIN {_numbered(traces)} USING (trace_id) "
-            "ORDER BY t.number, thread_id, ts_ns, end_ns DESC, event_id"
+            f"SELECT t.number, event_id, thread_id, start_ns, end_ns FROM _host_events JOIN {_numbered(traces)} USING (trace_id) "
+            "ORDER BY t.number, thread_id, start_ns, end_ns DESC, event_id"
         ).fetchnumpy()
         number, event, end = (np.asarray(events[name]) for name in ("number", "event_id", "end_ns"))
         begins = np.diff(number, prepend=-1) != 0
         thread = np.cumsum((np.diff(events["thread_id"], prepend=0) != 0) | begins)
-        parent = parents(thread, np.asarray(events["ts_ns"]), end)
+        parent = parents(thread, np.asarray(events["start_ns"]), end)
         # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
         rows = {
             "number": number,

@@ -39,7 +39,7 @@ from pipelines.readers.origin import unusable_numbers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NEEDED = ("event_id", "ph", "name", "ts_ns", "dur_ns")
+NEEDED = ("event_id", "ph", "name", "start_ns", "duration_ns")
 _ROWS = 122_880
 _MODEL, _PART = "_events_of_model", "_events_of_part"
 # What DuckDB's tables and sorts take before they go to disk; what the process takes is more, and is measured by
@@ -118,8 +118,8 @@ def _read(
         path=path_text(path),
         n_events=n_events,
         unpacked_bytes=n_bytes,
-        first_ts_ns=counts.get("first_ts_ns"),
-        last_ts_ns=counts.get("last_ts_ns"),
+        trace_start_ns=counts.get("trace_start_ns"),
+        trace_end_ns=counts.get("trace_end_ns"),
         format=contents.format,
         metadata=contents.metadata,
         findings=(*contents.findings, *counter.findings()),
@@ -217,12 +217,12 @@ def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_i
     given = {
         "trace_id": quoted(trace_id),
         "batch_id": quoted(batch_id),
-        "ts_ns": "_ts",
-        "dur_ns": "_dur",
+        "start_ns": "_ts",
+        "duration_ns": "_dur",
         "end_ns": "_ts + _dur",
         "time_flaw": f"""CASE
-            WHEN ts_ns IS NOT NULL AND _ts IS NULL OR dur_ns IS NOT NULL AND _dur IS NULL
-                THEN CASE WHEN {_is_number("ts_ns")} AND {_is_number("dur_ns")} THEN 'out_of_range' ELSE 'not_a_number' END
+            WHEN start_ns IS NOT NULL AND _ts IS NULL OR duration_ns IS NOT NULL AND _dur IS NULL
+                THEN CASE WHEN {_is_number("start_ns")} AND {_is_number("duration_ns")} THEN 'out_of_range' ELSE 'not_a_number' END
             ELSE {flaw}
         END""",
     }
@@ -230,7 +230,7 @@ def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_i
     columns = (f'CAST({values.get(name, "NULL")} AS {kind}) AS "{name}"' for name, kind in types.items())
     within = (
         f"CASE WHEN TRY_CAST({name} AS HUGEINT) BETWEEN -{most} AND {most} THEN TRY_CAST({name} AS BIGINT) END AS {own_name}"
-        for name, most, own_name in (("ts_ns", LATEST_NS, "_ts"), ("dur_ns", LONGEST_NS, "_dur"))
+        for name, most, own_name in (("start_ns", LATEST_NS, "_ts"), ("duration_ns", LONGEST_NS, "_dur"))
     )
     return f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(within)} FROM {_PART}) ORDER BY event_id"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from pipelines.readers.inputs.rejects import LAKE_ERRNOS
 from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.limits import Limits
 
-__all__ = ["LAKE_ERRNOS", "IngestReport", "TraceRow", "expand", "ingest", "load_trace", "reject_files"]
+__all__ = ["LAKE_ERRNOS", "IngestReport", "TraceRow", "expand", "ingest", "listed", "load_trace", "reject_files"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
             matches = [Path(p) for p in sorted(glob.glob(str(given), recursive=True))]
             found.update(dict.fromkeys(expand(matches)) if matches else {path: None})
     return list(found)
+
+
+def listed(file: Path) -> list[Path]:
+    """The paths in a file: one a line, or each ended by NUL, as `find -print0` writes them. Raises OSError."""
+    content = file.read_bytes()
+    names = content.split(b"\0") if b"\0" in content else content.splitlines()
+    return [Path(os.fsdecode(name)) for name in names if name]
 
 
 def _exists(path: Path) -> bool:

@@ -50,7 +50,7 @@ def _known(lake: Lake) -> dict[str, tuple[str, int]]:
         return {}
     with database.connect() as con:
         rows = database.rows_of(con, committed_rows(RECORDING_MARK, files))
-    return {row["recording_id"]: (row.get("state") or COMPLETE, row["n_rows"]) for row in rows}
+    return {row["recording_id"]: (row["state"], row["n_rows"]) for row in rows}
 
 
 def _complete(known: dict[str, tuple[str, int]]) -> set[str]:
@@ -73,21 +73,23 @@ _SAYS = {
 def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
     """Create the tables of one recording; returns its id and state. Raises Rejected."""
     mark = folder / f"{RECORDING_MARK}.parquet"
+    if not mark.exists():
+        raise Rejected(f"{mark.name} is missing; copy the whole folder of the recording")
     for table in reading.tables:
         parts = [mark] if table == RECORDING_MARK else sorted(folder.glob(f"{table}-*.parquet"))
         reading.add_files(table, [part for part in parts if part.exists()])
-    if not mark.exists():
-        return _without_mark(reading), "killed"
     rows = database.rows_of(reading.con, f"SELECT * FROM read_parquet({quoted(mark)})")
     told = rows[0] if rows else {}
+    if rows and "start_ns" not in told:
+        raise Rejected("another version of tracelake wrote it: record it again")
     if len(rows) != 1 or not told.get("recording_id"):
         raise Rejected(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder may hold only one")
     return told["recording_id"], _state(told)
 
 
 def _state(told: dict[str, Any]) -> str:
-    """Returns complete, running or killed. Earlier recorders wrote the row only when all was complete."""
-    if told.get("state") in (None, COMPLETE):
+    """Returns complete, running or killed."""
+    if told["state"] == COMPLETE:
         return COMPLETE
     if told["host"] == socket.gethostname():
         runs = is_alive(told["recorder_pid"], told["recorder_start"])
@@ -98,23 +100,6 @@ def _state(told: dict[str, Any]) -> str:
 
 def _samples(reading: Reading) -> list[str]:
     return [table for table in reading.tables if table != RECORDING_MARK]
-
-
-def _without_mark(reading: Reading) -> str:
-    """Returns the id of a recording without a row of its own: an earlier recorder was killed before it wrote one."""
-    ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in _samples(reading))
-    found = reading.con.execute(f"SELECT recording_id FROM ({ids}) WHERE recording_id IS NOT NULL").fetchall()
-    if len(found) != 1:
-        raise Rejected(
-            f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder may hold only one"
-        )
-    (recording_id,) = found[0]
-    told, kind = quoted(recording_id), "spans" if reading.count("span_samples") else "counters"  # there were no others
-    reading.con.execute(
-        f"INSERT INTO one.{RECORDING_MARK} BY NAME SELECT {told} AS recording_id, {told} AS run_id, "
-        f"{quoted(kind)} AS kind"
-    )
-    return recording_id
 
 
 INPUT = SetInput(

@@ -34,6 +34,9 @@ def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
         raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
     for table in reading.tables:
         reading.add_files(table, [path for path in [folder / f"{table}.parquet"] if path.exists()])
+    mark = f"read_parquet({file_list([folder / f'{RUN_MARK}.parquet'])})"
+    if "jitter_ns" not in {name for name, *_ in reading.con.execute(f"DESCRIBE FROM {mark}").fetchall()}:
+        raise Rejected("another version of tracelake wrote it: run the schedule again with --out")
     runs = reading.con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
     if len(runs) != 1 or not runs[0][0]:
         raise Rejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder may hold only one")

@@ -31,7 +31,7 @@ def _schema(texts: str = "", ints: str = "", floats: str = "", bools: str = "") 
 SCHEMAS = {
     "recordings": _schema(
         "recording_id kind run_id host command source device device_name state unhooked net_source",
-        "rank pid started_ns ended_ns n_rows n_steps n_sampled_steps n_late interval_ns cost_ns device_memory_bytes "
+        "rank pid start_ns end_ns n_rows n_steps n_sampled_steps n_late interval_ns cost_ns device_memory_bytes "
         "device_sms seen_ns recorder_pid recorder_start n_lost n_unhooked n_samples",
         "rate",
     ),
@@ -51,10 +51,10 @@ SCHEMAS = {
         "t_unix_ns t_mono_ns rx_bytes tx_bytes rx_packets tx_packets rx_errors tx_errors rx_dropped tx_dropped tx_wait "
         "cnp_sent cnp_handled ecn_marked out_of_sequence",
     ),
-    "stack_samples": _schema("recording_id thread frames", "tid n_samples cpu_ns first_ns last_ns"),
+    "stack_samples": _schema("recording_id thread frames", "tid n_samples cpu_ns start_ns end_ns"),
     "span_samples": _schema(
         "recording_id name class phase input_shapes input_dtypes clock",
-        "step span_id parent_id depth tid ts_ns dur_ns host_dur_ns",
+        "step span_id parent_id depth tid start_ns duration_ns host_duration_ns",
         bools="is_failed is_census",
     ),
     "span_sample_operators": _schema(
@@ -97,7 +97,7 @@ class Recording:
         self.folder.mkdir(parents=True)
         # Without a given name each recording gets its own: rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
-        self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "started_ns": time.time_ns()}
+        self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "start_ns": time.time_ns()}
         self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
         self.error: Exception | None = None  # why something could not be written
         self._told, self._pending = told, pending

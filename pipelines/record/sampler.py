@@ -93,7 +93,7 @@ class CounterSampler:
         self._gpus.close()
         elapsed = time.monotonic_ns() - self._began
         began = time.thread_time_ns()
-        folder = self._recording.close(started_ns=self._began_unix, ended_ns=self._began_unix + elapsed)
+        folder = self._recording.close(start_ns=self._began_unix, end_ns=self._began_unix + elapsed)
         write = time.thread_time_ns() - began
         n = len(self._times)
         mean, worst = sum(self._times) // max(n, 1), max(self._times, default=0)

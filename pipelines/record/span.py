@@ -68,10 +68,10 @@ class Span:
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]
         if self.clock in (HOST, HOST_CALLS):
-            ts_ns, dur_ns = self.begin[1] + offset, host_ns
+            start_ns, duration_ns = self.begin[1] + offset, host_ns
         else:
-            ts_ns = root.begin[1] + offset + clock.between(root.begin[0], self.begin[0])
-            dur_ns = clock.between(self.begin[0], self.end[0])
+            start_ns = root.begin[1] + offset + clock.between(root.begin[0], self.begin[0])
+            duration_ns = clock.between(self.begin[0], self.end[0])
         return {
             "step": step,
             "span_id": self.span_id,
@@ -81,9 +81,9 @@ class Span:
             "class": self.kind,
             "phase": self.phase,
             "tid": self.tid,
-            "ts_ns": ts_ns,
-            "dur_ns": dur_ns,
-            "host_dur_ns": host_ns,
+            "start_ns": start_ns,
+            "duration_ns": duration_ns,
+            "host_duration_ns": host_ns,
             "input_shapes": self.shapes,
             "input_dtypes": self.dtypes,
             "clock": self.clock or clock.name,

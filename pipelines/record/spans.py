@@ -134,7 +134,7 @@ class SpanRecorder:
             self._open.clear()
         self._recording = None
         try:
-            return recording.close(ended_ns=time.time_ns())
+            return recording.close(end_ns=time.time_ns())
         except OSError as error:
             warnings.warn(f"spans cannot be written to {recording.folder}: {error}", RuntimeWarning, stacklevel=2)
             return recording.folder

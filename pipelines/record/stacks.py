@@ -118,7 +118,7 @@ class StackSampler:
             signal.setitimer(which, 0)
             signal.signal(number, signal.SIG_DFL)
         elapsed = time.monotonic_ns() - self._began
-        folder = self._recording.close(ended_ns=time.time_ns())
+        folder = self._recording.close(end_ns=time.time_ns())
         return StackCost(self._n, self._late, self._cost, elapsed, folder)
 
     def _run(self) -> None:
@@ -177,10 +177,10 @@ class StackSampler:
         rows: dict[Any, Row] = {}
         while self._taken:
             at, tid, thread, stack, used = self._taken.popleft()
-            told = {"tid": tid, "thread": thread, "n_samples": 0, "first_ns": at, "cpu_ns": None}
+            told = {"tid": tid, "thread": thread, "n_samples": 0, "start_ns": at, "cpu_ns": None}
             row = rows.setdefault((tid, thread, stack), told)
             row["n_samples"] += 1
-            row["last_ns"] = at
+            row["end_ns"] = at
             if used is not None:
                 row["cpu_ns"] = (row["cpu_ns"] or 0) + used
         return {"stack_samples": [{**row, "frames": _frames(stack)} for (_, _, stack), row in rows.items()]}

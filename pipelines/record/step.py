@@ -49,8 +49,8 @@ class SampledStep:
         self._stacks: dict[int, list[Span]] = {}
         self._lock = threading.Lock()  # the backward pass has threads of its own
         self._is_open = True
-        self.started_ns = time.time_ns()
-        self._offset = self.started_ns - time.perf_counter_ns()
+        self.start_ns = time.time_ns()
+        self._offset = self.start_ns - time.perf_counter_ns()
 
     @property
     def is_census(self) -> bool:

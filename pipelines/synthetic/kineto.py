@@ -38,9 +38,9 @@ class Clock:
             return f"{local // 1000}.{local % 1000:03d}"
         return str((BASE_NS + local) // 1000)
 
-    def length(self, dur_ns: int) -> str:
+    def length(self, duration_ns: int) -> str:
         """Returns the `dur` text of a duration in ns."""
-        return f"{dur_ns // 1000}.{dur_ns % 1000:03d}" if self.fractional else str(dur_ns // 1000)
+        return f"{duration_ns // 1000}.{duration_ns % 1000:03d}" if self.fractional else str(duration_ns // 1000)
 
 
 class Rows:

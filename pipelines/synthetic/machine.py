@@ -128,7 +128,7 @@ class Machine:
         self._depth -= 1
         self.truth.path = longest(self.truth.path, self.cpu_path)
 
-    def _call(self, name: str, dur_ns: int, sources: list[Done] | None = None) -> tuple[int, int, int, Path]:
+    def _call(self, name: str, duration_ns: int, sources: list[Done] | None = None) -> tuple[int, int, int, Path]:
         """A runtime call. With sources it blocks until they end. Returns start, correlation, External id, path."""
         self._correlation += 1
         corr, start = self._correlation, self.now
@@ -137,7 +137,7 @@ class Machine:
         path = self.cpu_path
         ends = [done.end_ns for done in sources or []]
         waited = any(end > start for end in ends)
-        self.now = max([start + dur_ns, *(end + self.wake_ns for end in ends if end > start)])
+        self.now = max([start + duration_ns, *(end + self.wake_ns for end in ends if end > start)])
         external = self._stack[-1].external if self._stack and self._stack[-1].cat == "cpu_op" else corr
         args = f'"External id": {external}, "cbid": {_CBID.get(name, 0)}, "correlation": {corr}'
         self.rows.cpu(slot, "cuda_runtime", name, self.tid, start, self.now - start, args)
@@ -150,19 +150,19 @@ class Machine:
         self.now += self.grid
         return start, corr, external, path
 
-    def call(self, name: str, dur_ns: int) -> None:
+    def call(self, name: str, duration_ns: int) -> None:
         """A runtime call that launches nothing and waits for nothing."""
-        self._call(name, dur_ns)
+        self._call(name, duration_ns)
 
     # GPU side ---------------------------------------------------------------------------------------------------
 
     def stream(self, number: int) -> Stream:
         return self.streams.setdefault(number, Stream())
 
-    def launch(self, work: Work, stream: int, dur_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
+    def launch(self, work: Work, stream: int, duration_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
         """Launch `work`; it starts latency_ns after the call's start, or when stream and events allow."""
         pending = self.launch_open(work, stream, call_ns, latency_ns)
-        return self.finish(pending, pending.start_ns + dur_ns)
+        return self.finish(pending, pending.start_ns + duration_ns)
 
     def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
         """Launch work whose end is decided later with `finish`; the stream must not be used until then."""
@@ -176,9 +176,9 @@ class Machine:
         """cudaGraphLaunch: one call for work (with how long it takes, ns) that runs one after another on a stream."""
         call = self._call("cudaGraphLaunch", call_ns)
         self.rows.flow_start(call[1], self.tid, call[0])
-        for work, dur_ns in works:
+        for work, duration_ns in works:
             pending = self._queued(work, stream, call, latency_ns)
-            self.finish(pending, pending.start_ns + dur_ns)
+            self.finish(pending, pending.start_ns + duration_ns)
 
     def _queued(self, work: Work, stream: int, call: tuple[int, int, int, Path], latency_ns: int) -> Pending:
         """Put work on a stream; `call`: what `_call` returned."""

@@ -9,19 +9,19 @@ WITH windows AS (
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 launches AS (
-    SELECT l.trace_profile_id, l.gpu_event_id, l.launch_event_id, c.ts_ns, c.dur_ns
+    SELECT l.trace_profile_id, l.gpu_event_id, l.launch_event_id, c.start_ns, c.duration_ns
     FROM _links AS l
     JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
     WHERE l.is_known AND c.side = 'cpu'
 ),
 gpu AS (
     SELECT
-        w.window_no, e.*, l.launch_event_id, l.ts_ns AS launch_ts_ns,
+        w.window_no, e.*, l.launch_event_id, l.start_ns AS launch_ts_ns,
         coalesce(
-            l.ts_ns BETWEEN w.start_ns AND w.end_ns AND (l.dur_ns > 0 OR w.keep_zero_duration AND l.dur_ns = 0), FALSE
+            l.start_ns BETWEEN w.start_ns AND w.end_ns AND (l.duration_ns > 0 OR w.keep_zero_duration AND l.duration_ns = 0), FALSE
         ) AS launch_in_window,
         NOT w.one_kernel_per_launch AND e.side = 'gpu' AND l.launch_event_id IS NULL
-        AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window
+        AND e.start_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window
     FROM windows AS w
     JOIN _loaded_events AS e
         ON e.trace_profile_id = w.trace_profile_id AND (e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL)
@@ -31,8 +31,8 @@ SELECT
     w.window_no,  -- The window.
     e.event_id,  -- The event.
     e.thread_id,  -- Thread.
-    e.ts_ns,  -- Start, ns.
-    e.dur_ns,  -- Duration, ns.
+    e.start_ns,  -- Start, ns.
+    e.duration_ns,  -- Duration, ns.
     'cpu' AS side,  -- cpu, gpu or sync.
     e.is_operator,  -- A CPU event that is a node.
     e.is_lock,  -- Takes the runtime lock.
@@ -48,14 +48,14 @@ SELECT
 FROM windows AS w
 JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id
 WHERE
-    e.side = 'cpu' AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AND (
-        e.dur_ns > 0 OR w.keep_zero_duration AND e.dur_ns = 0
+    e.side = 'cpu' AND e.start_ns BETWEEN w.start_ns AND w.end_ns AND (
+        e.duration_ns > 0 OR w.keep_zero_duration AND e.duration_ns = 0
     )
     -- Other events matter only where the end of an operator may close them.
     AND (e.is_operator OR e.is_forward OR e.is_backward OR w.exit_pops_top)
 UNION ALL
 SELECT
-    window_no, event_id, thread_id, ts_ns, dur_ns, CASE WHEN sync_kind IS NULL THEN 'gpu' ELSE 'sync' END,
+    window_no, event_id, thread_id, start_ns, duration_ns, CASE WHEN sync_kind IS NULL THEN 'gpu' ELSE 'sync' END,
     FALSE, FALSE, FALSE, FALSE, FALSE, sync_kind, device, stream_key, launch_event_id, launch_ts_ns, launch_in_window
 FROM gpu
 WHERE

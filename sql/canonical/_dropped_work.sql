@@ -6,4 +6,4 @@ SELECT
 FROM _last_steps AS st
 JOIN _links AS l ON l.trace_profile_id = st.trace_profile_id
 JOIN events AS c ON c.trace_id = st.trace_id AND c.event_id = l.launch_event_id
-WHERE c.ts_ns >= st.last_step_ns
+WHERE c.start_ns >= st.last_step_ns

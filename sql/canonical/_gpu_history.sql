@@ -11,8 +11,8 @@ WITH scopes AS (
 ),
 all_work AS (
     SELECT
-        s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.ts_ns, e.ts_ns + e.dur_ns AS end_ns,
-        l.launch_event_id, c.ts_ns AS launch_ts_ns
+        s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
+        l.launch_event_id, c.start_ns AS launch_ts_ns
     FROM scopes AS s
     JOIN _loaded_events AS e ON e.trace_profile_id = s.trace_profile_id AND e.side = 'gpu'
     LEFT JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
@@ -20,7 +20,7 @@ all_work AS (
     WHERE s.window_no IS NULL
     UNION ALL
     SELECT
-        s.scope_no, s.trace_profile_id, c.event_id, c.device, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns,
+        s.scope_no, s.trace_profile_id, c.event_id, c.device, c.stream_key, c.start_ns, c.start_ns + c.duration_ns,
         c.launch_event_id, c.launch_ts_ns
     FROM scopes AS s
     JOIN _clip AS c ON c.window_no = s.window_no
@@ -32,11 +32,11 @@ SELECT
     event_id,  -- The GPU work.
     device,  -- Its device.
     stream_key,  -- Its stream as the profile sees it.
-    ts_ns,  -- Its start, ns.
+    start_ns,  -- Its start, ns.
     end_ns,  -- Its end, ns.
     launch_event_id,  -- The call that launched it; NULL when that is not in the trace.
     launch_ts_ns,  -- Start of that call, ns.
     max(end_ns) OVER (
-        PARTITION BY scope_no, stream_key ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        PARTITION BY scope_no, stream_key ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS busy_until_ns  -- Latest end of all work on the stream that began before it, ns; NULL for the first.
 FROM all_work

@@ -15,7 +15,7 @@ WITH correlated AS (
     JOIN _profiles AS p ON p.trace_id = e.trace_id
     LEFT JOIN category_sides AS s ON s.cat = e.cat
     WHERE
-        e.dur_ns IS NOT NULL AND e.cat IS NOT NULL AND coalesce(s.side, 'cpu') <> 'none'
+        e.duration_ns IS NOT NULL AND e.cat IS NOT NULL AND coalesce(s.side, 'cpu') <> 'none'
         AND e.correlation >= CASE WHEN p.side_by_stream_argument THEN 0 ELSE 1 END
 ),
 both_sides AS (

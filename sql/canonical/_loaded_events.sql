@@ -12,7 +12,7 @@ WITH roles AS (
 sided AS (
     SELECT
         p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat,
-        e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
+        e.name, e.pid, e.tid, e.start_ns, e.duration_ns,
         e.correlation, e.wait_on_stream, e.wait_on_cuda_event_record_corr_id, e.device AS device_argument, e.stream,
         CASE
             WHEN NOT p.side_by_stream_argument THEN coalesce(s.side, 'cpu')
@@ -27,7 +27,7 @@ sided AS (
     JOIN _profiles AS p ON p.trace_id = e.trace_id
     LEFT JOIN category_sides AS s ON s.cat = e.cat
     WHERE
-        e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND e.cat IS NOT NULL
+        e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL AND e.cat IS NOT NULL
         AND (coalesce(s.side, 'cpu') <> 'none' OR p.side_by_stream_argument AND e.cat <> 'Trace')
 ),
 placed AS (
@@ -43,8 +43,8 @@ SELECT
     e.trace_profile_id,  -- The trace as a profile sees it.
     e.event_id,  -- Position in traceEvents.
     e.thread_id,  -- Number of its thread in threads.
-    e.ts_ns,  -- Start, ns.
-    e.dur_ns,  -- Duration, ns.
+    e.start_ns,  -- Start, ns.
+    e.duration_ns,  -- Duration, ns.
     e.side,  -- cpu, gpu, sync or annotation.
     e.is_operator,  -- A CPU event that is a node of the graph.
     -- Kind of wait of a cuda_sync row; NULL for other events.
@@ -75,4 +75,4 @@ LEFT JOIN _last_steps AS st ON st.trace_profile_id = e.trace_profile_id
 LEFT JOIN _dropped_work AS d ON d.trace_profile_id = e.trace_profile_id AND d.gpu_event_id = e.event_id
 WHERE
     d.gpu_event_id IS NULL
-    AND (st.last_step_ns IS NULL OR e.is_correlated_gpu OR e.ts_ns < st.last_step_ns)
+    AND (st.last_step_ns IS NULL OR e.is_correlated_gpu OR e.start_ns < st.last_step_ns)

@@ -3,7 +3,7 @@
 -- differ by the bytes of the later event.
 WITH told AS (
     SELECT
-        trace_id, event_id, pid, tid, ts_ns,
+        trace_id, event_id, pid, tid, start_ns AS at_ns,
         TRY_CAST(args ->> '$."Device Type"' AS BIGINT) AS device_type,
         TRY_CAST(args ->> '$."Device Id"' AS BIGINT) AS device,
         TRY_CAST(args ->> '$."Addr"' AS HUGEINT) AS address,
@@ -11,14 +11,14 @@ WITH told AS (
         TRY_CAST(args ->> '$."Total Allocated"' AS BIGINT) AS allocated_bytes,
         TRY_CAST(args ->> '$."Total Reserved"' AS BIGINT) AS reserved_bytes
     FROM events
-    WHERE name = '[memory]' AND ph = 'i' AND ts_ns IS NOT NULL
+    WHERE name = '[memory]' AND ph = 'i' AND start_ns IS NOT NULL
 )
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     pid,  -- Process.
     tid,  -- Thread.
-    ts_ns,  -- When, ns.
+    at_ns,  -- When, ns.
     device_type,  -- Kind of device, as PyTorch numbers them.
     device,  -- Device number.
     row_number() OVER device_order AS seq,  -- Place in the order of its device, from 1.
@@ -33,4 +33,4 @@ SELECT
     -- The totals before and after differ by exactly these bytes; NULL where one of them is missing.
     allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok
 FROM told
-WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY ts_ns, event_id)
+WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY at_ns, event_id)

@@ -33,8 +33,8 @@ candidates AS (
 ),
 matching AS (
     SELECT
-        c.trace_id, c.window_id, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
-        CASE WHEN c.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
+        c.trace_id, c.window_id, l.start_ns, l.start_ns + l.duration_ns AS end_ns,
+        CASE WHEN c.instances_on_cpu THEN l.start_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
         -- In default, a profiler step annotated on several threads is one instance.
         CASE
             WHEN c.instances_on_cpu AND regexp_matches(c.name, '^ProfilerStep#[0-9]+$') THEN c.name
@@ -46,7 +46,7 @@ matching AS (
 ),
 occurrences AS (
     SELECT
-        trace_id, window_id, min(ts_ns) AS start_ns, max(end_ns) AS end_ns,
+        trace_id, window_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
         row_number() OVER (PARTITION BY trace_id, window_id ORDER BY min(turn), min(event_id)) - 1 AS instance
     FROM matching
     GROUP BY trace_id, window_id, occurrence
@@ -61,7 +61,7 @@ chosen AS (
     HAVING max(o.instance) = max(w.last_instance) OR NOT bool_or(w.instances_on_cpu)
 ),
 whole AS (
-    SELECT w.trace_id, w.window_id, min(l.ts_ns) AS start_ns, max(l.ts_ns + l.dur_ns) AS end_ns
+    SELECT w.trace_id, w.window_id, min(l.start_ns) AS start_ns, max(l.start_ns + l.duration_ns) AS end_ns
     FROM asked AS w
     JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id
     WHERE w.annotation = ''

@@ -2,16 +2,16 @@
 -- How: CPU annotations ProfilerStep#N; a step annotated on several threads runs from the first start to the last end.
 -- check: unique(trace_id, step)
 WITH named AS (
-    SELECT trace_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, ts_ns, end_ns
+    SELECT trace_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, start_ns, end_ns
     FROM events
-    WHERE starts_with(name, 'ProfilerStep#') AND cat IN ('user_annotation', 'cpu_op') AND dur_ns IS NOT NULL
+    WHERE starts_with(name, 'ProfilerStep#') AND cat IN ('user_annotation', 'cpu_op') AND duration_ns IS NOT NULL
 )
 SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step, from its name.
-    min(ts_ns) AS start_ns,  -- Start on the CPU, ns.
+    min(start_ns) AS start_ns,  -- Start on the CPU, ns.
     max(end_ns) AS end_ns,  -- End on the CPU, ns.
-    max(end_ns) - min(ts_ns) AS dur_ns  -- Duration, ns.
+    max(end_ns) - min(start_ns) AS duration_ns  -- Duration, ns.
 FROM named
 WHERE step IS NOT NULL
 GROUP BY trace_id, step

@@ -10,7 +10,7 @@ WITH seen AS (
         count(*) FILTER (WHERE s.side = 'gpu') AS n_kernels
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side IN ('gpu', 'sync')
-    WHERE e.dur_ns IS NOT NULL AND e.stream IS NOT NULL
+    WHERE e.duration_ns IS NOT NULL AND e.stream IS NOT NULL
     GROUP BY e.trace_id, coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0), e.stream
 )
 SELECT

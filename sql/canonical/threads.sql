@@ -11,7 +11,7 @@ WITH named AS (
 seen AS (
     SELECT trace_id, pid, tid, count(*) AS n_events
     FROM events
-    WHERE dur_ns IS NOT NULL
+    WHERE duration_ns IS NOT NULL
     GROUP BY trace_id, pid, tid
 )
 SELECT

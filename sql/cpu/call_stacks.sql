@@ -6,21 +6,21 @@
 -- Where events cross instead of nesting, an end closes whatever is on top of the stack, as in HTA (2.8.5).
 -- check: unique(trace_id, event_id)
 WITH cpu AS (
-    SELECT e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns
+    SELECT e.trace_id, t.thread_id, e.event_id, e.start_ns, greatest(e.duration_ns, 0) AS duration_ns
     FROM events AS e
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
     LEFT JOIN category_sides AS s ON s.cat = e.cat
-    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND coalesce(s.side, 'cpu') = 'cpu'
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL AND coalesce(s.side, 'cpu') = 'cpu'
 ),
 marks AS (
     SELECT
-        trace_id, thread_id, event_id, 1 AS change, ts_ns AS at_ns,
-        CASE WHEN dur_ns = 0 THEN 2 ELSE 1 END AS turn, -dur_ns AS by_length, event_id AS by_place
+        trace_id, thread_id, event_id, 1 AS change, start_ns AS at_ns,
+        CASE WHEN duration_ns = 0 THEN 2 ELSE 1 END AS turn, -duration_ns AS by_length, event_id AS by_place
     FROM cpu
     UNION ALL
     SELECT
-        trace_id, thread_id, event_id, -1, ts_ns + dur_ns,
-        CASE WHEN dur_ns = 0 THEN 2 ELSE 0 END, dur_ns, CASE WHEN dur_ns = 0 THEN event_id ELSE -event_id END
+        trace_id, thread_id, event_id, -1, start_ns + duration_ns,
+        CASE WHEN duration_ns = 0 THEN 2 ELSE 0 END, duration_ns, CASE WHEN duration_ns = 0 THEN event_id ELSE -event_id END
     FROM cpu
 ),
 ordered AS (

@@ -2,7 +2,7 @@
 -- check: unique(trace_id, event_id)
 WITH told AS (
     SELECT
-        trace_id, event_id, ts_ns, end_ns,
+        trace_id, event_id, start_ns, end_ns,
         args ->> '$."Collective name"' AS collective_name,
         args ->> '$."Process Group Name"' AS group_name,
         args ->> '$."Process Group Ranks"' AS group_ranks,
@@ -11,12 +11,12 @@ WITH told AS (
         TRY_CAST(args ->> '$."Out msg nelems"' AS BIGINT) AS out_elements,
         lower(args ->> '$."dtype"') AS dtype
     FROM events
-    WHERE name = 'record_param_comms' AND ph = 'X' AND ts_ns IS NOT NULL AND contains(args, '"Collective name"')
+    WHERE name = 'record_param_comms' AND ph = 'X' AND start_ns IS NOT NULL AND contains(args, '"Collective name"')
 )
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
-    ts_ns,  -- Start, ns.
+    start_ns,  -- Start, ns.
     end_ns,  -- End of the call on the CPU, ns.
     collective_name,  -- Name of the operation, as the framework spells it.
     -- The same in lower case without underscores: allreduce, allgatherbase.

@@ -5,15 +5,15 @@
 -- check: unique(trace_id, step, device, cat, name, input_dims, input_types)
 WITH work AS (
     SELECT
-        e.trace_id, s.side AS device, e.cat, e.name, e.dur_ns,
-        CASE WHEN s.side = 'gpu' THEN l.ts_ns ELSE e.ts_ns END AS at_ns,
+        e.trace_id, s.side AS device, e.cat, e.name, e.duration_ns,
+        CASE WHEN s.side = 'gpu' THEN l.start_ns ELSE e.start_ns END AS at_ns,
         CASE WHEN s.side = 'gpu' THEN coalesce(e.external_id, l.external_id) END AS external_id,
         CASE WHEN e.cat = 'cpu_op' THEN e.args END AS args
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND (s.is_operator OR s.cat = 'user_annotation')
     LEFT JOIN kernels AS k ON k.trace_id = e.trace_id AND k.event_id = e.event_id
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
 ),
 shaped AS (
     SELECT trace_id, external_id, args
@@ -22,7 +22,7 @@ shaped AS (
     QUALIFY row_number() OVER (PARTITION BY trace_id, external_id ORDER BY event_id) = 1
 ),
 stepped AS (
-    SELECT w.trace_id, w.device, w.cat, w.name, w.dur_ns, coalesce(w.args, o.args) AS args, p.step
+    SELECT w.trace_id, w.device, w.cat, w.name, w.duration_ns, coalesce(w.args, o.args) AS args, p.step
     FROM work AS w
     LEFT JOIN shaped AS o ON o.trace_id = w.trace_id AND o.external_id = w.external_id
     LEFT JOIN profiler_steps AS p ON p.trace_id = w.trace_id AND w.at_ns >= p.start_ns AND w.at_ns < p.end_ns
@@ -38,10 +38,10 @@ SELECT
     -- Types of the inputs, as JSON; NULL where the trace does not record them.
     coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,
     count(*) AS n,  -- How many.
-    TRY_CAST(sum(dur_ns) AS BIGINT) AS dur_ns,  -- Their summed duration, ns.
-    avg(dur_ns) AS mean_ns,  -- Their mean duration, ns.
-    min(dur_ns) AS min_ns,  -- The shortest, ns.
-    max(dur_ns) AS max_ns  -- The longest, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns,  -- Their summed duration, ns.
+    avg(duration_ns) AS mean_ns,  -- Their mean duration, ns.
+    min(duration_ns) AS min_ns,  -- The shortest, ns.
+    max(duration_ns) AS max_ns  -- The longest, ns.
 FROM stepped
 GROUP BY
     trace_id, step, device, cat, name,

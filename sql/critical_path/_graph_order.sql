@@ -12,20 +12,20 @@ WITH spread AS (
     HAVING min(c.stream_key) <> max(c.stream_key)
 ),
 work AS (
-    SELECT c.window_no, c.launch_event_id, c.event_id, c.ts_ns, c.ts_ns + c.dur_ns AS end_ns
+    SELECT c.window_no, c.launch_event_id, c.event_id, c.start_ns, c.start_ns + c.duration_ns AS end_ns
     FROM _clip AS c
     JOIN spread AS s ON s.window_no = c.window_no AND s.launch_event_id = c.launch_event_id
     WHERE c.side = 'gpu'
 ),
 marks AS (
     SELECT
-        window_no, launch_event_id, ts_ns AS at_ns, 1 AS turn, event_id, CAST(NULL AS BIGINT) AS ended_event_id,
+        window_no, launch_event_id, start_ns AS at_ns, 1 AS turn, event_id, CAST(NULL AS BIGINT) AS ended_event_id,
         CAST(NULL AS BIGINT) AS ended_ns
     FROM work
     UNION ALL
     SELECT window_no, launch_event_id, end_ns, 0, event_id, event_id, end_ns
     FROM work
-    WHERE end_ns > ts_ns
+    WHERE end_ns > start_ns
 ),
 walked AS (
     SELECT

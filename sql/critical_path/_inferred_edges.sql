@@ -9,13 +9,13 @@ SELECT
     k.source_end_ns AS src_ns,  -- Its end, ns.
     k.event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
-    greatest(k.ts_ns - k.source_end_ns, 0) AS weight_ns  -- From the end of that work to the destination, ns.
+    greatest(k.start_ns - k.source_end_ns, 0) AS weight_ns  -- From the end of that work to the destination, ns.
 FROM _kernel_waits AS k
 WHERE k.is_inferred
 UNION ALL
 SELECT
     c.window_no, i.source_event_id, s.event_id IS NOT NULL, i.source_end_ns, c.event_id, FALSE,
-    greatest(c.ts_ns + c.dur_ns - i.source_end_ns, 0)
+    greatest(c.start_ns + c.duration_ns - i.source_end_ns, 0)
 FROM _inferred_waits AS i
 JOIN critical_path_windows AS w ON w.trace_profile_id = i.trace_profile_id
 JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = i.event_id AND c.is_operator

@@ -23,10 +23,10 @@ work AS (
         greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns
     FROM _gpu_history AS h
     JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
-    WINDOW stream AS (PARTITION BY h.trace_profile_id, h.stream_key ORDER BY h.ts_ns, h.event_id)
+    WINDOW stream AS (PARTITION BY h.trace_profile_id, h.stream_key ORDER BY h.start_ns, h.event_id)
 ),
 wait_calls AS (
-    SELECT e.trace_profile_id, e.ts_ns
+    SELECT e.trace_profile_id, e.start_ns
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     WHERE e.is_wait
@@ -42,7 +42,7 @@ calls_in_order AS (
         ) AS wait_ts_ns
     FROM (
         SELECT
-            trace_profile_id, ts_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, ts_ns AS wait_ts_ns
+            trace_profile_id, start_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, start_ns AS wait_ts_ns
         FROM wait_calls
         UNION ALL
         SELECT trace_profile_id, launch_ts_ns, 1, event_id, NULL FROM work WHERE launch_ts_ns IS NOT NULL
@@ -55,34 +55,34 @@ own_copies AS (
     JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = w.event_id AND e.cat = 'gpu_memcpy'
     JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE
-        w.end_ns > c.ts_ns AND w.end_ns <= c.ts_ns + c.dur_ns + 10000
+        w.end_ns > c.start_ns AND w.end_ns <= c.start_ns + c.duration_ns + 10000
         -- Where the stream was not busy and the copy not long, it is not known what the call did.
-        AND (w.busy_until_ns > c.ts_ns OR 2 * (w.end_ns - w.ts_ns) >= w.end_ns - c.ts_ns)
+        AND (w.busy_until_ns > c.start_ns OR 2 * (w.end_ns - w.start_ns) >= w.end_ns - c.start_ns)
     GROUP BY c.trace_profile_id, c.event_id
 ),
 waits AS (
     -- In traces, work begins up to 2 us before the end of what it waited for.
     SELECT
         w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns,
-        w.free_ns AS after_ns, w.ts_ns + 2000 AS until_ns, w.ts_ns
+        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, w.start_ns
     FROM work AS w
     JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
     SELECT
-        trace_profile_id, event_id, 'timing', device, stream_key, ts_ns, coalesce(free_ns, ts_ns - 50001), ts_ns + 2000,
-        ts_ns
+        trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001), start_ns + 2000,
+        start_ns
     FROM work
-    WHERE NOT continues_launch AND (free_ns IS NULL OR ts_ns - free_ns > 50000)
+    WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for, because GPU and host clocks differ. Shorter
     -- calls tell us nothing.
     SELECT
-        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.ts_ns, e.ts_ns, e.ts_ns + e.dur_ns + 10000, NULL
+        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns, e.start_ns + e.duration_ns + 10000, NULL
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
-    WHERE e.is_blocking AND e.dur_ns > 10000 AND o.event_id IS NULL
+    WHERE e.is_blocking AND e.duration_ns > 10000 AND o.event_id IS NULL
 ),
 stream_list AS (
     SELECT DISTINCT trace_profile_id, device, stream_key FROM work
@@ -142,8 +142,8 @@ answers AS (
 ),
 sources AS (
     SELECT
-        a.trace_profile_id, a.event_id, a.basis, a.ts_ns, a.after_ns, w.event_id AS source_event_id,
-        w.ts_ns AS source_ts_ns, a.end_ns
+        a.trace_profile_id, a.event_id, a.basis, a.start_ns, a.after_ns, w.event_id AS source_event_id,
+        w.start_ns AS source_ts_ns, a.end_ns
     FROM answers AS a
     JOIN work AS w
         ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
@@ -151,11 +151,11 @@ sources AS (
     WHERE
         a.basis = 'blocking_call'
         -- Work that began later was not waited for, however short it was.
-        OR (w.ts_ns < a.ts_ns OR w.ts_ns = a.ts_ns AND w.event_id < a.event_id)
+        OR (w.start_ns < a.start_ns OR w.start_ns = a.start_ns AND w.event_id < a.event_id)
         AND (
             a.basis = 'wait_call'
-            OR CASE WHEN a.ts_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
-            + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.ts_ns)) >= a.ts_ns - a.after_ns THEN 1 ELSE 0 END
+            OR CASE WHEN a.start_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
+            + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.start_ns)) >= a.start_ns - a.after_ns THEN 1 ELSE 0 END
             >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
         )
 ),
@@ -166,7 +166,7 @@ in_order AS (
         lag(event_id) OVER (
             PARTITION BY trace_profile_id
             ORDER BY
-                event_id, CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC,
+                event_id, CASE WHEN basis = 'wait_call' AND start_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC,
                 basis DESC, source_event_id DESC
         ) AS event_before
     FROM sources
@@ -188,8 +188,8 @@ FROM own_copies AS o
 JOIN work AS w ON w.trace_profile_id = o.trace_profile_id AND w.launch_event_id = o.event_id AND w.end_ns = o.end_ns
 GROUP BY o.trace_profile_id, o.event_id, o.end_ns
 UNION ALL
-SELECT w.trace_profile_id, w.event_id, NULL, w.ts_ns, FALSE, 'before_trace'
+SELECT w.trace_profile_id, w.event_id, NULL, w.start_ns, FALSE, 'before_trace'
 FROM work AS w
 JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
 LEFT JOIN latest AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
-WHERE w.busy_until_ns IS NULL AND w.ts_ns - (c.ts_ns + c.dur_ns) > 1000000 AND l.event_id IS NULL
+WHERE w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > 1000000 AND l.event_id IS NULL

@@ -16,23 +16,23 @@ WITH windows AS (
 ),
 in_order AS (
     SELECT
-        c.window_no, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
-        row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS ordinal,
+        c.window_no, c.event_id, c.stream_key, c.start_ns, c.duration_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        row_number() OVER (PARTITION BY c.window_no ORDER BY c.start_ns, c.event_id) AS ordinal,
         lag(c.event_id) OVER stream AS previous_event_id,
-        lag(c.ts_ns + c.dur_ns) OVER stream AS previous_end_ns,
-        max(c.ts_ns + c.dur_ns) OVER (stream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
+        lag(c.start_ns + c.duration_ns) OVER stream AS previous_end_ns,
+        max(c.start_ns + c.duration_ns) OVER (stream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
     FROM _clip AS c
     WHERE c.side = 'gpu'
-    WINDOW stream AS (PARTITION BY c.window_no, c.stream_key ORDER BY c.ts_ns, c.event_id)
+    WINDOW stream AS (PARTITION BY c.window_no, c.stream_key ORDER BY c.start_ns, c.event_id)
 ),
 reaching AS (
     SELECT
         *,
-        last_value(CASE WHEN reached_ns IS NULL OR ts_ns + dur_ns >= reached_ns THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY window_no, stream_key ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        last_value(CASE WHEN reached_ns IS NULL OR start_ns + duration_ns >= reached_ns THEN event_id END IGNORE NULLS) OVER (
+            PARTITION BY window_no, stream_key ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reaching_event_id,
-        last_value(CASE WHEN reached_ns IS NULL OR ts_ns + dur_ns >= reached_ns THEN ts_ns END IGNORE NULLS) OVER (
-            PARTITION BY window_no, stream_key ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        last_value(CASE WHEN reached_ns IS NULL OR start_ns + duration_ns >= reached_ns THEN start_ns END IGNORE NULLS) OVER (
+            PARTITION BY window_no, stream_key ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reaching_ts_ns
     FROM in_order
 ),
@@ -97,18 +97,18 @@ SELECT
     k.window_no,  -- The window.
     k.ordinal,  -- Place in time order.
     k.event_id,  -- The GPU work.
-    k.ts_ns,  -- Start, ns.
-    k.dur_ns,  -- Duration, ns.
+    k.start_ns,  -- Start, ns.
+    k.duration_ns,  -- Duration, ns.
     k.last_event_id,  -- Work before it on its stream or in its graph.
     k.last_end_ns,  -- End of that work, ns.
     -- Start of that work, ns, where this work overlaps it and so follows its start; else NULL.
-    CASE WHEN k.overlap_counts_once AND k.last_end_ns > k.ts_ns THEN k.reaching_ts_ns END AS overlapped_ts_ns,
+    CASE WHEN k.overlap_counts_once AND k.last_end_ns > k.start_ns THEN k.reaching_ts_ns END AS overlapped_ts_ns,
     CASE
         WHEN k.overlap_counts_once AND k.reaching_event_id <> k.last_event_id THEN k.reaching_event_id
         WHEN k.overlap_counts_once AND k.previous_event_id <> k.last_event_id THEN k.previous_event_id
         WHEN o.is_inferred THEN k.last_event_id
     END AS ordered_after_event_id,  -- Other work on its stream that it follows without having waited for it.
-    k.previous_end_ns > k.ts_ns AS overlaps_previous,  -- It overlaps the work that began before it on its stream.
+    k.previous_end_ns > k.start_ns AS overlaps_previous,  -- It overlaps the work that began before it on its stream.
     k.launch_event_id,  -- The call that launched it.
     k.launch_ts_ns,  -- Start of that call, ns.
     k.launch_in_window,  -- That call is a node of the window.
@@ -123,7 +123,7 @@ SELECT
     ) AS waited_for_launch,  -- It started when it did because of its launch.
     coalesce(
         k.last_end_ns IS NOT NULL
-        AND k.ts_ns - k.last_end_ns < k.kernel_gap_limit_ns
+        AND k.start_ns - k.last_end_ns < k.kernel_gap_limit_ns
         AND CASE
             WHEN k.one_wait_per_kernel THEN o.any_source_end_ns IS NULL OR o.any_source_end_ns < k.last_end_ns
             ELSE o.other_source_end_ns IS NULL OR o.other_source_end_ns < k.last_end_ns
@@ -144,8 +144,8 @@ SELECT
     coalesce(
         o.outside_end_ns IS NOT NULL
         AND 2 * (
-            least(o.outside_end_ns, k.ts_ns) - coalesce(k.last_end_ns, k.launch_ts_ns)
-        ) >= k.ts_ns - coalesce(k.last_end_ns, k.launch_ts_ns),
+            least(o.outside_end_ns, k.start_ns) - coalesce(k.last_end_ns, k.launch_ts_ns)
+        ) >= k.start_ns - coalesce(k.last_end_ns, k.launch_ts_ns),
         FALSE
     ) AS waits_for_earlier_work
 FROM work AS k

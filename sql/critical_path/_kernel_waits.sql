@@ -3,7 +3,7 @@
 -- window, and the last wait that it walks past before the kernel counts (2.8.7).
 WITH work AS (
     SELECT
-        c.window_no, w.trace_profile_id, c.event_id, c.stream_key, c.ts_ns, p.one_wait_per_kernel,
+        c.window_no, w.trace_profile_id, c.event_id, c.stream_key, c.start_ns, p.one_wait_per_kernel,
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
@@ -12,7 +12,7 @@ WITH work AS (
 ),
 known AS (
     SELECT
-        k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel,
+        k.window_no, k.scope_no, k.event_id, k.stream_key, k.start_ns, k.one_wait_per_kernel,
         w.source_kernel_id AS source_event_id,
         row_number() OVER (
             PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC
@@ -24,17 +24,17 @@ known AS (
         -- HTA looks at a wait when it walks past the wait's end: one that ends after the kernel started comes too late.
         AND (
             NOT k.one_wait_per_kernel
-            OR w.wait_end_ns < k.ts_ns OR w.wait_end_ns = k.ts_ns AND w.wait_event_id < k.event_id
+            OR w.wait_end_ns < k.start_ns OR w.wait_end_ns = k.start_ns AND w.wait_event_id < k.event_id
         )
 ),
 waiting AS (
     SELECT DISTINCT
-        window_no, scope_no, event_id, stream_key, ts_ns, source_event_id, CAST(NULL AS BIGINT) AS source_end_ns,
+        window_no, scope_no, event_id, stream_key, start_ns, source_event_id, CAST(NULL AS BIGINT) AS source_end_ns,
         FALSE AS is_inferred
     FROM known
     WHERE (recency = 1 OR NOT one_wait_per_kernel) AND source_event_id <> event_id
     UNION ALL
-    SELECT k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, i.source_event_id, i.source_end_ns, TRUE
+    SELECT k.window_no, k.scope_no, k.event_id, k.stream_key, k.start_ns, i.source_event_id, i.source_end_ns, TRUE
     FROM _inferred_waits AS i
     JOIN work AS k ON k.trace_profile_id = i.trace_profile_id AND k.event_id = i.event_id
     WHERE NOT i.is_call
@@ -42,7 +42,7 @@ waiting AS (
 SELECT
     w.window_no,  -- The window.
     w.event_id,  -- GPU work that waits.
-    w.ts_ns,  -- Its start, ns.
+    w.start_ns,  -- Its start, ns.
     w.source_event_id,  -- GPU work that has to end first; NULL where that was launched before the trace.
     coalesce(w.source_end_ns, s.end_ns) AS source_end_ns,  -- Its end, ns.
     -- Both run on one stream: the wait is legal and adds nothing.

@@ -3,16 +3,16 @@
 -- How: starts are grouped by the number of ends before them; each has an edge to the next end, and an end has one to an
 -- end that directly follows it (HTA 2.8.4).
 WITH locks AS (
-    SELECT c.window_no, c.event_id, c.ts_ns, c.dur_ns, p.keep_overlapped_call_time
+    SELECT c.window_no, c.event_id, c.start_ns, c.duration_ns, p.keep_overlapped_call_time
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.is_operator AND c.is_lock
 ),
 marks AS (
-    SELECT window_no, event_id, 1 AS change, ts_ns AS at_ns FROM locks
+    SELECT window_no, event_id, 1 AS change, start_ns AS at_ns FROM locks
     UNION ALL
-    SELECT window_no, event_id, -1, ts_ns + dur_ns FROM locks
+    SELECT window_no, event_id, -1, start_ns + duration_ns FROM locks
 ),
 ordered AS (
     SELECT
@@ -57,7 +57,7 @@ CROSS JOIN _edge_codes AS t
 WHERE o.change = -1 AND o.change_before = -1
 UNION ALL
 SELECT
-    c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.dur_ns, FALSE,
+    c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.duration_ns, FALSE,
     c.src_event_id, FALSE, FALSE
 FROM closed AS c
 CROSS JOIN _edge_codes AS t

@@ -8,8 +8,8 @@ WITH processes AS (
 SELECT
     c.window_no,  -- The window.
     c.event_id,  -- The event.
-    c.ts_ns AS start_ns,  -- Start, ns.
-    c.ts_ns + c.dur_ns AS end_ns,  -- End, ns.
+    c.start_ns,  -- Start, ns.
+    c.start_ns + c.duration_ns AS end_ns,  -- End, ns.
     c.side = 'gpu' AS is_gpu,  -- TRUE: GPU work; FALSE: a CPU event.
     -- Its stream, or its CPU thread.
     coalesce(CASE WHEN c.side = 'gpu' THEN c.stream_key ELSE c.thread_id END, -1) AS lane,

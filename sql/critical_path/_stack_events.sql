@@ -36,8 +36,8 @@ SELECT
     -- The window and the thread: window_no * 1048576 + thread_id, after the backward thread joined the forward one.
     c.window_no * 1048576 + coalesce(m.merged_thread_id, c.thread_id) AS thread_key,
     c.event_id,  -- The event.
-    c.ts_ns,  -- Start, ns.
-    c.dur_ns,  -- Duration, ns.
+    c.start_ns,  -- Start, ns.
+    c.duration_ns,  -- Duration, ns.
     c.is_operator,  -- A node of the graph.
     c.is_lock,  -- Takes the runtime lock.
     c.is_blocking,  -- Waits for the GPU.

@@ -6,9 +6,9 @@
 WITH syncs AS (
     SELECT
         c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
-        w.trace_profile_id, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns,
+        w.trace_profile_id, c.event_id, c.sync_kind, c.device, c.stream_key, c.start_ns + c.duration_ns AS end_ns,
         c.launch_event_id,
-        n.ts_ns AS call_ts_ns, n.ts_ns + n.dur_ns AS call_end_ns, p.stream_by_device
+        n.start_ns AS call_ts_ns, n.start_ns + n.duration_ns AS call_end_ns, p.stream_by_device
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
@@ -37,7 +37,7 @@ synced_streams AS (
         OR s.sync_kind = 'Context Sync' AND (l.device = s.device OR NOT s.stream_by_device)
 ),
 both_kinds AS (
-    SELECT scope_no, stream_key, ts_ns AS at_ns, event_id AS order_id, CAST(NULL AS BIGINT) AS call_event_id, end_ns
+    SELECT scope_no, stream_key, start_ns AS at_ns, event_id AS order_id, CAST(NULL AS BIGINT) AS call_event_id, end_ns
     FROM _gpu_history
     UNION ALL
     SELECT scope_no, stream_key, end_ns, sync_event_id, launch_event_id, NULL FROM synced_streams
@@ -67,7 +67,7 @@ SELECT
     source_end_ns AS src_ns,  -- Its end, ns.
     event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
-    ts_ns AS dst_ns,  -- Time of the destination, ns.
+    start_ns AS dst_ns,  -- Time of the destination, ns.
     FALSE AS explains_wait,  -- The call began while the work was still running, so this is what it waited for.
     source_in_window AS src_in_window  -- The GPU work belongs to the window; else this row is not an edge.
 FROM _kernel_waits

@@ -5,7 +5,7 @@ WITH sums AS (
         c.side, o.device, o.cat, o.name,
         CASE WHEN c.by_shape THEN o.input_dims END AS input_dims,
         CASE WHEN c.by_shape THEN o.input_types END AS input_types,
-        sum(o.n) AS n, sum(o.dur_ns) AS dur_ns
+        sum(o.n) AS n, sum(o.duration_ns) AS duration_ns
     FROM compared AS c
     JOIN ops_by_shape AS o ON o.trace_id = c.trace_id AND (c.every_step OR o.step IS NOT DISTINCT FROM c.step)
     GROUP BY
@@ -17,8 +17,8 @@ sides AS (
         device, cat, name, input_dims, input_types,
         coalesce(sum(n) FILTER (WHERE side = 'control'), 0) AS control_n,
         coalesce(sum(n) FILTER (WHERE side = 'test'), 0) AS test_n,
-        coalesce(sum(dur_ns) FILTER (WHERE side = 'control'), 0) AS control_ns,
-        coalesce(sum(dur_ns) FILTER (WHERE side = 'test'), 0) AS test_ns
+        coalesce(sum(duration_ns) FILTER (WHERE side = 'control'), 0) AS control_ns,
+        coalesce(sum(duration_ns) FILTER (WHERE side = 'test'), 0) AS test_ns
     FROM sums
     GROUP BY device, cat, name, input_dims, input_types
 )

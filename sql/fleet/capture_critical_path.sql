@@ -13,7 +13,7 @@ SELECT
     -- (nothing known) or head (before the first event that binds on the rank).
     w.kind,
     w.start_ns,  -- Start on the clock of the lowest rank, ns.
-    w.dur_ns,  -- Duration, ns.
+    w.duration_ns,  -- Duration, ns.
     w.event_id,  -- The event that the segment leads into or is part of.
     w.guessed,  -- The hop is a guess, because the trace has no cuda_sync rows to tell.
     w.trace_id,  -- The rank's trace.

@@ -7,7 +7,7 @@ WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
 ),
 rank_steps AS (
-    SELECT r.capture_id, r.rank, s.step, s.dur_ns
+    SELECT r.capture_id, r.rank, s.step, s.duration_ns
     FROM ranks AS r
     JOIN profiler_steps AS s ON s.trace_id = r.trace_id
 ),
@@ -19,10 +19,10 @@ sizes AS (
 ),
 slowest AS (
     SELECT
-        capture_id, step, dur_ns,
-        row_number() OVER (PARTITION BY capture_id ORDER BY dur_ns) AS ordinal,
+        capture_id, step, duration_ns,
+        row_number() OVER (PARTITION BY capture_id ORDER BY duration_ns) AS ordinal,
         count(*) OVER (PARTITION BY capture_id) AS n
-    FROM (SELECT capture_id, step, max(dur_ns) AS dur_ns FROM rank_steps GROUP BY capture_id, step) AS s
+    FROM (SELECT capture_id, step, max(duration_ns) AS duration_ns FROM rank_steps GROUP BY capture_id, step) AS s
 ),
 gpu AS (
     SELECT
@@ -59,20 +59,20 @@ paths AS (
     WHERE p.bound_by <> '' AND p.percent IS NOT NULL
 ),
 kernel_times AS (
-    SELECT r.capture_id, r.rank, o.name, sum(o.dur_ns) AS dur_ns
+    SELECT r.capture_id, r.rank, o.name, sum(o.duration_ns) AS duration_ns
     FROM ranks AS r
     JOIN ops_by_shape AS o ON o.trace_id = r.trace_id AND o.device = 'gpu'
     GROUP BY r.capture_id, r.rank, o.name
 ),
 rank_kernels AS (
-    SELECT capture_id, rank, name, dur_ns
+    SELECT capture_id, rank, name, duration_ns
     FROM kernel_times
-    QUALIFY row_number() OVER (PARTITION BY capture_id, rank ORDER BY dur_ns DESC, name) <= 20
+    QUALIFY row_number() OVER (PARTITION BY capture_id, rank ORDER BY duration_ns DESC, name) <= 20
 ),
 capture_kernels AS (
-    SELECT capture_id, name, dur_ns
-    FROM (SELECT capture_id, name, sum(dur_ns) AS dur_ns FROM kernel_times GROUP BY capture_id, name) AS k
-    QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY dur_ns DESC, name) <= 20
+    SELECT capture_id, name, duration_ns
+    FROM (SELECT capture_id, name, sum(duration_ns) AS duration_ns FROM kernel_times GROUP BY capture_id, name) AS k
+    QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY duration_ns DESC, name) <= 20
 ),
 rank_times AS (
     SELECT capture_id, rank, NULL AS step, 'span' AS metric, span AS ns FROM gpu
@@ -98,9 +98,9 @@ metrics AS (
     UNION ALL
     SELECT capture_id, rank, NULL, 'caused_wait', NULL, sum(wait), 'ns' FROM caused GROUP BY capture_id, rank
     UNION ALL
-    SELECT capture_id, rank, NULL, 'kernel', name, dur_ns, 'ns' FROM rank_kernels
+    SELECT capture_id, rank, NULL, 'kernel', name, duration_ns, 'ns' FROM rank_kernels
     UNION ALL
-    SELECT capture_id, rank, step, 'step', NULL, dur_ns, 'ns' FROM rank_steps
+    SELECT capture_id, rank, step, 'step', NULL, duration_ns, 'ns' FROM rank_steps
     UNION ALL
     SELECT capture_id, rank, step, 'busy', NULL, busy, 'ns' FROM gpu_steps
     UNION ALL
@@ -114,9 +114,9 @@ metrics AS (
     UNION ALL
     SELECT capture_id, rank, step, 'path', bound_by, percent, '%' FROM paths
     UNION ALL
-    SELECT capture_id, NULL, step, 'step', NULL, dur_ns, 'ns' FROM slowest
+    SELECT capture_id, NULL, step, 'step', NULL, duration_ns, 'ns' FROM slowest
     UNION ALL
-    SELECT capture_id, NULL, NULL, 'step', NULL, avg(dur_ns), 'ns'
+    SELECT capture_id, NULL, NULL, 'step', NULL, avg(duration_ns), 'ns'
     FROM slowest
     WHERE 2 * ordinal BETWEEN n AND n + 2
     GROUP BY capture_id
@@ -131,7 +131,7 @@ metrics AS (
     UNION ALL
     SELECT
         k.capture_id, NULL, NULL, 'kernel', k.name,
-        1e0 * k.dur_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
+        1e0 * k.duration_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
         CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
     FROM capture_kernels AS k
     JOIN sizes AS s ON s.capture_id = k.capture_id

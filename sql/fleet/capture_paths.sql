@@ -7,15 +7,15 @@ SELECT
     target,  -- What the path ends with: last_gpu_end, last_collective_end or last_event_end.
     max(refused_reason) AS refused_reason,  -- Why there is no path; NULL where there is one.
     -- From the first event of all ranks to the target, ns; NULL where there is no path.
-    TRY_CAST(sum(dur_ns) AS BIGINT) AS span_ns,
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS span_ns,
     count(seq) AS n_segments,  -- Segments.
     count(seq) FILTER (WHERE guessed) AS n_guessed,  -- Hops that are guesses.
     -- Part of the span about which nothing is known, ns; where it is large, the path says little.
-    TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE kind = 'gap'), 0) AS BIGINT) AS gap_ns,
+    TRY_CAST(coalesce(sum(duration_ns) FILTER (WHERE kind = 'gap'), 0) AS BIGINT) AS gap_ns,
     -- The same in percent of the span.
-    100e0 * coalesce(sum(dur_ns) FILTER (WHERE kind = 'gap'), 0) / nullif(sum(dur_ns), 0) AS gap_percent,
+    100e0 * coalesce(sum(duration_ns) FILTER (WHERE kind = 'gap'), 0) / nullif(sum(duration_ns), 0) AS gap_percent,
     -- Part of the span in guessed hops, ns.
-    TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE guessed), 0) AS BIGINT) AS guessed_ns,
+    TRY_CAST(coalesce(sum(duration_ns) FILTER (WHERE guessed), 0) AS BIGINT) AS guessed_ns,
     max(n_ranks) AS n_ranks,  -- Ranks that are joined: those whose clocks could be aligned.
     max(n_nodes) AS n_nodes,  -- Nodes of the joined graph.
     max(n_edges) AS n_edges,  -- Its edges.

@@ -26,7 +26,7 @@ SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.
     -- Kind of finding: missing_ranks, rank_twice, other_job, other_jobs_in_folder, no_rank, no_world_size,
     -- refused_lane, refused_clock, unmatched_kernels or dropped_collectives.
-    CAST("check" AS VARCHAR) AS "check",
+    CAST(check_name AS VARCHAR) AS check_name,
     CAST(severity AS VARCHAR) AS severity,  -- info or warning.
     CAST(n AS BIGINT) AS n,  -- How many.
     CAST(detail AS VARCHAR) AS detail  -- What was found, for people to read.

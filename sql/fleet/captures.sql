@@ -12,8 +12,8 @@ SELECT
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace says.
     -- First event of its ranks, UTC; NULL where traces count time from the boot of the host.
     CAST(started_at AS TIMESTAMP) AS started_at,
-    TRY_CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- The same, ns, on the ranks' own clocks.
-    TRY_CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Last event of its ranks, ns, on their own clocks.
+    TRY_CAST(capture_start_ns AS BIGINT) AS capture_start_ns,  -- The same, ns, on the ranks' own clocks.
+    TRY_CAST(capture_end_ns AS BIGINT) AS capture_end_ns,  -- Last event of its ranks, ns, on their own clocks.
     CAST(n_traces AS BIGINT) AS n_traces,  -- Its traces, including those that are left out.
     -- Hash over its traces and their roles in it; it changes when late ranks arrive.
     CAST(content AS VARCHAR) AS content,

@@ -6,7 +6,7 @@
 WITH matched AS (
     SELECT
         f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.aligned_start_ns, f.aligned_end_ns,
-        f.root_rank, k.ts_ns, k.dur_ns, k.step
+        f.root_rank, k.start_ns, k.duration_ns, k.step
     FROM _fitted_kernels AS f
     JOIN collective_kernels AS k ON k.trace_id = f.trace_id AND k.event_id = f.event_id
 ),
@@ -25,10 +25,10 @@ SELECT
     m.event_id,  -- Its kernel's position in traceEvents.
     m.lane,  -- The lane, in collective_groups.
     m.step,  -- Profiler step of the rank in which the kernel was launched; NULL outside of steps.
-    m.ts_ns,  -- Start on the rank's own clock, ns.
-    m.dur_ns,  -- Duration, ns.
+    m.start_ns,  -- Start on the rank's own clock, ns.
+    m.duration_ns,  -- Duration, ns.
     -- Waiting for others: duration minus the shortest, ns.
-    m.dur_ns - min(m.dur_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS wait_ns,
+    m.duration_ns - min(m.duration_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS wait_ns,
     m.aligned_start_ns,  -- Start on the clock of the lowest rank, ns; NULL where clocks are not aligned.
     m.aligned_end_ns,  -- End on the clock of the lowest rank, ns; NULL where clocks are not aligned.
     -- Waiting for others: from its start to the last rank's start, ns, subject to clock error; NULL where clocks are

@@ -6,7 +6,7 @@
 WITH ranked AS (
     SELECT
         r.*,
-        row_number() OVER (PARTITION BY r.capture_id, r.collective_id ORDER BY r.dur_ns, r.rank) AS by_duration,
+        row_number() OVER (PARTITION BY r.capture_id, r.collective_id ORDER BY r.duration_ns, r.rank) AS by_duration,
         CASE
             WHEN r.aligned_start_ns IS NOT NULL
                 THEN row_number() OVER (
@@ -29,7 +29,7 @@ gathered AS (
         max(kind) FILTER (WHERE by_reference = 1) AS kind,
         max(step) FILTER (WHERE by_reference = 1) AS step,
         max(collective_name) AS collective_name, max(group_name) AS group_name, max(group_size) AS group_size,
-        max(bytes) AS bytes, count(*) AS n_ranks, min(dur_ns) AS transfer_ns,
+        max(bytes) AS bytes, count(*) AS n_ranks, min(duration_ns) AS transfer_ns,
         TRY_CAST(sum(wait_ns) AS BIGINT) AS wait_ns,
         TRY_CAST(sum(wait_clock_ns) AS BIGINT) AS wait_clock_ns,
         max(rank) FILTER (WHERE by_duration = 1) AS culprit_rank,
@@ -70,14 +70,14 @@ SELECT
     -- where clocks are not aligned.
     g.end_skew_ns,
     -- Bytes divided by transfer, decimal GB/s; NULL where bytes are unknown.
-    CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0) AS algorithm_gbps,
+    CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0) AS algorithm_gigabytes_per_s,
     -- The same times nccl-tests' factor for the kind, decimal GB/s: comparable with the hardware's bandwidth; NULL
     -- where bytes or the group's size are unknown.
     CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0)
     * CASE WHEN k.bus_numerator = 0 THEN 1e0 ELSE k.bus_numerator * (
                 g.group_size - 1e0
             ) / nullif(g.group_size, 0)
-    END AS bus_gbps,
+    END AS bus_gigabytes_per_s,
     g.kept,  -- It is used to align the clocks: all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g

@@ -32,7 +32,7 @@ entries AS (
 ),
 calls AS (
     SELECT
-        p.set_id, p.rank, c.trace_id, c.event_id, c.group_name, c.ts_ns, c.end_ns, c.op, c.seq, c.in_elements, c.dtype,
+        p.set_id, p.rank, c.trace_id, c.event_id, c.group_name, c.start_ns, c.end_ns, c.op, c.seq, c.in_elements, c.dtype,
         max(c.seq) OVER (PARTITION BY p.set_id, p.trace_id, c.group_name) IS NOT NULL AS has_seq
     FROM pairs AS p
     JOIN collective_calls AS c ON c.trace_id = p.trace_id
@@ -50,16 +50,16 @@ near AS (
     SELECT
         e.set_id, e.rank, e.trace_id, e.group_name, e.record_id, c.event_id,
         row_number() OVER (
-            PARTITION BY e.set_id, e.trace_id, e.record_id ORDER BY abs(e.created_ns - c.ts_ns), c.event_id
+            PARTITION BY e.set_id, e.trace_id, e.record_id ORDER BY abs(e.created_ns - c.start_ns), c.event_id
         ) AS choice_of_entry,
         row_number() OVER (
-            PARTITION BY e.set_id, e.trace_id, c.event_id ORDER BY abs(e.created_ns - c.ts_ns), e.record_id
+            PARTITION BY e.set_id, e.trace_id, c.event_id ORDER BY abs(e.created_ns - c.start_ns), e.record_id
         ) AS choice_of_call
     FROM entries AS e
     JOIN calls AS c
         ON c.set_id = e.set_id AND c.trace_id = e.trace_id AND c.group_name = e.group_name AND c.op = e.op
             AND c.in_elements = e.in_elements
-            AND e.created_ns >= c.ts_ns - 1000000 AND e.created_ns <= c.end_ns + 1000000
+            AND e.created_ns >= c.start_ns - 1000000 AND e.created_ns <= c.end_ns + 1000000
     WHERE NOT c.has_seq
 ),
 by_time AS (
@@ -81,7 +81,7 @@ ordered_entries AS (
 ordered_calls AS (
     SELECT
         set_id, trace_id, group_name, event_id, op, in_elements, dtype,
-        row_number() OVER (PARTITION BY set_id, trace_id, group_name ORDER BY ts_ns DESC, event_id DESC) AS from_end
+        row_number() OVER (PARTITION BY set_id, trace_id, group_name ORDER BY start_ns DESC, event_id DESC) AS from_end
     FROM calls
     WHERE NOT has_seq
 ),

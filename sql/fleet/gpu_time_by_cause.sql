@@ -6,16 +6,16 @@
 -- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
-    SELECT r.capture_id, r.rank, r.trace_id, t.first_ts_ns, t.last_ts_ns
+    SELECT r.capture_id, r.rank, r.trace_id, t.trace_start_ns, t.trace_end_ns
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
-    WHERE r.left_out_reason IS NULL AND t.last_ts_ns > t.first_ts_ns
+    WHERE r.left_out_reason IS NULL AND t.trace_end_ns > t.trace_start_ns
 ),
 spans AS (
-    SELECT capture_id, max(last_ts_ns - first_ts_ns) AS span_ns FROM ranks GROUP BY capture_id
+    SELECT capture_id, max(trace_end_ns - trace_start_ns) AS span_ns FROM ranks GROUP BY capture_id
 ),
 rank_devices AS (
-    SELECT DISTINCT r.capture_id, r.rank, r.trace_id, i.device, r.first_ts_ns, r.last_ts_ns
+    SELECT DISTINCT r.capture_id, r.rank, r.trace_id, i.device, r.trace_start_ns, r.trace_end_ns
     FROM ranks AS r
     LEFT JOIN merged_intervals AS i ON i.trace_id = r.trace_id AND i.scope = 'all'
 ),
@@ -26,7 +26,7 @@ work AS (
 ),
 busy AS (
     SELECT
-        w.capture_id, w.rank, w.device, w.start_ns, w.end_ns, d.first_ts_ns, d.last_ts_ns,
+        w.capture_id, w.rank, w.device, w.start_ns, w.end_ns, d.trace_start_ns, d.trace_end_ns,
         lag(w.end_ns) OVER (PARTITION BY w.capture_id, w.rank, w.device ORDER BY w.start_ns) AS last_end_ns,
         lead(w.start_ns) OVER (PARTITION BY w.capture_id, w.rank, w.device ORDER BY w.start_ns) AS next_start_ns
     FROM work AS w
@@ -34,25 +34,25 @@ busy AS (
     WHERE w.scope = 'all'
 ),
 launched AS (
-    SELECT k.trace_id, k.device, k.ts_ns, min(l.ts_ns) AS launch_ns
+    SELECT k.trace_id, k.device, k.start_ns, min(l.start_ns) AS launch_ns
     FROM kernels AS k
     JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    GROUP BY k.trace_id, k.device, k.ts_ns
+    GROUP BY k.trace_id, k.device, k.start_ns
 ),
 gaps AS (
     SELECT
-        b.capture_id, b.rank, b.device, coalesce(b.last_end_ns, b.first_ts_ns) AS gap_ns, b.start_ns AS end_ns,
-        greatest(coalesce(b.last_end_ns, b.first_ts_ns), least(b.start_ns, l.launch_ns)) AS launch_ns
+        b.capture_id, b.rank, b.device, coalesce(b.last_end_ns, b.trace_start_ns) AS gap_ns, b.start_ns AS end_ns,
+        greatest(coalesce(b.last_end_ns, b.trace_start_ns), least(b.start_ns, l.launch_ns)) AS launch_ns
     FROM busy AS b
     JOIN rank_devices AS d ON d.capture_id = b.capture_id AND d.rank = b.rank AND d.device = b.device
-    JOIN launched AS l ON l.trace_id = d.trace_id AND l.device = b.device AND l.ts_ns = b.start_ns
+    JOIN launched AS l ON l.trace_id = d.trace_id AND l.device = b.device AND l.start_ns = b.start_ns
     UNION ALL
-    SELECT capture_id, rank, device, end_ns, last_ts_ns, last_ts_ns FROM busy WHERE next_start_ns IS NULL
+    SELECT capture_id, rank, device, end_ns, trace_end_ns, trace_end_ns FROM busy WHERE next_start_ns IS NULL
     UNION ALL
-    SELECT capture_id, rank, device, first_ts_ns, last_ts_ns, last_ts_ns FROM rank_devices WHERE device IS NULL
+    SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, trace_end_ns FROM rank_devices WHERE device IS NULL
 ),
 waits AS (
-    SELECT c.capture_id, c.rank, k.device, c.ts_ns AS start_ns, c.ts_ns + c.wait_ns AS end_ns
+    SELECT c.capture_id, c.rank, k.device, c.start_ns, c.start_ns + c.wait_ns AS end_ns
     FROM collective_ranks AS c
     JOIN kernels AS k ON k.trace_id = c.trace_id AND k.event_id = c.event_id
     WHERE c.wait_ns > 0
@@ -63,7 +63,7 @@ recomputed AS (
 computing AS (
     SELECT
         d.capture_id, d.rank, d.device, CASE WHEN r.event_id IS NULL THEN 'FIRST_TIME' ELSE 'AGAIN' END AS what,
-        k.ts_ns AS start_ns, k.end_ns
+        k.start_ns, k.end_ns
     FROM rank_devices AS d
     JOIN kernels AS k ON k.trace_id = d.trace_id AND k.device = d.device
     LEFT JOIN recomputed AS r ON r.trace_id = k.trace_id AND r.event_id = k.event_id
@@ -80,16 +80,16 @@ stretches AS (
     UNION ALL
     SELECT capture_id, rank, device, 'LAUNCH', launch_ns, end_ns FROM gaps
     UNION ALL
-    SELECT capture_id, rank, device, 'TRACE', first_ts_ns, last_ts_ns FROM rank_devices
+    SELECT capture_id, rank, device, 'TRACE', trace_start_ns, trace_end_ns FROM rank_devices
 ),
 changes AS (
-    SELECT capture_id, rank, device, what, start_ns AS ts_ns, 1 AS change FROM stretches
+    SELECT capture_id, rank, device, what, start_ns, 1 AS change FROM stretches
     UNION ALL
     SELECT capture_id, rank, device, what, end_ns, -1 FROM stretches
 ),
 summed AS (
     SELECT
-        capture_id, rank, device, ts_ns,
+        capture_id, rank, device, start_ns,
         sum(CASE WHEN what = 'WAIT' THEN change ELSE 0 END) AS wait,
         sum(CASE WHEN what = 'COMMUNICATION' THEN change ELSE 0 END) AS communication,
         sum(CASE WHEN what = 'COMPUTATION' THEN change ELSE 0 END) AS compute,
@@ -99,24 +99,24 @@ summed AS (
         sum(CASE WHEN what = 'LAUNCH' THEN change ELSE 0 END) AS launch,
         sum(CASE WHEN what = 'HOST' THEN change ELSE 0 END) AS host
     FROM changes
-    GROUP BY capture_id, rank, device, ts_ns
+    GROUP BY capture_id, rank, device, start_ns
 ),
 open_at AS (
     SELECT
         capture_id, rank, device,
-        lead(ts_ns) OVER (PARTITION BY capture_id, rank, device ORDER BY ts_ns) - ts_ns AS dur_ns,
+        lead(start_ns) OVER (PARTITION BY capture_id, rank, device ORDER BY start_ns) - start_ns AS duration_ns,
         sum(wait) OVER sofar AS wait, sum(communication) OVER sofar AS communication,
         sum(compute) OVER sofar AS compute,
         sum(first_time) OVER sofar AS first_time, sum(again) OVER sofar AS again, sum(memory) OVER sofar AS memory,
         sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host
     FROM summed
     WINDOW sofar AS (
-        PARTITION BY capture_id, rank, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        PARTITION BY capture_id, rank, device ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 ),
 caused AS (
     SELECT
-        capture_id, rank, device, dur_ns, compute,
+        capture_id, rank, device, duration_ns, compute,
         CASE
             WHEN wait > 0 THEN 'straggler_wait'
             WHEN communication > 0 AND compute = 0 THEN 'exposed_communication'
@@ -128,19 +128,19 @@ caused AS (
             ELSE 'unattributed'
         END AS cause
     FROM open_at
-    WHERE dur_ns > 0
+    WHERE duration_ns > 0
 ),
 divided AS (
     SELECT
-        capture_id, rank, device, cause, sum(dur_ns) AS gpu_ns,
-        sum(CASE WHEN compute > 0 AND cause = 'straggler_wait' THEN dur_ns ELSE 0 END) AS hidden_ns
+        capture_id, rank, device, cause, sum(duration_ns) AS gpu_ns,
+        sum(CASE WHEN compute > 0 AND cause = 'straggler_wait' THEN duration_ns ELSE 0 END) AS hidden_ns
     FROM caused
     GROUP BY capture_id, rank, device, cause
     UNION ALL
-    SELECT d.capture_id, d.rank, d.device, 'not_in_trace', s.span_ns - (d.last_ts_ns - d.first_ts_ns), 0
+    SELECT d.capture_id, d.rank, d.device, 'not_in_trace', s.span_ns - (d.trace_end_ns - d.trace_start_ns), 0
     FROM rank_devices AS d
     JOIN spans AS s ON s.capture_id = d.capture_id
-    WHERE s.span_ns > d.last_ts_ns - d.first_ts_ns
+    WHERE s.span_ns > d.trace_end_ns - d.trace_start_ns
 )
 SELECT
     capture_id,  -- The capture.

@@ -20,7 +20,7 @@ WITH waits AS (
 ),
 times AS (
     SELECT
-        r.capture_id, t.step, r.rank, max(t.dur_ns) AS step_ns, sum(t.busy_ns) AS busy_ns,
+        r.capture_id, t.step, r.rank, max(t.duration_ns) AS step_ns, sum(t.busy_ns) AS busy_ns,
         sum(t.compute_ns) AS compute_ns
     FROM capture_ranks AS r
     JOIN step_times AS t ON t.trace_id = r.trace_id
@@ -41,6 +41,6 @@ SELECT
     -- Time saved if only this rank were on time, ns; NULL where clocks are not aligned.
     TRY_CAST(w.marginal_ns AS BIGINT) AS marginal_ns,
     CAST(w.n_last AS BIGINT) AS n_last,  -- Collectives whose culprit is this rank.
-    w.n_last / CAST(w.n AS DOUBLE) AS share_last  -- That as a share, 0 to 1.
+    100 * (w.n_last / CAST(w.n AS DOUBLE)) AS last_percent  -- That in percent, 0 to 100.
 FROM waits AS w
 FULL JOIN times AS t ON t.capture_id = w.capture_id AND t.step = w.step AND t.rank = w.rank

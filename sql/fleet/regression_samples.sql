@@ -14,13 +14,13 @@ good AS (
         -- A trace that counts time from the boot of its host does not tell the date: then the time of ingestion is
         -- used.
         CASE
-            WHEN c.first_ts_ns > 1000000000000000000 THEN c.first_ts_ns
+            WHEN c.capture_start_ns > 1000000000000000000 THEN c.capture_start_ns
             ELSE TRY_CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT)
         END AS at_ns
     FROM captures AS c
     JOIN ranks AS r ON r.capture_id = c.capture_id
     WHERE c.job IS NOT NULL
-    GROUP BY c.capture_id, c.job, c.n_ranks, c.world_size, c.first_ts_ns
+    GROUP BY c.capture_id, c.job, c.n_ranks, c.world_size, c.capture_start_ns
     HAVING coalesce(c.world_size, c.n_ranks) = c.n_ranks AND count(*) FILTER (WHERE r.status = 'partial') = 0
 )
 SELECT

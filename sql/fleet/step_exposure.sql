@@ -15,21 +15,21 @@ matched AS (
 ),
 launched AS (
     SELECT
-        r.capture_id, r.rank, r.trace_id, k.device, k.step, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns, m.wait_ns
+        r.capture_id, r.rank, r.trace_id, k.device, k.step, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns, m.wait_ns
     FROM ranks AS r
     JOIN collective_kernels AS k ON k.trace_id = r.trace_id AND k.step IS NOT NULL
     LEFT JOIN matched AS m ON m.capture_id = r.capture_id AND m.trace_id = k.trace_id AND m.event_id = k.event_id
 ),
 counted AS (
     SELECT
-        capture_id, rank, trace_id, device, step, min(ts_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n,
+        capture_id, rank, trace_id, device, step, min(start_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n,
         count(wait_ns) AS n_matched
     FROM launched
     GROUP BY capture_id, rank, trace_id, device, step
 ),
 stretches AS (
     SELECT
-        capture_id, rank, device, step, 'transfer' AS what, ts_ns AS start_ns, end_ns - coalesce(wait_ns, 0) AS end_ns
+        capture_id, rank, device, step, 'transfer' AS what, start_ns, end_ns - coalesce(wait_ns, 0) AS end_ns
     FROM launched
     UNION ALL
     SELECT capture_id, rank, device, step, 'wait', end_ns - wait_ns, end_ns FROM launched WHERE wait_ns > 0
@@ -58,7 +58,7 @@ summed AS (
 open_at AS (
     SELECT
         capture_id, rank, device, step,
-        lead(at_ns) OVER (PARTITION BY capture_id, rank, device, step ORDER BY at_ns) - at_ns AS dur_ns,
+        lead(at_ns) OVER (PARTITION BY capture_id, rank, device, step ORDER BY at_ns) - at_ns AS duration_ns,
         sum(transfer) OVER sofar AS transfer, sum(wait) OVER sofar AS wait, sum(compute) OVER sofar AS compute
     FROM summed
     WINDOW sofar AS (
@@ -68,10 +68,10 @@ open_at AS (
 divided AS (
     SELECT
         capture_id, rank, step,
-        sum(CASE WHEN transfer > 0 THEN dur_ns ELSE 0 END) AS transfer_ns,
-        sum(CASE WHEN transfer > 0 AND compute = 0 THEN dur_ns ELSE 0 END) AS exposed_ns,
-        sum(CASE WHEN wait > 0 AND transfer = 0 THEN dur_ns ELSE 0 END) AS wait_ns,
-        sum(CASE WHEN wait > 0 AND transfer = 0 AND compute = 0 THEN dur_ns ELSE 0 END) AS exposed_wait_ns
+        sum(CASE WHEN transfer > 0 THEN duration_ns ELSE 0 END) AS transfer_ns,
+        sum(CASE WHEN transfer > 0 AND compute = 0 THEN duration_ns ELSE 0 END) AS exposed_ns,
+        sum(CASE WHEN wait > 0 AND transfer = 0 THEN duration_ns ELSE 0 END) AS wait_ns,
+        sum(CASE WHEN wait > 0 AND transfer = 0 AND compute = 0 THEN duration_ns ELSE 0 END) AS exposed_wait_ns
     FROM open_at
     GROUP BY capture_id, rank, step
 ),
@@ -80,7 +80,7 @@ totals AS (
 ),
 measured AS (
     SELECT
-        r.capture_id, r.rank, p.step, p.actual_ns, p.efficiency, p.dragging_stage, p.ideal_ns, p.comm_ideal_ns,
+        r.capture_id, r.rank, p.step, p.duration_ns, p.efficiency, p.dragging_stage, p.ideal_ns, p.communication_ideal_ns,
         p.comp_ideal_ns,
         coalesce(t.n, 0) AS n, coalesce(t.n_matched, 0) AS n_matched,
         CASE WHEN t.n = t.n_matched THEN d.transfer_ns END AS transfer_ns,
@@ -96,12 +96,12 @@ SELECT
     capture_id,  -- The capture.
     step,  -- The profiler step.
     rank,  -- The rank.
-    actual_ns,  -- T_actual: the step's duration on the rank's CPU, ns.
+    duration_ns,  -- T_actual: the step's duration on the rank's CPU, ns.
     -- The longest of loading, computing and saving over T_actual, as in step_pipeline: neither waiting nor
     -- communication counts.
     efficiency,
     dragging_stage,  -- load, comp or save: the longest.
-    CAST(n AS BIGINT) AS n_comm,  -- Communication kernels launched in the step.
+    CAST(n AS BIGINT) AS n_communication,  -- Communication kernels launched in the step.
     -- Those whose waiting is known: collectives that all ranks of their lane took part in.
     CAST(n_matched AS BIGINT) AS n_matched,
     -- Time that communication would take if no rank were late, ns; NULL without communication, or where the waiting of
@@ -113,12 +113,12 @@ SELECT
     TRY_CAST(wait_ns AS BIGINT) AS wait_ns,
     -- Part of it without computation at the same time, ns: what other ranks cost this one; NULL likewise.
     TRY_CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,
-    -- Exposed share of communication, without waiting, 0 to 1; NULL likewise.
-    CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0) AS exposed_transfer_share,
+    -- Exposed percentage of communication, without waiting, 0 to 100; NULL likewise.
+    100 * (CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0)) AS exposed_transfer_percent,
     -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline except for the waiting; NULL likewise, and without
     -- ideal times.
     CASE
-        WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
-            THEN (actual_ns - exposed_wait_ns - ideal_ns) / comm_ideal_ns
+        WHEN communication_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
+            THEN (duration_ns - exposed_wait_ns - ideal_ns) / communication_ideal_ns
     END AS exposure_ratio
 FROM measured

@@ -22,7 +22,7 @@ spans AS (
 ),
 waits AS (
     SELECT
-        r.capture_id, r.rank, count(*) AS n, sum(r.dur_ns) AS kernel_ns, sum(r.wait_ns) AS wait_ns,
+        r.capture_id, r.rank, count(*) AS n, sum(r.duration_ns) AS kernel_ns, sum(r.wait_ns) AS wait_ns,
         sum(r.wait_clock_ns) AS wait_clock_ns
     FROM collective_ranks AS r
     JOIN used AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
@@ -88,7 +88,7 @@ SELECT
     span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.
     n_last,  -- Collectives whose culprit is this rank.
     n_last_clock,  -- The same by the clock; NULL where clocks are not aligned.
-    share_last,  -- Share of its collectives in which it is the culprit, 0 to 1.
+    100 * share_last AS last_percent,  -- Percentage of its collectives in which it is the culprit, 0 to 100.
     -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks
     -- are not aligned.
     agreement,

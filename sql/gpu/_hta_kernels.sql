@@ -11,9 +11,9 @@ SELECT
     -- The lowest device of the trace: HTA treats all devices as one.
     min(l.device) OVER (PARTITION BY p.trace_id) AS device,
     e.stream,  -- Stream.
-    l.ts_ns,  -- Start, ns.
-    l.ts_ns + l.dur_ns AS end_ns,  -- End, ns.
-    l.dur_ns,  -- Duration, ns.
+    l.start_ns,  -- Start, ns.
+    l.start_ns + l.duration_ns AS end_ns,  -- End, ns.
+    l.duration_ns,  -- Duration, ns.
     k.launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
     -- Node of the CUDA or HIP graph; NULL outside graphs, where writers on CUDA 12 and later put 0.
     CASE WHEN e.graph_node <> 0 OR e.graph_id <> 0 THEN e.graph_node END AS graph_node,

@@ -8,7 +8,7 @@ WITH any_call AS (
     WHERE r.role = 'launch' AND r.name = '*'
 ),
 launched AS (
-    SELECT DISTINCT c.trace_profile_id, c.event_id AS launch_event_id, c.ts_ns, c.correlation
+    SELECT DISTINCT c.trace_profile_id, c.event_id AS launch_event_id, c.start_ns, c.correlation
     FROM _loaded_events AS c
     JOIN _links AS l ON l.trace_profile_id = c.trace_profile_id AND l.launch_event_id = c.event_id
     JOIN _loaded_events AS g ON g.trace_profile_id = l.trace_profile_id AND g.event_id = l.gpu_event_id
@@ -16,27 +16,27 @@ launched AS (
     WHERE c.is_launch OR a.trace_profile_id IS NOT NULL AND g.side = 'gpu'
 ),
 pairs AS (
-    SELECT l.trace_profile_id, l.launch_event_id, l.ts_ns AS launch_ts_ns, g.event_id, g.ts_ns, g.stream_key
+    SELECT l.trace_profile_id, l.launch_event_id, l.start_ns AS launch_ts_ns, g.event_id, g.start_ns AS at_ns, g.stream_key
     FROM launched AS l
     JOIN _loaded_events AS g ON g.trace_profile_id = l.trace_profile_id AND g.correlation = l.correlation
     WHERE g.stream_key IS NOT NULL AND g.side IN ('gpu', 'sync')
 ),
 changes AS (
     SELECT
-        trace_profile_id, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id,
+        trace_profile_id, stream_key, launch_ts_ns AS at_ns, launch_event_id AS event_id, event_id AS order_id,
         1 AS change
     FROM pairs
     UNION ALL
-    SELECT DISTINCT trace_profile_id, stream_key, ts_ns, event_id, event_id, -1 FROM pairs
+    SELECT DISTINCT trace_profile_id, stream_key, at_ns, event_id, event_id, -1 FROM pairs
 )
 SELECT
     trace_profile_id,  -- The trace as a profile sees it.
     stream_key,  -- Stream as the profile sees it.
     event_id,  -- The launch call or the GPU work.
-    ts_ns,  -- When, ns.
+    at_ns,  -- When, ns.
     change,  -- +1 for a launch, -1 for a start.
     TRY_CAST(sum(change) OVER (
-        PARTITION BY trace_profile_id, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
+        PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS BIGINT) AS queue_length  -- Launches whose work has not started yet, after this change.
 FROM changes

@@ -34,13 +34,13 @@ stepped AS (
     SELECT k.trace_id, k.event_id, max(s.step) AS step
     FROM kernels AS k
     JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND l.ts_ns >= s.start_ns AND l.ts_ns < s.end_ns
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND l.start_ns >= s.start_ns AND l.start_ns < s.end_ns
     WHERE k.class = 'COMMUNICATION' AND k.cat = 'kernel'
     GROUP BY k.trace_id, k.event_id
 ),
 described AS (
     SELECT
-        k.trace_id, k.event_id, k.name, k.device, k.stream, k.ts_ns, k.end_ns, k.dur_ns, k.launch_event_id, s.step,
+        k.trace_id, k.event_id, k.name, k.device, k.stream, k.start_ns, k.end_ns, k.duration_ns, k.launch_event_id, s.step,
         t.collective_name, t.group_name, t.group_ranks, t.group_description, t.group_size, t.seq, t.destination,
         CASE WHEN c.kind <> 'other' THEN c.kind ELSE n.kind END AS kind,
         CASE
@@ -67,9 +67,9 @@ SELECT
     coalesce(waits_for_all, FALSE) AS waits_for_all,
     device,  -- Device it ran on.
     stream,  -- Stream on the device.
-    ts_ns,  -- Start, ns.
+    start_ns,  -- Start, ns.
     end_ns,  -- End, ns.
-    dur_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
+    duration_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
     launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
     step,  -- Profiler step of its launch; NULL outside of steps.
     collective_name,  -- Name of the collective in the framework; NULL where the trace does not say.

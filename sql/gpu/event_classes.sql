@@ -5,9 +5,9 @@
 -- waits.
 -- check: unique(trace_id, cat, name)
 WITH kinds AS (
-    SELECT e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.dur_ns) AS sum_ns
+    SELECT e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.duration_ns) AS sum_ns
     FROM events AS e
-    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
     GROUP BY e.trace_id, e.cat, e.name
 ),
 names AS (

@@ -9,9 +9,9 @@ SELECT
     c.rule_id,  -- Rule in kernel_classes that decided it.
     coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,  -- Device it ran on.
     e.stream,  -- Stream on the device.
-    e.ts_ns,  -- Start, ns.
+    e.start_ns,  -- Start, ns.
     e.end_ns,  -- End, ns.
-    e.dur_ns,  -- Duration, ns.
+    e.duration_ns,  -- Duration, ns.
     l.launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
     -- Node of the CUDA or HIP graph; NULL outside graphs, where writers on CUDA 12 and later put 0.
     CASE WHEN e.graph_node <> 0 OR e.graph_id <> 0 THEN e.graph_node END AS graph_node,
@@ -26,4 +26,4 @@ LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.na
 LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = e.cat AND h.name = e.name
 LEFT JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.profile = 'default'
 LEFT JOIN _links AS l ON l.trace_profile_id = p.trace_profile_id AND l.gpu_event_id = e.event_id
-WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL

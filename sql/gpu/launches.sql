@@ -7,14 +7,14 @@ SELECT
     e.name,  -- Name of the call.
     e.pid,  -- Its process.
     e.tid,  -- Its thread.
-    e.ts_ns,  -- Its start, ns.
-    e.dur_ns,  -- Its duration, ns.
+    e.start_ns,  -- Its start, ns.
+    e.duration_ns,  -- Its duration, ns.
     count(*) AS n_kernels,  -- Pieces of GPU work it launched; more than one for a graph.
-    min(k.ts_ns) AS first_kernel_ts_ns,  -- Start of the first of them, ns.
-    TRY_CAST(sum(k.dur_ns) AS BIGINT) AS kernel_dur_ns,  -- Their summed duration, ns.
+    min(k.start_ns) AS first_kernel_ts_ns,  -- Start of the first of them, ns.
+    TRY_CAST(sum(k.duration_ns) AS BIGINT) AS kernel_duration_ns,  -- Their summed duration, ns.
     -- From the end of the call to the first start, ns; negative where the GPU started before the call returned.
-    min(k.ts_ns) - e.end_ns AS launch_delay_ns
+    min(k.start_ns) - e.end_ns AS launch_delay_ns
 FROM kernels AS k
 JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
 WHERE k.launch_event_id IS NOT NULL
-GROUP BY k.trace_id, k.launch_event_id, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.end_ns
+GROUP BY k.trace_id, k.launch_event_id, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.end_ns

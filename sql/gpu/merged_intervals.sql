@@ -3,15 +3,15 @@
 -- How: sort by start; a new stretch begins where a start lies after all earlier ends (TB-8: touching intervals merge).
 -- check: unique(trace_id, device, scope, start_ns)
 WITH scoped AS (
-    SELECT trace_id, device, 'all' AS scope, event_id, ts_ns, greatest(end_ns, ts_ns) AS end_ns FROM kernels
+    SELECT trace_id, device, 'all' AS scope, event_id, start_ns, greatest(end_ns, start_ns) AS end_ns FROM kernels
     UNION ALL
-    SELECT trace_id, device, class, event_id, ts_ns, greatest(end_ns, ts_ns) FROM kernels
+    SELECT trace_id, device, class, event_id, start_ns, greatest(end_ns, start_ns) FROM kernels
 ),
 reached AS (
     SELECT
         *,
         max(end_ns) OVER (
-            PARTITION BY trace_id, device, scope ORDER BY ts_ns, event_id
+            PARTITION BY trace_id, device, scope ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
     FROM scoped
@@ -19,8 +19,8 @@ reached AS (
 numbered AS (
     SELECT
         *,
-        sum(CASE WHEN reached_ns IS NULL OR ts_ns > reached_ns THEN 1 ELSE 0 END) OVER (
-            PARTITION BY trace_id, device, scope ORDER BY ts_ns, event_id
+        sum(CASE WHEN reached_ns IS NULL OR start_ns > reached_ns THEN 1 ELSE 0 END) OVER (
+            PARTITION BY trace_id, device, scope ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS stretch
     FROM reached
@@ -29,7 +29,7 @@ SELECT
     trace_id,  -- The trace.
     device,  -- Device.
     scope,  -- all, or a class of kernels.
-    min(ts_ns) AS start_ns,  -- Start of the stretch, ns.
+    min(start_ns) AS start_ns,  -- Start of the stretch, ns.
     max(end_ns) AS end_ns,  -- End of the stretch, ns.
     count(*) AS n_kernels  -- Pieces of GPU work in it.
 FROM numbered

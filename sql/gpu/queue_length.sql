@@ -5,7 +5,7 @@ SELECT
     s.device,  -- Device.
     s.stream,  -- Stream on the device.
     q.event_id,  -- The launch call (change 1) or the GPU work (change -1).
-    q.ts_ns,  -- When, ns.
+    q.at_ns,  -- When, ns.
     CAST(q.change AS BIGINT) AS change,  -- +1 for a launch, -1 for a start.
     q.queue_length  -- Launches whose work has not started yet, after this change.
 FROM _queue AS q

@@ -3,7 +3,7 @@
 -- kernel that uses tensor cores may use them badly (op_utilization), and a name that says nothing is NULL, not no.
 -- check: unique(trace_id, device, name)
 WITH work AS (
-    SELECT trace_id, device, name, count(*) AS n_kernels, sum(dur_ns) AS gpu_ns
+    SELECT trace_id, device, name, count(*) AS n_kernels, sum(duration_ns) AS gpu_ns
     FROM kernels
     WHERE class = 'COMPUTATION' AND cat = 'kernel'
     GROUP BY trace_id, device, name

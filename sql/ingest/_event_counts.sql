@@ -2,14 +2,14 @@
 SELECT
     trace_id,  -- The trace.
     count(*) AS n_events,  -- Entries of traceEvents.
-    count(*) FILTER (WHERE ph IS NOT NULL OR ts_ns IS NOT NULL) AS n_readable,  -- Those with a phase or a time.
-    min(CASE WHEN dur_ns IS NOT NULL THEN ts_ns END) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
-    max(CASE WHEN dur_ns IS NOT NULL THEN end_ns END) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
-    min(ts_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS least_ts_ns,  -- Earliest time of any event but metadata, ns.
-    max(ts_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS greatest_ts_ns,  -- Latest time of any event but metadata, ns.
+    count(*) FILTER (WHERE ph IS NOT NULL OR start_ns IS NOT NULL) AS n_readable,  -- Those with a phase or a time.
+    min(CASE WHEN duration_ns IS NOT NULL THEN start_ns END) AS trace_start_ns,  -- Earliest start of an event with a duration, ns.
+    max(CASE WHEN duration_ns IS NOT NULL THEN end_ns END) AS trace_end_ns,  -- Latest end of an event with a duration, ns.
+    min(start_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS least_ts_ns,  -- Earliest time of any event but metadata, ns.
+    max(start_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS greatest_ts_ns,  -- Latest time of any event but metadata, ns.
     count(*) FILTER (WHERE ph = 'B') AS n_begins,  -- Begin events.
     count(*) FILTER (WHERE ph = 'E') AS n_ends,  -- End events.
-    count(*) FILTER (WHERE dur_ns < 0) AS n_negative,  -- Events with a negative duration.
+    count(*) FILTER (WHERE duration_ns < 0) AS n_negative,  -- Events with a negative duration.
     count(*) FILTER (WHERE time_flaw = 'not_a_number') AS n_not_a_number,  -- Events with a time that is not a number.
     -- Events whose time is too far away, or whose duration is too long, for the lake.
     count(*) FILTER (WHERE time_flaw = 'out_of_range') AS n_out_of_range,

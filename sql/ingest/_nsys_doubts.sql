@@ -23,7 +23,7 @@ shared AS (
 ),
 found AS (
     SELECT
-        'nsys_unknown_string' AS "check", 'warning' AS severity, n,
+        'nsys_unknown_string' AS check_name, 'warning' AS severity, n,
         'names that StringIds does not have: shown with their number' AS detail
     FROM unnamed
     UNION ALL
@@ -62,7 +62,7 @@ found AS (
     FROM shared
 )
 SELECT
-    "check",  -- Name of the finding.
+    check_name,  -- Name of the finding.
     severity,  -- info or warning.
     n,  -- How many there are.
     detail  -- What it means.

@@ -16,8 +16,8 @@ SELECT
         ELSE CAST(e.stream AS VARCHAR)
     END AS tid,
     -- Start, ns since 1970; a thread's name has none of its own.
-    CAST(CASE WHEN e.ph = 'M' THEN 0 ELSE e.start_ns END AS HUGEINT) + s.start_ns AS ts_ns,
-    CAST(e.end_ns AS HUGEINT) - e.start_ns AS dur_ns,  -- Duration, ns.
+    CAST(CASE WHEN e.ph = 'M' THEN 0 ELSE e.start_ns END AS HUGEINT) + s.start_ns AS start_ns,
+    CAST(e.end_ns AS HUGEINT) - e.start_ns AS duration_ns,  -- Duration, ns.
     e.device,  -- CUDA device of the process.
     e.stream,  -- Stream.
     e.correlation,  -- Correlation id.

@@ -24,7 +24,7 @@ WITH found AS (
     SELECT
         'perfetto_boot_time', 'info', count(*),
         'times count from the start of the machine: ranks on several machines have no common clock'
-    FROM (SELECT max(ts_ns) AS last_ns FROM _perfetto_rows) AS ends
+    FROM (SELECT max(start_ns) AS last_ns FROM _perfetto_rows) AS ends
     WHERE last_ns < 1000000000000000000
 )
 SELECT

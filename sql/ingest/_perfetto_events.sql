@@ -9,7 +9,7 @@ WITH meant AS (
         CASE
             WHEN r.stage IS NULL THEN coalesce(t.tid, CAST(r.track AS VARCHAR)) ELSE CAST(r.stream AS VARCHAR)
         END AS tid,
-        r.ts_ns, o.dur_ns, r.args, o.flow
+        r.start_ns, o.duration_ns, r.args, o.flow
     FROM _perfetto_order AS o
     -- The number alone tells the row; the time lets a part of the events be read without looking at all rows.
     JOIN _perfetto_rows AS r ON r.n = o.n AND r.at_ns = o.at_ns
@@ -30,13 +30,13 @@ WITH meant AS (
 ),
 all_events AS (
     SELECT
-        event_id, 'M' AS ph, CAST(NULL AS VARCHAR) AS cat, name, pid, tid, CAST(0 AS BIGINT) AS ts_ns,
-        CAST(NULL AS BIGINT) AS dur_ns, args, CAST(NULL AS BIGINT) AS flow
+        event_id, 'M' AS ph, CAST(NULL AS VARCHAR) AS cat, name, pid, tid, CAST(0 AS BIGINT) AS start_ns,
+        CAST(NULL AS BIGINT) AS duration_ns, args, CAST(NULL AS BIGINT) AS flow
     FROM _perfetto_names
     UNION ALL
     SELECT
         e.event_id, e.ph, CASE WHEN e.flow IS NULL THEN coalesce(k.canonical, e.cat) ELSE 'ac2g' END,
-        CASE WHEN e.flow IS NULL THEN e.name ELSE 'ac2g' END, e.pid, e.tid, e.ts_ns, e.dur_ns,
+        CASE WHEN e.flow IS NULL THEN e.name ELSE 'ac2g' END, e.pid, e.tid, e.start_ns, e.duration_ns,
         CASE WHEN e.flow IS NULL THEN e.args END, e.flow
     FROM meant AS e
     LEFT JOIN categories AS k ON k.raw = e.cat
@@ -59,8 +59,8 @@ SELECT
     e.name,  -- Name.
     e.pid,  -- Process id as text; for GPU work the device.
     e.tid,  -- Thread id as text; for GPU work the stream.
-    e.ts_ns,  -- Start, ns.
-    e.dur_ns,  -- Duration, ns.
+    e.start_ns,  -- Start, ns.
+    e.duration_ns,  -- Duration, ns.
     e.arg.device AS device,  -- Argument device.
     e.arg.stream AS stream,  -- Argument stream.
     e.arg.correlation AS correlation,  -- Argument correlation.

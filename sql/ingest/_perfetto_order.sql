@@ -2,13 +2,13 @@
 -- How: by time; at the same time in the order of the file, arrows after their slice. Only what tells the order is
 -- sorted, as whole rows would not fit in memory.
 WITH events AS (
-    SELECT n, at_ns, ph, dur_ns, CAST(NULL AS BIGINT) AS flow
+    SELECT n, at_ns, ph, duration_ns, CAST(NULL AS BIGINT) AS flow
     FROM _perfetto_rows
     WHERE ph NOT IN ('B', 'E')
     UNION ALL
     SELECT
         coalesce(begin_n, end_n), at_ns, CASE WHEN end_n IS NULL THEN 'B' WHEN begin_n IS NULL THEN 'E' ELSE 'X' END,
-        dur_ns, NULL
+        duration_ns, NULL
     FROM _perfetto_pairs
     UNION ALL
     SELECT n, at_ns, ph, NULL, flow FROM _perfetto_arrows
@@ -22,7 +22,7 @@ SELECT
     e.n,  -- Row in _perfetto_rows that it is, or is at.
     e.at_ns,  -- Its start, as there.
     e.ph,  -- X complete, B and E without their other half, i instant, s and f arrows.
-    e.dur_ns,  -- Duration, ns.
+    e.duration_ns,  -- Duration, ns.
     e.flow  -- Joins the ends of an arrow; NULL for what is no arrow.
 FROM events AS e
 CROSS JOIN names AS s

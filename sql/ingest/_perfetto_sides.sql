@@ -4,10 +4,10 @@
 WITH sides AS (
     SELECT
         run, place, max(n) FILTER (WHERE ph = 'B') AS begin_n, max(n) FILTER (WHERE ph = 'E') AS end_n,
-        max(ts_ns) FILTER (WHERE ph = 'B') AS begin_ns, max(ts_ns) FILTER (WHERE ph = 'E') AS end_ns,
+        max(start_ns) FILTER (WHERE ph = 'B') AS begin_ns, max(start_ns) FILTER (WHERE ph = 'E') AS end_ns,
         max(track) FILTER (WHERE ph = 'B') AS begin_track, max(track) FILTER (WHERE ph = 'E') AS end_track
     FROM _perfetto_rows
-    WHERE ph IN ('B', 'E') AND ts_ns IS NOT NULL
+    WHERE ph IN ('B', 'E') AND start_ns IS NOT NULL
     GROUP BY run, place
 ),
 runs AS (

@@ -7,7 +7,7 @@ WITH queues AS (
 ),
 found AS (
     SELECT
-        'rocm_one_stream' AS "check", 'warning' AS severity, count(*) AS n,
+        'rocm_one_stream' AS check_name, 'warning' AS severity, count(*) AS n,
         'devices whose kernels ran on several queues, all on one stream: streams were not recorded, so work that '
         || 'ran at the same time counts as one stream''s; profile with --hip-runtime-trace' AS detail
     FROM queues
@@ -38,7 +38,7 @@ found AS (
     WHERE w.source = 'kernel' AND coalesce(w.name, k.display_name, k.mangled_name) IS NULL
 )
 SELECT
-    "check",  -- Name of the finding.
+    check_name,  -- Name of the finding.
     severity,  -- info or warning.
     n,  -- How many there are.
     detail  -- What it means.

@@ -63,7 +63,7 @@ found AS (
                         END
                 END
             ELSE CAST(trunc(dur_us) AS BIGINT) * 1000 + CAST(round((dur_us - trunc(dur_us)) * 1000) AS BIGINT)
-        END AS dur_ns,
+        END AS duration_ns,
         CASE
             WHEN ts_has_point AND substr(ts, -4, 1) <> '.' THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3
             ELSE FALSE
@@ -88,7 +88,7 @@ placed AS (
         CASE
             WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912
                 THEN e.relative_ns + i.base_ns
-        END AS ts_ns
+        END AS start_ns
     FROM found AS e
     CROSS JOIN _ingest_context AS i
 )
@@ -101,9 +101,9 @@ SELECT
     e.name,  -- Name.
     e.pid,  -- Process id as text; for GPU work the device.
     e.tid,  -- Thread id as text; for GPU work the stream.
-    e.ts_ns,  -- Start, ns since the Unix epoch where the trace has a base, else as in the trace.
-    e.dur_ns,  -- Duration, ns; NULL where there is none.
-    e.ts_ns + e.dur_ns AS end_ns,  -- End, ns.
+    e.start_ns,  -- Start, ns since the Unix epoch where the trace has a base, else as in the trace.
+    e.duration_ns,  -- Duration, ns; NULL where there is none.
+    e.start_ns + e.duration_ns AS end_ns,  -- End, ns.
     e.arg.device AS device,  -- Argument device.
     -- Argument stream; NULL for the pointers that HIP calls write.
     CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS stream,
@@ -151,11 +151,11 @@ SELECT
     -- rounded; else NULL.
     CASE
         WHEN
-            (e.ts IS NOT NULL OR e.ts_us IS NOT NULL) AND e.ts_ns IS NULL
-            OR (e.dur IS NOT NULL OR e.dur_us IS NOT NULL) AND e.dur_ns IS NULL
+            (e.ts IS NOT NULL OR e.ts_us IS NOT NULL) AND e.start_ns IS NULL
+            OR (e.dur IS NOT NULL OR e.dur_us IS NOT NULL) AND e.duration_ns IS NULL
             THEN CASE
                 WHEN
-                    e.ts_ns IS NULL
+                    e.start_ns IS NULL
                     AND (e.relative_ns IS NOT NULL OR abs(e.ts_us) > 4602678819172646 AND NOT isnan(e.ts_us))
                     THEN 'out_of_range'
                 WHEN abs(e.dur_us) > 9007199254740 AND NOT isnan(e.dur_us) THEN 'out_of_range'

@@ -12,7 +12,7 @@ SELECT
     CAST(path AS VARCHAR) AS path,  -- The file.
     CAST(version AS VARCHAR) AS version,  -- Version of the format.
     -- Version of NCCL or a similar library; NULL where the dump does not say.
-    CAST(comm_lib_version AS VARCHAR) AS comm_lib_version,
+    CAST(communication_library_version AS VARCHAR) AS communication_library_version,
     CAST(n_entries AS BIGINT) AS n_entries,  -- Calls in its ring.
     CAST(n_unplaced AS BIGINT) AS n_unplaced,  -- Calls that fit no process group of the set: they are not compared.
     -- Of the whole set: hang, no_mismatch, or undecided: no mismatch, but not known to be healthy.
@@ -22,7 +22,7 @@ SELECT
     -- none.
     CAST(pg_status AS VARCHAR) AS pg_status,
     -- State that the communication library reports (nccl_comm_state), JSON; NULL where the dump has none.
-    CAST(comm_state AS VARCHAR) AS comm_state,
+    CAST(communication_state AS VARCHAR) AS communication_state,
     -- When it was ingested, UTC: of several sets of a folder, the last knows most.
     CAST(ingested_at AS TIMESTAMP) AS ingested_at
 FROM _staged_flight_recorder_dumps

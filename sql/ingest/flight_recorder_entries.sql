@@ -18,11 +18,11 @@ SELECT
     CAST(state AS VARCHAR) AS state,  -- scheduled, started or completed; Gloo says scheduled for all.
     CAST(created_ns AS BIGINT) AS created_ns,  -- When it was called, ns since the Unix epoch.
     -- When a watchdog noticed that it had started, ns: late by up to the watchdog's period; NULL where none did.
-    CAST(started_ns AS BIGINT) AS started_ns,
+    CAST(start_ns AS BIGINT) AS start_ns,
     -- When a watchdog noticed that it had completed, ns: late likewise; NULL where none did.
     CAST(completed_ns AS BIGINT) AS completed_ns,
     CAST(duration_ns AS BIGINT) AS duration_ns,  -- Time on the device, ns; NULL where timing was off.
-    CAST(timeout_ms AS BIGINT) AS timeout_ms,  -- Timeout, ms.
+    CAST(timeout_ns AS BIGINT) AS timeout_ns,  -- Timeout, ns.
     CAST(is_retired AS BOOLEAN) AS is_retired,  -- The backend is done with it.
     -- It completed; with Gloo, which has no states: it ended, with or without an error. The parts of a coalesced call
     -- have no state: the row of the coalesced call has it.

@@ -30,7 +30,7 @@ SELECT
     -- Longest that a rank can have waited when it was dumped, ns: from the call to the time of the newest file; NULL
     -- without a finding, or where the clocks do not fit.
     CAST(waited_ns AS BIGINT) AS waited_ns,
-    CAST(timeout_ms AS BIGINT) AS timeout_ms,  -- Timeout of the call, ms; NULL where the dump does not say.
+    CAST(timeout_ns AS BIGINT) AS timeout_ns,  -- Timeout of the call, ns; NULL where the dump does not say.
     -- The timeout had not expired, so a rank that is merely late would look the same; NULL without a finding.
     CAST(may_be_slow AS BOOLEAN) AS may_be_slow,
     -- No dump lists the group's ranks: they are taken to be those that called something in it.

@@ -24,14 +24,14 @@ SELECT
     -- clock.
     CAST(source AS VARCHAR) AS source,
     CAST(net_source AS VARCHAR) AS net_source,  -- Of counters: the network devices, or why there are none.
-    CAST(started_ns AS BIGINT) AS started_ns,  -- Start, ns since the Unix epoch.
-    CAST(ended_ns AS BIGINT) AS ended_ns,  -- End, ns since the Unix epoch; NULL where it had not ended.
+    CAST(start_ns AS BIGINT) AS start_ns,  -- Start, ns since the Unix epoch.
+    CAST(end_ns AS BIGINT) AS end_ns,  -- End, ns since the Unix epoch; NULL where it had not ended.
     -- complete; or running or killed when it was ingested: then it holds what was on disk, and ends at seen_ns.
-    coalesce(CAST(state AS VARCHAR), 'complete') AS state,
-    -- When its recorder last wrote, ns since the Unix epoch; NULL for recorders of earlier versions.
+    CAST(state AS VARCHAR) AS state,
+    -- When its recorder last wrote, ns since the Unix epoch.
     CAST(seen_ns AS BIGINT) AS seen_ns,
     CAST(n_rows AS BIGINT) AS n_rows,  -- Rows of its other tables.
-    CAST(n_lost AS BIGINT) AS n_lost,  -- Rows that could not be written; NULL for recorders of earlier versions.
+    CAST(n_lost AS BIGINT) AS n_lost,  -- Rows that could not be written.
     -- Of spans: modules that were not measured, or whose measuring failed; NULL for counters.
     CAST(n_unhooked AS BIGINT) AS n_unhooked,
     CAST(unhooked AS VARCHAR) AS unhooked,  -- The first 100 of them with class and reason, JSON; NULL for counters.

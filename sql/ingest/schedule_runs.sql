@@ -23,7 +23,7 @@ SELECT
     CAST(started_at AS TIMESTAMP) AS started_at,  -- Start of the run, UTC.
     -- Iterations that a data-flow engine allows in flight; NULL for other engines.
     CAST(max_depth AS BIGINT) AS max_depth,
-    CAST(jitter_us AS DOUBLE) AS jitter_us,  -- Mean of the delay added to jitter_task, us; 0 for none.
+    CAST(jitter_ns AS BIGINT) AS jitter_ns,  -- Mean of the delay added to jitter_task, ns; 0 for none.
     CAST(jitter_task AS VARCHAR) AS jitter_task,  -- The task that was delayed; NULL where none was.
     -- Trace of the same iterations, beside the run's tables; NULL where none was recorded.
     CAST(trace_file AS VARCHAR) AS trace_file

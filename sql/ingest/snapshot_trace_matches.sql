@@ -6,13 +6,13 @@
 WITH met AS (
     SELECT
         s.snapshot_id, t.trace_id,
-        greatest(s.first_event_ns, t.first_ts_ns) AS start_ns,
-        least(s.last_event_ns, t.last_ts_ns) AS end_ns
+        greatest(s.first_event_ns, t.trace_start_ns) AS start_ns,
+        least(s.last_event_ns, t.trace_end_ns) AS end_ns
     FROM memory_snapshots AS s
     JOIN traces AS t
         ON t.rank IS NOT DISTINCT FROM s.rank
             AND (t.job = s.job OR regexp_replace(t.path, '[/\\][^/\\]*$', '') = s.folder)
-            AND t.first_ts_ns <= s.last_event_ns AND t.last_ts_ns >= s.first_event_ns
+            AND t.trace_start_ns <= s.last_event_ns AND t.trace_end_ns >= s.first_event_ns
 )
 SELECT
     s.snapshot_id,  -- The snapshot.

@@ -13,7 +13,7 @@ SELECT
     -- CPU time that the thread used between these samples and the ones before, ns: where it is small, the thread
     -- waited; NULL where the system does not say.
     CAST(sum(CAST(cpu_ns AS BIGINT)) AS BIGINT) AS cpu_ns,
-    min(CAST(first_ns AS BIGINT)) AS first_ns,  -- When it was first seen there, ns since the Unix epoch.
-    max(CAST(last_ns AS BIGINT)) AS last_ns  -- When it was last seen there, ns since the Unix epoch.
+    min(CAST(start_ns AS BIGINT)) AS start_ns,  -- When it was first seen there, ns since the Unix epoch.
+    max(CAST(end_ns AS BIGINT)) AS end_ns  -- When it was last seen there, ns since the Unix epoch.
 FROM _staged_stack_samples
 GROUP BY recording_id, tid, thread, frames

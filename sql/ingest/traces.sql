@@ -22,12 +22,12 @@ SELECT
     CAST(device_name AS VARCHAR) AS device_name,  -- Name of the first GPU; NULL when the trace does not say.
     CAST(device_count AS BIGINT) AS device_count,  -- GPUs of the host; NULL when the trace does not say.
     CAST(n_events AS BIGINT) AS n_events,  -- Entries of traceEvents.
-    CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
-    -- first_ts_ns as a time, UTC; NULL where the trace does not count time from 1970 (before 2001-09-09, 10^18 ns).
+    CAST(trace_start_ns AS BIGINT) AS trace_start_ns,  -- Earliest start of an event with a duration, ns.
+    -- trace_start_ns as a time, UTC; NULL where the trace does not count time from 1970 (before 2001-09-09, 10^18 ns).
     CASE
-        WHEN CAST(first_ts_ns AS BIGINT) > 1000000000000000000 THEN make_timestamp(CAST(first_ts_ns AS BIGINT) // 1000)
+        WHEN CAST(trace_start_ns AS BIGINT) > 1000000000000000000 THEN make_timestamp(CAST(trace_start_ns AS BIGINT) // 1000)
     END AS started_at,
-    CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
+    CAST(trace_end_ns AS BIGINT) AS trace_end_ns,  -- Latest end of an event with a duration, ns.
     CAST(format AS VARCHAR) AS format,  -- Compression and top-level form of the file.
     CAST(unpacked_bytes AS BIGINT) AS unpacked_bytes,  -- Bytes of JSON.
     CAST(status AS VARCHAR) AS status,  -- ok, repaired (broken text was mended) or partial (the file was cut off).

@@ -4,18 +4,18 @@
 -- check: unique(trace_id, event_id)
 WITH numbered AS (
     SELECT
-        trace_id, event_id, name, pid, tid, ts_ns, ts_ns + greatest(dur_ns, 0) AS end_ns,
+        trace_id, event_id, name, pid, tid, start_ns, start_ns + greatest(duration_ns, 0) AS end_ns,
         TRY_CAST(args ->> '$."Sequence number"' AS BIGINT) AS sequence,
         TRY_CAST(args ->> '$."Fwd thread id"' AS BIGINT) AS forward_thread
     FROM events
-    WHERE cat = 'cpu_op' AND dur_ns IS NOT NULL AND ts_ns IS NOT NULL AND contains(args, '"Sequence number"')
+    WHERE cat = 'cpu_op' AND duration_ns IS NOT NULL AND start_ns IS NOT NULL AND contains(args, '"Sequence number"')
 )
 SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     pid,  -- Process.
     tid,  -- Thread.
-    ts_ns,  -- Start, ns.
+    start_ns,  -- Start, ns.
     end_ns,  -- End, ns.
     sequence,  -- Sequence number; a backward operator has that of its forward. Several operators and threads share one.
     -- The profiler's number of the forward's thread; NULL for a forward operator.

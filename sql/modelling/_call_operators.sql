@@ -12,7 +12,7 @@ WITH launching AS (
 ),
 calls AS (
     SELECT
-        e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns
+        e.trace_id, t.thread_id, e.event_id, e.start_ns, greatest(e.duration_ns, 0) AS duration_ns
     FROM launching AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
@@ -22,24 +22,24 @@ busy_threads AS (
 ),
 ops AS (
     SELECT
-        e.trace_id, t.thread_id, e.event_id, e.ts_ns, e.dur_ns,
+        e.trace_id, t.thread_id, e.event_id, e.start_ns, e.duration_ns,
         CASE WHEN k.op IS NULL THEN 0 ELSE 1 END AS modelled,
         CASE WHEN k.owns_below THEN 1 ELSE 0 END AS owning
     FROM events AS e
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
     JOIN busy_threads AS c ON c.trace_id = t.trace_id AND c.thread_id = t.thread_id
     LEFT JOIN op_kinds AS k ON k.op = e.name
-    WHERE e.cat = 'cpu_op' AND e.dur_ns > 0 AND e.ts_ns IS NOT NULL
+    WHERE e.cat = 'cpu_op' AND e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 marks AS (
     SELECT
-        trace_id, thread_id, event_id, ts_ns AS at_ns, 1 AS turn, -dur_ns AS by_length, event_id AS by_place,
+        trace_id, thread_id, event_id, start_ns AS at_ns, 1 AS turn, -duration_ns AS by_length, event_id AS by_place,
         1 AS change, modelled, owning
     FROM ops
     UNION ALL
-    SELECT trace_id, thread_id, event_id, ts_ns + dur_ns, 0, dur_ns, -event_id, -1, -modelled, -owning FROM ops
+    SELECT trace_id, thread_id, event_id, start_ns + duration_ns, 0, duration_ns, -event_id, -1, -modelled, -owning FROM ops
     UNION ALL
-    SELECT trace_id, thread_id, event_id, ts_ns, 1, -dur_ns, event_id, 0, 0, 0 FROM calls
+    SELECT trace_id, thread_id, event_id, start_ns, 1, -duration_ns, event_id, 0, 0, 0 FROM calls
 ),
 ordered AS (
     SELECT

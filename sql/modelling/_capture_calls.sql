@@ -3,38 +3,38 @@
 -- GPU work. Of several captures in a process at that time it belongs to the one of its own thread, else to none.
 -- check: unique(trace_id, event_id)
 WITH marks AS (
-    SELECT e.trace_id, e.event_id, e.pid, e.tid, e.ts_ns, e.end_ns, r.role
+    SELECT e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, r.role
     FROM events AS e
     JOIN capture_calls AS r ON r.name = e.name AND r.role IN ('begin', 'end')
-    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
 ),
 ordered AS (
     SELECT
-        trace_id, event_id, pid, tid, role, end_ns AS start_ns,
+        trace_id, event_id, pid, tid, role, end_ns AS begun_ns,
         lead(role) OVER thread AS next_role,
-        lead(ts_ns) OVER thread AS stop_ns
+        lead(start_ns) OVER thread AS stop_ns
     FROM marks
-    WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY ts_ns, event_id)
+    WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY start_ns, event_id)
 ),
 captures AS (
-    SELECT trace_id, event_id, pid, tid, start_ns, stop_ns
+    SELECT trace_id, event_id, pid, tid, begun_ns, stop_ns
     FROM ordered
     WHERE role = 'begin' AND next_role = 'end'
 ),
 calls AS (
     SELECT
-        c.trace_id, c.event_id AS capture_id, c.stop_ns, e.event_id, e.ts_ns, r.role AS cat, e.args,
+        c.trace_id, c.event_id AS capture_id, c.stop_ns, e.event_id, e.start_ns, r.role AS cat, e.args,
         CASE WHEN e.tid = c.tid THEN 1 ELSE 0 END AS is_own
     FROM captures AS c
     JOIN events AS e
-        ON e.trace_id = c.trace_id AND e.pid = c.pid AND e.ts_ns >= c.start_ns AND e.ts_ns < c.stop_ns
+        ON e.trace_id = c.trace_id AND e.pid = c.pid AND e.start_ns >= c.begun_ns AND e.start_ns < c.stop_ns
     JOIN capture_calls AS r ON r.name = e.name AND r.role NOT IN ('begin', 'end')
     LEFT JOIN launches AS l ON l.trace_id = e.trace_id AND l.event_id = e.event_id
-    WHERE l.event_id IS NULL AND e.dur_ns IS NOT NULL
+    WHERE l.event_id IS NULL AND e.duration_ns IS NOT NULL
 ),
 counted AS (
     SELECT
-        trace_id, capture_id, stop_ns, event_id, ts_ns, cat, args, is_own,
+        trace_id, capture_id, stop_ns, event_id, start_ns, cat, args, is_own,
         count(*) OVER (PARTITION BY trace_id, event_id) AS n_captures
     FROM calls
 )
@@ -44,7 +44,7 @@ SELECT
     capture_id,  -- The call that began the capture.
     stop_ns,  -- When the capture ended, ns.
     -- Place of the call in the capture, from 0.
-    row_number() OVER (PARTITION BY trace_id, capture_id ORDER BY ts_ns, event_id) - 1 AS ordinal,
+    row_number() OVER (PARTITION BY trace_id, capture_id ORDER BY start_ns, event_id) - 1 AS ordinal,
     cat,  -- Category of the GPU work that it added: kernel, gpu_memcpy or gpu_memset.
     args ->> '$."kernel"' AS kernel_name,  -- Name of the kernel, which HIP writes; NULL where the call has none.
     args ->> '$."grid"' AS grid,  -- Grid as JSON; NULL where the call has none.

@@ -4,7 +4,7 @@
 -- ended before the first replay began.
 -- check: unique(trace_id, sequence_id, capture_trace_id, capture_id)
 WITH sequences AS (
-    SELECT s.trace_id, s.sequence_id, s.n_nodes, min(n.ts_ns) AS first_ns
+    SELECT s.trace_id, s.sequence_id, s.n_nodes, min(n.start_ns) AS first_ns
     FROM _graph_sequences AS s
     JOIN _graph_nodes AS n ON n.trace_id = s.trace_id AND n.replay_id = s.replay_id
     GROUP BY s.trace_id, s.sequence_id, s.n_nodes

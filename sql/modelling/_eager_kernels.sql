@@ -11,7 +11,7 @@ SELECT
     k.launch_event_id,  -- The call that launched it.
     k.device,  -- Device it ran on.
     -- Place among them, from 0.
-    row_number() OVER (PARTITION BY k.trace_id, k.device ORDER BY l.ts_ns, k.ts_ns, k.event_id) - 1 AS ordinal,
+    row_number() OVER (PARTITION BY k.trace_id, k.device ORDER BY l.start_ns, k.start_ns, k.event_id) - 1 AS ordinal,
     k.cat,  -- kernel, gpu_memcpy or gpu_memset.
     k.name,  -- Name.
     e.args ->> '$."grid"' AS grid,  -- Grid as JSON; NULL where the writer has none.

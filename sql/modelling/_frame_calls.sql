@@ -2,7 +2,7 @@
 -- How: as in op_kernels: open frames are running sums over starts and ends, the frame at a depth is the last that
 -- reached it. A trace without Python frames has no rows.
 WITH traced AS (
-    SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND dur_ns > 0
+    SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND duration_ns > 0
 ),
 asked AS (
     SELECT k.trace_id, k.launch_event_id AS event_id
@@ -16,39 +16,39 @@ asked AS (
     WHERE c.forward_event_id IS NOT NULL
 ),
 calls AS (
-    SELECT e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns
+    SELECT e.trace_id, t.thread_id, e.event_id, e.start_ns, greatest(e.duration_ns, 0) AS duration_ns
     FROM asked AS a
     JOIN events AS e ON e.trace_id = a.trace_id AND e.event_id = a.event_id
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-    WHERE e.ts_ns IS NOT NULL
+    WHERE e.start_ns IS NOT NULL
 ),
 calling AS (
     SELECT DISTINCT trace_id, thread_id FROM calls
 ),
 framed AS (
-    SELECT e.trace_id, c.thread_id, e.event_id, e.name, e.ts_ns, e.dur_ns
+    SELECT e.trace_id, c.thread_id, e.event_id, e.name, e.start_ns, e.duration_ns
     FROM events AS e
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
     JOIN calling AS c ON c.trace_id = t.trace_id AND c.thread_id = t.thread_id
-    WHERE e.cat = 'python_function' AND e.dur_ns > 0 AND e.ts_ns IS NOT NULL
+    WHERE e.cat = 'python_function' AND e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 -- Most frames launch nothing: of them, only those stay that a call follows before they end.
 follows AS (
     SELECT
-        trace_id, thread_id, event_id, name, ts_ns, dur_ns,
+        trace_id, thread_id, event_id, name, start_ns, duration_ns,
         min(call_ts_ns) OVER (
-            PARTITION BY trace_id, thread_id ORDER BY ts_ns DESC, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY trace_id, thread_id ORDER BY start_ns DESC, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS call_ts_ns
     FROM (
-        SELECT trace_id, thread_id, event_id, name, ts_ns, dur_ns, 1 AS turn, NULL AS call_ts_ns FROM framed
+        SELECT trace_id, thread_id, event_id, name, start_ns, duration_ns, 1 AS turn, NULL AS call_ts_ns FROM framed
         UNION ALL
-        SELECT trace_id, thread_id, event_id, NULL, ts_ns, dur_ns, 0, ts_ns FROM calls
+        SELECT trace_id, thread_id, event_id, NULL, start_ns, duration_ns, 0, start_ns FROM calls
     ) AS all_of_them
 ),
 holding AS (
-    SELECT trace_id, thread_id, event_id, name, ts_ns, dur_ns
+    SELECT trace_id, thread_id, event_id, name, start_ns, duration_ns
     FROM follows
-    WHERE name IS NOT NULL AND call_ts_ns < ts_ns + dur_ns
+    WHERE name IS NOT NULL AND call_ts_ns < start_ns + duration_ns
 ),
 foreign_names AS (
     SELECT DISTINCT n.name
@@ -57,18 +57,18 @@ foreign_names AS (
 ),
 marks AS (
     SELECT
-        f.trace_id, f.thread_id, f.event_id, f.ts_ns AS at_ns, 1 AS turn, -f.dur_ns AS by_length,
+        f.trace_id, f.thread_id, f.event_id, f.start_ns AS at_ns, 1 AS turn, -f.duration_ns AS by_length,
         f.event_id AS by_place, 1 AS change, CASE WHEN n.name IS NULL THEN 1 ELSE 0 END AS of_user
     FROM holding AS f
     LEFT JOIN foreign_names AS n ON n.name = f.name
     UNION ALL
     SELECT
-        f.trace_id, f.thread_id, f.event_id, f.ts_ns + f.dur_ns, 0, f.dur_ns, -f.event_id, -1,
+        f.trace_id, f.thread_id, f.event_id, f.start_ns + f.duration_ns, 0, f.duration_ns, -f.event_id, -1,
         CASE WHEN n.name IS NULL THEN -1 ELSE 0 END
     FROM holding AS f
     LEFT JOIN foreign_names AS n ON n.name = f.name
     UNION ALL
-    SELECT trace_id, thread_id, event_id, ts_ns, 1, -dur_ns, event_id, 0, 0 FROM calls
+    SELECT trace_id, thread_id, event_id, start_ns, 1, -duration_ns, event_id, 0, 0 FROM calls
 ),
 ordered AS (
     SELECT

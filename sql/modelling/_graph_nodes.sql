@@ -4,7 +4,7 @@
 -- check: unique(trace_id, event_id)
 WITH work AS (
     SELECT
-        k.trace_id, k.event_id, k.cat, k.name, k.stream, k.ts_ns, k.launch_event_id, k.graph_node, e.graph_id, k.bytes,
+        k.trace_id, k.event_id, k.cat, k.name, k.stream, k.start_ns, k.launch_event_id, k.graph_node, e.graph_id, k.bytes,
         e.args ->> '$."grid"' AS grid,
         e.args ->> '$."block"' AS block,
         coalesce(e.args ->> '$."name"', e.args ->> '$."str"', e.args ->> '$."annotation"', a.name) AS annotation,
@@ -32,11 +32,11 @@ SELECT
     -- Place in the replay, from 0.
     row_number() OVER (
         PARTITION BY w.trace_id, w.replay_id
-        ORDER BY CASE WHEN r.is_by_node THEN w.graph_node END, w.ts_ns, w.event_id
+        ORDER BY CASE WHEN r.is_by_node THEN w.graph_node END, w.start_ns, w.event_id
     ) - 1 AS ordinal,
     -- That is the order in which nodes were captured: by node ids, or all of them ran on one stream.
     r.is_ordered,
-    w.ts_ns,  -- Start, ns.
+    w.start_ns,  -- Start, ns.
     w.cat,  -- kernel, gpu_memcpy or gpu_memset.
     w.name,  -- Name.
     w.grid,  -- Grid as JSON; NULL where the writer has none.

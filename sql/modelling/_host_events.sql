@@ -14,8 +14,8 @@ SELECT
     e.trace_id,  -- The trace.
     e.event_id,  -- Position in traceEvents.
     t.thread_id,  -- Its thread in threads.
-    e.ts_ns,  -- Start, ns.
-    e.ts_ns + greatest(e.dur_ns, 0) AS end_ns,  -- End, ns.
+    e.start_ns,  -- Start, ns.
+    e.start_ns + greatest(e.duration_ns, 0) AS end_ns,  -- End, ns.
     -- A launch or capture of GPU work, a forward operator with a backward, or a span.
     i.event_id IS NOT NULL AS is_inner,
     s.event_id IS NOT NULL OR b.backward_event_id IS NOT NULL AS is_outer  -- A span or a backward operator.
@@ -25,4 +25,4 @@ LEFT JOIN category_sides AS c ON c.cat = e.cat
 LEFT JOIN inner_events AS i ON i.trace_id = e.trace_id AND i.event_id = e.event_id
 LEFT JOIN _span_events AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
 LEFT JOIN backward_links AS b ON b.trace_id = e.trace_id AND b.backward_event_id = e.event_id
-WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND e.cat IS NOT NULL AND coalesce(c.side, 'cpu') = 'cpu'
+WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL AND e.cat IS NOT NULL AND coalesce(c.side, 'cpu') = 'cpu'

@@ -10,25 +10,25 @@ WITH busy AS (
 ),
 enders AS (
     SELECT
-        k.trace_id, k.device, k.ts_ns, k.event_id, l.event_id AS launch_event_id, l.ts_ns AS launch_ts_ns, l.pid, l.tid
+        k.trace_id, k.device, k.start_ns, k.event_id, l.event_id AS launch_event_id, l.start_ns AS launch_ts_ns, l.pid, l.tid
     FROM busy AS b
-    JOIN kernels AS k ON k.trace_id = b.trace_id AND k.device = b.device AND k.ts_ns = b.start_ns
+    JOIN kernels AS k ON k.trace_id = b.trace_id AND k.device = b.device AND k.start_ns = b.start_ns
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
     QUALIFY
         row_number() OVER (
-            PARTITION BY k.trace_id, k.device, k.ts_ns
-            ORDER BY CASE WHEN l.event_id IS NULL THEN 1 ELSE 0 END, l.ts_ns, k.event_id
+            PARTITION BY k.trace_id, k.device, k.start_ns
+            ORDER BY CASE WHEN l.event_id IS NULL THEN 1 ELSE 0 END, l.start_ns, k.event_id
         ) = 1
 ),
 gaps AS (
     SELECT
-        b.trace_id, b.device, coalesce(b.last_end_ns, t.first_ts_ns) AS start_ns, b.start_ns AS end_ns,
+        b.trace_id, b.device, coalesce(b.last_end_ns, t.trace_start_ns) AS start_ns, b.start_ns AS end_ns,
         b.last_end_ns IS NOT NULL AS is_inner, e.event_id, e.launch_event_id, e.launch_ts_ns, e.pid, e.tid
     FROM busy AS b
     JOIN traces AS t ON t.trace_id = b.trace_id
-    JOIN enders AS e ON e.trace_id = b.trace_id AND e.device = b.device AND e.ts_ns = b.start_ns
+    JOIN enders AS e ON e.trace_id = b.trace_id AND e.device = b.device AND e.start_ns = b.start_ns
     UNION ALL
-    SELECT b.trace_id, b.device, b.end_ns, t.last_ts_ns, FALSE, NULL, NULL, NULL, NULL, NULL
+    SELECT b.trace_id, b.device, b.end_ns, t.trace_end_ns, FALSE, NULL, NULL, NULL, NULL, NULL
     FROM busy AS b
     JOIN traces AS t ON t.trace_id = b.trace_id
     WHERE b.next_start_ns IS NULL

@@ -4,42 +4,42 @@
 -- A launch is in one step only, preferably one on its own thread, so that no GPU work counts in two steps.
 -- check: unique(trace_id, launch_event_id, span_id)
 WITH timed AS (
-    SELECT trace_id, event_id, kind, pid, tid, ts_ns, end_ns FROM _span_events WHERE kind <> 'module'
+    SELECT trace_id, event_id, kind, pid, tid, start_ns, end_ns FROM _span_events WHERE kind <> 'module'
 ),
 timed_threads AS (
     SELECT DISTINCT trace_id, pid, tid FROM timed
 ),
 marks AS (
-    SELECT trace_id, pid, tid, ts_ns, 0 AS turn, -end_ns AS by_end, event_id, event_id AS span_id FROM timed
+    SELECT trace_id, pid, tid, start_ns, 0 AS turn, -end_ns AS by_end, event_id, event_id AS span_id FROM timed
     UNION ALL
-    SELECT l.trace_id, l.pid, t.tid, l.ts_ns, 1, 0, l.event_id, NULL
+    SELECT l.trace_id, l.pid, t.tid, l.start_ns, 1, 0, l.event_id, NULL
     FROM launches AS l
     JOIN timed_threads AS t ON t.trace_id = l.trace_id AND t.pid = l.pid
 ),
 placed AS (
     SELECT
-        trace_id, event_id AS launch_event_id, ts_ns, turn,
+        trace_id, event_id AS launch_event_id, start_ns, turn,
         last_value(span_id IGNORE NULLS) OVER (
-            PARTITION BY trace_id, pid, tid ORDER BY ts_ns, turn, by_end, event_id
+            PARTITION BY trace_id, pid, tid ORDER BY start_ns, turn, by_end, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS span_id
     FROM marks
 ),
 last_started AS (
-    SELECT trace_id, launch_event_id, ts_ns, span_id FROM placed WHERE turn = 1 AND span_id IS NOT NULL
+    SELECT trace_id, launch_event_id, start_ns, span_id FROM placed WHERE turn = 1 AND span_id IS NOT NULL
 ),
 started AS (
-    SELECT trace_id, launch_event_id, ts_ns, span_id FROM last_started
+    SELECT trace_id, launch_event_id, start_ns, span_id FROM last_started
     UNION ALL
-    SELECT p.trace_id, p.launch_event_id, p.ts_ns, a.ancestor_id
+    SELECT p.trace_id, p.launch_event_id, p.start_ns, a.ancestor_id
     FROM last_started AS p
     JOIN _host_ancestors AS a ON a.trace_id = p.trace_id AND a.event_id = p.span_id
 ),
 held AS (
-    SELECT h.trace_id, h.launch_event_id, h.span_id, s.kind, s.tid, s.ts_ns
+    SELECT h.trace_id, h.launch_event_id, h.span_id, s.kind, s.tid, s.start_ns
     FROM started AS h
     JOIN timed AS s ON s.trace_id = h.trace_id AND s.event_id = h.span_id
-    WHERE h.ts_ns < s.end_ns
+    WHERE h.start_ns < s.end_ns
 ),
 steps AS (
     SELECT h.trace_id, h.launch_event_id, h.span_id
@@ -49,7 +49,7 @@ steps AS (
     QUALIFY
         row_number() OVER (
             PARTITION BY h.trace_id, h.launch_event_id
-            ORDER BY CASE WHEN h.tid = l.tid THEN 0 ELSE 1 END, h.ts_ns DESC, h.span_id
+            ORDER BY CASE WHEN h.tid = l.tid THEN 0 ELSE 1 END, h.start_ns DESC, h.span_id
         ) = 1
 )
 SELECT

@@ -3,7 +3,7 @@
 -- captured. Calls of one operator with equal arguments share a shape.
 WITH owners AS (
     SELECT
-        trace_id, op_event_id, count(*) AS n_kernels, TRY_CAST(sum(dur_ns) AS BIGINT) AS gpu_ns,
+        trace_id, op_event_id, count(*) AS n_kernels, TRY_CAST(sum(duration_ns) AS BIGINT) AS gpu_ns,
         bool_or(coalesce(not_modelled = 'graph', FALSE)) AS is_graph, min(source) AS source,
         min(confidence) AS confidence
     FROM op_kernels

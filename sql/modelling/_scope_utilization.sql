@@ -2,7 +2,7 @@
 -- peak.
 -- How: operations and bytes of its operators at peak, against host time and against GPU time.
 WITH called AS (
-    SELECT k.trace_id, s.kind, s.name, k.phase, count(*) AS n_spans, TRY_CAST(sum(s.dur_ns) AS BIGINT) AS host_ns
+    SELECT k.trace_id, s.kind, s.name, k.phase, count(*) AS n_spans, TRY_CAST(sum(s.duration_ns) AS BIGINT) AS host_ns
     FROM span_kernels AS k
     JOIN spans AS s ON s.trace_id = k.trace_id AND s.span_id = k.span_id
     GROUP BY k.trace_id, s.kind, s.name, k.phase
@@ -10,7 +10,7 @@ WITH called AS (
 timed AS (
     SELECT
         b.trace_id, CAST(b.span_id AS VARCHAR) AS scope, b.span_id, s.parent_id, s.kind, s.name, NULL AS family,
-        NULL AS n_spans, b.phase, s.dur_ns AS wall_ns, b.n AS n_kernels, b.sum_ns, b.busy_ns
+        NULL AS n_spans, b.phase, s.duration_ns AS wall_ns, b.n AS n_kernels, b.sum_ns, b.busy_ns
     FROM span_kernels AS b
     JOIN spans AS s ON s.trace_id = b.trace_id AND s.span_id = b.span_id
     UNION ALL

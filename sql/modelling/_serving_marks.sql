@@ -5,7 +5,7 @@
 WITH names AS (
     SELECT DISTINCT cat, name
     FROM events
-    WHERE cat IN ('user_annotation', 'python_function') AND dur_ns IS NOT NULL AND ts_ns IS NOT NULL
+    WHERE cat IN ('user_annotation', 'python_function') AND duration_ns IS NOT NULL AND start_ns IS NOT NULL
 ),
 known AS (
     SELECT n.cat, n.name, r.rule_id, r.tier
@@ -14,10 +14,10 @@ known AS (
     QUALIFY row_number() OVER (PARTITION BY n.cat, n.name ORDER BY r.rule_order) = 1
 ),
 named AS (
-    SELECT e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.end_ns, k.rule_id, k.tier
+    SELECT e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.start_ns, e.end_ns, k.rule_id, k.tier
     FROM events AS e
     JOIN known AS k ON k.cat = e.cat AND k.name = e.name
-    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
 ),
 lowest AS (
     SELECT trace_id, min(tier) AS tier FROM named GROUP BY trace_id
@@ -26,7 +26,7 @@ reached AS (
     SELECT
         n.*,
         max(n.end_ns) OVER (
-            PARTITION BY n.trace_id, n.pid, n.tid ORDER BY n.ts_ns, n.end_ns DESC, n.event_id
+            PARTITION BY n.trace_id, n.pid, n.tid ORDER BY n.start_ns, n.end_ns DESC, n.event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
     FROM named AS n
@@ -35,7 +35,7 @@ reached AS (
 -- A number that a name does not tell: no text, or an empty one.
 told AS (
     SELECT
-        m.trace_id, m.event_id, m.name, m.pid, m.tid, m.ts_ns, m.end_ns, m.rule_id, m.tier, r.phase,
+        m.trace_id, m.event_id, m.name, m.pid, m.tid, m.start_ns, m.end_ns, m.rule_id, m.tier, r.phase,
         TRY_CAST(nullif(regexp_extract(m.name, r.requests_pattern, 1), '') AS BIGINT) AS n_requests,
         TRY_CAST(nullif(regexp_extract(m.name, r.tokens_pattern, 1), '') AS BIGINT) AS n_tokens,
         TRY_CAST(nullif(regexp_extract(m.name, r.prefill_requests_pattern, 1), '') AS BIGINT) AS n_prefill_requests,
@@ -44,7 +44,7 @@ told AS (
         TRY_CAST(nullif(regexp_extract(m.name, r.decode_tokens_pattern, 1), '') AS BIGINT) AS n_decode_tokens
     FROM reached AS m
     JOIN serving_phases AS r ON r.rule_id = m.rule_id
-    WHERE m.reached_ns IS NULL OR m.ts_ns >= m.reached_ns
+    WHERE m.reached_ns IS NULL OR m.start_ns >= m.reached_ns
 )
 SELECT
     trace_id,  -- The trace.
@@ -52,7 +52,7 @@ SELECT
     name,  -- Its name.
     pid,  -- Process.
     tid,  -- Thread.
-    ts_ns,  -- Start on the host, ns.
+    start_ns,  -- Start on the host, ns.
     end_ns,  -- End on the host, ns.
     rule_id,  -- Rule in serving_phases.
     tier,  -- 1 where the name says what the step does.

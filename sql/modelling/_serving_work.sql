@@ -2,24 +2,24 @@
 -- How: the step that is open on the launching thread, else the one that began last in its process, if it is still open.
 -- check: unique(trace_id, event_id)
 WITH calls AS (
-    SELECT DISTINCT k.trace_id, l.event_id, l.pid, l.tid, l.ts_ns
+    SELECT DISTINCT k.trace_id, l.event_id, l.pid, l.tid, l.start_ns
     FROM kernels AS k
     JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    WHERE l.ts_ns IS NOT NULL
+    WHERE l.start_ns IS NOT NULL
 ),
 served AS (
     SELECT DISTINCT trace_id FROM _serving_marks
 ),
 marks AS (
-    SELECT trace_id, event_id, pid, tid, ts_ns, 0 AS turn, event_id AS mark_id, end_ns FROM _serving_marks
+    SELECT trace_id, event_id, pid, tid, start_ns, 0 AS turn, event_id AS mark_id, end_ns FROM _serving_marks
     UNION ALL
-    SELECT l.trace_id, l.event_id, l.pid, l.tid, l.ts_ns, 1, NULL, NULL
+    SELECT l.trace_id, l.event_id, l.pid, l.tid, l.start_ns, 1, NULL, NULL
     FROM calls AS l
     JOIN served AS m ON m.trace_id = l.trace_id
 ),
 latest AS (
     SELECT
-        trace_id, event_id, ts_ns, turn,
+        trace_id, event_id, start_ns, turn,
         last_value(mark_id IGNORE NULLS) OVER own AS own_id,
         last_value(end_ns IGNORE NULLS) OVER own AS own_end_ns,
         last_value(mark_id IGNORE NULLS) OVER process AS other_id,
@@ -27,18 +27,18 @@ latest AS (
     FROM marks
     WINDOW
         own AS (
-            PARTITION BY trace_id, pid, tid ORDER BY ts_ns, turn, event_id
+            PARTITION BY trace_id, pid, tid ORDER BY start_ns, turn, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ),
         process AS (
-            PARTITION BY trace_id, pid ORDER BY ts_ns, turn, event_id
+            PARTITION BY trace_id, pid ORDER BY start_ns, turn, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         )
 ),
 owners AS (
     SELECT
         trace_id, event_id,
-        CASE WHEN ts_ns < own_end_ns THEN own_id WHEN ts_ns < other_end_ns THEN other_id END AS mark_id
+        CASE WHEN start_ns < own_end_ns THEN own_id WHEN start_ns < other_end_ns THEN other_id END AS mark_id
     FROM latest
     WHERE turn = 1
 )
@@ -48,9 +48,9 @@ SELECT
     o.mark_id,  -- The step in _serving_marks.
     k.name,  -- Name of the work.
     k.cat,  -- kernel, gpu_memcpy or gpu_memset.
-    k.ts_ns,  -- Start, ns.
+    k.start_ns,  -- Start, ns.
     k.end_ns,  -- End, ns.
-    k.dur_ns  -- Duration, ns.
+    k.duration_ns  -- Duration, ns.
 FROM kernels AS k
 JOIN owners AS o ON o.trace_id = k.trace_id AND o.event_id = k.launch_event_id
 WHERE o.mark_id IS NOT NULL

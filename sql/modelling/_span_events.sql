@@ -5,7 +5,7 @@
 -- check: unique(trace_id, event_id)
 WITH named AS (
     SELECT
-        trace_id, event_id, name AS full_name, pid, tid, ts_ns, greatest(dur_ns, 0) AS dur_ns,
+        trace_id, event_id, name AS full_name, pid, tid, start_ns, greatest(duration_ns, 0) AS duration_ns,
         CASE
             WHEN cat = 'python_function' THEN 'module'
             WHEN starts_with(name, 'ProfilerStep') THEN 'step'
@@ -14,7 +14,7 @@ WITH named AS (
         END AS kind
     FROM events
     WHERE
-        dur_ns IS NOT NULL AND ts_ns IS NOT NULL
+        duration_ns IS NOT NULL AND start_ns IS NOT NULL
         AND (
             cat = 'user_annotation'
             OR cat = 'cpu_op' AND starts_with(name, 'ProfilerStep#')
@@ -39,7 +39,7 @@ SELECT
     END AS number,
     pid,  -- Process.
     tid,  -- Thread.
-    ts_ns,  -- Start, ns.
-    ts_ns + dur_ns AS end_ns,  -- End, ns.
-    dur_ns  -- Duration on the host, ns.
+    start_ns,  -- Start, ns.
+    start_ns + duration_ns AS end_ns,  -- End, ns.
+    duration_ns  -- Duration on the host, ns.
 FROM named

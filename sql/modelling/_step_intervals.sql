@@ -6,15 +6,15 @@
 -- transfer.
 WITH launched AS (
     SELECT
-        k.trace_id, s.step, k.event_id, k.ts_ns, k.end_ns, k.cat, k.class, k.name,
-        c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.ts_ns AS launch_ns
+        k.trace_id, s.step, k.event_id, k.start_ns, k.end_ns, k.cat, k.class, k.name,
+        c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.start_ns AS launch_ns
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.ts_ns >= s.start_ns AND e.ts_ns < s.end_ns
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.start_ns >= s.start_ns AND e.start_ns < s.end_ns
     LEFT JOIN collective_kernels AS c ON c.trace_id = k.trace_id AND c.event_id = k.event_id
 ),
 named AS (
-    SELECT DISTINCT name FROM events WHERE cat IN ('cpu_op', 'user_annotation') AND dur_ns > 0
+    SELECT DISTINCT name FROM events WHERE cat IN ('cpu_op', 'user_annotation') AND duration_ns > 0
 ),
 stages AS (
     SELECT n.name, r.stage
@@ -22,22 +22,22 @@ stages AS (
     JOIN step_stages AS r ON regexp_matches(n.name, r.name_pattern)
 ),
 staged AS (
-    SELECT e.trace_id, s.step, r.stage, greatest(e.ts_ns, s.start_ns) AS ts_ns, least(e.end_ns, s.end_ns) AS end_ns
+    SELECT e.trace_id, s.step, r.stage, greatest(e.start_ns, s.start_ns) AS start_ns, least(e.end_ns, s.end_ns) AS end_ns
     FROM events AS e
     JOIN stages AS r ON r.name = e.name
-    JOIN profiler_steps AS s ON s.trace_id = e.trace_id AND e.ts_ns < s.end_ns AND e.end_ns > s.start_ns
-    WHERE e.cat IN ('cpu_op', 'user_annotation') AND e.dur_ns > 0
+    JOIN profiler_steps AS s ON s.trace_id = e.trace_id AND e.start_ns < s.end_ns AND e.end_ns > s.start_ns
+    WHERE e.cat IN ('cpu_op', 'user_annotation') AND e.duration_ns > 0
 ),
 optimizers AS (
     SELECT DISTINCT l.trace_id, l.event_id
     FROM launched AS l
     JOIN staged AS o
         ON o.trace_id = l.trace_id AND o.step = l.step AND o.stage = 'optimizer'
-            AND l.launch_ns >= o.ts_ns AND l.launch_ns < o.end_ns
+            AND l.launch_ns >= o.start_ns AND l.launch_ns < o.end_ns
 ),
 parts AS (
     SELECT
-        l.trace_id, l.step, l.ts_ns, greatest(l.end_ns, l.ts_ns) AS end_ns,
+        l.trace_id, l.step, l.start_ns, greatest(l.end_ns, l.start_ns) AS end_ns,
         CASE
             WHEN l.is_transfer THEN 'transfer'
             WHEN l.class = 'COMMUNICATION' THEN 'collective'
@@ -49,11 +49,11 @@ parts AS (
     FROM launched AS l
     LEFT JOIN optimizers AS o ON o.trace_id = l.trace_id AND o.event_id = l.event_id
     UNION ALL
-    SELECT k.trace_id, s.step, greatest(k.ts_ns, s.start_ns), least(k.end_ns, s.end_ns), 'running'
+    SELECT k.trace_id, s.step, greatest(k.start_ns, s.start_ns), least(k.end_ns, s.end_ns), 'running'
     FROM kernels AS k
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND k.ts_ns < s.end_ns AND k.end_ns > s.start_ns
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND k.start_ns < s.end_ns AND k.end_ns > s.start_ns
     UNION ALL
-    SELECT trace_id, step, ts_ns, end_ns, stage FROM staged WHERE stage IN ('load', 'save')
+    SELECT trace_id, step, start_ns, end_ns, stage FROM staged WHERE stage IN ('load', 'save')
 )
 SELECT
     trace_id,  -- The trace.
@@ -61,7 +61,7 @@ SELECT
     -- compute, optimizer, collective, transfer (between two ranks), htod, dtoh (copies), running (any GPU work during
     -- the step), load, save.
     part,
-    ts_ns,  -- Start, ns.
+    start_ns,  -- Start, ns.
     end_ns  -- End, ns.
 FROM parts
 WHERE part IS NOT NULL

@@ -4,13 +4,13 @@
 WITH bounds AS (
     SELECT
         trace_id, step,
-        min(ts_ns) FILTER (WHERE part = 'compute') AS first_ns, max(end_ns) FILTER (WHERE part = 'compute') AS last_ns,
+        min(start_ns) FILTER (WHERE part = 'compute') AS first_ns, max(end_ns) FILTER (WHERE part = 'compute') AS last_ns,
         count(*) FILTER (WHERE part = 'transfer') AS n_transfers
     FROM _step_intervals
     GROUP BY trace_id, step
 ),
 changes AS (
-    SELECT trace_id, step, part, ts_ns AS at_ns, 1 AS change FROM _step_intervals
+    SELECT trace_id, step, part, start_ns AS at_ns, 1 AS change FROM _step_intervals
     UNION ALL
     SELECT trace_id, step, part, end_ns, -1 FROM _step_intervals
 ),
@@ -55,25 +55,25 @@ open_parts AS (
     FROM summed
 ),
 stretches AS (
-    SELECT *, coalesce(until_ns - at_ns, 0) AS dur_ns FROM open_parts
+    SELECT *, coalesce(until_ns - at_ns, 0) AS duration_ns FROM open_parts
 )
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- The profiler step.
     -- With computing kernels launched in the step, ns.
-    sum(CASE WHEN s.compute > 0 THEN s.dur_ns ELSE 0 END) AS compute_ns,
-    sum(CASE WHEN s.comm > 0 THEN s.dur_ns ELSE 0 END) AS comm_ns,  -- With communication launched in the step, ns.
-    sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.dur_ns ELSE 0 END) AS overlapped_ns,  -- With both, ns.
+    sum(CASE WHEN s.compute > 0 THEN s.duration_ns ELSE 0 END) AS compute_ns,
+    sum(CASE WHEN s.comm > 0 THEN s.duration_ns ELSE 0 END) AS communication_ns,  -- With communication launched in the step, ns.
+    sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.duration_ns ELSE 0 END) AS overlapped_ns,  -- With both, ns.
     -- With copies to the device launched in the step, ns.
-    sum(CASE WHEN s.htod > 0 THEN s.dur_ns ELSE 0 END) AS htod_ns,
+    sum(CASE WHEN s.htod > 0 THEN s.duration_ns ELSE 0 END) AS htod_ns,
     -- With copies to the host launched in the step, or in annotations that save, ns.
-    sum(CASE WHEN s.saving > 0 THEN s.dur_ns ELSE 0 END) AS save_ns,
-    sum(CASE WHEN s.loading > 0 THEN s.dur_ns ELSE 0 END) AS loader_ns,  -- In the data loader, ns.
+    sum(CASE WHEN s.saving > 0 THEN s.duration_ns ELSE 0 END) AS save_ns,
+    sum(CASE WHEN s.loading > 0 THEN s.duration_ns ELSE 0 END) AS loader_ns,  -- In the data loader, ns.
     -- In the data loader while no GPU work runs, ns.
-    sum(CASE WHEN s.loading > 0 AND s.running = 0 THEN s.dur_ns ELSE 0 END) AS stall_ns,
+    sum(CASE WHEN s.loading > 0 AND s.running = 0 THEN s.duration_ns ELSE 0 END) AS stall_ns,
     -- Between first_ns and last_ns with kernels that are not transfers, ns.
     sum(
-        CASE WHEN s.stage > 0 AND s.at_ns >= b.first_ns AND s.at_ns < b.last_ns THEN s.dur_ns ELSE 0 END
+        CASE WHEN s.stage > 0 AND s.at_ns >= b.first_ns AND s.at_ns < b.last_ns THEN s.duration_ns ELSE 0 END
     ) AS stage_busy_ns,
     b.first_ns,  -- Start of the first computation (the optimizer's left out), ns; NULL without any.
     b.last_ns,  -- End of the last one, ns; NULL without any.

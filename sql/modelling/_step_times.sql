@@ -6,7 +6,7 @@ WITH ops AS (
     FROM op_kernels AS o
     JOIN kernels AS k ON k.trace_id = o.trace_id AND k.event_id = o.event_id
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.ts_ns >= s.start_ns AND e.ts_ns < s.end_ns
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.start_ns >= s.start_ns AND e.start_ns < s.end_ns
     WHERE o.op_event_id IS NOT NULL
     GROUP BY o.trace_id, o.op_event_id
 ),
@@ -17,7 +17,7 @@ ideal AS (
     GROUP BY o.trace_id, o.step
 ),
 comm AS (
-    SELECT trace_id, step, count(*) AS n_comm, count(ideal_ns) AS n_comm_known, sum(ideal_ns) AS ideal_ns
+    SELECT trace_id, step, count(*) AS n_communication, count(ideal_ns) AS n_communication_known, sum(ideal_ns) AS ideal_ns
     FROM collective_bandwidth
     WHERE step IS NOT NULL
     GROUP BY trace_id, step
@@ -33,7 +33,7 @@ SELECT
     s.step,  -- The profiler step.
     s.start_ns,  -- Start on the CPU, ns.
     s.end_ns,  -- End on the CPU, ns.
-    s.dur_ns AS actual_ns,  -- Duration on the CPU, ns.
+    s.duration_ns,  -- Duration on the CPU, ns.
     -- In the data loader, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
     -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
@@ -45,14 +45,14 @@ SELECT
     -- Copies to the host and annotations that save, ns; NULL without GPU work.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
-    coalesce(c.n_comm, 0) AS n_comm,  -- Communication kernels.
-    coalesce(c.n_comm_known, 0) AS n_comm_known,  -- Those with an ideal time.
+    coalesce(c.n_communication, 0) AS n_communication,  -- Communication kernels.
+    coalesce(c.n_communication_known, 0) AS n_communication_known,  -- Those with an ideal time.
     -- Collectives at full link bandwidth, ns; NULL where that of any is not known.
     CASE
-        WHEN g.trace_id IS NULL OR c.n_comm > c.n_comm_known THEN NULL
+        WHEN g.trace_id IS NULL OR c.n_communication > c.n_communication_known THEN NULL
         ELSE coalesce(c.ideal_ns, 0)
-    END AS comm_ideal_ns,
-    p.comm_ns,  -- Communication kernels, ns; NULL without GPU work in the step.
+    END AS communication_ideal_ns,
+    p.communication_ns,  -- Communication kernels, ns; NULL without GPU work in the step.
     p.overlapped_ns,  -- With computation at the same time, ns; NULL without GPU work in the step.
     p.first_ns,  -- Start of the first computation, ns.
     p.last_ns,  -- End of the last, ns.

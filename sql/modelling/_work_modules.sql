@@ -4,7 +4,7 @@
 -- check: unique(trace_id, event_id, name)
 WITH found AS (
     SELECT
-        w.trace_id, w.event_id, s.name, s.ts_ns, s.end_ns, s.span_id,
+        w.trace_id, w.event_id, s.name, s.start_ns, s.end_ns, s.span_id,
         CASE w.phase WHEN 'recompute' THEN 0 WHEN 'fwd' THEN 1 ELSE 2 END AS turn
     FROM span_gpu_work AS w
     JOIN spans AS s ON s.trace_id = w.trace_id AND s.span_id = w.span_id AND s.kind = 'module'
@@ -14,7 +14,7 @@ ranked AS (
     SELECT
         trace_id, event_id, name,
         row_number() OVER (
-            PARTITION BY trace_id, event_id ORDER BY turn, ts_ns DESC, end_ns, span_id DESC
+            PARTITION BY trace_id, event_id ORDER BY turn, start_ns DESC, end_ns, span_id DESC
         ) AS place
     FROM found
 ),

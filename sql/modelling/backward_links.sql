@@ -5,20 +5,20 @@
 -- check: unique(trace_id, backward_event_id)
 WITH arrows AS (
     SELECT
-        f.trace_id, f.event_id AS arrow_id, f.pid, f.tid, f.ts_ns, s.pid AS from_pid, s.tid AS from_tid,
-        s.ts_ns AS from_ns
+        f.trace_id, f.event_id AS arrow_id, f.pid, f.tid, f.start_ns, s.pid AS from_pid, s.tid AS from_tid,
+        s.start_ns AS from_ns
     FROM events AS f
     JOIN events AS s
-        ON s.trace_id = f.trace_id AND s.flow_id = f.flow_id AND s.cat = 'fwdbwd' AND s.ph = 's' AND s.ts_ns <= f.ts_ns
+        ON s.trace_id = f.trace_id AND s.flow_id = f.flow_id AND s.cat = 'fwdbwd' AND s.ph = 's' AND s.start_ns <= f.start_ns
     WHERE f.cat = 'fwdbwd' AND f.ph = 'f'
-    QUALIFY row_number() OVER (PARTITION BY f.trace_id, f.event_id ORDER BY s.ts_ns DESC, s.event_id) = 1
+    QUALIFY row_number() OVER (PARTITION BY f.trace_id, f.event_id ORDER BY s.start_ns DESC, s.event_id) = 1
 ),
 -- Arrows are tied to operators by thread and start; of several that start together, the deepest is meant.
 heads AS (
     SELECT a.trace_id, a.from_pid, a.from_tid, a.from_ns, b.event_id AS backward_event_id, b.sequence, b.forward_thread
     FROM arrows AS a
     JOIN _autograd_ops AS b
-        ON b.trace_id = a.trace_id AND b.pid = a.pid AND b.tid = a.tid AND b.ts_ns = a.ts_ns
+        ON b.trace_id = a.trace_id AND b.pid = a.pid AND b.tid = a.tid AND b.start_ns = a.start_ns
     WHERE b.forward_thread IS NOT NULL
     QUALIFY
         row_number() OVER (
@@ -30,7 +30,7 @@ flows AS (
     SELECT h.trace_id, h.backward_event_id, h.forward_thread, f.event_id AS forward_event_id, f.pid, f.tid
     FROM heads AS h
     JOIN _autograd_ops AS f
-        ON f.trace_id = h.trace_id AND f.pid = h.from_pid AND f.tid = h.from_tid AND f.ts_ns = h.from_ns
+        ON f.trace_id = h.trace_id AND f.pid = h.from_pid AND f.tid = h.from_tid AND f.start_ns = h.from_ns
     WHERE f.forward_thread IS NULL
     QUALIFY
         row_number() OVER (
@@ -53,9 +53,9 @@ by_number AS (
     JOIN _autograd_ops AS f ON f.trace_id = b.trace_id AND f.pid = b.pid AND f.sequence = b.sequence
     WHERE
         b.forward_thread IS NOT NULL AND known.backward_event_id IS NULL
-        AND f.forward_thread IS NULL AND f.ts_ns <= b.ts_ns
+        AND f.forward_thread IS NULL AND f.start_ns <= b.start_ns
         AND (f.tid = t.tid OR t.tid IS NULL AND f.tid <> b.tid)
-    QUALIFY row_number() OVER (PARTITION BY b.trace_id, b.event_id ORDER BY f.ts_ns DESC, f.end_ns, f.event_id DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY b.trace_id, b.event_id ORDER BY f.start_ns DESC, f.end_ns, f.event_id DESC) = 1
 )
 SELECT
     b.trace_id,  -- The trace.

@@ -2,14 +2,14 @@
 -- their combined bandwidth.
 -- How: ratios of sums over collective_bandwidth, never means of bandwidths. Durations include waiting for late ranks,
 -- so bandwidths are lower bounds.
--- check: unique(trace_id, kind, bytes, group_size, spans_nodes, limit_gbps)
+-- check: unique(trace_id, kind, bytes, group_size, spans_nodes, limit_gigabytes_per_s)
 WITH summed AS (
     SELECT
-        trace_id, kind, bytes, group_size, spans_nodes, limit_gbps,
-        count(*) AS n, TRY_CAST(sum(dur_ns) AS BIGINT) AS dur_ns, sum(ideal_ns) AS ideal_ns,
+        trace_id, kind, bytes, group_size, spans_nodes, limit_gigabytes_per_s,
+        count(*) AS n, TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns, sum(ideal_ns) AS ideal_ns,
         TRY_CAST(sum(bytes) AS DOUBLE) AS moved, max(CASE WHEN group_size > 1 THEN factor END) AS factor
     FROM collective_bandwidth
-    GROUP BY trace_id, kind, bytes, group_size, spans_nodes, limit_gbps
+    GROUP BY trace_id, kind, bytes, group_size, spans_nodes, limit_gigabytes_per_s
 )
 SELECT
     trace_id,  -- The trace.
@@ -17,15 +17,15 @@ SELECT
     bytes,  -- Bytes of the larger side of each; NULL where the trace does not say, or the type's size is not known.
     group_size,  -- Ranks in the group; NULL where the trace does not say.
     spans_nodes,  -- The group's ranks are on several nodes; NULL where that is not known.
-    limit_gbps,  -- What the links can carry, GB/s; NULL where they are not known.
+    limit_gigabytes_per_s,  -- What the links can carry, GB/s; NULL where they are not known.
     n,  -- Kernels.
-    dur_ns,  -- Their summed duration, ns.
+    duration_ns,  -- Their summed duration, ns.
     ideal_ns,  -- Time at full link bandwidth, ns; NULL where size or links are not known.
-    moved / nullif(dur_ns, 0) AS algbw_gbps,  -- Bytes over time, GB/s.
+    moved / nullif(duration_ns, 0) AS algbw_gigabytes_per_s,  -- Bytes over time, GB/s.
     -- The same times the factor of the kind, GB/s; NULL for a group of one.
-    moved * factor / nullif(dur_ns, 0) AS busbw_lower_gbps,
+    moved * factor / nullif(duration_ns, 0) AS busbw_lower_gigabytes_per_s,
     -- That divided by what the links can carry, not clipped.
-    moved * factor / nullif(dur_ns, 0) / limit_gbps AS link_utilization,
+    moved * factor / nullif(duration_ns, 0) / limit_gigabytes_per_s AS link_utilization,
     -- link_utilization is above 1.05: sizes or links are wrong.
-    coalesce(moved * factor / nullif(dur_ns, 0) / limit_gbps > 1.05, FALSE) AS suspect
+    coalesce(moved * factor / nullif(duration_ns, 0) / limit_gigabytes_per_s > 1.05, FALSE) AS suspect
 FROM summed

@@ -38,7 +38,7 @@ SELECT
     END AS received_bytes,
     t.all_sent_rows,  -- Rows sent to all ranks of the group; NULL where the list is cut off.
     t.all_received_rows,  -- Rows received from all ranks of the group: the rank's load; NULL where the list is cut off.
-    k.dur_ns AS duration_ns  -- Duration of the kernel, ns: includes both the transfer and waiting for other ranks.
+    k.duration_ns  -- Duration of the kernel, ns: includes both the transfer and waiting for other ranks.
 FROM told AS t
 JOIN collective_kernels AS k ON k.trace_id = t.trace_id AND k.event_id = t.event_id
 WHERE k.kind IN ('alltoall', 'sendrecv')

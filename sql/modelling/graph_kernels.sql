@@ -48,8 +48,8 @@ SELECT
     k.name,  -- Name.
     k.device,  -- Device it ran on.
     k.stream,  -- Stream on the device.
-    k.ts_ns AS start_ns,  -- Start, ns.
-    k.dur_ns AS duration_ns  -- Duration, ns.
+    k.start_ns,  -- Start, ns.
+    k.duration_ns  -- Duration, ns.
 FROM _graph_nodes AS n
 JOIN kernels AS k ON k.trace_id = n.trace_id AND k.event_id = n.event_id
 JOIN _graph_sequences AS s ON s.trace_id = n.trace_id AND s.replay_id = n.replay_id

@@ -46,7 +46,7 @@ measured AS (
     SELECT trace_id FROM both_sides GROUP BY trace_id HAVING max(host) = 1 AND max(gpu) = 1
 ),
 windows AS (
-    SELECT t.trace_id, CAST(NULL AS BIGINT) AS step, t.first_ts_ns AS start_ns, t.last_ts_ns AS end_ns
+    SELECT t.trace_id, CAST(NULL AS BIGINT) AS step, t.trace_start_ns AS start_ns, t.trace_end_ns AS end_ns
     FROM traces AS t
     JOIN measured AS m ON m.trace_id = t.trace_id
     UNION ALL

@@ -30,7 +30,7 @@ SELECT
         WHEN w.op IS NOT NULL OR m.name IS NOT NULL THEN 1e0
     END AS confidence,
     g.event_id IS NOT NULL AS is_replay,  -- A replay of a CUDA or HIP graph ran it.
-    k.dur_ns AS duration_ns  -- Its duration, ns.
+    k.duration_ns  -- Its duration, ns.
 FROM kernels AS k
 LEFT JOIN op_kernels AS o ON o.trace_id = k.trace_id AND o.event_id = k.event_id AND o.source IS NOT NULL
 LEFT JOIN op_work AS w ON w.trace_id = o.trace_id AND w.event_id = o.op_event_id

@@ -14,18 +14,18 @@ WITH matched AS (
     GROUP BY m.trace_id
 ),
 calls AS (
-    SELECT k.trace_id, 'gpu' AS side, k.name, k.dur_ns
+    SELECT k.trace_id, 'gpu' AS side, k.name, k.duration_ns
     FROM kernels AS k
     JOIN matched AS m ON m.trace_id = k.trace_id
     WHERE k.cat = 'kernel'
     UNION ALL
-    SELECT e.trace_id, 'cpu', regexp_replace(e.name, '^graph_[0-9]+_', ''), e.dur_ns
+    SELECT e.trace_id, 'cpu', regexp_replace(e.name, '^graph_[0-9]+_', ''), e.duration_ns
     FROM events AS e
     JOIN matched AS m ON m.trace_id = e.trace_id
-    WHERE e.cat = 'cpu_op' AND e.dur_ns IS NOT NULL AND regexp_matches(e.name, '^(graph_[0-9]+_)?cpp_')
+    WHERE e.cat = 'cpu_op' AND e.duration_ns IS NOT NULL AND regexp_matches(e.name, '^(graph_[0-9]+_)?cpp_')
 ),
 work AS (
-    SELECT trace_id, side, name, count(*) AS n_calls, TRY_CAST(sum(dur_ns) AS BIGINT) AS duration_ns
+    SELECT trace_id, side, name, count(*) AS n_calls, TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns
     FROM calls
     GROUP BY trace_id, side, name
 ),

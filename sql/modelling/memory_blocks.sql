@@ -7,14 +7,14 @@
 -- check: unique(trace_id, event_id)
 WITH followed AS (
     SELECT
-        trace_id, event_id, pid, tid, ts_ns, device_type, device, address, delta_bytes,
+        trace_id, event_id, pid, tid, at_ns, device_type, device, address, delta_bytes,
         lag(delta_bytes) OVER address_order AS bytes_before,
         lead(delta_bytes) OVER address_order AS bytes_next,
         lead(event_id) OVER address_order AS next_event_id,
-        lead(ts_ns) OVER address_order AS next_ns
+        lead(at_ns) OVER address_order AS next_ns
     FROM _memory_events
     WHERE address IS NOT NULL AND delta_bytes <> 0
-    WINDOW address_order AS (PARTITION BY trace_id, device_type, device, address ORDER BY ts_ns, event_id)
+    WINDOW address_order AS (PARTITION BY trace_id, device_type, device, address ORDER BY at_ns, event_id)
 ),
 blocks AS (
     SELECT
@@ -24,20 +24,20 @@ blocks AS (
 ),
 marks AS (
     SELECT
-        t.trace_id, t.thread_id, b.event_id, b.ts_ns AS at_ns, 2 AS turn, 0 AS by_length, b.event_id AS by_place,
+        t.trace_id, t.thread_id, b.event_id, b.at_ns, 2 AS turn, 0 AS by_length, b.event_id AS by_place,
         CAST(NULL AS BIGINT) AS open_event_id
     FROM blocks AS b
     JOIN threads AS t ON t.trace_id = b.trace_id AND t.pid = b.pid AND t.tid = b.tid
     UNION ALL
-    SELECT c.trace_id, c.thread_id, e.event_id, e.ts_ns, 1, -e.dur_ns, e.event_id, e.event_id
+    SELECT c.trace_id, c.thread_id, e.event_id, e.start_ns, 1, -e.duration_ns, e.event_id, e.event_id
     FROM call_stacks AS c
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
-    WHERE e.dur_ns > 0
+    WHERE e.duration_ns > 0
     UNION ALL
-    SELECT c.trace_id, c.thread_id, e.event_id, e.end_ns, 0, e.dur_ns, -e.event_id, coalesce(c.parent_event_id, -1)
+    SELECT c.trace_id, c.thread_id, e.event_id, e.end_ns, 0, e.duration_ns, -e.event_id, coalesce(c.parent_event_id, -1)
     FROM call_stacks AS c
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
-    WHERE e.dur_ns > 0
+    WHERE e.duration_ns > 0
 ),
 owners AS (
     SELECT trace_id, event_id, owner_event_id
@@ -60,13 +60,13 @@ SELECT
     TRY_CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
     abs(b.delta_bytes) AS size_bytes,  -- Its size, bytes.
     -- When it was allocated, ns; NULL where that was before the trace.
-    CASE WHEN b.is_allocated THEN b.ts_ns END AS alloc_ns,
+    CASE WHEN b.is_allocated THEN b.at_ns END AS alloc_ns,
     -- When it was released, ns; NULL where the trace does not show it.
-    CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.ts_ns END AS free_ns,
+    CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.at_ns END AS free_ns,
     -- Its release in traceEvents.
     CASE WHEN b.is_pair THEN b.next_event_id WHEN NOT b.is_allocated THEN b.event_id END AS free_event_id,
     -- From allocation to release, ns; NULL where one of them is missing.
-    CASE WHEN b.is_pair THEN b.next_ns - b.ts_ns END AS lifetime_ns,
+    CASE WHEN b.is_pair THEN b.next_ns - b.at_ns END AS lifetime_ns,
     -- paired; live: not released within the trace; before_trace: allocated before the trace; release_missing: its
     -- address was allocated again without a release in between; size_mismatch: a different size was released.
     CASE

@@ -19,7 +19,7 @@ WITH peaks AS (
     GROUP BY trace_id, device_type, device
 ),
 peak_times AS (
-    SELECT trace_id, device_type, device, ts_ns AS peak_ns
+    SELECT trace_id, device_type, device, at_ns AS peak_ns
     FROM memory_timeline
     QUALIFY row_number() OVER (PARTITION BY trace_id, device_type, device ORDER BY net_bytes DESC, seq) = 1
 ),

@@ -8,7 +8,7 @@ SELECT
     device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
     device,  -- Device number; -1 for the CPU.
     seq,  -- Place in the order of its device, from 1.
-    ts_ns,  -- When, ns.
+    at_ns,  -- When, ns.
     TRY_CAST(address AS DECIMAL(20, 0)) AS address,  -- Address of the block; NULL where the trace has none.
     delta_bytes,  -- Bytes allocated; negative for a release.
     allocated_bytes,  -- In use by tensors after it, bytes, as the allocator counts; NULL where the trace does not say.

@@ -17,7 +17,7 @@ SELECT
         WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN 'graph'
         WHEN o.op_event_id IS NULL THEN 'launch_without_op'
     END AS not_modelled,
-    k.dur_ns,  -- Its duration, ns.
+    k.duration_ns,  -- Its duration, ns.
     -- What the operator is known from: launch, or capture or eager for a graph replay (as in graph_kernels); NULL where
     -- not_modelled says why it is not.
     CASE

@@ -44,7 +44,7 @@ SELECT
     -- Matrix operations per second of GPU time, 10^12: a ratio of sums, not a mean of ratios, like all that follow.
     CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,
     -- Bytes divided by GPU time, decimal GB/s; above the memory's bandwidth where operands are in a cache.
-    CAST(bytes AS DOUBLE) / nullif(gpu_ns, 0) AS gbps,
+    CAST(bytes AS DOUBLE) / nullif(gpu_ns, 0) AS gigabytes_per_s,
     ideal_ns / nullif(gpu_ns, 0) AS mfu,  -- Ideal time divided by GPU time, not clipped; NULL without a peak.
     ideal_tf32_ns / nullif(gpu_ns, 0) AS mfu_tf32,  -- The same with fp32 at the TF32 peak: the lower bound.
     -- Bytes divided by GPU time and bandwidth; above 1 where operands are in caches.

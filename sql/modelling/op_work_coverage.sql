@@ -19,7 +19,7 @@ SELECT
     k.trace_id,  -- The trace.
     coalesce(max(w.n_ops), 0) AS n_ops,  -- Operator instances that GPU work belongs to.
     coalesce(max(w.n_modelled), 0) AS n_ops_modelled,  -- Those with a model.
-    TRY_CAST(sum(k.dur_ns) AS BIGINT) AS gpu_ns,  -- Summed duration of all GPU work, ns.
+    TRY_CAST(sum(k.duration_ns) AS BIGINT) AS gpu_ns,  -- Summed duration of all GPU work, ns.
     -- Duration of the work that belongs to an operator, ns.
     TRY_CAST(coalesce(max(w.with_op_ns), 0) AS BIGINT) AS with_op_ns,
     -- Duration of the work whose operator has a model, ns.
@@ -33,12 +33,12 @@ SELECT
     -- Duration of work of operators with arguments that the formula does not understand, ns.
     TRY_CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,
     -- Duration of work launched as CUDA or HIP graphs whose operator is not known, ns.
-    TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_ns,
+    TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.duration_ns ELSE 0 END) AS BIGINT) AS graph_ns,
     -- Duration of work whose launch is not in the trace, ns.
-    TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,
+    TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.duration_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,
     -- Duration of work whose launch ran outside of operators, ns.
     TRY_CAST(
-        sum(CASE WHEN k.not_modelled = 'launch_without_op' THEN k.dur_ns ELSE 0 END) AS BIGINT
+        sum(CASE WHEN k.not_modelled = 'launch_without_op' THEN k.duration_ns ELSE 0 END) AS BIGINT
     ) AS launch_without_op_ns,
     -- Summed matrix operations; NULL where no operator has a model.
     TRY_CAST(max(w.flops_matrix) AS BIGINT) AS flops_matrix,
@@ -49,11 +49,11 @@ SELECT
     TRY_CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed least traffic, bytes; NULL where no operator has a model.
     -- Modeled share of the GPU time with an operator; NULL where there is none.
     CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,
-    -- Share of the same with matrix operations; NULL where there is none.
-    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share,
+    -- Percentage of the same with matrix operations, 0 to 100; NULL where there is none.
+    100 * CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_percent,
     -- Duration of work launched as CUDA or HIP graphs whose operator is known from the capture or the same work outside
     -- graphs, ns: part of with_op_ns.
-    TRY_CAST(sum(CASE WHEN k.source IN ('capture', 'eager') THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_known_ns
+    TRY_CAST(sum(CASE WHEN k.source IN ('capture', 'eager') THEN k.duration_ns ELSE 0 END) AS BIGINT) AS graph_known_ns
 FROM op_kernels AS k
 LEFT JOIN work AS w ON w.trace_id = k.trace_id
 GROUP BY k.trace_id

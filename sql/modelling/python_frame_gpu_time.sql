@@ -4,11 +4,11 @@
 -- its own there: it belongs to the frames of its forward operator, as far as the trace links the two.
 -- check: unique(trace_id, frame, user_frame, phase)
 WITH traced AS (
-    SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND dur_ns > 0
+    SELECT DISTINCT trace_id FROM events WHERE cat = 'python_function' AND duration_ns > 0
 ),
 placed AS (
     SELECT
-        k.trace_id, k.dur_ns, k.launch_event_id,
+        k.trace_id, k.duration_ns, k.launch_event_id,
         CASE WHEN o.frame_event_id IS NULL AND b.frame_event_id IS NOT NULL THEN 'backward' ELSE 'launch' END AS phase,
         coalesce(o.frame_event_id, b.frame_event_id) AS frame_event_id,
         CASE
@@ -23,7 +23,7 @@ placed AS (
 ),
 reasoned AS (
     SELECT
-        trace_id, dur_ns, frame_event_id, user_frame_event_id,
+        trace_id, duration_ns, frame_event_id, user_frame_event_id,
         CASE
             WHEN launch_event_id IS NULL THEN 'no_launch' WHEN frame_event_id IS NULL THEN 'no_frame' ELSE phase
         END AS phase
@@ -31,7 +31,7 @@ reasoned AS (
 ),
 summed AS (
     SELECT
-        trace_id, frame_event_id, user_frame_event_id, phase, count(*) AS n_kernels, sum(dur_ns) AS gpu_ns
+        trace_id, frame_event_id, user_frame_event_id, phase, count(*) AS n_kernels, sum(duration_ns) AS gpu_ns
     FROM reasoned
     GROUP BY trace_id, frame_event_id, user_frame_event_id, phase
 )

@@ -5,20 +5,20 @@
 -- check: unique(trace_id, event_id)
 WITH reached AS (
     SELECT
-        trace_id, mark_id, event_id, ts_ns, dur_ns, greatest(end_ns, ts_ns) AS end_ns,
-        max(greatest(end_ns, ts_ns)) OVER (
-            PARTITION BY trace_id, mark_id ORDER BY ts_ns, event_id
+        trace_id, mark_id, event_id, start_ns, duration_ns, greatest(end_ns, start_ns) AS end_ns,
+        max(greatest(end_ns, start_ns)) OVER (
+            PARTITION BY trace_id, mark_id ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
     FROM _serving_work
 ),
 work AS (
     SELECT
-        trace_id, mark_id, count(*) AS n_pieces, TRY_CAST(sum(dur_ns) AS BIGINT) AS work_ns,
+        trace_id, mark_id, count(*) AS n_pieces, TRY_CAST(sum(duration_ns) AS BIGINT) AS work_ns,
         TRY_CAST(
-            sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS BIGINT
+            sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS BIGINT
         ) AS busy_ns,
-        min(ts_ns) AS start_ns, max(end_ns) AS end_ns
+        min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM reached
     GROUP BY trace_id, mark_id
 ),
@@ -63,15 +63,15 @@ described AS (
 ordered AS (
     SELECT
         *,
-        greatest(end_ns, coalesce(work_end_ns, end_ns)) - ts_ns AS until_done_ns,
-        lead(ts_ns) OVER (PARTITION BY trace_id, pid, tid ORDER BY ts_ns, event_id) - ts_ns AS until_next_ns
+        greatest(end_ns, coalesce(work_end_ns, end_ns)) - start_ns AS until_done_ns,
+        lead(start_ns) OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns, event_id) - start_ns AS until_next_ns
     FROM described
 )
 SELECT
     trace_id,  -- The trace.
     event_id,  -- The step: position in traceEvents of the event that is it.
     -- Place of the step in the trace, from 0.
-    row_number() OVER (PARTITION BY trace_id ORDER BY ts_ns, event_id) - 1 AS step_number,
+    row_number() OVER (PARTITION BY trace_id ORDER BY start_ns, event_id) - 1 AS step_number,
     name,  -- Name of the event.
     rule_id,  -- Rule in serving_phases that knows the name.
     step_phase AS phase,  -- prefill, decode, mixed (both in one batch), idle (no requests) or unknown.
@@ -94,7 +94,7 @@ SELECT
     CASE WHEN n_tokens IS NOT NULL THEN 'annotation' WHEN shape_tokens IS NOT NULL THEN 'shapes' END AS tokens_source,
     pid,  -- Process.
     tid,  -- Thread.
-    ts_ns AS start_ns,  -- Start on the host, ns.
+    start_ns,  -- Start on the host, ns.
     end_ns,  -- End on the host, ns.
     -- What the step took, ns: from its start to the end of the call and of its GPU work, or to the next step's start on
     -- the thread if that is earlier. So time between steps is in none, and time of two steps at once counts once.

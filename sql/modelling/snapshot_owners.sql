@@ -14,7 +14,7 @@ WITH in_traces AS (
     FROM snapshot_allocations AS a
     JOIN snapshot_trace_matches AS m ON m.snapshot_id = a.snapshot_id
     JOIN traces AS t ON t.trace_id = m.trace_id
-    WHERE a.alloc_ns >= t.first_ts_ns AND a.alloc_ns + 1000 <= t.last_ts_ns
+    WHERE a.alloc_ns >= t.trace_start_ns AND a.alloc_ns + 1000 <= t.trace_end_ns
 ),
 placed AS (
     SELECT snapshot_id, allocation_id, device, address, size_bytes, alloc_ns, trace_id FROM in_traces WHERE n_traces = 1
@@ -24,12 +24,12 @@ traced AS (
 ),
 calls AS (
     SELECT
-        e.trace_id, t.thread_id, CASE WHEN e.cat = 'cpu_op' THEN 'op' ELSE 'module' END AS kind, e.event_id, e.ts_ns,
-        e.dur_ns, CASE WHEN e.cat = 'cpu_op' THEN e.name ELSE substr(e.name, 12) END AS name
+        e.trace_id, t.thread_id, CASE WHEN e.cat = 'cpu_op' THEN 'op' ELSE 'module' END AS kind, e.event_id, e.start_ns,
+        e.duration_ns, CASE WHEN e.cat = 'cpu_op' THEN e.name ELSE substr(e.name, 12) END AS name
     FROM events AS e
     JOIN traced AS m ON m.trace_id = e.trace_id
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-    WHERE e.dur_ns > 0 AND e.ts_ns IS NOT NULL AND (
+    WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL AND (
             e.cat = 'cpu_op' AND NOT starts_with(e.name, 'ProfilerStep#')
             OR e.cat = 'python_function' AND starts_with(e.name, 'nn.Module: ')
         )
@@ -67,11 +67,11 @@ gaps AS (
 ),
 changes AS (
     SELECT
-        trace_id, thread_id, kind, event_id, ts_ns AS at_ns, 1 AS turn, -dur_ns AS by_length, event_id AS by_place,
+        trace_id, thread_id, kind, event_id, start_ns AS at_ns, 1 AS turn, -duration_ns AS by_length, event_id AS by_place,
         1 AS change
     FROM calls
     UNION ALL
-    SELECT trace_id, thread_id, kind, event_id, ts_ns + dur_ns, 0, dur_ns, -event_id, -1 FROM calls
+    SELECT trace_id, thread_id, kind, event_id, start_ns + duration_ns, 0, duration_ns, -event_id, -1 FROM calls
 ),
 looked_up AS (
     SELECT 'op' AS kind, FALSE AS is_last
@@ -206,7 +206,7 @@ owners AS (
     FROM by_kind AS k
     JOIN threads_found AS f ON f.snapshot_id = k.snapshot_id AND f.allocation_id = k.allocation_id
     JOIN calls AS c ON c.trace_id = k.trace_id AND c.event_id = k.event_id
-    WHERE k.is_sure AND c.ts_ns + c.dur_ns > f.last_ns
+    WHERE k.is_sure AND c.start_ns + c.duration_ns > f.last_ns
     GROUP BY k.snapshot_id, k.allocation_id, k.trace_id
 ),
 -- Not those of snapshot_steps, where a number that a second profiler counts again is one step, from the first to the

@@ -13,7 +13,7 @@ WITH owners AS (
 ),
 work AS (
     SELECT
-        k.trace_id, k.event_id, k.launch_event_id, k.dur_ns, c.backward_event_id, c.forward_event_id, c.how,
+        k.trace_id, k.event_id, k.launch_event_id, k.duration_ns, c.backward_event_id, c.forward_event_id, c.how,
         c.recomputed_module IS NOT NULL AS is_recompute, o.launch_event_id IS NOT NULL AS has_span,
         coalesce(o.in_forward_span, FALSE) AS in_forward_span,
         coalesce(o.in_forward_module, FALSE) AS in_forward_module,
@@ -24,7 +24,7 @@ work AS (
 ),
 counted AS (
     SELECT
-        trace_id, count(*) AS n_work, sum(dur_ns) AS sum_ns,
+        trace_id, count(*) AS n_work, sum(duration_ns) AS sum_ns,
         count(*) FILTER (WHERE launch_event_id IS NULL) AS n_no_launch,
         count(*) FILTER (WHERE launch_event_id IS NOT NULL AND NOT has_span) AS n_outside_spans,
         count(*) FILTER (WHERE launch_event_id IS NOT NULL AND backward_event_id IS NULL) AS n_forward,

@@ -3,8 +3,8 @@
 -- check: unique(trace_id, span_id, phase)
 WITH work AS (
     SELECT
-        w.trace_id, w.span_id, w.phase, w.is_innermost, k.event_id, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns,
-        k.dur_ns
+        w.trace_id, w.span_id, w.phase, w.is_innermost, k.event_id, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns,
+        k.duration_ns
     FROM span_gpu_work AS w
     JOIN kernels AS k ON k.trace_id = w.trace_id AND k.event_id = w.event_id
 ),
@@ -12,7 +12,7 @@ reached AS (
     SELECT
         *,
         max(end_ns) OVER (
-            PARTITION BY trace_id, span_id, phase ORDER BY ts_ns, event_id
+            PARTITION BY trace_id, span_id, phase ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
     FROM work
@@ -22,13 +22,13 @@ SELECT
     span_id,  -- The span.
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     count(*) AS n,  -- Pieces of GPU work.
-    TRY_CAST(sum(dur_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
     -- Time in which at least one of them ran, ns.
-    TRY_CAST(sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS BIGINT) AS busy_ns,
+    TRY_CAST(sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS BIGINT) AS busy_ns,
     -- Pieces that no span inside this one owns; NULL for window.
     CASE WHEN phase <> 'window' THEN count(*) FILTER (WHERE is_innermost) END AS self_n,
     CASE
-        WHEN phase <> 'window' THEN TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE is_innermost), 0) AS BIGINT)
+        WHEN phase <> 'window' THEN TRY_CAST(coalesce(sum(duration_ns) FILTER (WHERE is_innermost), 0) AS BIGINT)
     END AS self_ns  -- Their summed duration, ns; NULL for window.
 FROM reached
 GROUP BY trace_id, span_id, phase

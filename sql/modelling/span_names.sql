@@ -5,7 +5,7 @@
 -- check: unique(trace_id, kind, name, phase)
 WITH numbered AS (
     SELECT
-        trace_id, event_id, kind, name, family, dur_ns,
+        trace_id, event_id, kind, name, family, duration_ns,
         min(event_id) OVER (PARTITION BY trace_id, kind, name) AS name_id
     FROM _span_events
 ),
@@ -29,7 +29,7 @@ work AS (
     SELECT trace_id, name_id, 'replay', event_id FROM replayed_names
 ),
 timed AS (
-    SELECT w.trace_id, w.name_id, w.phase, k.event_id, k.dur_ns, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns
+    SELECT w.trace_id, w.name_id, w.phase, k.event_id, k.duration_ns, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns
     FROM work AS w
     JOIN kernels AS k ON k.trace_id = w.trace_id AND k.event_id = w.event_id
 ),
@@ -37,20 +37,20 @@ reached AS (
     SELECT
         *,
         max(end_ns) OVER (
-            PARTITION BY trace_id, name_id, phase ORDER BY ts_ns, event_id
+            PARTITION BY trace_id, name_id, phase ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
     FROM timed
 ),
 summed AS (
     SELECT
-        trace_id, name_id, phase, count(*) AS n, sum(dur_ns) AS sum_ns,
-        sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS busy_ns
+        trace_id, name_id, phase, count(*) AS n, sum(duration_ns) AS sum_ns,
+        sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS busy_ns
     FROM reached
     GROUP BY trace_id, name_id, phase
 ),
 named AS (
-    SELECT trace_id, name_id, kind, name, family, count(*) AS n_spans, sum(dur_ns) AS host_ns
+    SELECT trace_id, name_id, kind, name, family, count(*) AS n_spans, sum(duration_ns) AS host_ns
     FROM numbered
     GROUP BY trace_id, name_id, kind, name, family
     UNION ALL

@@ -21,7 +21,7 @@ kinds AS (
 ),
 placed AS (
     -- A device that no rule recognizes may have measured peaks under its own name.
-    SELECT r.recording_id, k.device_key, k.peak_kind, coalesce(CAST(m.gbs AS DOUBLE), v.hbm_gbs) AS memory_gbs
+    SELECT r.recording_id, k.device_key, k.peak_kind, coalesce(CAST(m.gigabytes_per_s AS DOUBLE), v.hbm_gigabytes_per_s) AS memory_gigabytes_per_s
     FROM recordings AS r
     LEFT JOIN fitting AS f ON f.recording_id = r.recording_id AND f.choice = 1
     JOIN kinds AS k ON k.device_key = coalesce(f.device_key, replace(r.device_name, ',', ';'))
@@ -30,7 +30,7 @@ placed AS (
 ),
 rated AS (
     SELECT
-        w.*, p.device_key, p.peak_kind, p.memory_gbs,
+        w.*, p.device_key, p.peak_kind, p.memory_gigabytes_per_s,
         CAST(own.tflops AS DOUBLE) AS tflops,
         CAST(
             CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE
@@ -44,7 +44,7 @@ rated AS (
 ),
 work AS (
     SELECT
-        recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gbs,
+        recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gigabytes_per_s,
         sum(n_ops) AS n_ops, sum(n_ops_not_modelled) AS n_ops_not_modelled,
         sum(flops_matrix) AS flops_matrix,
         sum(flops_recompute) AS flops_recompute,
@@ -68,18 +68,18 @@ work AS (
                     AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000)
             END
         ) AS ideal_once_tf32_ns,
-        sum(bytes) / memory_gbs AS memory_ns
+        sum(bytes) / memory_gigabytes_per_s AS memory_ns
     FROM rated
-    GROUP BY recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gbs
+    GROUP BY recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gigabytes_per_s
 ),
 spans AS (
     SELECT
-        s.recording_id, r.run_id, r.rank, s.step, s.span_id, s.parent_id, s.depth, s.name, s.class, s.phase, s.dur_ns,
+        s.recording_id, r.run_id, r.rank, s.step, s.span_id, s.parent_id, s.depth, s.name, s.class, s.phase, s.duration_ns,
         w.recording_id IS NOT NULL AS is_counted,
         CASE
             WHEN s.clock = 'host_calls' THEN 'host_calls'
             WHEN s.clock <> r.source THEN 'other_device'
-            WHEN w.ideal_tf32_ns > 1.05 * s.dur_ns THEN 'too_short'
+            WHEN w.ideal_tf32_ns > 1.05 * s.duration_ns THEN 'too_short'
         END AS not_measured,
         w.n_ops, w.n_ops_not_modelled, w.n_ops_without_peak, w.flops_matrix, w.flops_recompute, w.bytes,
         w.device_key, w.peak_kind, w.ideal_ns, w.ideal_tf32_ns, w.ideal_once_ns, w.ideal_once_tf32_ns, w.memory_ns
@@ -94,7 +94,7 @@ spans AS (
 ),
 timed AS (
     -- The time that the ratios refer to.
-    SELECT *, CASE WHEN not_measured IS NULL THEN nullif(dur_ns, 0) END AS over_ns FROM spans
+    SELECT *, CASE WHEN not_measured IS NULL THEN nullif(duration_ns, 0) END AS over_ns FROM spans
 )
 SELECT
     t.recording_id,  -- The recording, in recordings.
@@ -107,7 +107,7 @@ SELECT
     t.name,  -- Module, or step.
     t.class,  -- Its class.
     t.phase,  -- step, forward, backward or recompute. Never add up nested spans.
-    t.dur_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span until it left it.
+    t.duration_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span until it left it.
     -- inputs_not_counted: no census had such inputs, so its work is not known; else NULL.
     CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,
     -- Why there are no ratios: host_calls: the duration is that of the host's calls, the work ran at its own time;
@@ -123,7 +123,7 @@ SELECT
     CAST(t.flops_recompute AS BIGINT) AS flops_recompute,
     CAST(t.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations per second, 10^12.
-    CAST(t.bytes AS DOUBLE) / t.over_ns AS gbps,  -- Bytes per second, decimal GB/s.
+    CAST(t.bytes AS DOUBLE) / t.over_ns AS gigabytes_per_s,  -- Bytes per second, decimal GB/s.
     t.device_key,  -- The device; NULL where unknown, and then all that follows is NULL.
     t.peak_kind,  -- Where the peaks come from: datasheet or measured.
     -- Operators with matrix operations in a type without a peak: ideal_ns does not include them.
@@ -145,5 +145,5 @@ SELECT
     greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,
     -- The ideal time is more than 1.05 times the duration: TF32 where fp32 was assumed, a wrong peak, or a duration
     -- that is not the work's.
-    coalesce(t.ideal_ns / nullif(t.dur_ns, 0) > 1.05, FALSE) AS suspect
+    coalesce(t.ideal_ns / nullif(t.duration_ns, 0) > 1.05, FALSE) AS suspect
 FROM timed AS t

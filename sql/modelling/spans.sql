@@ -25,8 +25,8 @@ SELECT
     s.number,
     s.pid,  -- Process.
     s.tid,  -- Thread.
-    s.ts_ns,  -- Start on the host, ns.
-    s.dur_ns,  -- Duration on the host, ns.
+    s.start_ns,  -- Start on the host, ns.
+    s.duration_ns,  -- Duration on the host, ns.
     s.end_ns  -- End on the host, ns.
 FROM _span_events AS s
 LEFT JOIN parents AS p ON p.trace_id = s.trace_id AND p.event_id = s.event_id

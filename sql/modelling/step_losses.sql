@@ -44,7 +44,7 @@ idle AS (
 ),
 parts AS (
     SELECT
-        t.trace_id, t.step, t.device, t.start_ns, t.dur_ns, t.busy_ns, t.compute_ns,
+        t.trace_id, t.step, t.device, t.start_ns, t.duration_ns, t.busy_ns, t.compute_ns,
         coalesce(b.communication_ns, 0) AS communication_ns, coalesce(b.memory_ns, 0) AS memory_ns,
         coalesce(i.blocked_ns, 0) AS blocked_ns, coalesce(i.operator_ns, 0) AS operator_ns,
         coalesce(i.host_ns, 0) AS host_ns, coalesce(i.launch_ns, 0) AS launch_ns
@@ -58,7 +58,7 @@ SELECT
     step,  -- Number of the step.
     device,  -- Device; NULL where no device did anything in the step.
     start_ns,  -- Start of the step on the CPU, ns.
-    dur_ns AS duration_ns,  -- Duration of the step on the CPU, ns.
+    duration_ns,  -- Duration of the step on the CPU, ns.
     compute_ns,  -- Time with computing kernels, ns: nothing lost.
     TRY_CAST(communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication without computation, ns.
     TRY_CAST(memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copies without computation or communication, ns.
@@ -72,5 +72,5 @@ SELECT
     TRY_CAST(launch_ns AS BIGINT) AS idle_launch_ns,
     -- Idle before work whose launch is not in the trace, after the trace's last work, and where no device did anything
     -- in the step, ns.
-    TRY_CAST(dur_ns - busy_ns - blocked_ns - operator_ns - host_ns - launch_ns AS BIGINT) AS idle_unknown_ns
+    TRY_CAST(duration_ns - busy_ns - blocked_ns - operator_ns - host_ns - launch_ns AS BIGINT) AS idle_unknown_ns
 FROM parts

@@ -9,14 +9,14 @@ WITH staged AS (
     FROM _step_times
 ),
 longest AS (
-    SELECT *, CASE WHEN actual_ns > 0 THEN greatest(load_ns, comp_ns, save_ns) END AS longest_ns
+    SELECT *, CASE WHEN duration_ns > 0 THEN greatest(load_ns, comp_ns, save_ns) END AS longest_ns
     FROM staged
 )
 SELECT
     trace_id,  -- The trace.
     step,  -- The profiler step.
     start_ns,  -- Start on the CPU, ns.
-    actual_ns,  -- T_actual: its duration on the CPU, ns.
+    duration_ns,  -- T_actual: its duration on the CPU, ns.
     -- Time in the data loader, clipped to the step, ns; NULL where the trace's steps have none.
     TRY_CAST(loader_ns AS BIGINT) AS loader_ns,
     -- Time with copies to the device launched in the step, ns; NULL without GPU work.
@@ -27,37 +27,40 @@ SELECT
     -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL without GPU work.
     TRY_CAST(save_ns AS BIGINT) AS save_ns,
     -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL or T_actual is 0.
-    CAST(longest_ns AS DOUBLE) / actual_ns AS efficiency,
+    CAST(longest_ns AS DOUBLE) / duration_ns AS efficiency,
     -- load, comp or save: the longest, the first of equal ones; NULL with efficiency.
     CASE
         WHEN longest_ns = load_ns THEN 'load'
         WHEN longest_ns = comp_ns THEN 'comp'
         WHEN longest_ns = save_ns THEN 'save'
     END AS dragging_stage,
-    CAST(loader_ns AS DOUBLE) / nullif(actual_ns, 0) AS loader_share,  -- Time in the data loader divided by T_actual.
+    -- Time in the data loader divided by T_actual, percent.
+    100 * (CAST(loader_ns AS DOUBLE) / nullif(duration_ns, 0)) AS loader_percent,
     -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have no loader.
     TRY_CAST(stall_ns AS BIGINT) AS loader_stall_ns,
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    comm_ideal_ns,  -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
+    communication_ideal_ns,  -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
     -- T_ideal: the longer of the two, as if everything else overlapped, ns; NULL where both are.
-    greatest(comp_ideal_ns, comm_ideal_ns) AS ideal_ns,
-    n_comm,  -- Communication kernels of the step.
-    n_comm_known,  -- Those with an ideal time.
+    greatest(comp_ideal_ns, communication_ideal_ns) AS ideal_ns,
+    n_communication,  -- Communication kernels of the step.
+    n_communication_known,  -- Those with an ideal time.
     -- (T_actual - T_ideal) / T_c2c; above 1 where more than communication costs time; negative where a model or peak is
     -- wrong; NULL without ideal times.
     CASE
-        WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
-            THEN (actual_ns - greatest(comp_ideal_ns, comm_ideal_ns)) / comm_ideal_ns
+        WHEN communication_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
+            THEN (duration_ns - greatest(comp_ideal_ns, communication_ideal_ns)) / communication_ideal_ns
     END AS exposure_ratio,
     -- Time with communication kernels launched in the step, waiting for other ranks included, ns; NULL without GPU work
     -- in the step.
-    TRY_CAST(comm_ns AS BIGINT) AS comm_ns,
+    TRY_CAST(communication_ns AS BIGINT) AS communication_ns,
     -- Time of these with computation at the same time, ns; NULL without GPU work in the step.
-    TRY_CAST(overlapped_ns AS BIGINT) AS comm_overlapped_ns,
-    -- Measured share of that time without computation at the same time, waiting included; NULL without communication.
-    CASE WHEN comm_ns > 0 THEN CAST(comm_ns - overlapped_ns AS DOUBLE) / comm_ns END AS exposed_comm_share,
+    TRY_CAST(overlapped_ns AS BIGINT) AS communication_overlapped_ns,
+    -- Measured percentage of that time without computation at the same time, waiting included; NULL without
+    -- communication.
+    100 * CASE WHEN communication_ns > 0 THEN CAST(communication_ns - overlapped_ns AS DOUBLE) / communication_ns END
+    AS exposed_communication_percent,
     -- Share of the time from first to last computation in which nothing but transfers ran: an upper bound of the
     -- pipeline bubble, because other stalls count too; NULL without transfers between ranks.
     CASE
@@ -70,6 +73,6 @@ SELECT
     CASE WHEN n_transfers > 0 THEN end_ns - last_ns END AS cool_down_ns,
     -- The efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak is
     -- wrong.
-    coalesce(longest_ns > actual_ns, FALSE)
-    OR coalesce(comm_ideal_ns > 0 AND actual_ns < greatest(comp_ideal_ns, comm_ideal_ns), FALSE) AS suspect
+    coalesce(longest_ns > duration_ns, FALSE)
+    OR coalesce(communication_ideal_ns > 0 AND duration_ns < greatest(comp_ideal_ns, communication_ideal_ns), FALSE) AS suspect
 FROM longest

@@ -7,7 +7,7 @@ WITH has_span AS (
 ),
 reasons AS (
     SELECT
-        k.trace_id, k.dur_ns,
+        k.trace_id, k.duration_ns,
         CASE
             WHEN k.launch_event_id IS NULL THEN 'no_launch'
             WHEN c.recomputed_module IS NOT NULL AND c.forward_event_id IS NULL THEN 'recompute_without_forward'
@@ -25,7 +25,7 @@ SELECT
     -- not in the trace, so it is in no module of that forward, though in its step's window.
     reason,
     count(*) AS n,  -- Pieces of GPU work.
-    TRY_CAST(sum(dur_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
 FROM reasons
 WHERE reason IS NOT NULL
 GROUP BY trace_id, reason

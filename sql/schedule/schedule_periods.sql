@@ -61,7 +61,7 @@ SELECT
     r.device,  -- Device it ran on.
     r.device_name,  -- Name of that device.
     r.size,  -- Size of the workload.
-    r.jitter_us,  -- Mean of the delay added to one task, us.
+    r.jitter_ns,  -- Mean of the delay added to one task, ns.
     -- Measured period, ns; NULL for runs of fewer than 3 iterations.
     CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns per iteration.

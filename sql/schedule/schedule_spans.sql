@@ -14,8 +14,8 @@ SELECT
     TRY_CAST(replace(split_part(e.name, '/', 3), 'iter', '') AS BIGINT) AS iteration,  -- The iteration, from 0.
     e.pid,  -- Process.
     e.tid,  -- Thread.
-    e.ts_ns,  -- Start, ns.
-    e.dur_ns  -- Duration, ns.
+    e.start_ns,  -- Start, ns.
+    e.duration_ns  -- Duration, ns.
 FROM events AS e
 JOIN ran AS r ON r.trace_id = e.trace_id
-WHERE e.name LIKE 'SWP/%/iter%' AND e.dur_ns IS NOT NULL AND e.cat <> 'gpu_user_annotation'
+WHERE e.name LIKE 'SWP/%/iter%' AND e.duration_ns IS NOT NULL AND e.cat <> 'gpu_user_annotation'

@@ -20,17 +20,17 @@ on_path AS (
     FROM callers AS c
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.caller_id
     JOIN schedule_spans AS s
-        ON s.trace_id = c.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns >= s.ts_ns
-            AND e.ts_ns < s.ts_ns + s.dur_ns
+        ON s.trace_id = c.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.start_ns >= s.start_ns
+            AND e.start_ns < s.start_ns + s.duration_ns
     GROUP BY s.run_id, s.task
 ),
 launched AS (
-    SELECT s.run_id, s.task, count(*) AS n_kernels, sum(k.dur_ns) AS kernel_ns
+    SELECT s.run_id, s.task, count(*) AS n_kernels, sum(k.duration_ns) AS kernel_ns
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
     JOIN schedule_spans AS s
-        ON s.trace_id = k.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns >= s.ts_ns
-            AND e.ts_ns < s.ts_ns + s.dur_ns
+        ON s.trace_id = k.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.start_ns >= s.start_ns
+            AND e.start_ns < s.start_ns + s.duration_ns
     GROUP BY s.run_id, s.task
 ),
 slacks AS (
@@ -39,13 +39,13 @@ slacks AS (
     LEFT JOIN kernels AS k ON k.trace_id = x.trace_id AND k.event_id = x.event_id
     JOIN events AS e ON e.trace_id = x.trace_id AND e.event_id = coalesce(k.launch_event_id, x.event_id)
     JOIN schedule_spans AS s
-        ON s.trace_id = x.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns >= s.ts_ns
-            AND e.ts_ns < s.ts_ns + s.dur_ns
+        ON s.trace_id = x.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.start_ns >= s.start_ns
+            AND e.start_ns < s.start_ns + s.duration_ns
     WHERE x.window_id = 'full'
     GROUP BY s.run_id, s.task
 ),
 spans AS (
-    SELECT run_id, trace_id, task, count(*) AS n_spans, sum(dur_ns) AS span_ns
+    SELECT run_id, trace_id, task, count(*) AS n_spans, sum(duration_ns) AS span_ns
     FROM schedule_spans
     GROUP BY run_id, trace_id, task
 ),
@@ -79,12 +79,12 @@ SELECT
     CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Their time, ns.
     CAST(path_ns AS BIGINT) AS path_ns,  -- Its time on the critical path of the trace, ns.
     CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Of that, GPU work.
-    path_share,  -- Its time on the path divided by the path's length.
+    100 * path_share AS path_percent,  -- Its time on the path divided by the path's length, percent.
     -- Smallest slack of its events, ns: how much longer one may get before the path gets longer; NULL where none has a
     -- slack.
     slack_ns,
     exposed_ns,  -- What a serial iteration saves without it, ns; NULL where not measured.
-    exposed_share,  -- That divided by the serial iteration; NULL where not measured.
+    100 * exposed_share AS exposed_percent,  -- That divided by the serial iteration, percent; NULL where not measured.
     predicted_stall_ns,  -- Predicted time that its stream stalls before it, ns per iteration.
     CASE
         WHEN exposed_share >= 0.1 AND path_share < 0.01 THEN 'exposed, but not on the path'

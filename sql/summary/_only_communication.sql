@@ -3,33 +3,33 @@
 -- Computation counts only where there is communication around it, so a trace without collectives costs nothing.
 WITH communication AS (
     SELECT
-        e.trace_id, coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device, e.ts_ns, e.end_ns
+        e.trace_id, coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device, e.start_ns, e.end_ns
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
         ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default' AND k.class = 'COMMUNICATION'
-    WHERE e.dur_ns > 0 AND e.ts_ns IS NOT NULL
+    WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 reaches AS (
-    SELECT trace_id, device, min(ts_ns) AS start_ns, max(end_ns) AS end_ns FROM communication GROUP BY trace_id, device
+    SELECT trace_id, device, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM communication GROUP BY trace_id, device
 ),
 computation AS (
-    SELECT r.trace_id, r.device, e.ts_ns, e.end_ns
+    SELECT r.trace_id, r.device, e.start_ns, e.end_ns
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
         ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default' AND k.class = 'COMPUTATION'
     JOIN reaches AS r
         ON r.trace_id = e.trace_id AND r.device = coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0)
-            AND r.start_ns < e.end_ns AND r.end_ns > e.ts_ns
-    WHERE e.dur_ns > 0 AND e.ts_ns IS NOT NULL
+            AND r.start_ns < e.end_ns AND r.end_ns > e.start_ns
+    WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 marks AS (
-    SELECT trace_id, device, ts_ns AS at_ns, 1 AS communicating, 0 AS computing FROM communication
+    SELECT trace_id, device, start_ns AS at_ns, 1 AS communicating, 0 AS computing FROM communication
     UNION ALL
     SELECT trace_id, device, end_ns, -1, 0 FROM communication
     UNION ALL
-    SELECT trace_id, device, ts_ns, 0, 1 FROM computation
+    SELECT trace_id, device, start_ns, 0, 1 FROM computation
     UNION ALL
     SELECT trace_id, device, end_ns, 0, -1 FROM computation
 ),

@@ -27,8 +27,8 @@ delays AS (
 placed AS (
     SELECT
         d.question,
-        e.ts_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.dur_ns ELSE 0 END - d.path_weight_ns AS start_ns,
-        e.ts_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.dur_ns ELSE 0 END AS end_ns
+        e.start_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.duration_ns ELSE 0 END - d.path_weight_ns AS start_ns,
+        e.start_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.duration_ns ELSE 0 END AS end_ns
     FROM delays AS d
     JOIN critical_path_windows AS w ON w.window_no = d.window_no
     JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = d.dst_node_id // 2
@@ -68,17 +68,17 @@ gaps AS (
 ),
 work AS (
     SELECT
-        g.trace_id, e.ts_ns AS start_ns, e.end_ns,
+        g.trace_id, e.start_ns, e.end_ns,
         max(e.end_ns) OVER (
-            PARTITION BY g.trace_id ORDER BY e.ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY g.trace_id ORDER BY e.start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
         ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
             AND k.class IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
-    JOIN gaps AS g ON g.trace_id = e.trace_id AND g.start_ns < e.end_ns AND g.end_ns > e.ts_ns
-    WHERE e.dur_ns > 0
+    JOIN gaps AS g ON g.trace_id = e.trace_id AND g.start_ns < e.end_ns AND g.end_ns > e.start_ns
+    WHERE e.duration_ns > 0
 ),
 stretches AS (
     SELECT trace_id, 0 AS is_any, start_ns, end_ns FROM _only_communication

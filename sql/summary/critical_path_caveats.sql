@@ -18,10 +18,10 @@ paths AS (
 ),
 work AS (
     SELECT
-        window_no, count(*) AS n, max(ts_ns + dur_ns) AS end_ns,
+        window_no, count(*) AS n, max(start_ns + duration_ns) AS end_ns,
         count(*) FILTER (WHERE launch_event_id IS NULL) AS n_unlaunched,
-        count(*) FILTER (WHERE launch_ts_ns > ts_ns) AS n_before_launch,
-        max(launch_ts_ns - ts_ns) AS before_launch_ns
+        count(*) FILTER (WHERE launch_ts_ns > start_ns) AS n_before_launch,
+        max(launch_ts_ns - start_ns) AS before_launch_ns
     FROM _kernel_nodes
     GROUP BY window_no
 ),
@@ -142,7 +142,7 @@ found AS (
     FROM work
     WHERE n_before_launch > 0
     UNION ALL
-    SELECT w.window_no, f."check", f.severity, f.n, NULL, f.detail
+    SELECT w.window_no, f.check_name, f.severity, f.n, NULL, f.detail
     FROM windows AS w
     JOIN findings AS f ON f.trace_id = w.trace_id AND f.severity <> 'info'
 )

@@ -12,8 +12,8 @@ graphs AS (
         k.trace_id,
         count(*) FILTER (WHERE k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch')) AS n,
         round(
-            100 * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.dur_ns ELSE 0 END)
-            / nullif(sum(k.dur_ns), 0)
+            100 * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.duration_ns ELSE 0 END)
+            / nullif(sum(k.duration_ns), 0)
         ) AS percent
     FROM kernels AS k
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
@@ -23,21 +23,21 @@ per_trace AS (
     SELECT
         t.trace_id, t.rank, coalesce(w.n, 0) AS n_work, coalesce(w.n_unlaunched, 0) AS n_unlaunched,
         count(e.event_id) FILTER (WHERE e.cat = 'cuda_sync') AS n_syncs,
-        count(e.event_id) FILTER (WHERE e.dur_ns = 0) AS n_zero,
-        count(e.event_id) FILTER (WHERE e.dur_ns < 0) AS n_negative,
-        count(e.event_id) FILTER (WHERE e.dur_ns IS NOT NULL AND e.cat IS NULL) AS n_without_category
+        count(e.event_id) FILTER (WHERE e.duration_ns = 0) AS n_zero,
+        count(e.event_id) FILTER (WHERE e.duration_ns < 0) AS n_negative,
+        count(e.event_id) FILTER (WHERE e.duration_ns IS NOT NULL AND e.cat IS NULL) AS n_without_category
     FROM traces AS t
     LEFT JOIN work AS w ON w.trace_id = t.trace_id
-    LEFT JOIN events AS e ON e.trace_id = t.trace_id AND e.dur_ns IS NOT NULL
+    LEFT JOIN events AS e ON e.trace_id = t.trace_id AND e.duration_ns IS NOT NULL
     GROUP BY t.trace_id, t.rank, w.n, w.n_unlaunched
 ),
 kernel_gaps AS (
     SELECT
         w.trace_id,
-        count(*) FILTER (WHERE k.last_end_ns > k.ts_ns) AS n_overlapping,
-        min(k.ts_ns - k.last_end_ns) AS worst_gap_ns,
-        count(*) FILTER (WHERE k.launch_ts_ns > k.ts_ns) AS n_before_launch,
-        min(k.ts_ns - k.launch_ts_ns) AS worst_launch_ns,
+        count(*) FILTER (WHERE k.last_end_ns > k.start_ns) AS n_overlapping,
+        min(k.start_ns - k.last_end_ns) AS worst_gap_ns,
+        count(*) FILTER (WHERE k.launch_ts_ns > k.start_ns) AS n_before_launch,
+        min(k.start_ns - k.launch_ts_ns) AS worst_launch_ns,
         count(*) FILTER (
             WHERE NOT k.waited_for_launch
             AND NOT k.may_wait_for_last
@@ -81,7 +81,7 @@ inferred AS (
     GROUP BY w.trace_id
 ),
 all_checks AS (
-    SELECT trace_id, "check", severity, n, detail FROM findings
+    SELECT trace_id, check_name, severity, n, detail FROM findings
     UNION ALL
     SELECT
         trace_id, 'no_gpu_work', 'info', 1,
@@ -200,7 +200,7 @@ all_checks AS (
 )
 SELECT
     trace_id,  -- The trace.
-    "check",  -- Name of the check.
+    check_name,  -- Name of the check.
     severity,  -- info, warning or error.
     CAST(n AS BIGINT) AS n,  -- How many times it was found.
     detail  -- What it means, with the worst case where there is one.

@@ -15,7 +15,7 @@ SELECT
     s.step,  -- Number of the step.
     c.device,  -- Device; NULL where no device did anything in the step.
     s.start_ns,  -- Start of the step on the CPU, ns.
-    s.dur_ns,  -- Duration of the step on the CPU, ns.
+    s.duration_ns,  -- Duration of the step on the CPU, ns.
     -- Time with any GPU work, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), 0) AS BIGINT) AS busy_ns,
     -- Time with computing kernels, ns.
@@ -24,4 +24,4 @@ SELECT
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), 0) AS BIGINT) AS communication_ns
 FROM profiler_steps AS s
 LEFT JOIN cut AS c ON c.trace_id = s.trace_id AND c.step = s.step
-GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.dur_ns
+GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns

@@ -5,9 +5,9 @@
 WITH waits AS (
     SELECT
         e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key,
-        e.ts_ns + e.dur_ns AS end_ns,
+        e.start_ns + e.duration_ns AS end_ns,
         e.wait_on_stream, e.wait_on_cuda_event_record_corr_id AS record_correlation,
-        c.event_id AS wait_call_event_id, c.thread_id, c.ts_ns AS call_ts_ns, c.is_wait,
+        c.event_id AS wait_call_event_id, c.thread_id, c.start_ns AS call_ts_ns, c.is_wait,
         p.stream_by_device
     FROM _loaded_events AS e
     JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
@@ -16,7 +16,7 @@ WITH waits AS (
     WHERE l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync')
 ),
 records AS (
-    SELECT trace_profile_id, correlation, max(event_id) AS record_event_id, max(ts_ns) AS ts_ns
+    SELECT trace_profile_id, correlation, max(event_id) AS record_event_id, max(start_ns) AS start_ns
     FROM _loaded_events
     WHERE is_record AND correlation IS NOT NULL
     GROUP BY trace_profile_id, correlation
@@ -25,7 +25,7 @@ records AS (
 -- candidate.
 recorded_on AS (
     SELECT DISTINCT
-        r.trace_profile_id, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
+        r.trace_profile_id, r.record_event_id, r.start_ns, l.device, l.stream_key, w.wait_event_id,
         l.device = w.device AS same_device
     FROM waits AS w
     JOIN records AS r
@@ -38,7 +38,7 @@ recorded_on AS (
             AND (w.stream_by_device OR l.device = w.device)
 ),
 record_places AS (
-    SELECT DISTINCT trace_profile_id, record_event_id, ts_ns, device, stream_key FROM recorded_on
+    SELECT DISTINCT trace_profile_id, record_event_id, start_ns, device, stream_key FROM recorded_on
 ),
 before_record AS (
     SELECT
@@ -52,11 +52,11 @@ before_record AS (
             *,
             row_number() OVER (
                 PARTITION BY trace_profile_id, device, stream_key
-                ORDER BY ts_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
+                ORDER BY start_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
             ) AS ordinal
         FROM (
             SELECT
-                trace_profile_id, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id,
+                trace_profile_id, device, stream_key, start_ns, launch_event_id AS order_id, last_gpu_event_id,
                 CAST(NULL AS BIGINT) AS record_event_id
             FROM _launches AS l
             WHERE
@@ -67,7 +67,7 @@ before_record AS (
                 )
             UNION ALL
             SELECT
-                trace_profile_id, device, stream_key, ts_ns, record_event_id, NULL, record_event_id
+                trace_profile_id, device, stream_key, start_ns, record_event_id, NULL, record_event_id
             FROM record_places
         ) AS both_kinds
     ) AS placed
@@ -75,7 +75,7 @@ before_record AS (
 sources AS (
     SELECT
         r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id,
-        l.ts_ns AS launched_ns
+        l.start_ns AS launched_ns
     FROM before_record AS r
     JOIN before_record AS l
         ON l.trace_profile_id = r.trace_profile_id AND l.device = r.device
@@ -106,11 +106,11 @@ after_wait AS (
             *,
             row_number() OVER (
                 PARTITION BY trace_profile_id, thread_id, stream_key
-                ORDER BY ts_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
+                ORDER BY start_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
             ) AS ordinal
         FROM (
             SELECT
-                trace_profile_id, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id,
+                trace_profile_id, thread_id, stream_key, start_ns, launch_event_id AS order_id, first_gpu_event_id,
                 CAST(NULL AS BIGINT) AS wait_event_id
             FROM _launches AS l
             WHERE

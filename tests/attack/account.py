@@ -111,7 +111,7 @@ def _lost(event: Any, row: dict[str, Any], shift: int) -> list[str]:
 
 def _lost_times(event: dict[str, Any], row: dict[str, Any], shift: int) -> list[str]:
     lost = []
-    for key, column, base in (("ts", "ts_ns", shift), ("dur", "dur_ns", 0)):
+    for key, column, base in (("ts", "start_ns", shift), ("dur", "duration_ns", 0)):
         value = event.get(key)
         if value is None:
             continue

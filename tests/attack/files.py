@@ -154,7 +154,9 @@ def _found(lake: Lake) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[
     with lake.connect(["events", "findings"]) as con:
         for row in con.sql("SELECT * FROM events ORDER BY trace_id, event_id").to_arrow_table().to_pylist():
             events.setdefault(row["trace_id"], []).append(row)
-        for trace_id, check, n in con.execute('SELECT trace_id, "check", sum(n) FROM findings GROUP BY ALL').fetchall():
+        for trace_id, check, n in con.execute(
+            "SELECT trace_id, check_name, sum(n) FROM findings GROUP BY ALL"
+        ).fetchall():
             findings.setdefault(trace_id, {})[check] = int(n)
     return events, findings
 

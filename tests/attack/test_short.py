@@ -64,8 +64,8 @@ def test_nothing_is_lost_of_a_good_file(read: tuple[dict[str, Any], list[dict[st
 
 
 LOSSES: dict[str, tuple[int, dict[str, Any]]] = {
-    "a time that is otherwise": (1, {"ts_ns": 5}),
-    "a time that is gone": (2, {"dur_ns": None}),
+    "a time that is otherwise": (1, {"start_ns": 5}),
+    "a time that is gone": (2, {"duration_ns": None}),
     "a name that is otherwise": (2, {"name": "x"}),
     "arguments that are gone": (1, {"args": None}),
     "an argument that is otherwise": (2, {"args": '{"correlation": 7}'}),

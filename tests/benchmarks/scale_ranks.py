@@ -120,7 +120,7 @@ def answers(folder: Path) -> dict[str, Any]:
     with duckdb.connect(str(folder / "lake" / "analyst.duckdb"), read_only=True) as con:
         named = con.execute("SELECT rank, root_percent FROM straggler_ranks WHERE is_straggler").fetchall()
         path = con.execute(
-            "SELECT rank, 100.0 * sum(dur_ns) / sum(sum(dur_ns)) OVER () AS share FROM capture_critical_path "
+            "SELECT rank, 100.0 * sum(duration_ns) / sum(sum(duration_ns)) OVER () AS share FROM capture_critical_path "
             "WHERE target = 'last_gpu_end' GROUP BY rank ORDER BY share DESC LIMIT 1"
         ).fetchall()
         nodes = con.execute("SELECT max(n_nodes), max(n_edges) FROM capture_paths").fetchall()[0]

@@ -86,5 +86,5 @@ def test_default_has_the_edges_that_hta_lacks(shared: Path, case: str, edges: Ed
 def test_a_wait_that_ends_before_its_work_is_a_finding(shared: Path) -> None:
     con, _ = connect(shared / "golden" / "cases" / "S13.json")
     run_models(con, load_catalog(), ["quality"])
-    found = dict(con.execute('SELECT "check", n FROM quality').fetchall())
+    found = dict(con.execute("SELECT check_name, n FROM quality").fetchall())
     assert found["sync_against_time"] == 1

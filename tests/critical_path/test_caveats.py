@@ -116,7 +116,7 @@ def test_time_beside_the_path_is_that_of_every_instant() -> None:
 
 def _instants(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[int, int]:
     edges = con.execute(
-        "SELECT n.ts_ns - b.path_weight_ns, n.ts_ns, t.is_gap AND b.path_weight_ns > 1000000 "
+        "SELECT n.at_ns - b.path_weight_ns, n.at_ns, t.is_gap AND b.path_weight_ns > 1000000 "
         "FROM _path_bounds AS b JOIN critical_path_windows AS w USING (window_no) "
         "JOIN edge_types AS t ON t.edge_code = b.edge_code "
         "JOIN critical_path_nodes AS n ON n.trace_id = w.trace_id AND n.node_id = b.dst_node_id "
@@ -124,7 +124,7 @@ def _instants(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[int, int]:
         [trace_id],
     ).fetchall()
     work = con.execute(
-        "SELECT ts_ns, end_ns, device, class FROM kernels WHERE trace_id = ? AND class <> 'OTHER'", [trace_id]
+        "SELECT start_ns, end_ns, device, class FROM kernels WHERE trace_id = ? AND class <> 'OTHER'", [trace_id]
     ).fetchall()
     times = sorted({time for row in (*edges, *work) for time in row[:2]})
     communicating = idle = 0

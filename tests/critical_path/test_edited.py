@@ -24,7 +24,7 @@ from pipelines.faces.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_inferred import blocked
-from tests.critical_path.whatif.test_of_saved import HELD_UP, OVERLAPPING, older
+from tests.critical_path.whatif.test_of_saved import HELD_UP, OVERLAPPING
 from tests.effort import examples
 from tests.harness import call, connect, kernel, op
 
@@ -51,7 +51,7 @@ def path_of(file: Path) -> CriticalPath:
 
 def same_path(one: SavedPath, other: SavedPath) -> None:
     assert one.edges.equals(other.edges) and one.path.equals(other.path) and one.nodes.equals(other.nodes)
-    assert one.graph_events.equals(other.graph_events)
+    assert one.events.equals(other.events)
     assert one.answer == other.answer and one.meta["summary"] == other.meta["summary"]
 
 
@@ -89,7 +89,7 @@ def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Pa
     path = path_of(files[profile])
     window = of_saved(path.saved)
     [compared] = what_if(window, [of_options(["class:COMMUNICATION=0.5"], ["launch_overhead"], False)])
-    communication = {row["event_id"] for row in path.saved.graph_events.to_pylist() if row["class"] == "COMMUNICATION"}
+    communication = {row["event_id"] for row in path.saved.events.to_pylist() if row["class"] == "COMMUNICATION"}
     for *_, edge in path.edges(data=True):
         if edge["type"] == "critical_path_kernel_launch_delay":
             edge["weight"] = 0
@@ -143,7 +143,7 @@ def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory:
     graph.remove_edges_from(pick.sample(edges, pick.randrange(5)))
     graph.remove_nodes_from(pick.sample(order, pick.randrange(3)))
     for number in range(pick.randrange(3)):
-        graph.add_node(2 * n_events + number, name="fused", ts_ns=5)
+        graph.add_node(2 * n_events + number, name="fused", at_ns=5)
         order.insert(pick.randrange(len(order)), 2 * n_events + number)
     for _ in range(pick.randrange(10)):
         first, second = sorted(pick.sample(range(len(order)), 2))
@@ -234,7 +234,7 @@ def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
 def test_time_of_an_event_that_was_added(tiny: CriticalPath, tmp_path: Path) -> None:
     """A new operator between the two: two nodes, its own time, and what it is bound by."""
     n = tiny.saved.meta["trace"]["n_events"]
-    tiny.add_node(2 * n, name="fused", ts_ns=12_000)
+    tiny.add_node(2 * n, name="fused", at_ns=12_000)
     tiny.add_edge(1, 2 * n, weight=0)
     tiny.add_edge(2 * n, 2 * n + 1, weight=1000.5, type="critical_path_operator")
     tiny.add_edge(2 * n + 1, 2 * 3, weight=7.25)
@@ -312,7 +312,7 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
         (lambda g: g.add_node("fused"), "node 'fused' is not in the graph; number new ones from 12 on"),
         (lambda g: g.add_node(7.5), r"node 7\.5"),
         (lambda g: g.add_node(10**12), "node 1000000000000"),
-        (lambda g: g.add_node(12, ts_ns="now"), "ts_ns is 'now'"),
+        (lambda g: g.add_node(12, at_ns="now"), "at_ns is 'now'"),
     ],
 )
 def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str) -> None:
@@ -336,15 +336,6 @@ def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
         assert tiny.with_graph(graph).answer.length_us == 7 * steps * ns / 1000
     tiny.add_edge(1, 10)  # a dependency has no time
     assert tiny.critical_path() and tiny.saved.edges["path_weight_ns"].to_pylist()[-1] == 0
-
-
-def test_an_older_file_shows_its_path_and_takes_no_edits(files: dict[str, Path], tmp_path: Path) -> None:
-    path = path_of(older(files["default"], tmp_path / "old.zip"))
-    assert len(path.nodes) == path.answer.nodes and path.critical_path()
-    assert path.save(tmp_path / "again") == str(tmp_path / "again.zip")
-    path.edges[next(iter(path.edges))]["weight"] += 5
-    with pytest.raises(ValueError, match="an older tracelake saved the path"):
-        path.critical_path()
 
 
 def test_a_window_that_its_profile_refuses_is_not_edited(tiny: CriticalPath) -> None:

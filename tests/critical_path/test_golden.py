@@ -177,12 +177,12 @@ def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
     # which hold all of its values exactly, so that its ties and near-ties are ours.
     con.execute("CREATE OR REPLACE TABLE exact_events AS SELECT * FROM events")
     con.execute(
-        "CREATE OR REPLACE TABLE events AS SELECT * REPLACE (CAST(rel * 1073741824 AS BIGINT) AS ts_ns, "
+        "CREATE OR REPLACE TABLE events AS SELECT * REPLACE (CAST(rel * 1073741824 AS BIGINT) AS start_ns, "
         "CAST((rel + dur) * 1073741824 AS BIGINT) AS end_ns, "
-        "CAST((rel + dur) * 1073741824 AS BIGINT) - CAST(rel * 1073741824 AS BIGINT) AS dur_ns) FROM (SELECT *, "
-        "ts - min(ts) FILTER (WHERE dur_ns IS NOT NULL AND cat <> 'Trace') OVER () AS rel FROM (SELECT *, "
-        "CAST(ts_ns // 1000 || '.' || lpad(CAST(ts_ns % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS ts, "
-        "CAST(dur_ns // 1000 || '.' || lpad(CAST(dur_ns % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS dur FROM exact_events))"
+        "CAST((rel + dur) * 1073741824 AS BIGINT) - CAST(rel * 1073741824 AS BIGINT) AS duration_ns) FROM (SELECT *, "
+        "ts - min(ts) FILTER (WHERE duration_ns IS NOT NULL AND cat <> 'Trace') OVER () AS rel FROM (SELECT *, "
+        "CAST(start_ns // 1000 || '.' || lpad(CAST(start_ns % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS ts, "
+        "CAST(duration_ns // 1000 || '.' || lpad(CAST(duration_ns % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS dur FROM exact_events))"
     )
     for column in ("ts", "dur", "rel"):
         con.execute(f"ALTER TABLE events DROP COLUMN {column}")

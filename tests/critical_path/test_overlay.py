@@ -20,7 +20,7 @@ from pipelines.critical_path.pictures.overlay import SHOW_ZERO_LAUNCHES, TRACK, 
 
 BASE = 1_712_195_495_000_000_000
 STEP = "OPERATOR_KERNEL"
-# event_id, ph, cat, name, pid, tid, ts_ns after BASE, dur_ns, args
+# event_id, ph, cat, name, pid, tid, start_ns after BASE, duration_ns, args
 EVENTS = [
     (0, "M", None, "process_name", "7", "0", 0, None, '{"name": "python"}'),
     (1, "X", "cpu_op", "aten::mm", "7", "8", 1_000, 10_000, None),
@@ -44,7 +44,7 @@ PATH = [
 TYPES = {
     "traces": "trace_id VARCHAR, path VARCHAR, metadata VARCHAR",
     "events": "trace_id VARCHAR, event_id BIGINT, ph VARCHAR, cat VARCHAR, name VARCHAR, pid VARCHAR, tid VARCHAR, "
-    "ts_ns BIGINT, dur_ns BIGINT, args VARCHAR, flow_id VARCHAR, bp VARCHAR, scope VARCHAR, extra VARCHAR",
+    "start_ns BIGINT, duration_ns BIGINT, args VARCHAR, flow_id VARCHAR, bp VARCHAR, scope VARCHAR, extra VARCHAR",
     "critical_path": "trace_id VARCHAR, window_id VARCHAR, seq BIGINT, src_event_id BIGINT, src_is_start BOOLEAN, "
     "dst_event_id BIGINT, dst_is_start BOOLEAN, edge_type VARCHAR, weight_ns BIGINT, path_weight_ns BIGINT, "
     "attributed_event_id BIGINT, event_id BIGINT, name VARCHAR, cat VARCHAR, bound_by VARCHAR",
@@ -123,11 +123,11 @@ def test_an_arrow_without_a_slice_at_one_end_is_left_out_and_counted(con, tmp_pa
 
 def test_counters_are_those_of_the_tables(con, tmp_path):
     con.execute(
-        "CREATE TABLE queue_length (trace_id VARCHAR, device BIGINT, stream BIGINT, ts_ns BIGINT, change BIGINT)"
+        "CREATE TABLE queue_length (trace_id VARCHAR, device BIGINT, stream BIGINT, at_ns BIGINT, change BIGINT)"
     )
     con.execute(f"INSERT INTO queue_length VALUES ('t', 0, 7, {BASE} + 3000, 1), ('t', 0, 7, {BASE} + 9500, -1)")
     con.execute(
-        "CREATE TABLE kernels (trace_id VARCHAR, class VARCHAR, device BIGINT, ts_ns BIGINT, dur_ns BIGINT, bytes BIGINT)"
+        "CREATE TABLE kernels (trace_id VARCHAR, class VARCHAR, device BIGINT, start_ns BIGINT, duration_ns BIGINT, bytes BIGINT)"
     )
     copies = ((0, 10, 100), (5, 10, 50), (40, 0, 9), (50, 10, None))  # ns, ns, bytes: two overlap
     con.executemany("INSERT INTO kernels VALUES ('t', 'MEMORY', 0, ?, ?, ?)", [(BASE + a, b, c) for a, b, c in copies])
@@ -166,7 +166,7 @@ def test_without_a_base_whole_microseconds_stay_and_fractions_get_a_base_that_do
     trace = read(write_overlay(con, "t", Path("x.json"), tmp_path))
     kernel = next(e for e in own_events(trace) if e.get("cat") == "kernel")
     assert trace["baseTimeNanoseconds"] == BASE and kernel["ts"] == Decimal("9.5")
-    con.execute("UPDATE events SET ts_ns = ts_ns // 1000 * 1000, dur_ns = dur_ns // 1000 * 1000")
+    con.execute("UPDATE events SET start_ns = start_ns // 1000 * 1000, duration_ns = duration_ns // 1000 * 1000")
     text = write_overlay(con, "t", Path("x.json"), tmp_path).read_text()
     assert "baseTimeNanoseconds" not in text and f'"ts": {BASE // 1000 + 9}, "dur": 6' in text
 
@@ -299,7 +299,7 @@ def test_ids_that_are_no_plain_numbers_stay_text():
 def test_arrows_of_an_overlay_of_an_overlay_are_not_tied_to_the_earlier_ones(con, tmp_path):
     for event_id, ph, event in ((20, "s", 1), (21, "f", 3)):
         con.execute(
-            "INSERT INTO events SELECT trace_id, ?, ?, 'critical_path', 'critical_path', pid, tid, ts_ns, NULL, NULL, '0', "
+            "INSERT INTO events SELECT trace_id, ?, ?, 'critical_path', 'critical_path', pid, tid, start_ns, NULL, NULL, '0', "
             "'e', NULL, NULL FROM events WHERE event_id = ?",
             [event_id, ph, event],
         )

@@ -105,7 +105,7 @@ def test_every_arrow_has_its_slices_and_no_gpu_work_is_missing(path: Path, tmp_p
         except (TraceRejected, WindowNotFound) as none:
             pytest.skip(f"nothing to draw: {none}")
         run_models(con, load_catalog(), TABLES)
-        changes = con.execute("SELECT count(DISTINCT (device, stream, ts_ns)) FROM queue_length").fetchall()[0][0]
+        changes = con.execute("SELECT count(DISTINCT (device, stream, at_ns)) FROM queue_length").fetchall()[0][0]
         steps = con.execute("SELECT count(*) FROM critical_path WHERE edge_type = 'KERNEL_LAUNCH_DELAY'").fetchall()[0][
             0
         ]

@@ -62,8 +62,8 @@ def test_nodes_edges_path_and_summary_are_what_they_were(trace: Path, profile: s
     def restored_rows(table: Any, *columns: str) -> list[tuple]:
         return list(zip(*(table[name].to_pylist() for name in columns or table.column_names), strict=True))
 
-    nodes = rows("SELECT node_id, event_id, is_start, ts_ns FROM critical_path_nodes ORDER BY node_id")
-    assert restored_rows(restored.nodes, "node_id", "event_id", "is_start", "ts_ns") == nodes
+    nodes = rows("SELECT node_id, event_id, is_start, at_ns FROM critical_path_nodes ORDER BY node_id")
+    assert restored_rows(restored.nodes, "node_id", "event_id", "is_start", "at_ns") == nodes
     assert None not in restored.nodes["name"].to_pylist()
     edges = "FROM critical_path_edges LEFT JOIN critical_path USING (trace_id, window_id, edge_id)"
     assert restored_rows(restored.edges, "edge_id", "seq") == rows(f"SELECT edge_id, seq {edges} ORDER BY edge_id")
@@ -112,7 +112,7 @@ def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Pat
 def test_what_it_was_computed_with_is_in_it(trace: Path, tmp_path: Path) -> None:
     con, _ = saved(trace, tmp_path / "a.zip", "hta", "ProfilerStep", overrides={("hta", "zero_weight_launch"): "true"})
     meta = restore_path(tmp_path / "a.zip").meta
-    assert (meta["format"], meta["version"], meta["profile"]) == ("tracelake critical path", 1, "hta")
+    assert (meta["format"], meta["version"], meta["profile"]) == ("tracelake critical path", 2, "hta")
     assert meta["trace"]["file"] == trace.name
     assert meta["window"]["annotation"] == "ProfilerStep"
     bounds = con.execute("SELECT start_ns, end_ns FROM critical_path_windows").fetchall()
@@ -156,8 +156,8 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
         meta = json.loads(archive.read("meta.json"))
     strangers: list[tuple[dict[str, bytes | None], str]] = [
         (
-            {"meta.json": json.dumps({**meta, "version": 2}).encode()},
-            "format version 2; this tracelake reads version 1",
+            {"meta.json": json.dumps({**meta, "version": 1}).encode()},
+            "format version 1; this tracelake reads version 2",
         ),
         ({"meta.json": json.dumps({**meta, "format": "schedule"}).encode()}, "but 'schedule'"),
         ({"meta.json": json.dumps({**meta, "profile": "hta"}).encode()}, "meta.json does not match what was written"),
@@ -199,4 +199,4 @@ def test_damage_is_found_wherever_it_is(
         expected = restore_path(file)
         assert restored.meta == expected.meta and restored.edges.equals(expected.edges)
         assert restored.nodes.equals(expected.nodes) and restored.path.equals(expected.path)
-        assert restored.events is not None and restored.events.equals(expected.graph_events)
+        assert restored.events.equals(expected.events)

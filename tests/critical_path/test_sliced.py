@@ -46,7 +46,7 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
         ).fetchall()
         launched = con.execute(
             "SELECT k.name FROM kernels AS k JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id "
-            "WHERE k.trace_id = ? AND l.ts_ns >= ? AND l.ts_ns < ?",
+            "WHERE k.trace_id = ? AND l.start_ns >= ? AND l.start_ns < ?",
             [trace_id, start, end],
         ).fetchall()
     told, drawn = sliced(tmp_path, lake, "--step", 2, "--rank", 1)
@@ -68,10 +68,10 @@ def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Pat
 
 
 def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, tmp_path: Path) -> None:
-    query = "SELECT trace_id, event_id, dur_ns AS mine FROM kernels WHERE class = 'COMMUNICATION'"
+    query = "SELECT trace_id, event_id, duration_ns AS mine FROM kernels WHERE class = 'COMMUNICATION'"
     told, drawn = sliced(tmp_path, lake, "--sql", query)
     with open_analyst(lake, ["kernels"]) as con:
-        expected = con.execute("SELECT dur_ns FROM kernels WHERE class = 'COMMUNICATION'").fetchall()
+        expected = con.execute("SELECT duration_ns FROM kernels WHERE class = 'COMMUNICATION'").fetchall()
     assert told["n_events"] == len(drawn) == len(expected) > 0
     assert sorted(event["args"]["query"]["mine"] for event in drawn) == sorted(ns for (ns,) in expected)
     assert all("stream" in event["args"] for event in drawn)
@@ -84,36 +84,29 @@ def test_rows_with_times_are_slices_or_counters(lake: Path, tmp_path: Path) -> N
     assert told["n_slices"] == len(drawn) == 6 and len({event["args"]["step"] for event in drawn}) == 3
     assert len({event["tid"] for event in drawn}) == 2  # a track for each rank
     told, drawn = sliced(
-        tmp_path, lake, "--sql", "SELECT ts_ns, queue_length FROM queue_length WHERE queue_length IS NOT NULL"
+        tmp_path, lake, "--sql", "SELECT at_ns, queue_length FROM queue_length WHERE queue_length IS NOT NULL"
     )
     assert told["n_counters"] == len(drawn) > 0 and {event["ph"] for event in drawn} == {"C"}
 
 
-def test_columns_with_two_names_are_times_under_both_and_no_values(lake: Path, tmp_path: Path) -> None:
-    rows = "FROM queue_length WHERE queue_length IS NOT NULL"
-    _, older = sliced(tmp_path, lake, "--sql", f"SELECT ts_ns, queue_length {rows} ORDER BY ALL")
-    _, agreed = sliced(tmp_path, lake, "--sql", f"SELECT at_ns, queue_length {rows} ORDER BY ALL")
-    _, both = sliced(tmp_path, lake, "--sql", f"SELECT at_ns, queue_length, ts_ns {rows} ORDER BY at_ns, queue_length")
-    assert agreed == older == both
+def test_times_of_rows_are_no_values(lake: Path, tmp_path: Path) -> None:
     _, slices = sliced(tmp_path, lake, "--sql", "FROM step_times")
     with open_analyst(lake, ["step_times"]) as con:
         found = con.execute("SELECT start_ns // 1000, duration_ns / 1000 FROM step_times").fetchall()
     assert sorted((event["ts"] // 1, event["dur"]) for event in slices) == sorted(found)
-    assert all(not event["args"].keys() & {"start_ns", "end_ns", "duration_ns", "dur_ns"} for event in slices)
-    _, others = sliced(tmp_path, lake, "--sql", "SELECT start_ns, dur_ns, busy_ns AS duration_ns FROM step_times")
-    assert all(event["args"].keys() == {"duration_ns"} for event in others)  # it is not the same
+    assert all(not event["args"].keys() & {"start_ns", "end_ns", "duration_ns"} for event in slices)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--sql", "SELECT 1 AS one"], "the columns are one"),
-        (["--sql", "SELECT ts_ns FROM kernels WHERE FALSE"], "no rows with a time"),
+        (["--sql", "SELECT start_ns FROM kernels WHERE FALSE"], "no rows with a time"),
         (["--step", "77"], "no row names an event"),
         (["--sql", "DROP TABLE traces"], "error:"),
-        (["--sql", "SELECT 'noon' AS ts_ns"], "must be a number of nanoseconds"),
-        (["--sql", "SELECT 1 AS ts_ns, 'long' AS dur_ns"], "dur_ns must be a number of nanoseconds"),
-        (["--sql", "SELECT 'nan'::DOUBLE AS ts_ns"], "no rows with a time"),
+        (["--sql", "SELECT 'noon' AS start_ns"], "must be a number of nanoseconds"),
+        (["--sql", "SELECT 1 AS start_ns, 'long' AS duration_ns"], "duration_ns must be a number of nanoseconds"),
+        (["--sql", "SELECT 'nan'::DOUBLE AS start_ns"], "no rows with a time"),
         (["--sql", "SELECT trace_id, event_id FROM events WHERE ph = 'M'"], "no row names an event"),
         (["--sql", "SELECT nope FROM kernels"], "nope"),
         ([], "either --sql or --step"),
@@ -127,8 +120,8 @@ def test_what_cannot_be_drawn_is_said(lake: Path, tmp_path: Path, words: list[st
 
 
 def test_slices_that_overlap_are_on_tracks_of_their_own(tmp_path: Path) -> None:
-    rows = [{"ts_ns": 10 * i, "dur_ns": 25, "device": i % 2, "note": f"r{i}"} for i in range(9)] + [
-        {"ts_ns": None, "dur_ns": 1, "device": 0, "note": "-"}
+    rows = [{"start_ns": 10 * i, "duration_ns": 25, "device": i % 2, "note": f"r{i}"} for i in range(9)] + [
+        {"start_ns": None, "duration_ns": 1, "device": 0, "note": "-"}
     ]
     found = write_rows(rows, list(rows[0]), tmp_path / "a.json")
     assert (found.n_slices, found.left_out) == (9, 1)
@@ -137,7 +130,7 @@ def test_slices_that_overlap_are_on_tracks_of_their_own(tmp_path: Path) -> None:
         own = sorted((event["ts"], event["ts"] + event["dur"]) for event in drawn if event["tid"] == tid)
         assert all(a[1] <= b[0] for a, b in pairwise(own))
     assert {event["name"] for event in drawn} == {f"r{i}" for i in range(9)}
-    marks = write_rows([{"ts_ns": 5, "name": "here"}], ["ts_ns", "name"], tmp_path / "b.json")
+    marks = write_rows([{"start_ns": 5, "name": "here"}], ["start_ns", "name"], tmp_path / "b.json")
     assert marks.n_marks == 1
     with pytest.raises(NoSlice):
         write_rows([], ["name"], tmp_path / "c.json")
@@ -153,9 +146,9 @@ def test_what_json_has_no_number_for_is_text_or_no_value(lake: Path, tmp_path: P
     _, drawn = sliced(tmp_path, lake, "--sql", f"SELECT trace_id, event_id, {odd} FROM kernels LIMIT 1")
     strict((tmp_path / "slice.json").read_text())
     assert drawn[0]["args"]["query"] == {"x": "nan", "y": ["-inf"]}
-    rows = [{"ts_ns": float(i), "dur_ns": 1, "x": float("inf") if i else 2.5} for i in range(2)]
-    assert write_rows(rows, ["ts_ns", "dur_ns", "x"], tmp_path / "a.json").n_slices == 2
-    assert write_rows(rows, ["ts_ns", "x"], tmp_path / "b.json").n_counters == 1
+    rows = [{"start_ns": float(i), "duration_ns": 1, "x": float("inf") if i else 2.5} for i in range(2)]
+    assert write_rows(rows, ["start_ns", "duration_ns", "x"], tmp_path / "a.json").n_slices == 2
+    assert write_rows(rows, ["start_ns", "x"], tmp_path / "b.json").n_counters == 1
     for name in ("a", "b"):
         strict((tmp_path / f"{name}.json").read_text())
 
@@ -164,12 +157,15 @@ def test_columns_of_a_join_may_have_the_same_name(lake: Path, tmp_path: Path) ->
     join = "FROM kernels AS k JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id LIMIT 3"
     told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.*, e.* {join}")
     assert told["n_events"] == len(drawn) == 3 and all("name_1" in event["args"]["query"] for event in drawn)
-    told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.ts_ns, k.dur_ns, k.name, 7 AS x, 8 AS x {join}")
+    told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.start_ns, k.duration_ns, k.name, 7 AS x, 8 AS x {join}")
     assert told["n_slices"] == 3 and all((event["args"]["x"], event["args"]["x_1"]) == (7, 8) for event in drawn)
 
 
 def test_a_row_without_a_length_ends_where_it_says(tmp_path: Path) -> None:
-    rows = [{"ts_ns": 1000, "dur_ns": None, "end_ns": 4000}, {"ts_ns": 5000, "dur_ns": 2000, "end_ns": None}]
+    rows = [
+        {"start_ns": 1000, "duration_ns": None, "end_ns": 4000},
+        {"start_ns": 5000, "duration_ns": 2000, "end_ns": None},
+    ]
     write_rows(rows, list(rows[0]), tmp_path / "a.json")
     drawn = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
     assert [event["dur"] for event in drawn if event["ph"] == "X"] == [3, 2]

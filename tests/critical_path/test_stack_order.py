@@ -79,8 +79,8 @@ def computed(events: list[Event]) -> dict[tuple[int, int], list[tuple]]:
     columns = {
         "thread_key": np.array([e.window * 1048576 + e.thread for e in events], dtype=np.int64),
         "event_id": np.arange(len(events)),
-        "ts_ns": np.array([e.start for e in events], dtype=np.int64),
-        "dur_ns": np.array([e.duration for e in events], dtype=np.int64),
+        "start_ns": np.array([e.start for e in events], dtype=np.int64),
+        "duration_ns": np.array([e.duration for e in events], dtype=np.int64),
         "is_operator": np.array([e.is_operator for e in events], dtype=bool),
         "is_lock": np.arange(len(events)) % 2 == 0,
         "is_blocking": np.arange(len(events)) % 3 == 0,

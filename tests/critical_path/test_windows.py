@@ -78,7 +78,9 @@ def test_the_lake_holds_the_whole_trace_and_every_step() -> None:
 
 def test_no_trace_no_window() -> None:
     with duckdb.connect() as con:
-        con.execute("CREATE TABLE events (trace_id VARCHAR, name VARCHAR, cat VARCHAR, ts_ns BIGINT, dur_ns BIGINT)")
+        con.execute(
+            "CREATE TABLE events (trace_id VARCHAR, name VARCHAR, cat VARCHAR, start_ns BIGINT, duration_ns BIGINT)"
+        )
         assert usual_windows(con, []) == []
 
 

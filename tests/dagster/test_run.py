@@ -49,7 +49,7 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
     assert first["events"]["dagster/row_count"] == 4
     assert first["kernels"]["dagster/row_count"] == 1
     assert first["kernels"]["computed"] is True
-    assert {c.name: c.type for c in first["kernels"]["dagster/column_schema"].columns}["ts_ns"] == "BIGINT"
+    assert {c.name: c.type for c in first["kernels"]["dagster/column_schema"].columns}["start_ns"] == "BIGINT"
     assert "kernels" in {
         dep.asset_key.to_user_string()
         for deps in first["merged_intervals"]["dagster/column_lineage"].deps_by_column.values()
@@ -197,7 +197,7 @@ def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
 def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
     """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
     twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
-    error = "SELECT 't' AS trace_id, 'cycle' AS check, 'error' AS severity, 3 AS n, 'x' AS detail"
+    error = "SELECT 't' AS trace_id, 'cycle' AS check_name, 'error' AS severity, 3 AS n, 'x' AS detail"
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": twice, "quality": error})
     for _ in range(2):  # what failed is looked at again
         found = check()

@@ -178,14 +178,6 @@ def test_what_was_asked_is_lost(inbox, lake, damage: str | None) -> None:
     assert again[0].run_key != first[0].run_key
 
 
-def test_the_cursor_of_an_older_version_is_read(inbox, lake) -> None:
-    written = age(write_trace(inbox / "rank0.json"))
-    state = f"{written.stat().st_size}:{written.stat().st_mtime_ns}"
-    waits = json.dumps({str(written): [state, 1, 4e9]})
-    assert tick(waits) == ([], waits)
-    assert tick(json.dumps({str(written): "any"}))[0]
-
-
 def test_lists_of_old_runs_are_removed(lake) -> None:
     names = [put_files(lake, f"{n}", [Path(f"/{n}")]) for n in range(KEPT_RUNS + 3)]
     clean(lake, None)

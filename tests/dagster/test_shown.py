@@ -44,7 +44,7 @@ def counted(lake: Lake, table: str) -> tuple[int, int, int]:
 def test_rows_are_those_of_the_files(lake: Lake) -> None:
     for table in TABLES:
         assert said(lake, table) == counted(lake, table), table
-    (lake.root / MANIFEST / lake.batches()[0].batch_id).unlink()  # as of an older version
+    (lake.root / MANIFEST / lake.batches()[0].batch_id).unlink()  # it is lost
     for table in TABLES:
         assert said(lake, table) == counted(lake, table), table
 

@@ -99,23 +99,11 @@ def test_the_guard_stands_before_the_application() -> None:
     assert status(scope(host="localhost")) == 421
 
 
-def test_settings_of_people_stay_and_those_of_earlier_versions_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_of_people_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "home" / "dagster.yaml"
     monkeypatch.setenv("DAGSTER_HOME", str(settings.parent))
     prepare(settings.parent)
     assert settings.read_text() == SETTINGS.read_text()
-    storage = SETTINGS.read_text().partition("# SQLite in")[2].partition("telemetry:")[0]
-    window = SETTINGS.read_text().partition("# No window")[2].partition("# Runs that write")[0]
-    queue = SETTINGS.read_text().partition("# A run starts within")[2].partition("# A run that never")[0]
-    fourth = SETTINGS.read_text().replace(f"# A run starts within{queue}", "")
-    third = fourth.replace(f"# No window{window}", "")
-    second = third.replace(f"# SQLite in{storage}", "")
-    for earlier in ("telemetry:\n  enabled: false\n", second, third, fourth):
-        settings.write_text(earlier)
-        prepare(settings.parent)
-        assert settings.read_text() == SETTINGS.read_text()
     settings.write_text("telemetry:\n  enabled: true\n")
     prepare(settings.parent)
     assert settings.read_text() == "telemetry:\n  enabled: true\n"

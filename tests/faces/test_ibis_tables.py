@@ -15,7 +15,6 @@ from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
-from pipelines.renamed import old_tables
 from tests.lake.world import write_trace
 
 
@@ -24,11 +23,11 @@ def test_models_are_ibis_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / f"rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in (0, 1)], lake)
     tables = open_tables(lake, "kernels")
-    assert set(tables.list_tables()) == {*load_catalog().public, *old_tables()}
+    assert set(tables.list_tables()) == {*load_catalog().public}
     kernels, traces = tables.table("kernels"), tables.table("traces")
-    per_rank = kernels.join(traces, "trace_id").group_by("rank").agg(busy_ns=kernels.dur_ns.sum()).order_by("rank")
+    per_rank = kernels.join(traces, "trace_id").group_by("rank").agg(busy_ns=kernels.duration_ns.sum()).order_by("rank")
     assert per_rank.to_pyarrow().to_pylist() == [{"rank": 0, "busy_ns": 80_000}, {"rank": 1, "busy_ns": 80_000}]
-    assert kernels.schema()["ts_ns"] == ibis.dtype("int64")
+    assert kernels.schema()["start_ns"] == ibis.dtype("int64")
     with pytest.raises(duckdb.InvalidInputException, match="read-only"):
         tables.raw_sql("CREATE TABLE mine AS SELECT 1")
     tables.disconnect()

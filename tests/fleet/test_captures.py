@@ -14,7 +14,7 @@ def trace(name: str, rank: int | None, start: int = 0, **other: object) -> RankT
 
 
 def kinds(capture: Capture) -> list[tuple[str, int]]:
-    return [(finding.check, finding.n) for finding in capture.findings]
+    return [(finding.check_name, finding.n) for finding in capture.findings]
 
 
 def members(capture: Capture) -> dict[str, str | None]:
@@ -94,7 +94,7 @@ def test_content_changes_with_what_the_user_tells() -> None:
 
 def test_traces_without_times_that_share_a_folder() -> None:
     """A trace without timed events begins before everything; it is the first there is as well as any other."""
-    nothing = {"first_ts_ns": None, "last_ts_ns": None, "n_events": 0}
+    nothing = {"trace_start_ns": None, "trace_end_ns": None, "n_events": 0}
     found = find_captures([trace("a", 0), trace("empty", None, **nothing), trace("bare", None, **nothing)])
     assert sorted(name for capture in found for name in members(capture)) == ["a", "bare", "empty"]
     assert len(find_captures([trace("empty", 0, **nothing), trace("bare", 0, **nothing)])) == 1

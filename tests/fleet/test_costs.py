@@ -32,7 +32,7 @@ def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
     )
     con.execute(
         "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, rank BIGINT, trace_id VARCHAR, "
-        "event_id BIGINT, ts_ns BIGINT, dur_ns BIGINT, wait_ns BIGINT)"
+        "event_id BIGINT, start_ns BIGINT, duration_ns BIGINT, wait_ns BIGINT)"
     )
     for event_id, wait in waits.items():
         ts, dur = (1000 * trace[event_id][key] for key in ("ts", "dur"))
@@ -144,7 +144,7 @@ def test_real_captures_add_up_and_their_waiting_is_the_references(
     ingest(sorted(files), lake, job=folder)
     con = open_analyst(lake.root, tables_in("SELECT * FROM capture_costs"))
     costs = dict(con.execute("SELECT cause, gpu_ns FROM capture_costs").fetchall())
-    span = con.execute("SELECT max(last_ts_ns - first_ts_ns) * count(*) FROM traces").fetchall()[0][0]
+    span = con.execute("SELECT max(trace_end_ns - trace_start_ns) * count(*) FROM traces").fetchall()[0][0]
     assert sum(ns for ns in costs.values() if ns is not None) == span
     assert costs["straggler_wait"] == pytest.approx(1000 * wait_us, abs=1000)
     assert costs["recompute"] is None

@@ -89,7 +89,7 @@ def test_bandwidths(kind: str) -> None:
         create_rules(con, models["collective_kinds"])
         con.execute(
             f"CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, 0 AS collective_id, rank, 't' || rank AS trace_id, "
-            f"1 AS event_id, 0 AS lane, 3 AS step, 0 AS ts_ns, {transfer} + 10 * rank AS dur_ns, 10 * rank AS wait_ns, "
+            f"1 AS event_id, 0 AS lane, 3 AS step, 0 AS start_ns, {transfer} + 10 * rank AS duration_ns, 10 * rank AS wait_ns, "
             f"100 - 10 * rank AS aligned_start_ns, {transfer} + 100 AS aligned_end_ns, 0 AS wait_clock_ns, 5 AS root_rank, TRUE AS kept "
             "FROM range(8) AS r(rank)"
         )
@@ -102,7 +102,7 @@ def test_bandwidths(kind: str) -> None:
             "'0' AS group_name, NULL AS refused_reason FROM collective_ranks"
         )
         row = con.execute(
-            "SELECT algorithm_gbps, bus_gbps, transfer_ns, culprit_rank, culprit_clock_rank, root_rank "
+            "SELECT algorithm_gigabytes_per_s, bus_gigabytes_per_s, transfer_ns, culprit_rank, culprit_clock_rank, root_rank "
             f"FROM ({models['collectives'].sql})"
         ).fetchall()[0]
     assert row[0] == pytest.approx(1632.03125 / 1024 / 6041.878e-6 * 1.073741824)
@@ -122,7 +122,7 @@ def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -
     materialize_all(lake, ["collectives", "collective_groups"])
     with lake.connect(["collectives", "collective_groups"]) as con:
         rows = con.execute(
-            "SELECT kind, bytes, transfer_ns, algorithm_gbps, bus_gbps, group_size, wait_ns, end_skew_ns FROM collectives "
+            "SELECT kind, bytes, transfer_ns, algorithm_gigabytes_per_s, bus_gigabytes_per_s, group_size, wait_ns, end_skew_ns FROM collectives "
             "ORDER BY collective_id"
         ).fetchall()
         lanes = con.execute(

@@ -92,7 +92,7 @@ def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, wh
         materialize_captures(grown, TABLES)
         assert ask(grown, "SELECT n_ranks, count(*) OVER () FROM captures") == [(n, 1)]
         assert ask(grown, "SELECT count(DISTINCT rank), count(*) FROM capture_ranks") == [(n, n)]
-        missing = ask(grown, "SELECT n FROM capture_quality WHERE \"check\" = 'missing_ranks'")
+        missing = ask(grown, "SELECT n FROM capture_quality WHERE check_name = 'missing_ranks'")
         assert missing == ([(4 - n,)] if n < 4 else [])
     # The older ones stay until retention, and nobody sees them.
     assert len(table_files(grown.root, CAPTURE_MARK)) == len(sizes)

@@ -89,7 +89,7 @@ def check_straggler(world: World) -> None:
 
 def check_path(world: World, share_of_straggler: float) -> None:
     rows = world.con.execute(
-        "SELECT rank, kind, start_ns, dur_ns, guessed FROM capture_critical_path WHERE target = 'last_gpu_end' ORDER BY seq"
+        "SELECT rank, kind, start_ns, duration_ns, guessed FROM capture_critical_path WHERE target = 'last_gpu_end' ORDER BY seq"
     ).fetchall()
     for (_, _, start, dur, _), (_, _, following, _, _) in pairwise(rows):
         assert start + dur == following

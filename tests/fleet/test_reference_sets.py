@@ -86,7 +86,7 @@ def test_collectives(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, 
     lane = reference(shared, name)
     con = lakes[name]
     rows = con.execute(
-        "SELECT collective_id, kind, transfer_ns, culprit_rank, culprit_clock_rank, kept, bytes, algorithm_gbps, bus_gbps "
+        "SELECT collective_id, kind, transfer_ns, culprit_rank, culprit_clock_rank, kept, bytes, algorithm_gigabytes_per_s, bus_gigabytes_per_s "
         "FROM collectives ORDER BY collective_id"
     ).fetchall()
     ranks = con.execute(
@@ -120,7 +120,7 @@ def test_waits_of_ranks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Pat
     lane = reference(shared, name)
     con = lakes[name]
     rows = con.execute(
-        "SELECT rank, count(*), sum(dur_ns), sum(wait_ns), sum(wait_clock_ns) FROM collective_ranks GROUP BY rank ORDER BY rank"
+        "SELECT rank, count(*), sum(duration_ns), sum(wait_ns), sum(wait_clock_ns) FROM collective_ranks GROUP BY rank ORDER BY rank"
     ).fetchall()
     assert len(rows) == len(lane["per_rank"])
     for rank, n, kernels, wait, wait_clock in rows:

@@ -17,21 +17,21 @@ CREATE TABLE collectives AS
     FROM range(4) AS r(n);
 CREATE TABLE collective_ranks AS
     SELECT 'c' AS capture_id, collective_id, lane, rank, 't' || rank AS trace_id, collective_id AS event_id,
-        1000 * collective_id AS aligned_start_ns, 1000 * collective_id + 300 AS aligned_end_ns, 300 AS dur_ns,
+        1000 * collective_id AS aligned_start_ns, 1000 * collective_id + 300 AS aligned_end_ns, 300 AS duration_ns,
         CASE WHEN rank = culprit_rank THEN 0 ELSE 100 END AS wait_ns, 0 AS wait_clock_ns
     FROM collectives, range(2) AS r(rank);
 CREATE TABLE collective_kernels AS
-    SELECT trace_id, event_id, 0 AS device, 5 AS step, aligned_start_ns AS ts_ns, aligned_end_ns AS end_ns
+    SELECT trace_id, event_id, 0 AS device, 5 AS step, aligned_start_ns AS start_ns, aligned_end_ns AS end_ns
     FROM collective_ranks;
 CREATE TABLE capture_ranks AS
     SELECT DISTINCT capture_id, rank, trace_id, CAST(NULL AS VARCHAR) AS left_out_reason FROM collective_ranks;
 CREATE TABLE step_times AS
-    SELECT trace_id, 5 AS step, 5000 AS dur_ns, 2000 AS busy_ns, 800 AS compute_ns FROM capture_ranks;
+    SELECT trace_id, 5 AS step, 5000 AS duration_ns, 2000 AS busy_ns, 800 AS compute_ns FROM capture_ranks;
 CREATE TABLE merged_intervals AS
     SELECT trace_id, 0 AS device, 'COMPUTATION' AS scope, 0 AS start_ns, 50 AS end_ns FROM capture_ranks;
 CREATE TABLE step_pipeline AS
-    SELECT trace_id, 5 AS step, 5000 AS actual_ns, 0.5 AS efficiency, 'comp' AS dragging_stage, 800 AS ideal_ns,
-        600 AS comm_ideal_ns, 800 AS comp_ideal_ns
+    SELECT trace_id, 5 AS step, 5000 AS duration_ns, 0.5 AS efficiency, 'comp' AS dragging_stage, 800 AS ideal_ns,
+        600 AS communication_ideal_ns, 800 AS comp_ideal_ns
     FROM capture_ranks;
 """
 

@@ -80,7 +80,7 @@ def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
     found = run(*capture.paths, "--roles", roles)
     assert (found["ranks"], found["stragglers"], found["agreement"]) == ([], [], None)
     assert [(row["worst_rank"], row["caused_wait_ns"]) for row in found["groups"]] == [(None, None)]
-    assert {"refused_lane", "refused_clock"} <= {row["check"] for row in found["quality"]}
+    assert {"refused_lane", "refused_clock"} <= {row["check_name"] for row in found["quality"]}
 
 
 def test_a_changed_table_of_roles_is_seen(tmp_path: Path) -> None:

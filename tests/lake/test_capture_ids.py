@@ -1,21 +1,18 @@
-"""One id with one meaning: traces.capture_id joins captures, whatever came when, and in lakes of an older version."""
+"""One id with one meaning: traces.capture_id joins captures, whatever came when."""
 
 from __future__ import annotations
 
 import json
 import random
-import shutil
 from pathlib import Path
 
-import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.fleet.captures.given_tables import lake_captures
 from pipelines.lake import Lake
-from pipelines.lake.layout import MANIFEST, batch_of, table_files
-from pipelines.models.sqltext import quoted
+from pipelines.lake.layout import table_files
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import SLOW
@@ -84,29 +81,6 @@ def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
     after = dict(pairs(lake, JOINED))
     assert len(after) == 3 and len({after[one], after[other]}) == 2
     assert sorted(after.items()) == truth(lake)
-
-
-def test_a_lake_of_an_older_version(lake: Lake, tmp_path: Path) -> None:
-    """There `traces` holds the group under the name capture_id, and captures may have been computed without ranks."""
-    for start in (0, 100, 200):
-        ingest([write_rank(tmp_path / "in", rank, start) for rank in range(3)], lake)
-    materialize_all(lake, ["captures"])
-    for path in table_files(lake.root, "traces"):
-        duckdb.sql(
-            f"COPY (SELECT * EXCLUDE (group_id) REPLACE (group_id AS capture_id) FROM read_parquet({quoted(path)})) "
-            f"TO {quoted(path.with_suffix('.old'))} (FORMAT parquet)"
-        )
-        path.with_suffix(".old").replace(path)
-    shutil.rmtree(lake.root / MANIFEST)  # that version noted nothing of its files
-    ingest([write_rank(tmp_path / "in", 0, 300)], lake)
-    materialize_all(lake, ["captures"])
-    assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake)
-    assert len(truth(lake)) == 10
-    for path in table_files(lake.root, "capture_ranks"):
-        lake.take_away(batch_of(path), ["capture_ranks"])
-    assert pairs(lake, JOINED) == []  # not known, and not wrong
-    materialize_all(lake, ["captures"])
-    assert pairs(lake, JOINED) == truth(lake)
 
 
 def test_a_query_that_names_the_id_has_it_up_to_date(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def test_ingest_killed_at_every_step(tmp_path: Path) -> None:
         assert {row.status for row in report.rows} <= {"ok", "known", "rejected"}
         assert len(lake.batches()) == 1
         killed += 1
-    assert killed == 22  # events, findings, rejects and the mark, and seven times the log, each before and after
+    # The layout, events, findings, rejects and the mark, and seven times the log, each before and after.
+    assert killed == 24
 
 
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_leftovers_are_swept_after_a_day_and_not_before(tmp_path: Path) -> None:
     files = capture(tmp_path / "in")
     lake = Lake(tmp_path / "lake")
     assert run_killed(
-        5, do_ingest, lake.root, files
+        7, do_ingest, lake.root, files
     )  # the events are in place, their mark and a line of the log are not
     assert len(table_files(lake.root, "events")) == 1 and not lake.exists
     assert lake.sweep() == []

@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.lake import Lake, layout
 from pipelines.lake.commit import manifest, manifest_index
-from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, Batch, table_file, table_files
+from pipelines.lake.layout import ANALYST, MANIFEST, MARK, Batch, table_file, table_files
 from pipelines.lake.publish.analyst_file import analyst, is_published, publish
 from pipelines.lake.publish.file_lists import chunks
 from pipelines.lake.publish.increment import Anew
@@ -246,7 +246,7 @@ def test_files_that_were_not_opened_are_read_past_the_mark_and_not_kept_in_memor
     ingest([write_trace(tmp_path / "rank0.json", 1)], lake)  # of a single file DuckDB would expect no rows
     publish(lake)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-        plan = json.loads(con.execute("EXPLAIN (FORMAT json) SELECT sum(dur_ns) FROM events").fetchall()[0][1])
+        plan = json.loads(con.execute("EXPLAIN (FORMAT json) SELECT sum(duration_ns) FROM events").fetchall()[0][1])
     found = json.dumps(plan)
     assert found.index("READ_PARQUET") < found.index("main.traces"), (
         found
@@ -329,22 +329,6 @@ def test_a_damaged_index_is_made_again(lake: Lake) -> None:
         path.write_bytes(damage)
         manifest_index._memory.clear()
         assert {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()} == said
-
-
-def test_versions_that_a_log_of_an_older_version_lacks_are_read_from_the_files(lake: Lake) -> None:
-    wanted = {name: dict(entry.kind.versions) for name, entry in manifest_index.entries(lake.root).items()}
-    assert {"kernels", "temporal_breakdown"} <= set(min(wanted.values(), key=len))
-    for log in (lake.root / MANIFEST).iterdir():
-        lines = []
-        for line in log.read_bytes().splitlines():
-            entry = json.loads(line[9:])
-            entry |= {"put": {t: values[:3] for t, values in entry["put"].items()}} if "put" in entry else {}
-            text = json.dumps(entry).encode()
-            lines.append(b"%08x " % __import__("zlib").crc32(text) + text + b"\n")
-        log.write_bytes(b"".join(lines))
-    manifest_index._memory.clear()
-    assert {name: dict(entry.kind.versions) for name, entry in manifest_index.entries(lake.root).items()} == wanted
-    assert VERSION_KEY not in str(wanted)
 
 
 def test_parts_depend_on_the_ids_alone() -> None:

@@ -135,7 +135,7 @@ EXPLAIN ANALYZE (SELECT count(*) FROM kernels)
 SELECT * FROM duckdb_columns()
 SELECT table_name, comment FROM duckdb_tables()
 SELECT * FROM json_each('[1]')
-SELECT histogram(dur_ns), 'read_csv(''x'')', "range" FROM kernels, (SELECT 1 AS range) GROUP BY ALL
+SELECT histogram(duration_ns), 'read_csv(''x'')', "range" FROM kernels, (SELECT 1 AS range) GROUP BY ALL
 SELECT 'été' AS "核(", count(*) FROM traces -- read_csv('x')
 """.strip().splitlines()
 

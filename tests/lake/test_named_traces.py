@@ -74,11 +74,11 @@ def asked_of_all(lake: Lake, query: str) -> list[tuple]:
 
 IDS = "(SELECT list(trace_id ORDER BY trace_id) FROM traces)"
 NAMED = [
-    f"SELECT count(*), sum(dur_ns) FROM kernels WHERE trace_id = {ONE}",
-    f"SELECT count(*) FROM kernels AS k WHERE {ONE} = k.trace_id AND dur_ns > 0 AND (dur_ns > 0 OR k.trace_id <> 'x')",
+    f"SELECT count(*), sum(duration_ns) FROM kernels WHERE trace_id = {ONE}",
+    f"SELECT count(*) FROM kernels AS k WHERE {ONE} = k.trace_id AND duration_ns > 0 AND (duration_ns > 0 OR k.trace_id <> 'x')",
     "SELECT trace_id, count(*) FROM kernels WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank > 1) GROUP BY ALL ORDER BY ALL",
     "SELECT count(*) FROM kernels WHERE trace_id = (SELECT trace_id FROM traces ORDER BY random() LIMIT 1) HAVING count(*) = 0",
-    f"SELECT rank, sum(dur_ns) FROM kernels JOIN traces USING (trace_id) WHERE trace_id = {ONE} GROUP BY rank",
+    f"SELECT rank, sum(duration_ns) FROM kernels JOIN traces USING (trace_id) WHERE trace_id = {ONE} GROUP BY rank",
     f"SELECT DISTINCT k.trace_id, event_id FROM kernels k JOIN events e USING (trace_id, event_id) WHERE e.trace_id = {ONE} ORDER BY ALL",
     "SELECT count(*) FROM kernels WHERE trace_id = 'ID'",
     "SELECT name, count(*) OVER () FROM kernels WHERE 'ID' = trace_id ORDER BY ALL",
@@ -86,14 +86,14 @@ NAMED = [
 ]
 OTHERS = [
     OF_ALL,
-    f"{OF_ALL} WHERE trace_id = 'ID' OR dur_ns > 0",
+    f"{OF_ALL} WHERE trace_id = 'ID' OR duration_ns > 0",
     f"{OF_ALL} WHERE trace_id <> 'ID'",
     f"{OF_ALL} WHERE trace_id = (SELECT trace_id FROM traces WHERE rank = 99)",
     f"{OF_ALL} WHERE trace_id = 'none'",
     f"{OF_ALL} WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 99)",
     f"{OF_ALL} k WHERE trace_id = (SELECT trace_id FROM traces t WHERE t.trace_id = k.trace_id)",
     f"WITH traces AS (SELECT 'ID' AS trace_id) {OF_ALL} WHERE trace_id = {ONE}",
-    f"{OF_ALL} WHERE trace_id = 'ID' AND dur_ns <= (SELECT max(dur_ns) FROM kernels)",
+    f"{OF_ALL} WHERE trace_id = 'ID' AND duration_ns <= (SELECT max(duration_ns) FROM kernels)",
     f"{OF_ALL} k LEFT JOIN traces t USING (trace_id) WHERE trace_id = 'ID'",
     f"{OF_ALL} k JOIN traces t ON true WHERE t.trace_id = 'ID'",
     f"{OF_ALL} k, traces t WHERE t.trace_id = 'ID'",

@@ -10,10 +10,9 @@ import pytest
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import ANALYST, table_file, table_files
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
-from pipelines.renamed import old_tables
 from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import capture, write_trace
 
@@ -48,8 +47,8 @@ def test_the_events_of_a_batch_are_sorted_by_trace(tmp_path: Path) -> None:
 
 def test_an_empty_lake_is_published_with_all_tables_and_types(tmp_path: Path) -> None:
     with duckdb.connect(str(publish(Lake(tmp_path / "lake"))), read_only=True) as con:
-        types = types_shown(load_catalog())
-        assert {*types, *old_tables()} == {row[0] for row in con.execute("SHOW TABLES").fetchall()}
+        types = column_types(load_catalog())
+        assert {*types} == {row[0] for row in con.execute("SHOW TABLES").fetchall()}
         for table, columns in types.items():
             assert [(r[0], r[1]) for r in con.execute(f"DESCRIBE {table}").fetchall()] == columns
             if load_catalog().models[table].kind != "rules":
@@ -61,7 +60,7 @@ def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Pat
     ingest(capture(tmp_path / "in"), lake)
     materialize(lake)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-        for table, columns in types_shown(load_catalog()).items():
+        for table, columns in column_types(load_catalog()).items():
             described = con.execute(f"DESCRIBE {table}").fetchall()
             assert {(row[0], row[1]) for row in described} == set(columns), table
         bare = con.execute(

@@ -20,8 +20,8 @@ def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
     found = rows_of(
         shared / "traces" / "single" / f"{trace}.json.gz",
         "collective_bandwidth",
-        "dur_ns, collective_name, group_size, group_name, stream, bytes, algbw_gbps, busbw_lower_gbps",
-        "ts_ns",
+        "duration_ns, collective_name, group_size, group_name, stream, bytes, algbw_gigabytes_per_s, busbw_lower_gigabytes_per_s",
+        "start_ns",
     )
     keys = ("coll", "group", "pg", "stream", "S")
     expected = [
@@ -40,7 +40,7 @@ def test_ideal_times_of_a_step_are_the_reference_s(shared: Path) -> None:
     reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
     expected = {row["step"]: row["t_c2c_ideal_us"] for row in reference["exposure_real_mi300_resnet_ckpt"]}
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
-    rows = rows_of(trace, "collective_bandwidth", "step, ideal_ns, spans_nodes, limit_gbps")
+    rows = rows_of(trace, "collective_bandwidth", "step, ideal_ns, spans_nodes, limit_gigabytes_per_s")
     for step, ideal_us in expected.items():
         own = [row for row in rows if f"ProfilerStep#{row[0]}" == step]
         assert {row[2:] for row in own} == {(False, 448.0)}
@@ -72,7 +72,7 @@ def test_factors_places_and_what_is_not_known() -> None:
     con, _ = connect({"deviceProperties": devices, "traceEvents": events})
     run_models(con, load_catalog(), ["collective_bandwidth"])
     rows = con.execute(
-        "SELECT kind, bytes, busbw_lower_gbps, spans_nodes, ideal_ns FROM collective_bandwidth ORDER BY ts_ns"
+        "SELECT kind, bytes, busbw_lower_gigabytes_per_s, spans_nodes, ideal_ns FROM collective_bandwidth ORDER BY start_ns"
     ).fetchall()
     near = pytest.approx
     assert rows == [

@@ -21,7 +21,7 @@ def reference(shared: Path) -> dict:
 def test_every_device_has_the_reference_s_numbers(reference: dict) -> None:
     with duckdb.connect() as con:
         run_models(con, load_catalog(), ["devices", "device_peaks"])
-        columns = "device_key, vendor, sms, hbm_gbs, link_gbs_unidir, pcie_gbs_unidir, compute_capability"
+        columns = "device_key, vendor, sms, hbm_gigabytes_per_s, link_unidirectional_gigabytes_per_s, pcie_unidirectional_gigabytes_per_s, compute_capability"
         ours = {row[0]: row for row in con.execute(f"SELECT {columns} FROM devices").fetchall()}
         peaks = con.execute("SELECT device_key, dtype, tflops FROM device_peaks").fetchall()
     for row in reference["rows"]:

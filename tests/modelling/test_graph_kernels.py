@@ -184,12 +184,12 @@ def test_operators_of_a_synthetic_capture(tmp_path: Path, origin: str, source: s
         expected = LAYER[inside] or ATTENTION
         assert (op, *how) == (None if origin == "none" else expected, source, confidence)
     in_graphs = "JOIN events AS l ON l.event_id = k.launch_event_id WHERE l.name = 'cudaGraphLaunch'"
-    ((expected,),) = con.execute(f"SELECT sum(k.dur_ns) FROM kernels AS k {in_graphs}").fetchall()
+    ((expected,),) = con.execute(f"SELECT sum(k.duration_ns) FROM kernels AS k {in_graphs}").fetchall()
     assert sum(row[-1] for row in rows) == expected > 0
     if origin != "none":
         ((wrong,),) = con.execute(  # the call is inside the operator that it is named for, and not a graph's
             "SELECT count(*) FROM graph_kernels AS g JOIN events AS c ON c.event_id = g.call_event_id "
-            "LEFT JOIN events AS o ON o.cat = 'cpu_op' AND o.name = g.op AND o.ts_ns <= c.ts_ns AND o.end_ns >= c.end_ns "
+            "LEFT JOIN events AS o ON o.cat = 'cpu_op' AND o.name = g.op AND o.start_ns <= c.start_ns AND o.end_ns >= c.end_ns "
             "WHERE o.event_id IS NULL OR c.name <> 'cudaLaunchKernel' OR g.capture_trace_id <> g.trace_id"
         ).fetchall()
         assert wrong == 0
@@ -337,7 +337,7 @@ def test_zeros_for_graph_and_node_are_no_graph() -> None:
     assert con.execute("SELECT count(*) FROM graph_kernels").fetchall() == [(0,)]
     assert con.execute("SELECT graph_node FROM kernels").fetchall() == [(None,)]
     assert con.execute("SELECT op, not_modelled FROM op_work").fetchall() == [("aten::mm", "no_shapes")]
-    assert con.execute("SELECT count(*) FROM quality WHERE \"check\" = 'graph_replays'").fetchall() == [(0,)]
+    assert con.execute("SELECT count(*) FROM quality WHERE check_name = 'graph_replays'").fetchall() == [(0,)]
 
 
 def test_a_replay_whose_launch_is_missing_is_known_by_its_correlation() -> None:
@@ -350,7 +350,7 @@ def test_quality_says_how_much_ran_in_graphs() -> None:
     trace = [*eager([(MM, "gemm")], 0, 100), *replay(NAMES, 500, 1)]
     con, _ = connect(trace)
     run_models(con, load_catalog(), ["quality"])
-    ((n, detail),) = con.execute("SELECT n, detail FROM quality WHERE \"check\" = 'graph_replays'").fetchall()
+    ((n, detail),) = con.execute("SELECT n, detail FROM quality WHERE check_name = 'graph_replays'").fetchall()
     assert n == 4 and detail.startswith("80 % of the GPU time ran in replays") and detail.endswith("see graph_kernels")
 
 

@@ -270,10 +270,10 @@ def check_sums(con: duckdb.DuckDBPyConnection, whole: int) -> None:
     assert gpu_ns == whole == sum(parts)
     sums = "SELECT count(*), count(DISTINCT event_id), sum({}) FROM {}"
     ((n, n_ids, in_owners),) = con.execute(sums.format("duration_ns", "kernel_owners")).fetchall()
-    assert (n, n_ids, in_owners) == con.execute(sums.format("dur_ns", "kernels")).fetchall()[0] and n == n_ids
+    assert (n, n_ids, in_owners) == con.execute(sums.format("duration_ns", "kernels")).fetchall()[0] and n == n_ids
     ((of_ops, in_kernels),) = con.execute(
         "SELECT (SELECT coalesce(sum(gpu_ns), 0) FROM op_work), "
-        "(SELECT coalesce(sum(dur_ns), 0) FROM op_kernels WHERE op_event_id IS NOT NULL)"
+        "(SELECT coalesce(sum(duration_ns), 0) FROM op_kernels WHERE op_event_id IS NOT NULL)"
     ).fetchall()
     assert of_ops == in_kernels
     known = "SELECT coalesce(sum(duration_ns), 0) FROM {} WHERE op IS NOT NULL OR module IS NOT NULL"
@@ -291,7 +291,7 @@ SLOW = [pytest.mark.slow]
 def test_a_synthetic_capture_adds_up(tmp_path: Path, origin: str) -> None:
     spec = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=3, layers=4, graph_origin=origin)
     con = computed(write_capture(spec, tmp_path).paths[0])
-    ((whole,),) = con.execute("SELECT sum(dur_ns) FROM kernels").fetchall()
+    ((whole,),) = con.execute("SELECT sum(duration_ns) FROM kernels").fetchall()
     check_sums(con, whole)
     ((in_graphs, unknown, known),) = con.execute(
         "SELECT (SELECT sum(duration_ns) FROM graph_kernels), graph_ns, graph_known_ns FROM op_work_coverage"
@@ -313,7 +313,7 @@ def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, duckdb.Duck
 def test_real_traces_add_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
     _, con = real
     ((whole,),) = con.execute(
-        "SELECT sum(dur_ns) FROM events WHERE cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND ts_ns IS NOT NULL"
+        "SELECT sum(duration_ns) FROM events WHERE cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND start_ns IS NOT NULL"
     ).fetchall()
     check_sums(con, whole)
 

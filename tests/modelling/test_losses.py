@@ -204,8 +204,8 @@ def sums_that_differ(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 SUMS_OF_FRAMES = """
-    SELECT k.trace_id FROM (SELECT trace_id, sum(dur_ns) AS ns FROM kernels GROUP BY trace_id) AS k
-    SEMI JOIN (FROM events WHERE cat = 'python_function' AND dur_ns > 0) AS e ON e.trace_id = k.trace_id
+    SELECT k.trace_id FROM (SELECT trace_id, sum(duration_ns) AS ns FROM kernels GROUP BY trace_id) AS k
+    SEMI JOIN (FROM events WHERE cat = 'python_function' AND duration_ns > 0) AS e ON e.trace_id = k.trace_id
     LEFT JOIN (SELECT trace_id, sum(gpu_ns) AS ns FROM python_frame_gpu_time GROUP BY trace_id) AS f
         ON f.trace_id = k.trace_id
     WHERE f.ns IS DISTINCT FROM k.ns"""
@@ -256,7 +256,7 @@ def test_idle_host_and_launches_are_those_of_the_capture(shared: Path) -> None:
     con.execute(
         f"CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, "
         "CAST(NULL AS VARCHAR) AS left_out_reason; "
-        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS ts_ns, 0 AS wait_ns LIMIT 0"
+        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS start_ns, 0 AS wait_ns LIMIT 0"
     )
     have = frozenset({"capture_ranks", "collective_ranks"})
     run_models(con, load_catalog(), ["gpu_time_by_cause", "_idle_stretches", "_idle_gaps"], have=have)

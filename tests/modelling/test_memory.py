@@ -67,7 +67,7 @@ def test_totals_that_do_not_fit_are_marked_and_counted() -> None:
         (-1, 1, 8, None, None),
         (0, 3, 512, 1500, False),
     ]
-    assert ("memory_delta", 1) in rows_of(trace, "quality", '"check", n')
+    assert ("memory_delta", 1) in rows_of(trace, "quality", "check_name, n")
 
 
 def test_bytes_of_copies_and_bytes_of_memory_are_two_things() -> None:
@@ -152,7 +152,7 @@ def test_all_blocks_of_a_real_trace_have_an_owner_that_is_around_them(shared: Pa
     con, _ = connect(shared / "traces" / REFERENCE["h100_qwen"])
     run_models(con, load_catalog(), ["memory_blocks"])
     (n, n_owned, n_wrong) = con.execute(
-        "SELECT count(*), count(b.owner), count(*) FILTER (WHERE NOT (e.ts_ns <= b.alloc_ns AND b.alloc_ns < e.end_ns)) "
+        "SELECT count(*), count(b.owner), count(*) FILTER (WHERE NOT (e.start_ns <= b.alloc_ns AND b.alloc_ns < e.end_ns)) "
         "FROM memory_blocks AS b LEFT JOIN events AS e ON e.event_id = b.owner_event_id"
     ).fetchall()[0]
     assert (n, n_wrong) == (1225, 0)

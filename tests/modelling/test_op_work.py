@@ -104,21 +104,21 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
             sums[place] = None if amount is None else sums[place] + amount
     found = con.execute(
         "SELECT op, dims, dtype, not_modelled, n_ops, n_kernels, gpu_ns, flops_matrix, flops_vector, bytes, "
-        "tflops, gbps, mfu, bandwidth_utilization FROM op_shape_utilization "
+        "tflops, gigabytes_per_s, mfu, bandwidth_utilization FROM op_shape_utilization "
         f"WHERE coalesce(peak_kind, 'datasheet') = 'datasheet' AND {OLDER}"
     ).fetchall()
     ours = {(op, json.dumps(json.loads(dims)), *row[:2]): row[2:] for op, dims, *row in found}
     assert len(ours) == len(found)
     assert {key: row[:6] for key, row in ours.items()} == dict(expected)
-    for (_, _, dtype, _), (*sums, tflops, gbps, mfu, bandwidth) in ours.items():
+    for (_, _, dtype, _), (*sums, tflops, gigabytes_per_s, mfu, bandwidth) in ours.items():
         _, _, gpu_ns, flops, _, n_bytes = sums
         if flops is None:
-            assert (tflops, gbps, mfu, bandwidth) == (None,) * 4
+            assert (tflops, gigabytes_per_s, mfu, bandwidth) == (None,) * 4
             continue
         peak = device["peak_tflops"].get(dtype)
         assert tflops == pytest.approx(flops / gpu_ns / 1000, rel=1e-12)
         assert mfu == (0 if flops == 0 else peak and pytest.approx(flops / gpu_ns / 1000 / peak, rel=1e-12))
-        assert gbps == (n_bytes and pytest.approx(n_bytes / gpu_ns, rel=1e-12))
+        assert gigabytes_per_s == (n_bytes and pytest.approx(n_bytes / gpu_ns, rel=1e-12))
         assert bandwidth == (n_bytes and pytest.approx(n_bytes / gpu_ns / device["hbm_gbs"], rel=1e-12))
 
 
@@ -141,7 +141,7 @@ def _walk(con: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
     launches = {row[0] for row in con.execute("SELECT launch_event_id FROM kernels").fetchall()}
     threads = defaultdict(list)
     for row in con.execute(
-        "SELECT pid, tid, event_id, ts_ns, end_ns, cat, name FROM events WHERE ph = 'X' AND dur_ns IS NOT NULL AND cat "
+        "SELECT pid, tid, event_id, start_ns, end_ns, cat, name FROM events WHERE ph = 'X' AND duration_ns IS NOT NULL AND cat "
         "IN ('cpu_op', 'user_annotation', 'python_function', 'cuda_runtime', 'cuda_driver', 'hip_runtime')"
     ).fetchall():
         threads[row[:2]].append(row[2:])

@@ -88,10 +88,8 @@ def test_frames_are_those_of_a_walk(shared: Path, name: str) -> None:
     """For each launch, the frame open on its thread that began last, of equal ones the shortest."""
     con, _ = connect(shared / "traces" / "single" / f"{name}.json.gz")
     run_models(con, load_catalog(), ["python_frame_gpu_time", "kernels"])
-    launches = (
-        "SELECT l.pid, l.tid, l.ts_ns, k.dur_ns FROM kernels AS k JOIN events AS l ON l.event_id = k.launch_event_id"
-    )
-    frames = "SELECT pid, tid, ts_ns, ts_ns + dur_ns, name FROM events WHERE cat = 'python_function' AND dur_ns > 0 ORDER BY ts_ns, dur_ns DESC, event_id"
+    launches = "SELECT l.pid, l.tid, l.start_ns, k.duration_ns FROM kernels AS k JOIN events AS l ON l.event_id = k.launch_event_id"
+    frames = "SELECT pid, tid, start_ns, start_ns + duration_ns, name FROM events WHERE cat = 'python_function' AND duration_ns > 0 ORDER BY start_ns, duration_ns DESC, event_id"
     stacks: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
     for pid, tid, start, end, text in con.execute(frames).fetchall():
         stacks.setdefault((pid, tid), []).append((start, end, text))

@@ -57,7 +57,7 @@ def owners(events: list[dict]) -> set[tuple]:
     run_models(con, load_catalog(), ["span_gpu_work", "spans", "kernels"])
     return set(
         con.execute(
-            "SELECT k.name, s.name, s.ts_ns // 1000, w.phase FROM span_gpu_work AS w "
+            "SELECT k.name, s.name, s.start_ns // 1000, w.phase FROM span_gpu_work AS w "
             "JOIN spans AS s USING (trace_id, span_id) JOIN kernels AS k USING (trace_id, event_id)"
         ).fetchall()
     )
@@ -197,7 +197,7 @@ def test_kinds_names_numbers_and_parents() -> None:
         *(note("ProfilerStep#12", 0, 100), note("SWP/Load/iter3", 10, 20), note("loss", 40, 10)),
         *(module("Net_0", 50, 40), module("Linear_11", 60, 10), module("Linear_11", 200, 5, tid=4)),
     ]
-    rows = table(events, "spans", "span_id, parent_id, kind, name, family, number, dur_ns")
+    rows = table(events, "spans", "span_id, parent_id, kind, name, family, number, duration_ns")
     assert rows == [
         (0, None, "step", "ProfilerStep#12", "ProfilerStep", 12, 100_000),
         (1, 0, "task", "SWP/Load/iter3", "Load", 3, 20_000),

@@ -14,8 +14,16 @@ from pipelines.models.sqltext import literal
 from tests.harness import call, connect, kernel, rows_of, x
 
 _TIMES = (
-    *("actual_ns", "loader_ns", "stall_ns", "htod_ns", "comp_ns", "save_ns", "comp_ideal_ns", "n_comm"),
-    *("n_comm_known", "comm_ideal_ns", "comm_ns", "overlapped_ns", "first_ns", "last_ns", "stage_busy_ns"),
+    *("duration_ns", "loader_ns", "stall_ns", "htod_ns", "comp_ns", "save_ns", "comp_ideal_ns", "n_communication"),
+    *(
+        "n_communication_known",
+        "communication_ideal_ns",
+        "communication_ns",
+        "overlapped_ns",
+        "first_ns",
+        "last_ns",
+        "stage_busy_ns",
+    ),
     *("n_transfers", "start_ns", "end_ns"),
 )
 
@@ -42,7 +50,7 @@ def test_exposure_ratios_are_the_reference_s(reference: dict) -> None:
     for case in reference["exposure"]:
         found = of_times(
             "exposure_ratio, suspect",
-            **{"actual_ns": case["t_span"], "comp_ideal_ns": case["t_comp"], "comm_ideal_ns": case["t_c2c"]},
+            **{"duration_ns": case["t_span"], "comp_ideal_ns": case["t_comp"], "communication_ideal_ns": case["t_c2c"]},
         )
         assert found == [near(case["expect"]), (case["expect"] or 0) < 0], case
 
@@ -51,11 +59,11 @@ def test_efficiencies_and_dragging_stages_are_the_reference_s(reference: dict) -
     for case in reference["pipeline"]:
         found = of_times(
             "efficiency, dragging_stage",
-            **{"actual_ns": case["t_actual"], "loader_ns": case["t_load"]},
+            **{"duration_ns": case["t_actual"], "loader_ns": case["t_load"]},
             **{"comp_ns": case["t_comp"], "save_ns": case["t_save"]},
         )
         assert found == [near(case["expect"]), case["dragging"]], case
-    assert of_times("efficiency, dragging_stage", actual_ns=8) == [None, None]
+    assert of_times("efficiency, dragging_stage", duration_ns=8) == [None, None]
 
 
 def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference: dict, shared: Path) -> None:
@@ -64,27 +72,27 @@ def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference:
         for case, stall in zip(cases, stalls[run]["rows"], strict=True):
             ns = {key: round(case[f"t_{key}_us"] * 1000) for key in ("actual", "dataloader", "htod", "comp", "save")}
             found = of_times(
-                "load_ns, efficiency, dragging_stage, loader_share, loader_stall_ns <= loader_ns",
-                **{"actual_ns": ns["actual"], "loader_ns": ns["dataloader"], "htod_ns": ns["htod"]},
+                "load_ns, efficiency, dragging_stage, loader_percent, loader_stall_ns <= loader_ns",
+                **{"duration_ns": ns["actual"], "loader_ns": ns["dataloader"], "htod_ns": ns["htod"]},
                 **{"comp_ns": ns["comp"], "save_ns": ns["save"], "stall_ns": round(stall["load_gpu_idle_us"] * 1000)},
             )
             expected = [near(case["t_load_us"] * 1000), near(case["efficiency"]), case["dragging"]]
-            assert found == [*expected, near(case["load_stall_frac"]), True]
+            assert found == [*expected, near(100 * case["load_stall_frac"]), True]
 
 
 def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dict, shared: Path) -> None:
     found = rows_of(
         shared / "traces" / "single" / "mi300_rccl_metadata.json.gz",
         "step_pipeline",
-        "step, actual_ns, comp_ideal_ns, comm_ideal_ns, n_comm, n_comm_known, exposure_ratio, comm_ns, "
-        "comm_overlapped_ns, exposed_comm_share",
+        "step, duration_ns, comp_ideal_ns, communication_ideal_ns, n_communication, n_communication_known, exposure_ratio, communication_ns, "
+        "communication_overlapped_ns, exposed_communication_percent",
     )
     times = ("t_comp_ideal_us", "t_c2c_ideal_us")
     expected = [
         (
             *(int(row["step"].split("#")[1]), round(row["t_span_us"] * 1000), *(near(row[k] * 1000) for k in times)),
             *(row["n_comm"], row["n_comm_meta"], near(row["exposure_ratio"]), round(row["comm_busy_us"] * 1000)),
-            *(round(row["comm_overlapped_us"] * 1000), near(row["exposed_comm_frac"])),
+            *(round(row["comm_overlapped_us"] * 1000), near(100 * row["exposed_comm_frac"])),
         )
         for row in reference["exposure_real_mi300_resnet_ckpt"]
     ]
@@ -113,8 +121,8 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
         call("cudaMemcpyAsync", 195, 1, 8), kernel("Memcpy DtoH (Device -> Pageable)", 211, 2, 8, cat="gpu_memcpy"),
     ]  # fmt: skip
     columns = (
-        "actual_ns, loader_ns, loader_stall_ns, htod_ns, load_ns, comp_ns, save_ns, efficiency, dragging_stage, "
-        "comm_ns, comm_overlapped_ns, bubble_upper, warm_up_ns, cool_down_ns, comp_ideal_ns, comm_ideal_ns, suspect"
+        "duration_ns, loader_ns, loader_stall_ns, htod_ns, load_ns, comp_ns, save_ns, efficiency, dragging_stage, "
+        "communication_ns, communication_overlapped_ns, bubble_upper, warm_up_ns, cool_down_ns, comp_ideal_ns, communication_ideal_ns, suspect"
     )
     us = 1000
     assert rows_of(events, "step_pipeline", columns) == [
@@ -127,7 +135,7 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
 
 
 def test_without_gpu_work_nothing_was_measured() -> None:
-    columns = "load_ns, comp_ns, save_ns, efficiency, dragging_stage, comm_ns, exposed_comm_share, bubble_upper"
+    columns = "load_ns, comp_ns, save_ns, efficiency, dragging_stage, communication_ns, exposed_communication_percent, bubble_upper"
     assert rows_of([x("user_annotation", "ProfilerStep#3", 100, 100)], "step_pipeline", columns) == [(None,) * 8]
 
 
@@ -137,4 +145,6 @@ def test_what_may_be_an_all_to_all_makes_no_bubble() -> None:
         call("cudaLaunchKernel", 10, 1, 1), kernel("ncclDevKernel_SendRecv", 20, 10, 1, stream=9),
         call("cudaLaunchKernel", 12, 1, 2), kernel("forward", 40, 10, 2),
     ]  # fmt: skip
-    assert rows_of(events, "step_pipeline", "bubble_upper, comm_ns, exposed_comm_share") == [(None, 10_000, 1.0)]
+    assert rows_of(events, "step_pipeline", "bubble_upper, communication_ns, exposed_communication_percent") == [
+        (None, 10_000, 100.0)
+    ]

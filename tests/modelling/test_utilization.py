@@ -9,7 +9,6 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.lake.agreed import shown_rows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, x
@@ -79,9 +78,6 @@ def test_from_the_worst_step_to_the_worst_module_to_the_worst_operator(shared: P
     queries = [part.split("```")[0] for part in page.split("```sql\n")[1:]]
     con, trace_id = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")
     run_models(con, load_catalog(), [*TABLES, "span_gpu_work", "op_kernels"])
-    con.execute(
-        f"CREATE OR REPLACE TABLE spans AS {shown_rows('spans', 'FROM spans')}"
-    )  # queries have its agreed names
     step = con.execute(queries[0].replace("$trace", f"'{trace_id}'")).fetchall()[0]
     reference = json.loads((shared / "golden" / "modelling" / "mfu__mi300_rccl_metadata.json").read_text())["rows"]
     steps = [row for row in reference if row["kind"] == "step"]

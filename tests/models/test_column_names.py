@@ -57,14 +57,7 @@ def test_new_columns_have_agreed_names() -> None:
 def test_every_exception_is_still_there() -> None:
     """A column that was renamed leaves the list: it only gets shorter."""
     assert exceptions().keys() - faults().keys() == set()
-    assert set(exceptions().values()) <= {"contract", "older", "term"}
-
-
-def test_the_contract_is_not_broken_for_a_name(shared: Path) -> None:
-    """What design.md names stays, whatever it is called."""
-    text = (shared / "spec" / "design.md").read_text(encoding="utf-8")
-    named = {(table, column) for (table, column), why in exceptions().items() if why == "contract"}
-    assert named and all(re.search(rf"\b{column}\b", text) and table in text for table, column in named)
+    assert set(exceptions().values()) == {"term"}
 
 
 @pytest.mark.parametrize("name", ["dur_ns", "kernel_dur_ns", "n_comm", "exposed_comm_share", "bus_gbps", "started_ns"])

@@ -25,7 +25,7 @@ def _stacks(rows: list[tuple], events: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(stacks, "EVENTS", events)
     with duckdb.connect() as con:
         con.execute(
-            "CREATE TABLE _host_events (trace_id VARCHAR, event_id BIGINT, thread_id BIGINT, ts_ns BIGINT, end_ns BIGINT, "
+            "CREATE TABLE _host_events (trace_id VARCHAR, event_id BIGINT, thread_id BIGINT, start_ns BIGINT, end_ns BIGINT, "
             "is_inner BOOLEAN, is_outer BOOLEAN)"
         )
         con.executemany("INSERT INTO _host_events VALUES (?, ?, ?, ?, ?, ?, ?)", rows)

@@ -24,7 +24,7 @@ ROW = '6,HAND_OFF,critical_path_hand_off,host_hand_off,nobody,true,true,false,fa
 EDGES = """-- One row: an edge from an operator that hands something over to the one on another thread that takes it.
 -- part of: _edge_parts
 WITH named AS (
-    SELECT c.window_no, c.event_id, c.ts_ns, c.ts_ns + c.dur_ns AS end_ns, e.name
+    SELECT c.window_no, c.event_id, c.start_ns, c.start_ns + c.duration_ns AS end_ns, e.name
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id
@@ -32,7 +32,7 @@ WITH named AS (
 ),
 ends AS (
     SELECT
-        a.window_no, a.event_id * 2 + 1 AS src_node_id, b.event_id * 2 AS dst_node_id, b.ts_ns - a.end_ns AS weight_ns
+        a.window_no, a.event_id * 2 + 1 AS src_node_id, b.event_id * 2 AS dst_node_id, b.start_ns - a.end_ns AS weight_ns
     FROM named AS a
     JOIN named AS b ON b.window_no = a.window_no AND a.name = 'produce' AND b.name = 'consume'
     UNION ALL

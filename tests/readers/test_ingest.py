@@ -112,7 +112,7 @@ def test_a_file_without_a_lake(tmp_path: Path) -> None:
         for table in ("events", "traces", "findings"):
             described = [row[0] for row in con.execute(f"DESCRIBE {table}").fetchall()]
             assert described == [column.name for column in catalog.models[table].columns]
-        found = con.execute("SELECT trace_id, rank, world_size, first_ts_ns, last_ts_ns FROM traces").fetchall()
+        found = con.execute("SELECT trace_id, rank, world_size, trace_start_ns, trace_end_ns FROM traces").fetchall()
     assert found == [(staged.trace_id, 2, 4, 1000, 321_000)]
 
 

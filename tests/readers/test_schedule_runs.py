@@ -36,7 +36,7 @@ def write_run(
         write(
             "schedule_runs",
             f"SELECT '{run_id}' AS run_id, 'h1' AS plan_hash, '{engine}' AS engine, 'cpu' AS device, 'a CPU' AS device_name, "
-            "20 AS iterations, TIMESTAMP '2026-01-01' AS started_at, 0.0 AS jitter_us, 'small' AS size",
+            "20 AS iterations, TIMESTAMP '2026-01-01' AS started_at, 0 AS jitter_ns, 'small' AS size",
         )
         write(
             "schedule_plans",

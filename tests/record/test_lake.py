@@ -32,7 +32,7 @@ def recording(folder: Path) -> Path:
         row = {"source": "proc", "pid": 42, "t_unix_ns": 100 * S + at * S, "t_mono_ns": at * S, "start_ticks": start}
         open_one.add("host_samples", [{**row, "utime_ns": user, "stime_ns": 0, "minflt": faults, "rss_bytes": 64}])
         open_one.add("gpu_samples", [{"t_unix_ns": row["t_unix_ns"]}])
-    return open_one.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, started_ns=1, ended_ns=2)
+    return open_one.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, start_ns=1, end_ns=2)
 
 
 def test_rates_are_differences_and_stop_where_the_process_began_anew(tmp_path: Path) -> None:
@@ -63,25 +63,20 @@ def test_a_recording_comes_in_once(tmp_path: Path) -> None:
     assert asked(lake, "SELECT count(*) FROM host_samples") == [(0,)]
 
 
-def test_a_recording_of_an_earlier_version_that_was_killed_comes_in(tmp_path: Path) -> None:
-    """Those wrote `recordings.parquet` last."""
-    lake = Lake(tmp_path / "lake")
+def test_a_recording_without_its_mark_is_rejected(tmp_path: Path) -> None:
+    """It is written first, so it was not copied."""
     folder = recording(tmp_path / "in")
     (folder / "recordings.parquet").unlink()
-    (row,) = ingest([tmp_path / "in"], lake).rows
-    assert (row.status, row.trace_id, row.n_events) == ("partial", folder.name, 10) and "killed" in str(row.reason)
-    assert asked(lake, "SELECT state, kind, n_rows, rank, ended_ns FROM recordings") == [
-        ("killed", "counters", 10, None, None)
-    ]
-    assert asked(lake, "SELECT count(*) FROM host_rates") == [(3,)]
+    (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
+    assert row.status == "rejected" and "recordings.parquet is missing; copy the whole folder" in str(row.reason)
 
 
-def test_a_folder_with_parts_of_two_recordings_is_rejected(tmp_path: Path) -> None:
-    one, other = recording(tmp_path / "in"), recording(tmp_path / "in")
-    (one / "recordings.parquet").unlink()
-    (other / "host_samples-000000.parquet").rename(one / "host_samples-000007.parquet")
-    (row, _) = sorted(ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows, key=lambda row: row.status != "rejected")
-    assert row.status == "rejected" and "parts hold 2 recordings" in str(row.reason)
+def test_a_recording_of_another_version_is_rejected(tmp_path: Path) -> None:
+    mark = recording(tmp_path / "in") / "recordings.parquet"
+    rows = pq.read_table(mark)
+    pq.write_table(rows.rename_columns(["begun" if name == "start_ns" else name for name in rows.column_names]), mark)
+    (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
+    assert (row.status, row.reason) == ("rejected", "another version of tracelake wrote it: record it again")
 
 
 def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
@@ -96,7 +91,7 @@ def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
     (row,) = ingest([tmp_path / "in"], lake).rows
     counted = asked(lake, "SELECT count(*) FROM span_sample_operators")[0][0]
     assert (row.status, row.n_events) == ("ok", 9 + counted) and counted
-    query = "SELECT phase, count(*), count(DISTINCT step), min(input_shapes), min(dur_ns) > 0 FROM span_samples GROUP BY phase ORDER BY phase"
+    query = "SELECT phase, count(*), count(DISTINCT step), min(input_shapes), min(duration_ns) > 0 FROM span_samples GROUP BY phase ORDER BY phase"
     assert asked(lake, query) == [
         ("backward", 3, 3, "[[5, 4]]", True),
         ("forward", 3, 3, "[[5, 4]]", True),

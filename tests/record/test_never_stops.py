@@ -274,7 +274,7 @@ def test_work_on_a_device_that_no_clock_follows_has_the_time_of_the_host_s_calls
     ingest([tmp_path / "in"], lake)
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
         query = """
-            SELECT DISTINCT not_modelled, not_measured, coalesce(mfu_wall, hfu_wall, tflops, gbps, bandwidth_utilization, roofline_utilization)
+            SELECT DISTINCT not_modelled, not_measured, coalesce(mfu_wall, hfu_wall, tflops, gigabytes_per_s, bandwidth_utilization, roofline_utilization)
             FROM span_sample_utilization"""
         assert con.execute(query).fetchall() == [(None, "host_calls", None)]
         assert con.execute("SELECT n_unhooked, unhooked ->> '$[0].module' FROM recordings").fetchall() == [(1, "odd")]
@@ -299,7 +299,7 @@ def test_on_the_device_of_the_clock_the_times_are_the_device_s(tmp_path: Path, m
         ("4", "forward"): "cuda",
     }
     for row in rows(tmp_path):
-        doubled = row["dur_ns"] / row["host_dur_ns"]
+        doubled = row["duration_ns"] / row["host_duration_ns"]
         assert doubled == pytest.approx(1 if row["clock"] == "host" else 2, rel=0.5)
 
 

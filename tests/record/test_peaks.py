@@ -32,10 +32,10 @@ def test_products_and_copies_are_timed() -> None:
 def test_lines_for_the_rule_table(capsys: pytest.CaptureFixture) -> None:
     main(["--device", "cpu", "--seconds", "0.02", "--size", "64"])
     rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
-    for key, dtype, kind, tflops, gbs, source in rows:
+    for key, dtype, kind, tflops, gigabytes_per_s, source in rows:
         assert key.startswith("cpu:") and key == device_name("cpu").replace(",", ";")
         assert dtype in ("fp32", "bf16", "fp16", "memory")
         assert kind == "measured" and "best of" in source
-        given, empty = (gbs, tflops) if dtype == "memory" else (tflops, gbs)
+        given, empty = (gigabytes_per_s, tflops) if dtype == "memory" else (tflops, gigabytes_per_s)
         assert float(given) > 0 and empty == ""
     assert {"fp32", "memory"} <= {row[1] for row in rows}

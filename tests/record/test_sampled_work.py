@@ -132,7 +132,7 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     """A product of 2^30 · 2 operations in bf16, and 6 MiB: 2.17 us of an H100's 989.4 TFLOP/s."""
     open_one = Recording(tmp_path / "in", "spans", "r", 1, 3)
     a_span = {"span_id": 0, "depth": 0, "name": "step", "class": "step", "phase": "step", "is_failed": False}
-    open_one.add("span_samples", [{**a_span, "step": at, "dur_ns": dur, "is_census": at == 0} for at, dur in ((0, 99), (7, 4341), (9, 2000))])  # fmt: skip
+    open_one.add("span_samples", [{**a_span, "step": at, "duration_ns": dur, "is_census": at == 0} for at, dur in ((0, 99), (7, 4341), (9, 2000))])  # fmt: skip
     types = '["c10::BFloat16", "c10::BFloat16"]'
     product = {"op": "aten::mm", "dims": "[[1024, 1024], [1024, 1024]]", "types": types, "concrete": '["", ""]'}
     other = {"op": "aten::cat", "dims": "[]", "types": "[]", "concrete": "[]"}

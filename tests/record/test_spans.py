@@ -66,7 +66,7 @@ def times(spans: list[dict]) -> dict[tuple[str, str], float]:
     best: dict[tuple[str, str], float] = {}
     for span in spans:
         key = span["name"], span["phase"]
-        best[key] = min(best.get(key, 1e9), span["dur_ns"] / 1e6)
+        best[key] = min(best.get(key, 1e9), span["duration_ns"] / 1e6)
     return best
 
 
@@ -96,14 +96,14 @@ def test_spans_nest_and_have_what_went_in(tmp_path: Path) -> None:
             continue
         outer = by_id[span["step"], span["parent_id"]]
         assert span["depth"] == outer["depth"] + 1
-        assert outer["ts_ns"] <= span["ts_ns"]
-        assert span["ts_ns"] + span["dur_ns"] <= outer["ts_ns"] + outer["dur_ns"]
+        assert outer["start_ns"] <= span["start_ns"]
+        assert span["start_ns"] + span["duration_ns"] <= outer["start_ns"] + outer["duration_ns"]
         expected = ("step", "step") if span["name"] == "Sequential" else ("Sequential", span["phase"])
         assert (outer["name"], outer["phase"]) == expected
         if span["phase"] == "forward":
             assert json.loads(span["input_shapes"]) == [[3, 4]] and json.loads(span["input_dtypes"]) == ["float32"]
     assert {span["class"] for span in found} == {"step", "Sequential", "Linear", "Sleeper", "ReLU"}
-    assert all(abs(span["ts_ns"] - time.time_ns()) < 3600e9 for span in found)
+    assert all(abs(span["start_ns"] - time.time_ns()) < 3600e9 for span in found)
 
 
 def test_as_many_steps_are_sampled_as_the_rate_says(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_on_a_gpu_spans_are_the_gpu_s_and_no_step_waits(tmp_path: Path) -> None:
     last.record()
     torch.cuda.synchronize()
     direct = first.elapsed_time(last) / 5
-    measured = [span["dur_ns"] / 1e6 for span in found if (span["name"], span["phase"]) == ("1", "forward")]
+    measured = [span["duration_ns"] / 1e6 for span in found if (span["name"], span["phase"]) == ("1", "forward")]
     assert all(direct * 0.8 < one < direct * 1.3 for one in measured)
-    backward = [span["dur_ns"] / 1e6 for span in found if (span["name"], span["phase"]) == ("1", "backward")]
+    backward = [span["duration_ns"] / 1e6 for span in found if (span["name"], span["phase"]) == ("1", "backward")]
     assert all(1.5 * direct < one < 2.6 * direct for one in backward)  # two products where the forward has one

@@ -103,7 +103,7 @@ def test_a_program_is_where_it_is(tmp_path: Path) -> None:
     used = sum(row["cpu_ns"] or 0 for row in spun)
     assert used > 0.2e9 > 10 * sum(row["cpu_ns"] or 0 for row in slept)
     assert {row["thread"] for row in slept} == {"MainThread", "napper"}
-    assert all(row["first_ns"] <= row["last_ns"] for row in found)
+    assert all(row["start_ns"] <= row["end_ns"] for row in found)
 
 
 def test_a_module_runs_as_with_python_m(

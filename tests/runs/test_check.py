@@ -225,7 +225,7 @@ def test_a_notice_of_retention_that_cannot_be_read_is_written_again(lake: Lake) 
     assert json.loads(notice.read_text())["traces"] == before and not check(lake).faults
 
 
-def test_a_lake_of_an_older_version_works_and_is_told(lake: Lake, tmp_path: Path) -> None:
+def test_a_lake_whose_logs_are_lost_works_and_is_told(lake: Lake, tmp_path: Path) -> None:
     expected = shown(lake, SHOWN)
     shutil.rmtree(lake.root / MANIFEST)
     assert shown(lake, SHOWN) == expected

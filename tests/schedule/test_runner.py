@@ -75,7 +75,7 @@ def test_the_folder_is_a_whole_run(cpu_run: Any) -> None:
         "iterations": ITERATIONS,
         "warmup": 2,
     }
-    assert (run["jitter_us"], run["jitter_task"], run["max_depth"], run["trace_file"]) == (300.0, "H2D", None, "trace.json.gz")  # fmt: skip
+    assert (run["jitter_ns"], run["jitter_task"], run["max_depth"], run["trace_file"]) == (300_000, "H2D", None, "trace.json.gz")  # fmt: skip
     assert run["throughput_per_s"] == pytest.approx(ITERATIONS / run["wall_ns"] * 1e9)
     assert max(row["end_ns"] for row in tables["schedule_task_timings"]) <= run["wall_ns"]
 

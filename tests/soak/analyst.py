@@ -20,7 +20,7 @@ _WHOLE = """
 """
 _TWICE = "SELECT trace_id FROM traces GROUP BY trace_id HAVING count(*) > 1"
 _QUESTIONS = (
-    "SELECT class, count(*), sum(dur_ns) FROM kernels GROUP BY class",
+    "SELECT class, count(*), sum(duration_ns) FROM kernels GROUP BY class",
     "SELECT job, avg(compute_percent) FROM temporal_breakdown JOIN traces USING (trace_id) GROUP BY job",
     "SELECT bound_by, sum(duration_ns) FROM critical_path_summary GROUP BY bound_by",
 )

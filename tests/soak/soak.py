@@ -135,7 +135,7 @@ def _verify(lake: Lake, inbox: Path, result: Soaked) -> None:
             result.query_s[table] = time.perf_counter() - began
             assert n == len(good), f"{table}: {n} of {len(good)} traces"
         began = time.perf_counter()
-        con.execute("SELECT name, count(*), sum(dur_ns) FROM events GROUP BY name").fetchall()
+        con.execute("SELECT name, count(*), sum(duration_ns) FROM events GROUP BY name").fetchall()
         result.query_s["events"] = time.perf_counter() - began
 
 

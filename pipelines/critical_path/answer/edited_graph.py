@@ -34,7 +34,7 @@ _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
 _EDITED = ("edge_type", "path_weight_ns", "attributed_event_id")
 _KEPT = ("edge_id", "weight_ns")
-_FLAGS = ("waits_for_earlier_work", "is_inferred")  # an older tracelake did not save it
+_FLAGS = ("waits_for_earlier_work", "is_inferred")
 
 
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
@@ -43,11 +43,10 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
     `unit` is the unit of the weights, ns or us (None: `graph.graph["weight_unit"]`). An added edge has a `weight`, and
     may have a `type` (HTA's text or its name; by default a dependency, which needs no weight) and `event_id`, the event
     whose time it is (by default as HTA attributes it: for an operator's edge, the event that starts or ends there). An
-    added node is a number that no event of the trace uses, and may have `name` and `ts_ns`. A graph with a cycle has no
+    added node is a number that no event of the trace uses, and may have `name` and `at_ns`. A graph with a cycle has no
     path: `cycle` in the meta of the result says where.
 
-    Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses;
-    OlderSavedPath if `saved` has no events.
+    Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses.
     """
     if saved.meta.get("refused"):
         raise ValueError(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
@@ -88,10 +87,10 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
         [saved.nodes.filter(pa.array(kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
     )
     left = np.unique(old[kept] // 2)
-    events = saved.graph_events
+    events = saved.events
     # Events without nodes stay, such as an annotation that an edge's time is attributed to.
     stays = np.isin(int_column(events, "event_id"), left) | events["class"].is_null().to_numpy()
-    new = [{**row, "dur_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
+    new = [{**row, "duration_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
     once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
     added_events = pa.Table.from_pylist([once[event] for event in sorted(once)], schema=events.schema)
     counts = {"nodes added": len(added), "nodes removed": int((~kept).sum())}
@@ -99,14 +98,14 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
 
 
 def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
-    ts_ns, name = data.get("ts_ns"), data.get("name")
-    if ts_ns is not None and not isinstance(ts_ns, int | np.integer):
-        raise ValueError(f"node {node}: ts_ns is {ts_ns!r}, not whole nanoseconds")
+    at_ns, name = data.get("at_ns"), data.get("name")
+    if at_ns is not None and not isinstance(at_ns, int | np.integer):
+        raise ValueError(f"node {node}: at_ns is {at_ns!r}, not whole nanoseconds")
     return {
         "node_id": node,
         "event_id": node // 2,
         "is_start": node % 2 == 0,
-        "ts_ns": ts_ns,
+        "at_ns": at_ns,
         "name": None if name is None else str(name),
         "cat": "added",
     }
@@ -120,8 +119,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
     import pyarrow as pa
 
     table = saved.edges
-    flags = [name for name in _FLAGS if name in table.column_names]
-    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT, *flags)}
+    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT, *_FLAGS)}
     places = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
     same, changed, added, total = [], [], [], 0
     for src, dst, data in _listed(graph):
@@ -136,7 +134,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
         else:
             changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][place]})
             if was and now[0] == was[0]:  # the attributed event is kept if the type is
-                changed[-1] |= {name: old[name][place] for name in flags}
+                changed[-1] |= {name: old[name][place] for name in _FLAGS}
             if was and now[1] == was[1]:  # the measured weight is kept if the path's weight is
                 changed[-1]["weight_ns"] = old["weight_ns"][place]
     if total >= _LARGEST_NS:
@@ -212,7 +210,7 @@ def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
 
 def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
     """Returns a weight in integer ns."""
-    if value is None and not EDGE_TYPES[kind].takes_time:
+    if value is None and not EDGE_TYPES[kind].has_duration:
         return 0
     if (
         isinstance(value, bool)

@@ -37,7 +37,7 @@ SOURCES = (
 
 _QUERIES = {
     "nodes": """
-        SELECT t.node_id, t.event_id, t.is_start, t.ts_ns, e.name, e.cat
+        SELECT t.node_id, t.event_id, t.is_start, t.at_ns, e.name, e.cat
         FROM critical_path_nodes AS t LEFT JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = t.event_id
         WHERE {of} ORDER BY t.node_id
     """,

@@ -4,12 +4,10 @@ writes it.
 Nothing in the file is code (HTA's files are Python pickles, which can run code when they are read).
 
     meta.json       version, trace, window, profile, switches, rules, length and summary, and the digest of every other part
-    nodes.parquet   node_id, event_id, is_start, ts_ns, and name and category of the event
+    nodes.parquet   node_id, event_id, is_start, at_ns, and name and category of the event
     edges.parquet   both ends, type, weights, attributed event, and `seq`: the place on the path (NULL: not on it)
     path.parquet    the rows of `critical_path`
     events.parquet  the events of the graph with their class, thread and stream: what a scenario and an edit ask of them
-
-Files of an older tracelake have no events.parquet and no rules: they show their path, but what-if needs their trace.
 """
 
 from __future__ import annotations
@@ -30,19 +28,14 @@ if TYPE_CHECKING:
 
     from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
-FORMAT, VERSION = "tracelake critical path", 1
+FORMAT, VERSION = "tracelake critical path", 2
 _ALLOWED, _LARGEST_META = "TRACELAKE_MAX_SAVED_MIB", 64 << 20
 PARTS = ("nodes", "edges", "path", "events")
-_ADDED = ("events",)  # files of an older tracelake do not have these
 _AGAIN = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
 
 
 class NotASavedPath(ValueError):
     """Not a saved path, damaged, or of an unknown version; the message names the file and says what to do."""
-
-
-class OlderSavedPath(NotASavedPath):
-    """The file was saved by an older tracelake, without the events of its graph."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +47,13 @@ class EditedAnswer(PathAnswer):
 
 @dataclass(frozen=True, eq=False)
 class SavedPath:
-    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is meta.json.
-
-    `events` is None if an older tracelake saved the path.
-    """
+    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is meta.json."""
 
     meta: dict[str, Any]
     nodes: pa.Table
     edges: pa.Table
     path: pa.Table
-    events: pa.Table | None = None
+    events: pa.Table
 
     @property
     def title(self) -> str:
@@ -75,13 +65,6 @@ class SavedPath:
             f"{trace['file'] or trace['trace_id']}{annotation if window['annotation'] else ''}, "
             f"profile {self.meta['profile']}{f', edited: {edited}' if edited else ''}"
         )
-
-    @property
-    def graph_events(self) -> pa.Table:
-        """Returns the events of the graph. Raises OlderSavedPath if the file has none."""
-        if self.events is None:
-            raise OlderSavedPath(f"an older tracelake saved the path, without the events of its graph. {_AGAIN}.")
-        return self.events
 
     @property
     def answer(self) -> PathAnswer:
@@ -139,7 +122,7 @@ def restore_path(file: Path) -> SavedPath:
     from pyarrow import ArrowException
 
     try:
-        tables = {part: _table(file, file_of(part), content[file_of(part)]) for part in _parts(meta)}
+        tables = {part: _table(file, file_of(part), content[file_of(part)]) for part in PARTS}
     except (ArrowException, OSError) as error:
         raise _damaged(file, f"a table in it cannot be read ({error})") from None
     return SavedPath(meta, **tables)
@@ -222,15 +205,10 @@ def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
         )
     if meta.pop("sha256", None) != digest(meta):
         raise _damaged(file, "meta.json does not match what was written")
-    for name in map(file_of, _parts(meta)):
+    for name in map(file_of, PARTS):
         if name not in content or sha256(content[name]).hexdigest() != meta["parts"].get(name):
             raise _damaged(file, f"{name} is {'not as it was written' if name in content else 'missing'}")
     return meta
-
-
-def _parts(meta: dict[str, Any]) -> list[str]:
-    """Returns the parts that the file must have, including later additions if it lists them."""
-    return [part for part in PARTS if part not in _ADDED or file_of(part) in meta["parts"]]
 
 
 def file_of(part: str) -> str:

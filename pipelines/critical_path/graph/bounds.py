@@ -21,7 +21,7 @@ CPU = "CPU"
 
 EVENTS = """
     SELECT
-        c.event_id, c.ts_ns, c.dur_ns, e.name, e.cat, e.pid, e.tid, c.thread_id, c.device, e.stream, c.stream_key, c.is_blocking,
+        c.event_id, c.start_ns, c.duration_ns, e.name, e.cat, e.pid, e.tid, c.thread_id, c.device, e.stream, c.stream_key, c.is_blocking,
         CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') WHEN c.is_operator THEN 'CPU' END AS class
     FROM critical_path_windows AS t
     JOIN _clip AS c ON c.window_no = t.window_no
@@ -72,9 +72,7 @@ def owners(owner: Ints, attributed: Ints, event_class: Ints, outside: npt.NDArra
 
 
 def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    """Returns a boolean column as an array; False where it is NULL, and where an older tracelake wrote no such column."""
-    if name not in table.column_names:
-        return np.zeros(table.num_rows, dtype=bool)
+    """Returns a boolean column as an array; False where it is NULL."""
     return table[name].fill_null(False).to_numpy().astype(bool)
 
 

@@ -20,7 +20,7 @@ class EdgeType:
     hta_type: str
     bound_by: str
     time_of: str
-    takes_time: bool
+    has_duration: bool
     names_work: bool
     is_gap: bool
     is_wait: bool

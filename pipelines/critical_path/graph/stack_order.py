@@ -188,7 +188,7 @@ def _groups(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Ints, list[np.ndar
     counted = con.execute(f"SELECT {window}, count(*) FROM _stack_events GROUP BY 1 ORDER BY 1").fetchall()
     for numbers in in_groups(counted, EVENTS):
         found = con.execute(
-            "SELECT thread_key, event_id, ts_ns, dur_ns, is_operator, is_lock, is_blocking, exit_pops_top "
+            "SELECT thread_key, event_id, start_ns, duration_ns, is_operator, is_lock, is_blocking, exit_pops_top "
             f"FROM _stack_events WHERE thread_key >= {numbers[0] * _THREADS} AND thread_key < {(numbers[-1] + 1) * _THREADS}"
         ).fetchnumpy()
         thread_key, *columns = (np.asarray(column) for column in found.values())

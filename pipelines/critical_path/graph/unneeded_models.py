@@ -44,7 +44,7 @@ def unneeded(
 
 def _records_waits(con: duckdb.DuckDBPyConnection, trace_id: str) -> bool:
     """Whether the trace has an event of the kind that `_loaded_events` takes for a recorded wait."""
-    of = f"trace_id = {quoted(trace_id)} AND dur_ns IS NOT NULL AND ts_ns IS NOT NULL"
+    of = f"trace_id = {quoted(trace_id)} AND duration_ns IS NOT NULL AND start_ns IS NOT NULL"
     known = "pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
     found = con.execute(f"SELECT 1 FROM events WHERE cat = 'cuda_sync' AND {of} AND {known} LIMIT 1").fetchall()
     return bool(found)

@@ -100,8 +100,8 @@ def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> l
     traces = list(trace_ids)
     steps = con.execute(
         # Writers of 2021 have the steps among the operators.
-        "SELECT trace_id, name FROM events WHERE cat IN ('user_annotation', 'cpu_op') AND dur_ns IS NOT NULL "
-        f"AND name LIKE 'ProfilerStep#%' AND trace_id IN {row(['', *traces])} GROUP BY ALL ORDER BY trace_id, min(ts_ns)"
+        "SELECT trace_id, name FROM events WHERE cat IN ('user_annotation', 'cpu_op') AND duration_ns IS NOT NULL "
+        f"AND name LIKE 'ProfilerStep#%' AND trace_id IN {row(['', *traces])} GROUP BY ALL ORDER BY trace_id, min(start_ns)"
     ).fetchall()
     whole = [WindowRequest(trace_id) for trace_id in traces]
     return [*whole, *(WindowRequest(trace_id, name, annotation=name) for trace_id, name in steps)]
@@ -124,10 +124,10 @@ def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> W
     )
     events = (
         f"SELECT e.name, {number} FROM events AS e LEFT JOIN category_sides AS s ON s.cat = e.cat "
-        f"WHERE e.trace_id = {quoted(request.trace_id)} AND e.dur_ns IS NOT NULL AND e.name IS NOT NULL"
+        f"WHERE e.trace_id = {quoted(request.trace_id)} AND e.duration_ns IS NOT NULL AND e.name IS NOT NULL"
     )
     holding = f" AND contains(e.name, {quoted(request.annotation)})"
-    first = " GROUP BY e.name ORDER BY min(e.ts_ns), e.name LIMIT 20"
+    first = " GROUP BY e.name ORDER BY min(e.start_ns), e.name LIMIT 20"
     if rows := con.execute(events + holding + counted + first).fetchall():
         what = f"instance {request.first}:{request.last} of annotation {request.annotation!r} is not in the trace"
     else:

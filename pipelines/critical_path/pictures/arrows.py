@@ -9,33 +9,33 @@ from __future__ import annotations
 import duckdb
 
 _SLICES = """
-    SELECT e.pid, e.tid, e.ts_ns, e.ts_ns + greatest(coalesce(e.dur_ns, 0), 1) AS end_ns
+    SELECT e.pid, e.tid, e.start_ns, e.start_ns + greatest(coalesce(e.duration_ns, 0), 1) AS end_ns
     FROM events AS e
-    WHERE e.trace_id = $trace_id AND (e.ph = 'X' OR (e.ph = 'B' AND e.dur_ns IS NOT NULL))
-        AND e.ts_ns IS NOT NULL AND (NOT $only_kept OR e.event_id IN (SELECT k.event_id FROM _kept_slices AS k))
+    WHERE e.trace_id = $trace_id AND (e.ph = 'X' OR (e.ph = 'B' AND e.duration_ns IS NOT NULL))
+        AND e.start_ns IS NOT NULL AND (NOT $only_kept OR e.event_id IN (SELECT k.event_id FROM _kept_slices AS k))
 """
 _ANCHORED = f"""
     CREATE OR REPLACE TEMP TABLE _anchored_flows AS
     WITH slices AS ({_SLICES}),
     open_until AS (
-        SELECT pid, tid, ts_ns, max(end_ns) OVER (
-            PARTITION BY pid, tid ORDER BY ts_ns RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        SELECT pid, tid, start_ns, max(end_ns) OVER (
+            PARTITION BY pid, tid ORDER BY start_ns RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS until_ns
         FROM slices
     ),
-    once AS (SELECT DISTINCT pid, tid, ts_ns, until_ns FROM open_until),
+    once AS (SELECT DISTINCT pid, tid, start_ns, until_ns FROM open_until),
     ends AS (
-        SELECT e.event_id, e.cat, e.name, e.flow_id, e.ph, e.pid, e.tid, e.ts_ns, e.ph = 'f' AND e.bp IS NULL AS to_next
+        SELECT e.event_id, e.cat, e.name, e.flow_id, e.ph, e.pid, e.tid, e.start_ns, e.ph = 'f' AND e.bp IS NULL AS to_next
         FROM events AS e
         WHERE e.trace_id = $trace_id AND e.ph IN ('s', 't', 'f')
     ),
     around AS (
-        SELECT e.*, coalesce(o.until_ns > e.ts_ns, FALSE) AS is_inside
-        FROM ends AS e ASOF LEFT JOIN once AS o ON e.pid = o.pid AND e.tid = o.tid AND e.ts_ns >= o.ts_ns
+        SELECT e.*, coalesce(o.until_ns > e.start_ns, FALSE) AS is_inside
+        FROM ends AS e ASOF LEFT JOIN once AS o ON e.pid = o.pid AND e.tid = o.tid AND e.start_ns >= o.start_ns
     ),
     placed AS (
-        SELECT a.*, CASE WHEN a.to_next THEN n.ts_ns IS NOT NULL ELSE a.is_inside END AS has_slice
-        FROM around AS a ASOF LEFT JOIN once AS n ON a.pid = n.pid AND a.tid = n.tid AND a.ts_ns <= n.ts_ns
+        SELECT a.*, CASE WHEN a.to_next THEN n.start_ns IS NOT NULL ELSE a.is_inside END AS has_slice
+        FROM around AS a ASOF LEFT JOIN once AS n ON a.pid = n.pid AND a.tid = n.tid AND a.start_ns <= n.start_ns
     ),
     whole AS (
         SELECT cat, name, flow_id

@@ -50,8 +50,8 @@ def trace_event(
     name: str | None,
     pid: str | None,
     tid: str | None,
-    ts_ns: int | None,
-    dur_ns: int | None,
+    start_ns: int | None,
+    duration_ns: int | None,
     *,
     flow_id: str | None = None,
     bp: str | None = None,
@@ -67,7 +67,7 @@ def trace_event(
     for key, text in (("pid", pid), ("tid", tid), ("id", flow_id)):
         if text is not None:
             parts.append(f'"{key}": {text if _NUMBER.match(text) else quoted(text)}')
-    for key, time in (("ts", ts_ns), ("dur", dur_ns)):
+    for key, time in (("ts", start_ns), ("dur", duration_ns)):
         if time is not None:
             parts.append(f'"{key}": {microseconds(time)}')
     for key, text in (("bp", bp), ("s", scope)):

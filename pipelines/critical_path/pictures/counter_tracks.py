@@ -16,32 +16,32 @@ TABLES = ("queue_length", "memory_timeline", "collective_bandwidth", "kernels")
 _BATCH = 20_000
 
 _RATES = """
-    SELECT '{what}, device ' || coalesce(CAST(device AS VARCHAR), '?') AS track, 'GB/s' AS unit, ts_ns,
-        greatest(round(sum(sum(change)) OVER (PARTITION BY device ORDER BY ts_ns), 6), 0) AS value
+    SELECT '{what}, device ' || coalesce(CAST(device AS VARCHAR), '?') AS track, 'GB/s' AS unit, at_ns,
+        greatest(round(sum(sum(change)) OVER (PARTITION BY device ORDER BY at_ns), 6), 0) AS value
     FROM (
-        SELECT device, ts_ns, rate AS change FROM ({rates}) UNION ALL SELECT device, ts_ns + dur_ns, -rate FROM ({rates})
+        SELECT device, at_ns, rate AS change FROM ({rates}) UNION ALL SELECT device, at_ns + duration_ns, -rate FROM ({rates})
     )
-    GROUP BY device, ts_ns
+    GROUP BY device, at_ns
 """
 _COLLECTIVES = """
-    SELECT device, ts_ns, dur_ns, algbw_gbps AS rate FROM collective_bandwidth
-    WHERE trace_id = $trace_id AND algbw_gbps IS NOT NULL AND dur_ns > 0
+    SELECT device, start_ns AS at_ns, duration_ns, algbw_gigabytes_per_s AS rate FROM collective_bandwidth
+    WHERE trace_id = $trace_id AND algbw_gigabytes_per_s IS NOT NULL AND duration_ns > 0
 """
 _COPIES = """
-    SELECT device, ts_ns, dur_ns, CAST(bytes AS DOUBLE) / dur_ns AS rate FROM kernels
-    WHERE trace_id = $trace_id AND class = 'MEMORY' AND bytes IS NOT NULL AND dur_ns > 0
+    SELECT device, start_ns AS at_ns, duration_ns, CAST(bytes AS DOUBLE) / duration_ns AS rate FROM kernels
+    WHERE trace_id = $trace_id AND class = 'MEMORY' AND bytes IS NOT NULL AND duration_ns > 0
 """
 _QUERIES = {
     "queue_length": """
         SELECT 'queue length, device ' || coalesce(CAST(device AS VARCHAR), '?') || ' stream '
             || coalesce(CAST(stream AS VARCHAR), '?') AS track,
-            'launches' AS unit, ts_ns, sum(sum(change)) OVER (PARTITION BY device, stream ORDER BY ts_ns) AS value
-        FROM queue_length WHERE trace_id = $trace_id GROUP BY device, stream, ts_ns
+            'launches' AS unit, at_ns, sum(sum(change)) OVER (PARTITION BY device, stream ORDER BY at_ns) AS value
+        FROM queue_length WHERE trace_id = $trace_id GROUP BY device, stream, at_ns
     """,
     "memory_timeline": """
         SELECT CASE WHEN device_type = 0 THEN 'memory, CPU' ELSE 'memory, device ' || coalesce(CAST(device AS VARCHAR), '?') END
             || CASE WHEN allocated_bytes IS NULL THEN ' (above start)' ELSE '' END AS track,
-            'bytes' AS unit, ts_ns, arg_max(coalesce(allocated_bytes, net_bytes), seq) AS value
+            'bytes' AS unit, at_ns, arg_max(coalesce(allocated_bytes, net_bytes), seq) AS value
         FROM memory_timeline WHERE trace_id = $trace_id GROUP BY ALL
     """,
     "collective_bandwidth": _RATES.format(what="bandwidth of collectives", rates=_COLLECTIVES),
@@ -65,12 +65,12 @@ def counter_events(con: duckdb.DuckDBPyConnection, trace_id: str, pid: str, base
         if table not in there:
             continue
         cursor = con.execute(
-            f"SELECT track, unit, ts_ns, value FROM ({query}) ORDER BY track, ts_ns", {"trace_id": trace_id}
+            f"SELECT track, unit, at_ns, value FROM ({query}) ORDER BY track, at_ns", {"trace_id": trace_id}
         )
         while rows := cursor.fetchmany(_BATCH):
             if not named:
                 yield trace_event("M", None, "process_name", pid, "0", 0, None, args=json.dumps({"name": COUNTERS}))
                 named = True
-            for track, unit, ts_ns, value in rows:
+            for track, unit, at_ns, value in rows:
                 number = float(value) if unit == "GB/s" else int(value)
-                yield trace_event("C", None, track, pid, "0", ts_ns - base_ns, None, args=json.dumps({unit: number}))
+                yield trace_event("C", None, track, pid, "0", at_ns - base_ns, None, args=json.dumps({unit: number}))

@@ -55,7 +55,7 @@ _EVENTS = """
         UNION
         SELECT dst_event_id FROM critical_path WHERE trace_id = $trace_id AND window_id = $window_id
     )
-    SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.flow_id, e.bp, e.scope, e.args, e.extra,
+    SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra,
         p.event_id IS NOT NULL
     FROM events AS e LEFT JOIN on_path AS p ON p.event_id = e.event_id
     WHERE e.trace_id = $trace_id AND e.event_id >= $first AND e.event_id < $past AND e.ph IS NOT NULL
@@ -73,8 +73,8 @@ _KEPT_SLICES = """
     WHERE trace_id = $trace_id AND (cat IN ('user_annotation', 'python_function') OR ph IN ('B', 'E'))
 """
 _ENDS = """
-    s.pid, s.tid, s.ts_ns, coalesce(s.dur_ns, 0), e.src_is_start,
-    d.pid, d.tid, d.ts_ns, coalesce(d.dur_ns, 0), e.dst_is_start
+    s.pid, s.tid, s.start_ns, coalesce(s.duration_ns, 0), e.src_is_start,
+    d.pid, d.tid, d.start_ns, coalesce(d.duration_ns, 0), e.dst_is_start
 """
 _JOIN_ENDS = """
     JOIN events AS s ON s.trace_id = e.trace_id AND s.event_id = e.src_event_id
@@ -97,7 +97,7 @@ _ALL_ARROWS = f"""
     ORDER BY e.edge_id
 """
 _STEPS = """
-    SELECT CASE WHEN e.src_is_start THEN s.ts_ns ELSE s.ts_ns + coalesce(s.dur_ns, 0) END, e.path_weight_ns,
+    SELECT CASE WHEN e.src_is_start THEN s.start_ns ELSE s.start_ns + coalesce(s.duration_ns, 0) END, e.path_weight_ns,
         e.edge_type, e.event_id, e.name, e.bound_by
     FROM critical_path AS e JOIN events AS s ON s.trace_id = e.trace_id AND s.event_id = e.src_event_id
     WHERE e.trace_id = $trace_id AND e.window_id = $window_id AND e.path_weight_ns > 0
@@ -200,7 +200,7 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     if given is not None:
         return metadata, base_of({"baseTimeNanoseconds": given})
     first, fractions = con.execute(
-        "SELECT min(ts_ns), bool_or(ts_ns % 1000 <> 0 OR dur_ns % 1000 <> 0) FROM events "
+        "SELECT min(start_ns), bool_or(start_ns % 1000 <> 0 OR duration_ns % 1000 <> 0) FROM events "
         "WHERE trace_id = ? AND ph = 'X'",
         [trace_id],
     ).fetchall()[0]
@@ -252,9 +252,9 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
         args = json.dumps(
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
-        for ph, bp, (pid, tid, ts_ns, dur_ns, is_start) in (("s", None, found[:5]), ("f", "e", found[5:10])):
+        for ph, bp, (pid, tid, start_ns, duration_ns, is_start) in (("s", None, found[:5]), ("f", "e", found[5:10])):
             # A slice excludes its own end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
-            at = ts_ns if is_start else ts_ns + dur_ns - min(1000, dur_ns)
+            at = start_ns if is_start else start_ns + duration_ns - min(1000, duration_ns)
             yield trace_event(
                 ph,
                 _ARROWS_OF,
@@ -290,13 +290,13 @@ def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, own
     ):
         yield trace_event("M", None, kind, own, "0", 0, None, args=json.dumps(args))
     steps = ((row[0], row[1], row[2:]) for row in _rows(con, _STEPS, of))
-    for start_ns, dur_ns, weight_ns, (edge_type, event_id, name, bound_by) in step_times(steps):
+    for start_ns, duration_ns, weight_ns, (edge_type, event_id, name, bound_by) in step_times(steps):
         args: dict[str, Any] = {
             "bound_by": bound_by,
             "event_id": event_id,
             "type": HTA_TYPES.get(edge_type, edge_type),
         }
-        if dur_ns != weight_ns:
+        if duration_ns != weight_ns:
             args["weight"] = weight_ns / 1000
         label = _LABELS.get(edge_type, "") + (name or edge_type)
-        yield trace_event("X", "critical_path", label, own, "0", start_ns - base_ns, dur_ns, args=json.dumps(args))
+        yield trace_event("X", "critical_path", label, own, "0", start_ns - base_ns, duration_ns, args=json.dumps(args))

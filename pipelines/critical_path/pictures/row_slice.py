@@ -16,7 +16,7 @@ from typing import Any
 from pipelines.critical_path.pictures.chrome_trace import trace_event, write_lines
 from pipelines.critical_path.pictures.trace_slice import NoSlice, Sliced, as_json, trace_file
 
-STARTS, ENDS, LENGTHS = ("ts_ns", "start_ns", "at_ns"), ("end_ns",), ("dur_ns", "duration_ns")
+STARTS, ENDS, LENGTHS = ("start_ns", "at_ns"), ("end_ns",), ("duration_ns",)
 _TRACKS = ("track", "trace_id", "rank", "device", "stream", "pid", "tid", "thread_id")
 _NUMBERS = (int, float, Decimal)
 
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sliced:
     """Write rows that have a time as slices, counters or marks. Raises NoSlice if they have none.
 
-    A start (`start_ns`, `at_ns` or `ts_ns`) and an end or a duration (`end_ns`, `dur_ns`, `duration_ns`) make a slice; a start and
+    A start (`start_ns` or `at_ns`) and an end or a duration (`end_ns`, `duration_ns`) make a slice; a start and
     numbers without either make counters, one per column; a start alone makes a mark. `name` names them, else the first text. Rows
     are on the same track if they agree in `track`, `trace_id`, `rank`, `device`, `stream`, `pid` and `tid`; where slices of
     a track overlap, further tracks follow. A time that is NULL or no finite number is none.

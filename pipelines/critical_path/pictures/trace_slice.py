@@ -56,14 +56,14 @@ def step_query(step: int, rank: int | None, trace: str) -> str:
     return f"""
         WITH steps AS (SELECT s.* FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of})
         SELECT e.trace_id, e.event_id FROM events AS e JOIN steps AS s USING (trace_id)
-        WHERE e.ph <> 'M' AND e.ts_ns < s.end_ns AND e.ts_ns + coalesce(e.dur_ns, 0) >= s.start_ns
+        WHERE e.ph <> 'M' AND e.start_ns < s.end_ns AND e.start_ns + coalesce(e.duration_ns, 0) >= s.start_ns
             AND e.event_id NOT IN (SELECT k.event_id FROM kernels AS k WHERE k.trace_id = e.trace_id)
         UNION
         SELECT k.trace_id, k.event_id
         FROM kernels AS k
         JOIN steps AS s USING (trace_id)
         LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-        WHERE coalesce(l.ts_ns, k.ts_ns) >= s.start_ns AND coalesce(l.ts_ns, k.ts_ns) < s.end_ns
+        WHERE coalesce(l.start_ns, k.start_ns) >= s.start_ns AND coalesce(l.start_ns, k.start_ns) < s.end_ns
     """
 
 
@@ -85,7 +85,7 @@ def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sl
         f"SELECT (SELECT count(*) FROM {asked}), (SELECT count(*) FROM _sliced JOIN events USING (trace_id, event_id))"
     ).fetchall()
     traces = con.execute(
-        "SELECT s.trace_id, any_value(t.rank), min(e.ts_ns) FROM _sliced AS s JOIN traces AS t USING (trace_id) "
+        "SELECT s.trace_id, any_value(t.rank), min(e.start_ns) FROM _sliced AS s JOIN traces AS t USING (trace_id) "
         f"JOIN events AS e USING (trace_id, event_id) WHERE e.ph NOT IN {_OF_OTHERS} "
         "GROUP BY s.trace_id ORDER BY 2 NULLS LAST, 1"
     ).fetchall()
@@ -121,7 +121,7 @@ def _of_trace(
     whose = "" if place is None else f"rank {rank}: " if rank is not None else f"{trace_id}: "
     found = con.execute(
         """
-        SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.flow_id, e.bp, e.scope, e.args, e.extra, s.extra
+        SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra, s.extra
         FROM events AS e
         LEFT JOIN _sliced AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
         WHERE e.trace_id = $trace_id AND e.ph <> 'E' AND (
@@ -134,8 +134,8 @@ def _of_trace(
         of,
     )
     while batch := found.fetchmany(_BATCH):
-        for ph, cat, name, pid, tid, ts_ns, dur_ns, flow_id, bp, scope, args, extra, asked in batch:
-            whole = ph == "B" and dur_ns is not None  # its E event need not have been asked for
+        for ph, cat, name, pid, tid, start_ns, duration_ns, flow_id, bp, scope, args, extra, asked in batch:
+            whole = ph == "B" and duration_ns is not None  # its E event need not have been asked for
             if ph == "M" and name == "process_name" and whose:
                 args = json.dumps({"name": whose + str(json.loads(args or "{}").get("name", pid))})
             counted[0] += ph not in ("M", "s", "t", "f")
@@ -145,8 +145,8 @@ def _of_trace(
                 name,
                 moved[pid],
                 tid,
-                None if ts_ns is None else 0 if ph == "M" else ts_ns - base_ns,
-                dur_ns if whole or ph != "B" else None,
+                None if start_ns is None else 0 if ph == "M" else start_ns - base_ns,
+                duration_ns if whole or ph != "B" else None,
                 flow_id=_flow(flow_id, place),
                 bp=bp,
                 scope=scope,

@@ -25,8 +25,8 @@ _MOVED_EVENTS = f"""
     CREATE OR REPLACE VIEW {_SCHEMA}.events AS
     SELECT
         e.* REPLACE (
-            coalesce(m.ts_ns, e.ts_ns) AS ts_ns,
-            CASE WHEN e.dur_ns IS NOT NULL THEN coalesce(m.dur_ns, e.dur_ns) END AS dur_ns
+            coalesce(m.start_ns, e.start_ns) AS start_ns,
+            CASE WHEN e.duration_ns IS NOT NULL THEN coalesce(m.duration_ns, e.duration_ns) END AS duration_ns
         )
     FROM {{events}} AS e LEFT JOIN {_SCHEMA}.moved AS m ON m.event_id = e.event_id
     WHERE e.trace_id = {{trace_id}}
@@ -48,7 +48,7 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
     try:
         con.execute(f"SET search_path = '{_SCHEMA},{schema}'")
-        con.execute("CREATE OR REPLACE TABLE moved AS SELECT event_id, ts_ns, dur_ns FROM rows")
+        con.execute("CREATE OR REPLACE TABLE moved AS SELECT event_id, start_ns, duration_ns FROM rows")
         del rows
         show_path(con, of, path.edges, (weight, weight, weight))
         con.execute(_MOVED_EVENTS.format(events=f'"{database}"."{schema}".events', trace_id=quoted(of.trace_id)))
@@ -61,19 +61,21 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
 
 
 def moved_events(con: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Ints]:
-    """New `ts_ns` and `dur_ns` of every event that has a time, by `event_id`, in order of it."""
+    """New `start_ns` and `duration_ns` of every event that has a time, by `event_id`, in order of it."""
     window, trace = path.window, quoted(path.window.trace_id)
     rows = con.execute(
-        "SELECT event_id, ts_ns, coalesce(dur_ns, 0) AS dur_ns, ph IN ('E', 'e') AS is_end, "
+        "SELECT event_id, start_ns, coalesce(duration_ns, 0) AS duration_ns, ph IN ('E', 'e') AS is_end, "
         f"dense_rank() OVER (ORDER BY pid, tid) AS track FROM events WHERE trace_id = {trace} AND ph <> 'M' "
-        "AND ts_ns IS NOT NULL ORDER BY event_id"
+        "AND start_ns IS NOT NULL ORDER BY event_id"
     ).fetchnumpy()
-    ids, ts, dur, track = (np.asarray(rows[k]).astype(np.int64) for k in ("event_id", "ts_ns", "dur_ns", "track"))
+    ids, ts, dur, track = (
+        np.asarray(rows[k]).astype(np.int64) for k in ("event_id", "start_ns", "duration_ns", "track")
+    )
     known, start, end = new_times(window, path.weights.path)
     place = np.searchsorted(ids, window.events.event_id[known])
     new_ts, new_end = _others(place, start, end, ts, dur, track, np.asarray(rows["is_end"]))
     new_ts[place], new_end[place] = start, end
-    return {"event_id": ids, "ts_ns": new_ts, "dur_ns": np.maximum(new_end - new_ts, 0)}
+    return {"event_id": ids, "start_ns": new_ts, "duration_ns": np.maximum(new_end - new_ts, 0)}
 
 
 def _others(

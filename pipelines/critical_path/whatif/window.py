@@ -172,10 +172,7 @@ def load(
 
 
 def of_saved(saved: SavedPath) -> Window:
-    """Returns the window of a saved path, from the file alone.
-
-    Raises OlderSavedPath for a file without the graph's events, and NoGraph as `load` does.
-    """
+    """Returns the window of a saved path, from the file alone. Raises NoGraph as `load` does."""
     meta = saved.meta
     refused = meta.get("refused")
     return _window(
@@ -183,7 +180,7 @@ def of_saved(saved: SavedPath) -> Window:
         meta["window"]["window_id"],
         meta["trace"]["rank"],
         saved.edges,
-        saved.graph_events,
+        saved.events,
         meta["rules"],
         measured=meta["switches"]["summary_weight"] == "measured",
         refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
@@ -253,8 +250,8 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
     streams, stream = _streams(table, gpu_class >= 0)
     events = Events(
         int_column(table, "event_id"),
-        int_column(table, "ts_ns"),
-        int_column(table, "dur_ns"),
+        int_column(table, "start_ns"),
+        int_column(table, "duration_ns"),
         turn[family],
         stream,
         np.where(gpu_class < 0, int_column(table, "thread_id"), -1),

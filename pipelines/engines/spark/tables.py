@@ -16,14 +16,11 @@ import duckdb
 from pipelines.base import database
 from pipelines.engines.spark.rules import carried_over
 from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
-from pipelines.lake.agreed import agreed_columns
 from pipelines.lake.lake import TOLD_BY, Lake
 from pipelines.lake.layout import KEYS, MARK, mark_of
-from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.damage import BrokenFiles
-from pipelines.lake.read.views import under_old_name
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.renamed import old_columns, table_now
 
 if TYPE_CHECKING:
     from ibis.backends.pyspark import Backend
@@ -53,7 +50,7 @@ def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str] = 
     Given tables are among them. Raises NotOnSpark for a computed table that Python makes.
     """
     found: set[str] = set()
-    todo = [table_now(name) for name in names]
+    todo = list(names)
     while todo:
         name = todo.pop()
         if name in found or name not in (catalog.given if name in catalog.given else catalog.models):
@@ -89,13 +86,12 @@ class Tables:
         self, backend: Backend, con: duckdb.DuckDBPyConnection, lake: Lake, computed: Collection[str] = ()
     ) -> None:
         self.backend, self.con, self.lake = backend, con, lake
-        self.computed = frozenset(table_now(name) for name in computed)
+        self.computed = frozenset(computed)
         self.catalog = load_catalog()
         self.made: set[str] = set()
         self._session: Any = backend._session
         self._batches = lake.all_batches()
         self._marks: dict[str, Any] = {}
-        self._older: dict[str, Any] = {}  # frames with the names that models read, of tables that have agreed ones, too
 
     def make(self, names: Iterable[str]) -> None:
         """Make the views of these tables, and of what they read. Other names are left to the query to fail on.
@@ -103,8 +99,7 @@ class Tables:
         Raises BrokenFiles for a table with damaged files, unless the lake is `without_broken`: then Spark leaves out
         the same files as DuckDB. Raises NotOnSpark for a computed table that Python makes.
         """
-        listed = list(names)
-        order = [name for name in read_by(self.catalog, listed, self.computed) if name not in self.made]
+        order = [name for name in read_by(self.catalog, names, self.computed) if name not in self.made]
         read = {name for name in order if name in self.catalog.models}
         broken = self.lake.broken({*read, *map(mark_of, read), *(TOLD_BY if MARK in read else ())})
         if broken and not self.lake.without_broken:
@@ -112,16 +107,9 @@ class Tables:
         if not STAGED.isdisjoint(order):
             self._stage_captures()
         bad = {one.path for one in broken}
-        for name, frame in self._older.items():  # beside the agreed names, names that models read could be ambiguous
-            frame.createOrReplaceTempView(name)
         for name in order:
             if name not in self.made:
                 self._make(name, bad)
-        for name, frame in self._older.items():
-            self._shown(name, frame).createOrReplaceTempView(name)
-        for name in listed:
-            if name != (now := table_now(name)) and now in self.made:
-                self._give(name, self.query(under_old_name(name)))
 
     def query(self, text: str) -> Any:
         """Returns the Spark data frame of a query in DuckDB's dialect."""
@@ -138,21 +126,12 @@ class Tables:
 
     def _doubles(self) -> set[str]:
         """Returns the names of the DOUBLE columns of the tables made so far."""
-        types = types_shown(self.catalog)
+        types = column_types(self.catalog)
         return {column for name in self.made & types.keys() for column, kind in types[name] if kind == "DOUBLE"}
 
     def _give(self, name: str, frame: Any) -> None:
-        if agreed := agreed_columns(name):
-            frame = self._older[name] = frame.drop(*(one.name for one in agreed))
         frame.createOrReplaceTempView(name)
         self.made.add(name)
-
-    def _shown(self, name: str, frame: Any) -> Any:
-        """Returns a table's frame as analysts see it, as in DuckDB (lake/agreed.py)."""
-        values = {one.name: f"{one.expression or f'`{one.older}`'} AS {one.name}" for one in agreed_columns(name)}
-        there = {*frame.columns, *values}  # what was computed here has no batch_id
-        shown = (column for column in self.con.table(name).columns if column in there)
-        return frame.selectExpr(*(values.get(column, f"`{column}`") for column in shown))
 
     def _make(self, name: str, bad: Collection[Path]) -> None:
         if _is_computed(self.catalog, name, self.computed):
@@ -176,14 +155,10 @@ class Tables:
 
     def _files(self, name: str, files: list[Path]) -> Any:
         """Returns the valid rows in files of a table, with the columns that DuckDB shows, in its order."""
-        shown, agreed = self.con.table(name), {one.name for one in agreed_columns(name)}
-        kinds = {one: str(kind) for one, kind in zip(shown.columns, shown.types, strict=True) if one not in agreed}
-        old = old_columns(name)
-        stored = {**kinds, **{before: kinds[now] for before, now in old.items()}}
+        shown = self.con.table(name)
+        kinds = {column: str(kind) for column, kind in zip(shown.columns, shown.types, strict=True)}
         # Given, so that no file is opened to learn it; what a file lacks is NULL, and another type is an error.
-        rows = self._session.read.schema(spark_schema(stored.items())).parquet(*(str(path) for path in files))
-        either = {now: f"coalesce({now}, {before}) AS {now}" for before, now in old.items()}
-        rows = rows.selectExpr(*(either.get(column, f"`{column}`") for column in kinds))
+        rows = self._session.read.schema(spark_schema(kinds.items())).parquet(*(str(path) for path in files))
         mark = mark_of(name)
         return (
             rows if name == mark else rows.join(self._mark(mark), [KEYS[mark], "batch_id"], "left_semi").select(*kinds)

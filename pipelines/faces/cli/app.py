@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pipelines import __version__
-from pipelines.faces.cli.commands import OLD_COMMANDS, Commands, Later
+from pipelines.faces.cli.commands import Commands, Later
 
 # numpy's linear algebra would start a thread per core, which waits busily at first; nothing here needs one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -163,17 +163,15 @@ def main(
     """A columnar lakehouse for PyTorch/Kineto GPU traces: query everything in SQL."""
 
 
-def _add(name: str, place: str, told: str, hidden: bool = False) -> None:
+def _add(name: str, place: str, told: str) -> None:
     class Named(Later):
         where = place
 
-    app.command(name, cls=Named, help=told, hidden=hidden)(lambda: None)
+    app.command(name, cls=Named, help=told)(lambda: None)
 
 
 for _name, (_place, _told) in COMMANDS.items():
     _add(_name, _place, _told)
-for _old, _name in OLD_COMMANDS.items():
-    _add(_old, *COMMANDS[_name], hidden=True)
 
 
 if __name__ == "__main__":

@@ -35,14 +35,6 @@ _SENTENCES = (
     ("duckdb", "InvalidInputException"),  # from error() in the analysts' file: what it cannot answer
 )
 
-# Names from the previous version that still work but are not listed.
-OLD_COMMANDS = {"straggler-what-if": "op-job"}
-OLD_OPTIONS = {
-    "overlay": {"--out-dir": "--out"},
-    "stragglers": {"--svg": "--out"},
-    "op-job": {"--svg": "--out"},
-}
-
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer bundle
 
 
@@ -115,11 +107,6 @@ class Command(TyperCommand):
         take_no_help(option)
         return option
 
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse its arguments; options may have their old names."""
-        name = OLD_COMMANDS.get(self.name or "", self.name or "")
-        return super().parse_args(ctx, _with_new_options(args, OLD_OPTIONS.get(name, {})))
-
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
         _on_broken_pipe(signal.SIG_IGN)  # an exception instead of an exit, so that temporary folders are removed
@@ -133,12 +120,6 @@ class Command(TyperCommand):
             _die_of_broken_pipe()
         finally:
             _on_broken_pipe(signal.SIG_DFL)
-
-
-def _with_new_options(words: list[str], names: dict[str, str]) -> list[str]:
-    ends = words.index("--") if "--" in words else len(words)  # what follows are files, whatever they are called
-    parts = [word.partition("=") for word in words[:ends]]
-    return [names.get(option, option) + sign + value for option, sign, value in parts] + words[ends:]
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from typing import Any
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking, NotAnswered, first_rows
-from pipelines.lake.agreed import shown_columns
-from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.sandbox import Limits
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import NotAsked, Question, load_questions
@@ -107,7 +106,7 @@ def list_tables(search: str = "") -> str:
     models = sorted((catalog.models[name] for name in catalog.public), key=lambda m: (m.layer == "rules", m.name))
     found = []
     for model in models:
-        columns = [c.name for c in shown_columns(model) if search and search.lower() in f"{c.name} {c.doc}".lower()]
+        columns = [c.name for c in model.columns if search and search.lower() in f"{c.name} {c.doc}".lower()]
         if columns or search.lower() in f"{model.name} {model.doc}".lower():
             row = {
                 "table": model.name,
@@ -123,9 +122,9 @@ def describe_table(table: str) -> str:
     catalog = load_catalog()
     if table not in catalog.public:
         raise NotAnswered(f"no table {visible(table)!r}", "list_tables lists them.")
-    types = dict(types_shown(catalog)[table])
+    types = dict(column_types(catalog)[table])
     model = catalog.models[table]
-    columns = [{"column": c.name, "type": types.get(c.name, ""), "meaning": c.doc} for c in shown_columns(model)]
+    columns = [{"column": c.name, "type": types.get(c.name, ""), "meaning": c.doc} for c in model.columns]
     return _json({"table": table, "doc": model.doc, "columns": columns})
 
 

@@ -17,7 +17,6 @@ from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_attached, connect_parser
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import distinct, quoted
-from pipelines.renamed import tables_now
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +105,7 @@ def answer(lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "
     Tables that it names are computed first if they are missing or out of date. Raises duckdb.Error for what is wrong
     in the query, ValueError if it is none. Columns that have the name of an earlier one get a number: `name_1`.
     """
-    catalog, named = load_catalog(), set(tables_now(_named(query)))
+    catalog, named = load_catalog(), set(_named(query))
     sources = {name for name in named if name in catalog.models}
     while more := {one for name in sources if catalog.models[name].kind == "view" for one in _read_by(name)} - sources:
         sources |= more

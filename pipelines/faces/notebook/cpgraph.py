@@ -56,7 +56,7 @@ class NodeList:
     """HTA's `node_list`: a CPNode by its number; `len` is the number of nodes; iteration is in event order."""
 
     def __init__(self, nodes: pa.Table, blocking: frozenset[int]) -> None:
-        self._ids, self._ts = int_column(nodes, "node_id"), nodes["ts_ns"].to_pylist()
+        self._ids, self._ts = int_column(nodes, "node_id"), nodes["at_ns"].to_pylist()
         self._blocking = blocking
 
     def __len__(self) -> int:
@@ -72,8 +72,8 @@ class NodeList:
         return self._node(place)
 
     def _node(self, place: int) -> CPNode:
-        node, ts_ns = int(self._ids[place]), self._ts[place]
-        return CPNode(node, node // 2, 0 if ts_ns is None else us(ts_ns), node % 2 == 0, node // 2 in self._blocking)
+        node, at_ns = int(self._ids[place]), self._ts[place]
+        return CPNode(node, node // 2, 0 if at_ns is None else us(at_ns), node % 2 == 0, node // 2 in self._blocking)
 
 
 def us(ns: int) -> float:
@@ -97,7 +97,7 @@ def _lazy(name: str) -> Any:
 
 class LazyGraph(nx.DiGraph):
     """The graph of `saved`. Edges have `weight` (us, as used on the path), `type` (HTA's text), `object` (a CPEdge) and
-    `event_id` (the event whose time they are); nodes are 2·event_id (start) and 2·event_id + 1 (end), with ts_ns and name.
+    `event_id` (the event whose time they are); nodes are 2·event_id (start) and 2·event_id + 1 (end), with at_ns and name.
     """
 
     saved: SavedPath
@@ -140,8 +140,8 @@ class LazyGraph(nx.DiGraph):
 
     def _plain(self) -> nx.DiGraph:
         graph = self.arrays.to_networkx()
-        nodes = (self.saved.nodes[column].to_pylist() for column in ("node_id", "ts_ns", "name"))
-        graph.add_nodes_from((node, {"ts_ns": ts, "name": name}) for node, ts, name in zip(*nodes, strict=True))
+        nodes = (self.saved.nodes[column].to_pylist() for column in ("node_id", "at_ns", "name"))
+        graph.add_nodes_from((node, {"at_ns": ts, "name": name}) for node, ts, name in zip(*nodes, strict=True))
         return graph
 
     def _ends(self) -> Iterator[tuple[int, int]]:
@@ -177,7 +177,7 @@ class LazyGraph(nx.DiGraph):
     @cached_property
     def node_list(self) -> NodeList:
         """The nodes by number."""
-        events = self.saved.graph_events
+        events = self.saved.events
         blocking = events.filter(events["is_blocking"])["event_id"].to_pylist()
         return NodeList(self.saved.nodes.sort_by("node_id"), frozenset(blocking))
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.base.extras import need
 from pipelines.critical_path.answer.path_answer import PathAnswer
-from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.faces.notebook.cpgraph import LazyGraph
 from pipelines.faces.notebook.saved_tables import path_tables
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.faces.notebook.trace import Trace
-from pipelines.models.catalog import load_catalog
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -117,7 +115,7 @@ class AskedGraph(LazyGraph):
         need("notebook", "a table in Ibis")
         import ibis
 
-        return ibis.memtable(self.saved.graph_events)
+        return ibis.memtable(self.saved.events)
 
     @property
     def full_trace_df(self) -> ir.Table:
@@ -142,18 +140,9 @@ class AskedGraph(LazyGraph):
     @cached_property
     def _window(self) -> Window:
         """The graph with the lookups that scenarios need, built once."""
-        from pipelines.critical_path.whatif.window import load, of_saved
+        from pipelines.critical_path.whatif.window import of_saved
 
-        if self.saved.events is not None:
-            return of_saved(self.saved)
-        if self.answer.dependencies["mode"] == "data":
-            raise ValueError("an older tracelake saved this data-dependency path: compute it again")
-        window, profile = self.saved.meta["window"], self.saved.meta["profile"]
-        names = ("annotation", "first_instance", "last_instance")
-        request = WindowRequest(self.trace_id, self.window_id, profile, *(window[name] for name in names))
-        overrides = {(profile, name): value for name, value in self.saved.meta["switches"].items()}
-        with self._trace("what-if on a path saved by an older tracelake").connect(self.trace_id) as con:
-            return load(con, load_catalog(), request, overrides=overrides)
+        return of_saved(self.saved)
 
     def what_if(
         self, scale: Mapping[str, float] | None = None, *, remove: Iterable[str] = (), perfect_overlap: bool = False

@@ -79,10 +79,10 @@ class Plots:
     def kernels(self, top: int = 10) -> Chart:
         """The kernels with the most time: their share, and shortest, mean and longest duration."""
         query = (
-            "SELECT k.name, k.class, count(*) AS n, sum(k.dur_ns) / 1e6 AS ms, min(k.dur_ns) / 1e3 AS min_us, "
-            "avg(k.dur_ns) / 1e3 AS mean_us, max(k.dur_ns) / 1e3 AS max_us, "
-            "100 * sum(k.dur_ns) / sum(sum(k.dur_ns)) OVER () AS percent "
-            f"FROM kernels AS k GROUP BY k.name, k.class ORDER BY sum(k.dur_ns) DESC, k.name LIMIT {int(top)}"
+            "SELECT k.name, k.class, count(*) AS n, sum(k.duration_ns) / 1e6 AS ms, min(k.duration_ns) / 1e3 AS min_us, "
+            "avg(k.duration_ns) / 1e3 AS mean_us, max(k.duration_ns) / 1e3 AS max_us, "
+            "100 * sum(k.duration_ns) / sum(sum(k.duration_ns)) OVER () AS percent "
+            f"FROM kernels AS k GROUP BY k.name, k.class ORDER BY sum(k.duration_ns) DESC, k.name LIMIT {int(top)}"
         )
         axes = {"x": _q("percent"), "y": _n("name", sort="-x"), "color": _n("class")}
         shown = [_q("n"), _q("ms"), _q("min_us"), _q("mean_us"), _q("max_us")]
@@ -91,7 +91,7 @@ class Plots:
     def queue_length(self, points: int = 500) -> Chart:
         """Launches that wait on each stream: the longest queue in each of `points` parts of the trace."""
         query = (
-            f"SELECT t.rank, q.device, q.stream, {_slot('q.ts_ns', points)} AS ms, max(q.queue_length) AS queue_length "
+            f"SELECT t.rank, q.device, q.stream, {_slot('q.at_ns', points)} AS ms, max(q.queue_length) AS queue_length "
             "FROM queue_length AS q JOIN traces AS t ON t.trace_id = q.trace_id "
             "GROUP BY t.rank, q.device, q.stream, ms ORDER BY ALL"
         )
@@ -101,10 +101,10 @@ class Plots:
     def bandwidth(self, points: int = 500) -> Chart:
         """Bytes copied per second over time, by kind of copy; a copy counts where it starts."""
         query = (
-            f"SELECT t.rank, k.name, {_slot('k.ts_ns', points)} AS ms, "
-            "sum(k.bytes) / nullif(sum(k.dur_ns), 0) AS gigabytes_per_s "
+            f"SELECT t.rank, k.name, {_slot('k.start_ns', points)} AS ms, "
+            "sum(k.bytes) / nullif(sum(k.duration_ns), 0) AS gigabytes_per_s "
             "FROM kernels AS k JOIN traces AS t ON t.trace_id = k.trace_id "
-            "WHERE k.bytes IS NOT NULL AND k.dur_ns > 0 GROUP BY t.rank, k.name, ms ORDER BY ALL"
+            "WHERE k.bytes IS NOT NULL AND k.duration_ns > 0 GROUP BY t.rank, k.name, ms ORDER BY ALL"
         )
         axes = {"x": _q("ms"), "y": _q("gigabytes_per_s"), "color": _n("name"), "row": _n("rank")}
         return self._chart("Bandwidth of copies", query, "point", axes)
@@ -123,7 +123,7 @@ class Plots:
     def steps(self) -> Chart:
         """The duration of each step, by rank."""
         query = (
-            "SELECT t.rank, s.step, s.dur_ns / 1e6 AS ms FROM profiler_steps AS s "
+            "SELECT t.rank, s.step, s.duration_ns / 1e6 AS ms FROM profiler_steps AS s "
             "JOIN traces AS t ON t.trace_id = s.trace_id ORDER BY t.rank, s.step"
         )
         mark = {"type": "line", "point": True}
@@ -164,8 +164,8 @@ class Plots:
 
 def _slot(time: str, points: int) -> str:
     """SQL of a time as ms since the trace's start, rounded down to one of `points` parts of the trace."""
-    width = f"greatest((t.last_ts_ns - t.first_ts_ns) // {max(int(points), 1)}, 1)"
-    return f"({time} - t.first_ts_ns) // {width} * {width} / 1e6"
+    width = f"greatest((t.trace_end_ns - t.trace_start_ns) // {max(int(points), 1)}, 1)"
+    return f"({time} - t.trace_start_ns) // {width} * {width} / 1e6"
 
 
 def _q(name: str, **more: Any) -> dict[str, Any]:

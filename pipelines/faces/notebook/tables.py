@@ -87,7 +87,7 @@ def kernel_names(kernels: Any, most: int | None, with_memory: bool) -> ir.Table:
     import ibis
 
     kept = kernels if with_memory else kernels.filter(kernels["class"] != "MEMORY")
-    time = kept.dur_ns
+    time = kept.duration_ns
     summed = kept.group_by("rank", "trace_id", "class", "name").agg(
         n=kept.count(), sum_ns=time.sum(), max_ns=time.max(), min_ns=time.min(), mean_ns=time.mean(), std_ns=time.std()
     )
@@ -122,9 +122,9 @@ def full_queue(queue: Any, at_least: int) -> ir.Table:
 
     of_stream = ibis.window(
         group_by=["trace_id", "rank", "device", "stream"],
-        order_by=[queue.ts_ns, queue.change.desc(), queue.event_id],
+        order_by=[queue.at_ns, queue.change.desc(), queue.event_id],
     )
-    lasting = queue.mutate(lasts_ns=queue.ts_ns.lead().over(of_stream) - queue.ts_ns)
+    lasting = queue.mutate(lasts_ns=queue.at_ns.lead().over(of_stream) - queue.at_ns)
     full = lasting.filter(lasting.queue_length >= at_least)
     summed = full.group_by("rank", "trace_id", "device", "stream").agg(full_ns=full.lasts_ns.sum())
     return summed.order_by("rank", "device", "stream")

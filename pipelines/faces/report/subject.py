@@ -39,7 +39,7 @@ CAPTURE_TABLES = (
 
 _TRACES = """
     SELECT t.trace_id, t.rank, t.path, t.job, t.world_size, t.host, t.device_name, t.n_events, t.status,
-        t.last_ts_ns - t.first_ts_ns AS span_ns
+        t.trace_end_ns - t.trace_start_ns AS span_ns
     FROM traces AS t
 """
 

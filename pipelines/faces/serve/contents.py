@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.lake.agreed import shown_columns
-from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import LAYERS, load_catalog
 from pipelines.models.questions import load_questions
 
@@ -13,7 +12,7 @@ from pipelines.models.questions import load_questions
 def tables_by_layer() -> list[dict[str, Any]]:
     """Returns the layers in order, rules last, each with its tables; a table has its columns with types and meanings."""
     catalog = load_catalog()
-    types = types_shown(catalog)
+    types = column_types(catalog)
     layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")
     found = []
     for layer in layers:
@@ -23,7 +22,7 @@ def tables_by_layer() -> list[dict[str, Any]]:
         tables = []
         for model in models:
             kinds = dict(types[model.name])
-            columns = [{"name": c.name, "type": kinds.get(c.name, ""), "doc": c.doc} for c in shown_columns(model)]
+            columns = [{"name": c.name, "type": kinds.get(c.name, ""), "doc": c.doc} for c in model.columns]
             tables.append({"name": model.name, "doc": model.doc, "columns": columns})
         if tables:
             found.append({"layer": layer, "tables": tables})

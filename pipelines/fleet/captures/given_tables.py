@@ -22,7 +22,9 @@ from pipelines.models.python_tables import given_table
 from pipelines.models.sqltext import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events, ingest_batch_id"
+_TRACE = (
+    "trace_id, batch_id, path, group_id, job, rank, world_size, trace_start_ns, trace_end_ns, n_events, ingest_batch_id"
+)
 
 
 def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] | None = None) -> dict[str, Capture]:
@@ -102,16 +104,16 @@ def _rank(capture: Capture, member: Member) -> dict[str, Any]:
 
 def _capture(capture: Capture) -> dict[str, Any]:
     traces = [member.trace for member in capture.ranks]
-    first = min((t.first_ts_ns for t in traces if t.first_ts_ns is not None), default=None)
-    last = max((t.last_ts_ns for t in traces if t.last_ts_ns is not None), default=None)
+    first = min((t.trace_start_ns for t in traces if t.trace_start_ns is not None), default=None)
+    last = max((t.trace_end_ns for t in traces if t.trace_end_ns is not None), default=None)
     return {
         "capture_id": capture.capture_id,
         "job": capture.job,
         "n_ranks": len(traces),
         "world_size": capture.world_size,
         "started_at": _time(first),
-        "first_ts_ns": first,
-        "last_ts_ns": last,
+        "capture_start_ns": first,
+        "capture_end_ns": last,
         "n_traces": len(capture.members),
         "content": capture.content,
         "is_gone": False,
@@ -119,7 +121,7 @@ def _capture(capture: Capture) -> dict[str, Any]:
 
 
 def _gone(capture_id: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("job", "n_ranks", "world_size", "started_at", "first_ts_ns", "last_ts_ns"))
+    nothing = dict.fromkeys(("job", "n_ranks", "world_size", "started_at", "capture_start_ns", "capture_end_ns"))
     return {"capture_id": capture_id, **nothing, "n_traces": 0, "content": "", "is_gone": True}
 
 

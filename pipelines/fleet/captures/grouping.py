@@ -30,8 +30,8 @@ class RankTrace:
     job: str | None
     rank: int | None
     world_size: int | None
-    first_ts_ns: int | None
-    last_ts_ns: int | None
+    trace_start_ns: int | None
+    trace_end_ns: int | None
     n_events: int = 0
     ingest_batch_id: str | None = None  # that of its ingest run, if its batch was merged since
 
@@ -59,7 +59,7 @@ class Role:
 class Finding:
     """Something about a capture that limits what can be concluded: a row of `capture_quality`."""
 
-    check: str
+    check_name: str
     severity: str
     n: int
     detail: str
@@ -152,11 +152,11 @@ def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
 
 
 def _start(trace: RankTrace) -> float:
-    return -_INFINITY if trace.first_ts_ns is None else trace.first_ts_ns
+    return -_INFINITY if trace.trace_start_ns is None else trace.trace_start_ns
 
 
 def _end(trace: RankTrace) -> float:
-    return _start(trace) if trace.last_ts_ns is None else trace.last_ts_ns
+    return _start(trace) if trace.trace_end_ns is None else trace.trace_end_ns
 
 
 def _overlap(one: RankTrace, other: RankTrace) -> bool:

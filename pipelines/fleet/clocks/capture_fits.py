@@ -124,10 +124,10 @@ def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
 
 def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
     columns = con.execute(
-        "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.ts_ns, "
+        "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.start_ns, "
         "k.end_ns, k.step, k.group_name, k.group_ranks, k.group_description, k.seq "
         "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out_reason IS NULL "
-        "ORDER BY m.capture_id, m.rank, k.ts_ns, k.event_id"
+        "ORDER BY m.capture_id, m.rank, k.start_ns, k.event_id"
     )
     found: dict[str, dict[int, Kernels]] = {}
     texts: dict[str, str] = {}  # names of groups and the like occur in thousands of kernels: one object for each

@@ -28,7 +28,7 @@ class Kernels:
     kind: list[str] = field(default_factory=list)
     waits_for_all: list[bool] = field(default_factory=list)
     stream: list[tuple[int | None, int | None]] = field(default_factory=list)
-    ts_ns: list[int] = field(default_factory=list)
+    start_ns: list[int] = field(default_factory=list)
     end_ns: list[int] = field(default_factory=list)
     step: list[int | None] = field(default_factory=list)
     group: list[Group | None] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Kernels:
         waits_for_all: bool,
         device: int | None,
         stream: int | None,
-        ts_ns: int,
+        start_ns: int,
         end_ns: int,
         step: int | None,
         group_name: str | None,
@@ -53,8 +53,8 @@ class Kernels:
     ) -> None:
         """Add a kernel."""
         group = None if group_name is None else (group_name, group_ranks or "")
-        values = (trace_id, event_id, kind, waits_for_all, (device, stream), ts_ns, end_ns, step, group)
-        names = ("trace_id", "event_id", "kind", "waits_for_all", "stream", "ts_ns", "end_ns", "step", "group")
+        values = (trace_id, event_id, kind, waits_for_all, (device, stream), start_ns, end_ns, step, group)
+        names = ("trace_id", "event_id", "kind", "waits_for_all", "stream", "start_ns", "end_ns", "step", "group")
         for name, value in (*zip(names, values, strict=True), ("description", description), ("seq", seq)):
             getattr(self, name).append(value)
 
@@ -91,7 +91,7 @@ class Lane:
 
     def instances(self, index: np.ndarray) -> Instances:
         """Returns starts and ends of the kernels at `index` (members, instances)."""
-        starts = np.array([[m.ts_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
+        starts = np.array([[m.start_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
         ends = np.array([[m.end_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
         bounded = [all(m.waits_for_all[i] for m, i in zip(self.members, one, strict=True)) for one in index.T]
         return Instances(starts, ends, np.ones(index.shape, bool), np.array(bounded, bool))
@@ -141,7 +141,7 @@ def _sequence(kernels: Kernels) -> RankLane:
     return RankLane(
         rank=kernels.rank,
         kinds=np.array([KINDS.index(kind) for kind in kernels.kind], np.int8),
-        start_ns=np.array(kernels.ts_ns, np.int64),
+        start_ns=np.array(kernels.start_ns, np.int64),
         end_ns=np.array(kernels.end_ns, np.int64),
         seq=np.array(kernels.seq, np.int64) if has_seq else None,
     )

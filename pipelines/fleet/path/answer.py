@@ -113,7 +113,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
     if refused := path.pop("refused_reason"):
         raise PathRefused(refused)
     rows = con.execute(
-        "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, dur_ns / 1000.0, event_id, "
+        "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, duration_ns / 1000.0, event_id, "
         "owner_event_id, name, guessed, collective_id FROM capture_critical_path "
         f"WHERE capture_id = {quoted(capture_id)} AND target = {quoted(target)} ORDER BY seq"
     ).fetchall()

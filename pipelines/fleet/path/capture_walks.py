@@ -29,7 +29,7 @@ _COLUMNS = (
     ("trace_id", "VARCHAR", "Its trace."),
     ("kind", "VARCHAR", "Kind of segment."),
     ("start_ns", "BIGINT", "Start on the lowest rank's clock, ns."),
-    ("dur_ns", "BIGINT", "Duration, ns."),
+    ("duration_ns", "BIGINT", "Duration, ns."),
     ("event_id", "BIGINT", "The event."),
     ("owner_event_id", "BIGINT", "The event whose time it is."),
     ("collective_id", "BIGINT", "The collective that the path comes through."),
@@ -185,7 +185,7 @@ def _segments(
     capture_id: str, target: str, path: list[Segment], joined: JoinedGraph, about: dict[str, int]
 ) -> dict[str, list[Any]]:
     trace_of = {graph.rank: graph.trace_id for graph in joined.ranks}
-    names = ("rank", "kind", "start_ns", "dur_ns", "event_id", "owner_event_id", "guessed")
+    names = ("rank", "kind", "start_ns", "duration_ns", "event_id", "owner_event_id", "guessed")
     columns: dict[str, list[Any]] = {name: [getattr(segment, name) for segment in path] for name in names}
     columns["trace_id"] = [trace_of[segment.rank] for segment in path]
     columns["collective_id"] = [None if s.collective_id is None else int(s.collective_id) for s in path]

@@ -17,10 +17,10 @@ Points = tuple[tuple[int, int], tuple[int, int]]
 def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int, Points]:
     """Returns the ranks whose drift counts (`clock_offsets.drift_applied`), with their first and last kept collective."""
     rows = con.execute(
-        "SELECT r.rank, min(r.ts_ns), min(r.aligned_start_ns), max(r.ts_ns), max(r.aligned_start_ns) "
+        "SELECT r.rank, min(r.start_ns), min(r.aligned_start_ns), max(r.start_ns), max(r.aligned_start_ns) "
         "FROM collective_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
         f"WHERE capture_id = {quoted(capture_id)} AND o.drift_applied AND r.kept AND r.aligned_start_ns IS NOT NULL "
-        "GROUP BY r.rank HAVING min(r.ts_ns) < max(r.ts_ns)"
+        "GROUP BY r.rank HAVING min(r.start_ns) < max(r.start_ns)"
     ).fetchall()
     return {rank: ((first, aligned), (last, aligned_last)) for rank, first, aligned, last, aligned_last in rows}
 

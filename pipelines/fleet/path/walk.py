@@ -45,7 +45,7 @@ class Segment:
     collective_id: str | None = None
 
     @property
-    def dur_ns(self) -> int:
+    def duration_ns(self) -> int:
         """Returns its length."""
         return self.end_ns - self.start_ns
 

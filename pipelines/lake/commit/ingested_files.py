@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.lake.lake import Lake
+from pipelines.lake.layout import SETTLED
 
-SETTLED = ".settled.sqlite"
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS settled"
     " (path BLOB PRIMARY KEY, state TEXT NOT NULL, status TEXT NOT NULL, trace_id TEXT, at REAL NOT NULL) WITHOUT ROWID"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.lake.layout import MANIFEST, Batch
-from pipelines.renamed import table_now
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,8 @@ def _apply(found: Manifest, entry: Mapping[str, Any]) -> None:
     for table, (size, n_rows, digest, *more) in entry.get("put", {}).items():
         left_out = tuple(LeftOut(*one) for one in (more[0] if more else ()))
         version = more[1] if len(more) > 1 else None
-        found.records.setdefault(table_now(table), []).append(Record(size, n_rows, digest, left_out, version))
-    for name, digest in entry.get("done", {}).items():
-        table = table_now(name)
+        found.records.setdefault(table, []).append(Record(size, n_rows, digest, left_out, version))
+    for table, digest in entry.get("done", {}).items():
         records = found.records.get(table, [])
         places = [i for i, record in enumerate(records) if record.digest == digest]
         if places:

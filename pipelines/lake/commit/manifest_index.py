@@ -13,24 +13,18 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import duckdb
-
-from pipelines.base import database
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.manifest import LeftOut
-from pipelines.lake.layout import KEYS, MANIFEST, REJECTS, VERSION_KEY, Batch, mark_of, table_file
-from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import file_list
+from pipelines.lake.layout import KEYS, MANIFEST, REJECTS, Batch, mark_of
 
 INDEX = ".index.sqlite"
 _VERSION = 1
-_AT_ONCE = 2000  # files whose metadata are read together
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS logs"
     " (batch_id TEXT PRIMARY KEY, log TEXT NOT NULL, brief TEXT NOT NULL, keys TEXT NOT NULL, sum INTEGER NOT NULL)"
@@ -143,7 +137,6 @@ def _entries(root: Path, stamps: Mapping[str, tuple[int, int]], seen: _Seen) -> 
                 found[name] = _entry(Batch(name), row[0], row[1], row[2], seen.kinds)
     missing = changed.keys() - found.keys()
     read = {name: manifest.read(root, Batch(name)) or manifest.Manifest(Batch(name), damaged=1) for name in missing}
-    _add_versions(root, read)
     made = {name: _brief(root, log) for name, log in read.items()}
     for name, (brief, keys) in made.items():
         found[name] = _entry(Batch(name), changed[name], brief, keys, seen.kinds)
@@ -166,29 +159,6 @@ def _stamps(root: Path) -> dict[str, tuple[int, int]]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     return stamps
-
-
-def _add_versions(root: Path, read: Mapping[str, manifest.Manifest]) -> None:
-    """Add to what was read the versions in the files' own metadata, where the logs, of an older version, lack them."""
-    computed = {name for name, model in load_catalog().models.items() if model.kind in ("sql", "python")}
-    files = {
-        table_file(root, table, log.batch): (log, table)
-        for log in read.values()
-        for table, records in log.records.items()
-        if log.batch.is_valid and table in computed and len(records) == 1 and records[0].version is None
-    }
-    listed = list(files)
-    for first in range(0, len(listed), _AT_ONCE):
-        part = [path for path in listed[first : first + _AT_ONCE] if path.exists()]
-        query = f"SELECT file_name, decode(value) FROM parquet_kv_metadata({file_list(part)}) WHERE decode(key) = '{VERSION_KEY}'"
-        try:
-            with database.connect() as con:
-                rows = con.execute(query).fetchall() if part else []
-        except duckdb.Error:  # a damaged file: its versions stay unknown, and are asked for when they are needed
-            continue
-        for name, version in rows:
-            log, table = files[Path(name)]
-            log.records[table] = [replace(log.records[table][0], version=version)]
 
 
 def _brief(root: Path, log: manifest.Manifest) -> tuple[str, str]:

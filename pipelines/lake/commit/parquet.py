@@ -11,8 +11,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Arguments and times rarely repeat: attempting dictionary encoding on them costs more than it saves.
-_DIRECT = ("event_id", "ts_ns", "dur_ns", "end_ns", "args", "correlation", "external_id", "flow_id", "extra")
-_STATISTICS = ("trace_id", "batch_id", "event_id", "ph", "cat", "ts_ns", "dur_ns", "end_ns", "correlation", "stream")
+_DIRECT = ("event_id", "start_ns", "duration_ns", "end_ns", "args", "correlation", "external_id", "flow_id", "extra")
+_STATISTICS = (
+    "trace_id",
+    "batch_id",
+    "event_id",
+    "ph",
+    "cat",
+    "start_ns",
+    "duration_ns",
+    "end_ns",
+    "correlation",
+    "stream",
+)
 
 
 def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:

@@ -30,7 +30,6 @@ from pipelines.lake.read.folder_times import folders_of, note, shown_at
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
-from pipelines.renamed import tables_now
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 _NEXT = ".published.next.json"  # marks that the file is being replaced
@@ -204,7 +203,7 @@ def published_whole_and_now(lake: Lake) -> bool:
 
 def tables_to_check(tables: Iterable[str]) -> set[str]:
     """Returns the tables whose files must be as they were written for an answer from these tables."""
-    return {*_ALWAYS, *tables_now(tables)}
+    return {*_ALWAYS, *tables}
 
 
 def _told_of_all(lake: Lake, catalog: Catalog, thorough: bool) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.agreed import Types, shown_rows, shown_types, with_older
 from pipelines.lake.commit.model_failures import add_failures
 from pipelines.lake.commit.staged_rows import create_empty, create_given, insert_values
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
@@ -21,20 +20,19 @@ from pipelines.lake.publish.empty_file import (
     column_name,
     comments,
     comments_as,
-    comments_of_old,
     write_out,
 )
 from pipelines.lake.publish.file_lists import SCHEMA, Lists, write_macros
 from pipelines.lake.publish.prices import add_prices
 from pipelines.lake.read.damage import Broken, logs, told, unreadable
 from pipelines.lake.read.snapshot import Now
-from pipelines.lake.read.views import GROUP, TOLD_BY, committed_rows, raw_traces, trace_rows, under_old_name
+from pipelines.lake.read.views import TOLD_BY, committed_rows, file_rows, trace_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
-from pipelines.renamed import old_tables
 
+Types = list[tuple[str, str]]
 BATCHES = f"{SCHEMA}.batches"
 HIDDEN = f"{SCHEMA}.superseded"
 _SMALL = (MARK, "findings", REJECTS)  # and everything about runs of schedules
@@ -74,7 +72,7 @@ def build(built: Path, contents: Contents) -> None:
     catalog = contents.catalog
     order = sorted(catalog.public, key=lambda name: name not in KEYS)  # marks first: other tables read them
     while True:
-        begin(built, catalog, types_shown(catalog), order)
+        begin(built, catalog, column_types(catalog), order)
         with database.connect(built) as con:
             found = _fill(con, contents, order)
         if not found:
@@ -112,9 +110,6 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
             if not found:
                 raise
             return found
-    for old, table in old_tables().items():
-        con.execute(f"CREATE VIEW {old} AS {under_old_name(old)}")
-        con.execute(comments_of_old(old, contents.catalog.models[table]))
     contents.counts = {mark: count_rows(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
     entries = contents.now.entries if contents.now else logs(contents.root)
@@ -140,8 +135,7 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
     files = contents.usable(MARK)
     if contents.now is None or not files or contents.of(MARK):
         return
-    rows = f"SELECT * REPLACE (NULL::VARCHAR AS capture_id, {GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
-    rows = shown_rows(MARK, rows)
+    rows = f"SELECT * REPLACE (NULL::VARCHAR AS capture_id) FROM ({file_rows(files)})"
     only = (
         "SELECT * FROM traces LIMIT 0"
         if _untold(contents)
@@ -185,16 +179,8 @@ def count_rows(con: duckdb.DuckDBPyConnection, table: str) -> int:
 
 
 @lru_cache
-def types_shown(catalog: Catalog) -> dict[str, Types]:
-    """Returns the columns and DuckDB types of every public table as analysts see them: see agreed.py."""
-    return shown_types(column_types(catalog))
-
-
-@lru_cache
 def column_types(catalog: Catalog) -> dict[str, Types]:
-    """Returns the columns and DuckDB types of every public table as files have them, found by running all models on
-    empty inputs.
-    """
+    """Returns the columns and DuckDB types of every public table, found by running all models on empty inputs."""
     if catalog.shipped:  # rows of rules change no type
         return column_types(catalog.shipped)
     digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
@@ -228,22 +214,18 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
     """`listed`: the SELECT over lists of files, if the table is a view over them."""
     kind = "VIEW"
     if model.kind == "view":
-        con.execute(f"CREATE VIEW {model.name} AS {shown_rows(model.name, model.sql)}")
+        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
     elif broken := contents.of(model.name):
-        con.execute(
-            f"CREATE VIEW {model.name} AS {shown_rows(model.name, _refusal(contents.catalog, model.name, broken))}"
-        )
+        con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
     else:
         kind = "TABLE" if is_copied(model, contents) else "VIEW"
-        rows = listed or with_older(
-            model.name, _rows_in_files(model.name, contents), column_types(contents.catalog)[model.name]
-        )
+        rows = listed or _rows_in_files(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
-            # Files of an older version lack columns that views over the table and the report need.
+            # A file may lack columns that the table has since, which views over it and the report need.
             rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, model.name)} WHERE FALSE"
         if kind == "VIEW" and not contents.leave_out:
             rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
-        con.execute(f"CREATE {kind} {model.name} AS {shown_rows(model.name, rows)}")
+        con.execute(f"CREATE {kind} {model.name} AS {rows}")
     present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
     con.execute(comments(model, kind, present))
 

@@ -17,13 +17,11 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines.base import database
-from pipelines.lake.agreed import agreed_columns, shown_columns, shown_rows
 from pipelines.lake.layout import ANALYST
 from pipelines.models import run
 from pipelines.models.cache import cache_folder, digest_of
 from pipelines.models.catalog import Catalog, Column, Model
 from pipelines.models.sqltext import quoted
-from pipelines.renamed import old_columns
 
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 _KEPT = 3  # how many versions are kept: a checkout or two besides what is installed
@@ -54,7 +52,7 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
         con.execute("BEGIN")  # one flush to disk instead of one per statement
         for model in models:
             if model.kind == "rules":
-                create_rules(con, model)
+                run.create_rules(con, model)
             for statement in statements[model.name]:
                 con.execute(statement)
         write_out(con)
@@ -75,19 +73,12 @@ def write_out(con: duckdb.DuckDBPyConnection) -> None:
         raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
 
 
-def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Create a rule table as analysts see it."""
-    run.create_rules(con, model)
-    if agreed_columns(model.name):
-        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {shown_rows(model.name, f'SELECT * FROM {model.name}')}")
-
-
 def _statements(model: Model, types: list[tuple[str, str]]) -> list[str]:
     said = comments(model, "VIEW" if model.kind == "view" else "TABLE", {column for column, _ in types})
     if model.kind == "rules":
         return [said]
     if model.kind == "view":
-        return [f"CREATE VIEW {model.name} AS {shown_rows(model.name, model.sql)}", said]
+        return [f"CREATE VIEW {model.name} AS {model.sql}", said]
     columns = ", ".join(f"{column_name(column)} {type_}" for column, type_ in types)
     return [f"CREATE TABLE {model.name} ({columns})", said]
 
@@ -99,15 +90,8 @@ def comments(model: Model, kind: str, present: set[str]) -> str:
 
 def comments_as(name: str, kind: str, doc: str, model: Model, present: set[str]) -> str:
     """Returns the statements that comment a table of another name, with the columns of a model."""
-    docs = {column.name: column.doc for column in (BATCH_COLUMN, *shown_columns(model)) if column.name in present}
+    docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns) if column.name in present}
     return _comments(name, kind, doc, docs)
-
-
-def comments_of_old(old: str, model: Model) -> str:
-    """Returns the statements that comment the view under a table's old name, with its columns, including old names."""
-    docs = {column.name: column.doc for column in (BATCH_COLUMN, *shown_columns(model))}
-    docs |= {name: f"Renamed to {new}." for name, new in old_columns(model.name).items()}
-    return _comments(old, "VIEW", f"Renamed to {model.name}; this view stays for one release.", docs)
 
 
 def _comments(name: str, kind: str, doc: str, docs: Mapping[str, str]) -> str:

@@ -19,14 +19,12 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base.paths import utf8_path
-from pipelines.lake.agreed import with_older
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.layout import KEYS, Batch, mark_of, table_file, table_names
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import files_rows, valid_rows
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.renamed import names_of, old_columns
 
 SCHEMA = "tracelake"
 MACROS = f"{SCHEMA}.macros"
@@ -62,8 +60,7 @@ class Files:
     def rows(self, root: Path, types: Types) -> str | None:
         """Returns the SELECT of the committed rows; None without files. `types`: the columns of this version."""
         certain = _certain_rows(self.table, root, types) if self.lists else None
-        others = valid_rows(self.table, files_rows(self.table, _call(_others(self.table)))) if self.others else None
-        others = with_older(self.table, others, types) if others else None
+        others = valid_rows(self.table, files_rows(_call(_others(self.table)))) if self.others else None
         return " UNION ALL BY NAME ".join(f"({rows})" for rows in (certain, others) if rows) or None
 
 
@@ -81,9 +78,8 @@ class Lists:
     def of(self, table: str) -> Files:
         """Returns a table's files, and adds its macros."""
         lists, others = [], []
-        is_renamed = bool(old_columns(table)) or len(names_of(table)) > 1
         for groups in self._groups(mark_of(table)).values():
-            certain = [] if is_renamed else [names for names in groups if self._is_certain(table, names[0])]
+            certain = [names for names in groups if self._is_certain(table, names[0])]
             if certain:
                 lists.append(self._name_list(certain))
             rest = (name for names in groups if names not in certain for name in names)
@@ -115,7 +111,7 @@ class Lists:
         return self._parts[mark]
 
     def _is_certain(self, table: str, name: str) -> bool:
-        """Whether a batch has a file of a table that was never renamed, with the columns of this version."""
+        """Whether a batch has a file of a table, with the columns of this version."""
         if name in self.now.loose:
             return False
         kind, model = self.now.entries[name].kind, self.catalog.models[table]

@@ -1,7 +1,7 @@
 """An analysts' file → the one after a few batches were added, changed or removed; only what changed is written.
 
-The result is what a file that is built anew would hold. Where that is not certain from the logs alone (damage, batches
-of older versions, changed tables of captures) `Anew` is raised, and the file is built anew.
+The result is what a file that is built anew would hold. Where that is not certain from the logs alone (damage, changed tables
+of captures) `Anew` is raised, and the file is built anew.
 """
 
 from __future__ import annotations
@@ -13,27 +13,17 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.agreed import shown_rows
 from pipelines.lake.commit.model_failures import FAILURES, add_failures
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.layout import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
-from pipelines.lake.publish.contents import (
-    BATCHES,
-    HIDDEN,
-    Contents,
-    column_types,
-    count_rows,
-    is_at_home,
-    is_copied,
-    types_shown,
-)
+from pipelines.lake.publish.contents import BATCHES, HIDDEN, Contents, column_types, count_rows, is_at_home, is_copied
 from pipelines.lake.publish.empty_file import comments, write_out
 from pipelines.lake.publish.file_lists import SCHEMA, Lists, form_in, macros_in, write_macros
 from pipelines.lake.read.snapshot import Now
-from pipelines.lake.read.views import FOLDER, GROUP, file_rows, placed_rows, raw_traces, valid_rows
+from pipelines.lake.read.views import FOLDER, file_rows, placed_rows, valid_rows
 from pipelines.models.sqltext import row
 
-_SLIM = "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns"
+_SLIM = "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns"
 _NEWEST = (CAPTURE_MARK, *GROWING)  # marks of which the newest row of a key counts
 
 
@@ -138,7 +128,7 @@ class _Update:
             f"AND table_name IN ('{listed}') ORDER BY column_index"
         ).fetchall():
             found.setdefault(table, []).append((column, kind))
-        types = types_shown(self.contents.catalog)
+        types = column_types(self.contents.catalog)
         for table in touched:
             if sorted(found.get(table, [])) != sorted(types[table]):
                 raise Anew(f"{table} has the columns of another version")
@@ -159,19 +149,17 @@ class _Update:
         if mark in _NEWEST:
             gone = "true" if mark in GROWING else "NOT is_gone"
             newest = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch_id DESC) = 1"
-            self.con.execute(
-                f"CREATE OR REPLACE TEMP TABLE _new AS {shown_rows(mark, f'{file_rows(mark, files)} {newest}')}"
-            )
+            self.con.execute(f"CREATE OR REPLACE TEMP TABLE _new AS {file_rows(files)} {newest}")
             if mark == CAPTURE_MARK:
                 self.con.execute("CREATE TEMP TABLE _captured AS SELECT capture_id FROM _new")
             for table in tables:
                 self.con.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM _new)")
             self._insert(mark, f"SELECT * FROM _new WHERE {gone}")
         else:
-            self._insert(mark, shown_rows(mark, file_rows(mark, files)))
+            self._insert(mark, file_rows(files))
         for table in tables:
             if table != mark and (added := self._files(table, self.changes.added)):
-                self._insert(table, shown_rows(table, valid_rows(table, file_rows(table, added))))
+                self._insert(table, valid_rows(table, file_rows(added)))
 
     def _move_traces(self) -> set[str]:
         """Update `traces`; returns the batches of which the traces that are shown changed."""
@@ -185,9 +173,7 @@ class _Update:
         for table in ("traces", HIDDEN):
             con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM {table} WHERE batch_id IN {removed}")
             con.execute(f"DELETE FROM {table} WHERE batch_id IN {removed}")
-        added = f"SELECT * REPLACE ({GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
-        added = shown_rows(MARK, added)
-        con.execute(f"CREATE TEMP TABLE _added AS {added if files else 'SELECT * FROM traces LIMIT 0'}")
+        con.execute(f"CREATE TEMP TABLE _added AS {file_rows(files) if files else 'SELECT * FROM traces LIMIT 0'}")
         slim = f"SELECT {_SLIM} FROM"
         near = self._near()
         con.execute(f"CREATE TEMP VIEW _around AS SELECT * FROM traces WHERE {near}")
@@ -236,7 +222,7 @@ class _Update:
         if old:
             self.con.execute(f"DELETE FROM {table} WHERE batch_id IN {row(['', *sorted(old)])}")
         if files := self._files(table, sorted({*self.changes.added, *moved})):
-            self._insert(table, shown_rows(table, valid_rows(table, file_rows(table, files))))
+            self._insert(table, valid_rows(table, file_rows(files)))
 
     def _see(self) -> None:
         """Change the lists of files that views read; a view itself if it gets its first list of another sort."""
@@ -254,8 +240,9 @@ class _Update:
             rows = files[table].rows(self.now.root, types[table])
             if rows is None or self.kinds.get(table) != "VIEW":
                 raise Anew(f"{table} has its first files, or none any more")
-            rows = shown_rows(table, f"SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}")
-            self.con.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
+            self.con.execute(
+                f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}"
+            )
             present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
             self.con.execute(comments(model, "VIEW", present))
 

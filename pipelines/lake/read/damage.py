@@ -16,7 +16,6 @@ import duckdb
 from pipelines.lake.commit.manifest_index import Entry, entries, entries_of
 from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, n_names, table_file, table_of
 from pipelines.models.sqltext import quoted
-from pipelines.renamed import names_of, table_now
 
 _FEW = 20  # batches whose files are looked at one by one
 HINT = (
@@ -78,7 +77,7 @@ def find_broken(
         if table == REJECTS or (tables is not None and table not in tables):
             continue
         for name in files:
-            # A batch of an older version has a log only of later computations; a log is complete only if it has the mark.
+            # A log that was lost has only what was computed since; it is complete only if it has the mark.
             kind = known[name].kind if name in known else None
             if kind and not kind.damaged and table not in kind.places and mark in kind.places:
                 batch = Batch(name)
@@ -128,10 +127,7 @@ def all_there(root: Path, read: Mapping[str, Entry] | None = None) -> bool:
     for (kind_id, day), n in kinds.items():
         for table in by_id[kind_id].places:
             expected[table, day] += n
-    return all(
-        n == sum(n_names(f"{root}/{name}/day={day}") for name in names_of(table))
-        for (table, day), n in expected.items()
-    )
+    return all(n == n_names(f"{root}/{table}/day={day}") for (table, day), n in expected.items())
 
 
 def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) -> Iterable[Broken]:
@@ -160,9 +156,9 @@ def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
     folders = {entry.name for entry in _entries(root) if entry.is_dir() and not entry.name.startswith(".")}
     found: _Sizes = {}
     if tables is not None:
-        folders &= {name for table in {*tables, *map(mark_of, tables)} for name in names_of(table)}
-    for folder in sorted(folders, key=lambda name: name == table_now(name)):  # old folders of a table first
-        of_table = found.setdefault(table_now(folder), {})
+        folders &= {*tables, *map(mark_of, tables)}
+    for folder in folders:
+        of_table = found.setdefault(folder, {})
         for day in _entries(root / folder):
             for entry in _entries(day.path):
                 if entry.name.endswith(".parquet") and (size := _size(entry)) is not None:

@@ -26,7 +26,6 @@ from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.query_tree import named_in
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.renamed import names_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -368,7 +367,7 @@ def _table_folders(root: Path) -> list[Path]:
     """Returns the folders whose files may be read. DuckDB resolves links before it compares, so both forms are listed."""
     catalog = load_catalog()
     stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
-    found = [root / folder for name in stored for folder in names_of(name)]
+    found = [root / name for name in stored]
     return [*found, *(folder.resolve() for folder in found)]
 
 

@@ -1,8 +1,8 @@
 """What is committed in a lake at a moment, from the names of marks and the index of the logs: no table's file is opened.
 
 A batch has a stamp, which changes when anything of it that is shown changes. For a batch whose log tells for certain
-which files it has this is the log's size and time; for others ("loose": those of older versions, and ones that a killed
-run left between two steps) those of all its files.
+which files it has this is the log's size and time; for others ("loose": ones that a killed run left between two
+steps, or whose log is lost) those of all its files.
 """
 
 from __future__ import annotations

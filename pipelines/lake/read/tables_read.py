@@ -10,7 +10,6 @@ from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_parser
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.renamed import tables_now
 
 
 def tables_read(query: str, con: Any = None) -> list[str]:
@@ -20,7 +19,7 @@ def tables_read(query: str, con: Any = None) -> list[str]:
     None of them if it cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
     """
     catalog = load_catalog()
-    found = set(tables_now(_named_in(query, con)))
+    found = _named_in(query, con)
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
     if MARK in found and "capture_id" in query.lower():  # which tables of captures it needs

@@ -13,12 +13,12 @@ from pipelines.lake.layout import ANALYST, CAPTURE_MARK, MARK, REJECTS
 from pipelines.lake.publish.analyst_file import told_of
 from pipelines.lake.publish.contents import BATCHES, HIDDEN
 from pipelines.lake.read.snapshot import Now, look
-from pipelines.lake.read.views import file_rows, raw_traces
+from pipelines.lake.read.views import file_rows
 from pipelines.models.sqltext import quoted, row
 
 _TRACE = (
     "trace_id, batch_id, ingest_batch_id, path, capture_id, group_id, job, rank, world_size, status, n_events, "
-    "first_ts_ns, last_ts_ns"
+    "trace_start_ns, trace_end_ns"
 )
 _SHOWN = "_shown"
 
@@ -36,21 +36,21 @@ class Marks:
         columns = f"SELECT {_TRACE} FROM"
         shown = f"{columns} {_SHOWN}.traces WHERE {self.stay} UNION ALL {columns} {_SHOWN}.{HIDDEN} WHERE {self.stay}"
         files = [path for name, path in self.now.marks[MARK].items() if name in self.added]
-        return f"{shown} UNION ALL {columns} ({raw_traces(files)})" if files else shown
+        return f"{shown} UNION ALL {columns} ({file_rows(files)})" if files else shown
 
     def captures(self) -> str:
         """Returns the SELECT of the newest row of each capture; of those that no longer exist some are missing."""
         columns = "SELECT capture_id, batch_id, content, is_gone FROM"
         shown = f"{columns} {_SHOWN}.captures WHERE {self.stay}"
         files = [path for name, path in self.now.marks[CAPTURE_MARK].items() if name in self.added]
-        rows = f"{shown} UNION ALL {columns} ({file_rows(CAPTURE_MARK, files)})" if files else shown
+        rows = f"{shown} UNION ALL {columns} ({file_rows(files)})" if files else shown
         return f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
 
     def rejects(self) -> str:
         """Returns the SELECT of path and reason of every rejected file."""
         shown = f"SELECT path, reason FROM {_SHOWN}.rejects WHERE {self.stay}"
         files = [path for name, path in self.now.marks[REJECTS].items() if name in self.added]
-        return f"{shown} UNION ALL SELECT path, reason FROM ({file_rows(REJECTS, files)})" if files else shown
+        return f"{shown} UNION ALL SELECT path, reason FROM ({file_rows(files)})" if files else shown
 
 
 @contextmanager

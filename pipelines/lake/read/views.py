@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, GROWING, KEYS, MARK, REJECTS, mark_of
 from pipelines.models.sqltext import file_list
-from pipelines.renamed import old_columns, table_now
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
@@ -15,21 +14,20 @@ def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = No
 
     `mark_rows`: what to read instead of the mark's table. For `traces` these are the raw rows: see trace_rows.
     """
-    return valid_rows(table, file_rows(table, files), mark_rows)
+    return valid_rows(table, file_rows(files), mark_rows)
 
 
-def file_rows(table: str, files: Iterable[Path]) -> str:
+def file_rows(files: Iterable[Path]) -> str:
     """Returns the SELECT of all rows in files of a table.
 
-    Files of an older version of a model may lack columns: they read as NULL until they are recomputed.
+    A column that the table's model has since the file was written reads as NULL until it is recomputed.
     """
-    return files_rows(table, file_list(files))
+    return files_rows(file_list(files))
 
 
-def files_rows(table: str, files: str) -> str:
+def files_rows(files: str) -> str:
     """`file_rows` of a list of files that is given as SQL."""
-    rows = f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true)"
-    return _with_new_columns(table, rows)
+    return f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true)"
 
 
 def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
@@ -45,38 +43,9 @@ def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
     return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
 
 
-def _with_new_columns(table: str, rows: str) -> str:
-    """Returns rows whose columns have their current names, also where files have the old ones."""
-    if not (columns := old_columns(table)):
-        return rows
-    both = ", ".join(f"NULL AS {name}" for pair in columns.items() for name in pair)
-    either = ", ".join(f"coalesce({new}, {old}) AS {new}" for old, new in columns.items())
-    shown = f"* EXCLUDE ({', '.join(columns)}) REPLACE ({either})"
-    return f"SELECT {shown} FROM ({rows} UNION ALL BY NAME SELECT {both} WHERE false)"
-
-
-def under_old_name(old: str) -> str:
-    """Returns the SELECT of a view under a table's old name, over the table under its current name, including old
-    columns.
-    """
-    table = table_now(old)
-    columns = (f", {new} AS {column}" for column, new in old_columns(table).items())
-    return f"SELECT *{''.join(columns)} FROM {table}"
-
-
 TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
-_NO_ROWS = (
-    "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, "
-    "NULL::VARCHAR AS batch_id, NULL::VARCHAR AS ingest_batch_id, NULL::VARCHAR AS file, "
-    "NULL::TIMESTAMP AS started_at WHERE false"
-)
-# What files of an older version lack, from what they have; as in sql/ingest/traces.sql.
-_DERIVED = (
-    r"coalesce(file, regexp_extract(path, '[^/\\]*$')) AS file, coalesce(started_at, "
-    "CASE WHEN first_ts_ns > 1000000000000000000 THEN make_timestamp(first_ts_ns // 1000) END) AS started_at"
-)
+_NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
 FOLDER = "regexp_extract(path, '^(.*)/', 1)"  # that a trace was found in
-GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
 
 
 def trace_rows(files: Mapping[str, list[Path]]) -> str:
@@ -89,30 +58,20 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
     captures, members = (files[table] for table in TOLD_BY)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
     ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
-    return placed_rows(raw_traces(files[MARK]), named, ranks)
-
-
-def raw_traces(files: Iterable[Path]) -> str:
-    """Returns the SELECT of the rows in files of `traces`."""
-    return with_derived(f"{committed_rows(MARK, files)} UNION ALL BY NAME {_NO_ROWS}")
-
-
-def with_derived(rows: str) -> str:
-    """Returns the rows of traces with the columns that follow from others, also where an older version wrote them."""
-    return f"SELECT * REPLACE ({_DERIVED}) FROM ({rows})"
+    return placed_rows(file_rows(files[MARK]), named, ranks)
 
 
 def placed_rows(rows: str, named: str, ranks: str) -> str:
     """Returns the SELECT of `trace_rows` over raw rows of traces, the valid rows of captures and those of their ranks."""
     # A trace that changed its capture is also in the old one until that is recomputed: the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
-    captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {GROUP} END)"
+    captured = "coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN t.group_id END)"
     return (
-        f"SELECT t.* REPLACE ({captured} AS capture_id, {GROUP} AS group_id) "
+        f"SELECT t.* REPLACE ({captured} AS capture_id) "
         f"FROM ({rows}) AS t "
         f"ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id "
         f"LEFT JOIN ({newest}) AS m ON m.trace_id = t.trace_id "
-        f"LEFT JOIN ({named}) AS c ON c.capture_id = {GROUP}"
+        f"LEFT JOIN ({named}) AS c ON c.capture_id = t.group_id"
     )
 
 
@@ -126,12 +85,12 @@ def superseded(rows: str) -> str:
     `rows`: a SELECT of traces. Better means at least as many events and either whole or longer: of the same file, or of
     the same rank, job and folder if the truncated one's time lies within the other's.
     """
-    columns = f"trace_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns, {GROUP} AS group_id"
+    columns = "trace_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, group_id"
     better = (
         "w.trace_id <> p.trace_id AND p.status = 'partial' AND w.n_events >= p.n_events "
         "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"
     )
-    inside = "w.first_ts_ns <= p.first_ts_ns AND w.last_ts_ns >= p.last_ts_ns"
+    inside = "w.trace_start_ns <= p.trace_start_ns AND w.trace_end_ns >= p.trace_end_ns"
     same_file = "p JOIN m AS w ON w.path = p.path AND coalesce(p.job, w.job, '') = coalesce(w.job, '')"
     same_rank = f"p JOIN m AS w ON w.group_id = p.group_id AND w.rank = p.rank AND {inside}"
     pairs = " UNION ALL ".join(

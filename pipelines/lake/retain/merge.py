@@ -80,8 +80,7 @@ def _rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
     rows, batch = _committed(lake, group, table), f"{quoted(merged.batch_id)} AS batch_id"
     if table == REJECTS:
         return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
-    if table == MARK:  # files of an older version lack the column
-        rows = f"{rows} UNION ALL BY NAME SELECT NULL::VARCHAR AS ingest_batch_id WHERE false"
+    if table == MARK:
         batch = f"coalesce(ingest_batch_id, batch_id) AS ingest_batch_id, {batch}"
     # So that a trace's row groups are found by their bounds.
     return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY trace_id"

@@ -148,8 +148,8 @@ def notices(lake: Lake) -> list[tuple[Path, dict[str, Any] | None]]:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         notice = json.loads(path.read_text(encoding="utf-8"))
-        told = notice.pop("sum", None)  # older versions wrote none
-        return notice if told in (None, _sum(notice)) and isinstance(notice["traces"], list) else None
+        told = notice.pop("sum")
+        return notice if told == _sum(notice) and isinstance(notice["traces"], list) else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

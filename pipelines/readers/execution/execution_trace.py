@@ -64,7 +64,7 @@ def load_execution(
     insert(con, "operator_nodes", trace_id, joined.pairs)
     n_operators, n_joined = con.execute(
         "SELECT count(*), count(o.event_id) FROM events AS e LEFT JOIN operator_nodes AS o USING (trace_id, event_id) "
-        f"WHERE trace_id = {quoted(trace_id)} AND e.cat = 'cpu_op' AND e.dur_ns IS NOT NULL"
+        f"WHERE trace_id = {quoted(trace_id)} AND e.cat = 'cpu_op' AND e.duration_ns IS NOT NULL"
     ).fetchall()[0]
     n_nodes = sum(node.is_operator for node in nodes)
     summary = ExecutionSummary(str(path), schema, joined.method, n_nodes, n_operators, n_joined, len(edges))

@@ -27,9 +27,9 @@ _OPERATORS = """
     SELECT event_id, pid || ' ' || tid, name, external_id,
         CASE WHEN contains(args, 'Record function id') THEN TRY_CAST(args ->> '$."Record function id"' AS BIGINT) END
     FROM events
-    WHERE trace_id = {} AND cat IN ('cpu_op', 'user_annotation') AND dur_ns IS NOT NULL AND name IS NOT NULL
+    WHERE trace_id = {} AND cat IN ('cpu_op', 'user_annotation') AND duration_ns IS NOT NULL AND name IS NOT NULL
     -- Of events that start together the profiler numbers the outer one first.
-    ORDER BY pid, tid, ts_ns, external_id NULLS LAST, dur_ns DESC, event_id
+    ORDER BY pid, tid, start_ns, external_id NULLS LAST, duration_ns DESC, event_id
 """
 
 

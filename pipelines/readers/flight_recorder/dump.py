@@ -66,7 +66,7 @@ class Status:
 class Entry:
     """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
 
-    `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `started_ns` and
+    `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `start_ns` and
     `completed_ns` are when a watchdog noticed, late by up to its period: they are not kernel times. `retired`: the
     backend is done with it; if it did not complete, it timed out or failed. `pg_id` is the group's number on this rank
     only. `frame`: where the user's code called it.
@@ -83,7 +83,7 @@ class Entry:
     is_p2p: bool
     state: str
     created_ns: int | None
-    started_ns: int | None
+    start_ns: int | None
     completed_ns: int | None
     duration_ms: float | None
     timeout_ms: int | None
@@ -99,7 +99,7 @@ class Entry:
 class Dump:
     """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
 
-    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON
+    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `communication_state` are JSON
     texts of what the dump says about its groups and about the communication library; None if it says nothing.
     """
 
@@ -107,13 +107,13 @@ class Dump:
     rank: int
     version: str
     minor: int
-    comm_lib_version: str | None
+    communication_library_version: str | None
     groups: Mapping[str, Group]
     entries: tuple[Entry, ...]
     statuses: Mapping[int, Status]
     written_ns: int
     pg_status: str | None
-    comm_state: str | None
+    communication_state: str | None
 
     @property
     def is_cut(self) -> bool:
@@ -284,7 +284,7 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         state=text(str(needed(given, "state"))),
         created_ns=optional("time_created_ns") or None,
         # JSON writes 0 where the pickle has None.
-        started_ns=optional("time_discovered_started_ns") or None,
+        start_ns=optional("time_discovered_started_ns") or None,
         completed_ns=optional("time_discovered_completed_ns") or None,
         duration_ms=number("duration_ms", given.get("duration_ms")),
         timeout_ms=optional("timeout_ms"),

@@ -18,9 +18,9 @@ from pipelines.readers.flight_recorder.verdicts import GroupVerdict, Verdict
 Row = dict[str, Any]
 _OF_ENTRY = (
     *("record_id", "seq", "p2p_seq", "op", "backend", "is_p2p", "state"),
-    *("created_ns", "started_ns", "completed_ns", "timeout_ms", "frame"),
+    *("created_ns", "start_ns", "completed_ns", "frame"),
 )
-_OF_FINDING = ("kind", "seq", "op", "state", "created_ns", "waited_ns", "timeout_ms", "may_be_slow")
+_OF_FINDING = ("kind", "seq", "op", "state", "created_ns", "waited_ns", "may_be_slow")
 
 
 def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
@@ -33,11 +33,11 @@ def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
             "rank": dump.rank,
             "path": path_text(dump.path.absolute()),
             "version": dump.version,
-            "comm_lib_version": dump.comm_lib_version,
+            "communication_library_version": dump.communication_library_version,
             "n_entries": len(dump.entries),
             "n_unplaced": unplaced[dump.rank],
             "pg_status": dump.pg_status,
-            "comm_state": dump.comm_state,
+            "communication_state": dump.communication_state,
             "verdict": verdict.verdict,
             "doubts": json.dumps(verdict.doubts),
         }
@@ -62,6 +62,7 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
     return {
         "rank": dump.rank,
         **{name: getattr(entry, name) for name in _OF_ENTRY},
+        "timeout_ns": _in_ns(entry.timeout_ms),
         "group_name": entry.pg_name,
         "group_description": entry.pg_desc,
         "group_ranks": group and json.dumps(group.ranks),
@@ -75,6 +76,11 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
         "in_elements": _elements(entry.input_sizes),
         "out_elements": _elements(entry.output_sizes),
     }
+
+
+def _in_ns(ms: int | None) -> int | None:
+    """None for more than a BIGINT holds, too: 292 years stand for no timeout at all."""
+    return None if ms is None or abs(ms) > LARGEST // 1_000_000 else 1_000_000 * ms
 
 
 def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
@@ -99,6 +105,7 @@ def _verdict_row(found: GroupVerdict, is_root: bool) -> Row:
         "first_seq": found.first_seq,
         "last_seq": None if last < 0 else last,
         **{name: finding and getattr(finding, name) for name in _OF_FINDING},
+        "timeout_ns": finding and _in_ns(finding.timeout_ms),
         "culprits": finding and json.dumps(finding.culprits),
         "waiting": finding and json.dumps(finding.waiting),
         "frames": finding and json.dumps(finding.frames),

@@ -156,7 +156,9 @@ class EventBatch:
 
     def _tell_superseded(self) -> None:
         """A row in `rejects` for each truncated trace that a better one now replaces."""
-        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, first_ts_ns, last_ts_ns"
+        columns = (
+            "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, trace_end_ns"
+        )
         query = (
             f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
             f"FROM ({superseded('SELECT * FROM _marks')}) AS s "

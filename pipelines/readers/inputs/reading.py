@@ -44,7 +44,7 @@ class Reading:
         self._fill(table, "TABLE")
 
     def add_files(self, table: str, paths: Collection[Path]) -> None:
-        """The same from Parquet files (none: no rows); a column that an older writer did not know is NULL."""
+        """The same from Parquet files (none: no rows); a column that they lack is NULL."""
         by_name = ", union_by_name = true" if len(paths) > 1 else ""
         source = f"read_parquet({file_list(paths)}{by_name})" if paths else "(SELECT 0) WHERE false"
         there = {found[0] for found in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}

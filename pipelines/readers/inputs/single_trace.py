@@ -37,7 +37,7 @@ def insert_trace(
 ) -> None:
     """Add a trace and its findings to `_staged_traces` and `_staged_findings`; `capture_id` None: not known yet."""
     which = {"trace_id": trace.trace_id, "batch_id": batch_id}
-    same = ("n_events", "first_ts_ns", "last_ts_ns", "format", "unpacked_bytes", "status")
+    same = ("n_events", "trace_start_ns", "trace_end_ns", "format", "unpacked_bytes", "status")
     about = {
         **which,
         "path": path_text(text_path(trace.path).absolute()),

@@ -34,7 +34,7 @@ _LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extr
 
 
 # The median time, which all others are compared with. Times of metadata events mean nothing.
-_MIDDLE = "SELECT quantile_disc(ts_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
+_MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ def _finished(
         path=path_text(reader.path),
         n_events=reader.n_events,
         unpacked_bytes=reader.unpacked_bytes,
-        first_ts_ns=counts.get("first_ts_ns"),
-        last_ts_ns=counts.get("last_ts_ns"),
+        trace_start_ns=counts.get("trace_start_ns"),
+        trace_end_ns=counts.get("trace_end_ns"),
         format=reader.format,
         metadata=reader.metadata,
         findings=reader.findings,
@@ -195,7 +195,7 @@ def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
 
 def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:
     """Write the part again, with the durations of begin events and the base that follows the array."""
-    durations = f"SELECT event_id, dur_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
+    durations = f"SELECT event_id, duration_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
     con.execute(f"CREATE TABLE _begin_end AS {durations}")
     completed = part.with_suffix(".completed")
     write_tables(_completed(con, part, move), completed, compression)
@@ -204,20 +204,20 @@ def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move
 
 def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Iterator[pa.Table]:
     """Yields the row groups one after another: sorting the whole file would take memory that grows with it."""
-    first, shifted = 0, f"(CAST(e.ts_ns AS HUGEINT) + {move.shift_ns})"
+    first, shifted = 0, f"(CAST(e.start_ns AS HUGEINT) + {move.shift_ns})"
     fits = f"abs({shifted}) <= {LATEST_NS}"
     if move.middle_ns is not None:
-        near = f"abs(CAST(e.ts_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
+        near = f"abs(CAST(e.start_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
         fits += f" AND (e.ph IS NOT DISTINCT FROM 'M' OR {near})"
     for group in row_groups(part):
         con.register("_row_group", group)
         durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
         first += group.num_rows
         times = con.sql(
-            f"SELECT s.ts_ns, s.dur_ns, s.ts_ns + s.dur_ns AS end_ns, s.time_flaw FROM ("
-            f"SELECT e.event_id, CASE WHEN {fits} THEN CAST({shifted} AS BIGINT) END AS ts_ns, "
-            f"coalesce(e.dur_ns, CASE WHEN b.dur_ns <= {LONGEST_NS} THEN b.dur_ns END) AS dur_ns, "
-            f"CASE WHEN NOT ({fits}) OR b.dur_ns > {LONGEST_NS} THEN 'out_of_range' "
+            f"SELECT s.start_ns, s.duration_ns, s.start_ns + s.duration_ns AS end_ns, s.time_flaw FROM ("
+            f"SELECT e.event_id, CASE WHEN {fits} THEN CAST({shifted} AS BIGINT) END AS start_ns, "
+            f"coalesce(e.duration_ns, CASE WHEN b.duration_ns <= {LONGEST_NS} THEN b.duration_ns END) AS duration_ns, "
+            f"CASE WHEN NOT ({fits}) OR b.duration_ns > {LONGEST_NS} THEN 'out_of_range' "
             "ELSE e.time_flaw END AS time_flaw "
             f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id)) AS s ORDER BY s.event_id"
         ).to_arrow_table()

@@ -10,7 +10,7 @@ from pipelines.base.paths import path_text
 class Finding:
     """One thing that is wrong or unusual in a trace: `n` times, explained in `detail`."""
 
-    check: str
+    check_name: str
     severity: str  # 'info' | 'warning' | 'error'
     n: int
     detail: str
@@ -24,8 +24,8 @@ class ReadTrace:
     path: str
     n_events: int
     unpacked_bytes: int
-    first_ts_ns: int | None  # start and end of all events with a duration; None if there are none
-    last_ts_ns: int | None
+    trace_start_ns: int | None  # start and end of all events with a duration; None if there are none
+    trace_end_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
     findings: tuple[Finding, ...]

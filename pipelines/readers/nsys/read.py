@@ -147,7 +147,7 @@ def _others(export: Exported, keys: list[int]) -> Iterator[Finding]:
 def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
     catalog = load_catalog()
     run_models(con, catalog, ["_nsys_doubts"], frozenset(catalog.given))
-    rows = con.execute('SELECT "check", severity, n, detail FROM _nsys_doubts ORDER BY "check"').fetchall()
+    rows = con.execute("SELECT check_name, severity, n, detail FROM _nsys_doubts ORDER BY check_name").fetchall()
     con.execute("DROP TABLE _nsys_doubts")
     return [Finding(*row) for row in rows]
 

@@ -13,7 +13,7 @@ from pipelines.readers.perfetto.clocks import Clocks
 from pipelines.readers.perfetto.packets import Damaged
 
 Row = tuple[Any, ...]
-"""ph, run, place, track, ts_ns, dur_ns, category, stage, name, device, stream, args, flows, ended_flows."""
+"""ph, run, place, track, start_ns, duration_ns, category, stage, name, device, stream, args, flows, ended_flows."""
 _CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # TrackEvent.Type
 _PHASES = {_BEGIN: "B", _END: "E", _INSTANT: "i"}
@@ -161,11 +161,11 @@ class Rows:
         category = next(map(text, event.categories), None)
         if category is None and event.category_iids:
             category = self._text(sequence, "category", event.category_iids[0])
-        dur_ns = _bounded(event.legacy_event.duration_us * 1000) if ph == "X" else None
+        duration_ns = _bounded(event.legacy_event.duration_us * 1000) if ph == "X" else None
         flows = [*event.flow_ids, *event.flow_ids_old]
         ended = [*event.terminating_flow_ids, *event.terminating_flow_ids_old]
         return (
-            ph, *self._place(ph, sequence), _signed(track), self._time(packet, sequence, number), dur_ns, category, None,
+            ph, *self._place(ph, sequence), _signed(track), self._time(packet, sequence, number), duration_ns, category, None,
             name, None, None, as_json(args), [_signed(one) for one in flows], [_signed(one) for one in ended],
         )  # fmt: skip
 
@@ -195,9 +195,9 @@ class Rows:
         if event.HasField("launch"):
             sizes = {"grid": event.launch.grid_size, "block": event.launch.workgroup_size}
             args |= {key: [size.x, size.y, size.z] for key, size in sizes.items()}
-        dur_ns = _bounded(event.duration) if event.HasField("duration") else None
+        duration_ns = _bounded(event.duration) if event.HasField("duration") else None
         return (
-            "X", None, None, None, self._time(packet, sequence, number), dur_ns, None, stage or "(unknown)", name or stage,
+            "X", None, None, None, self._time(packet, sequence, number), duration_ns, None, stage or "(unknown)", name or stage,
             device, stream if isinstance(stream, int) else None, as_json(args), [], [],
         )  # fmt: skip
 

@@ -85,7 +85,7 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> Cont
     told = "times count from the start of the machine: ranks on several machines have no common clock"
     findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
     findings += finish(con)
-    status = "partial" if any(one.check == "rocm_broken_line" for one in findings) else "ok"
+    status = "partial" if any(one.check_name == "rocm_broken_line" for one in findings) else "ok"
     own: dict[str, object] = {"files": [path_text(one.name) for one in beside(path)]}
     metadata = {"rocprofv3": own | ({"process_id": next(iter(pids))} if pids else {})}
     return Contents("csv/rocprofv3", metadata, status, tuple(findings))

@@ -109,6 +109,6 @@ def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:
     stage_range_texts(con, "_rocm_range_texts")
     catalog = load_catalog()
     run_models(con, catalog, ["_rocm_doubts"], frozenset(catalog.given))
-    rows = con.execute('SELECT "check", severity, n, detail FROM _rocm_doubts ORDER BY "check"').fetchall()
+    rows = con.execute("SELECT check_name, severity, n, detail FROM _rocm_doubts ORDER BY check_name").fetchall()
     con.execute("DROP TABLE _rocm_doubts")
     return [Finding(*row) for row in rows]

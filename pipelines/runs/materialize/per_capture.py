@@ -34,7 +34,6 @@ from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.renamed import tables_now
 from pipelines.runs.materialize.per_trace import MEMORY_GB, compute_traces, stale, stale_batches
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
@@ -87,7 +86,7 @@ def materialize_captures(
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
     """Returns the tables of captures that are computed when the given ones are requested."""
-    wanted = {*TOLD_BY, *tables_now(tables)}
+    wanted = {*TOLD_BY, *tables}
     return [name for name in catalog.of_captures if name in wanted]
 
 

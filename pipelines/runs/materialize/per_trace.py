@@ -29,7 +29,6 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.renamed import tables_now
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 # 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
@@ -72,7 +71,7 @@ def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
 
     Raises CatalogError for a name that is not a table.
     """
-    asked = set(catalog.materialized if tables is None else tables_now(tables))
+    asked = set(catalog.materialized if tables is None else tables)
     catalog.closure(asked)  # rejects names that are not tables
     return [table for table in catalog.materialized if table in asked]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipelines.lake.lake import Lake
-from pipelines.renamed import tables_now
 from pipelines.runs.materialize.per_capture import OnStep, Part, asked_captures, compute_captures, trace_tables
 from pipelines.runs.materialize.per_trace import asked_tables, compute_traces
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
@@ -23,7 +22,7 @@ def materialize_all(
     Raises what compute_traces and compute_captures raise.
     """
     catalog = lake.catalog()
-    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
+    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
     catalog.closure(asked)  # rejects names that are not tables
     of_captures = [name for name in catalog.of_captures if name in asked]
     of_traces = [name for name in asked if name not in of_captures]

@@ -56,7 +56,8 @@ def _run(run: Settings, run_id: str, measured: Measured, trace_file: str | None)
     return {
         "run_id": run_id,
         "plan_hash": run.plan.plan_hash,
-        **{name: getattr(run, name) for name in ("engine", "device", "seed", "size", "iterations", "jitter_us")},
+        **{name: getattr(run, name) for name in ("engine", "device", "seed", "size", "iterations")},
+        "jitter_ns": int(1000 * run.jitter_us + 0.5),
         "device_name": measured.device_name,
         "torch_version": torch_version(),
         "python_version": platform.python_version(),

@@ -49,7 +49,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("host", "VARCHAR", "Host name."),
         Column("started_at", "TIMESTAMP", "Start of the measured iterations, UTC."),
         Column("max_depth", "BIGINT", "dataflow: iterations that may be in flight; NULL for others.", nullable=True),
-        Column("jitter_us", "DOUBLE", "Mean of the delay added to jitter_task, exponentially distributed; 0: none."),
+        Column("jitter_ns", "BIGINT", "Mean of the delay added to jitter_task, exponentially distributed; 0: none."),
         Column("jitter_task", "VARCHAR", "The task that was delayed; NULL where none was.", nullable=True),
         Column(
             "trace_file", "VARCHAR", "torch.profiler's trace of these iterations, beside the tables.", nullable=True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.critical_path.answer.answer import critical_path
-from pipelines.critical_path.answer.saved_path import OlderSavedPath, digest, restore_path
+from pipelines.critical_path.answer.saved_path import restore_path
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
@@ -121,29 +120,6 @@ def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.zip").write_bytes(saved.read_bytes()[:1000])
     done = run("what-if", tmp_path / "cut.zip", "--remove", "cpu")
     assert done.exit_code == 1 and "cut.zip is damaged" in done.stderr
-
-
-def older(saved: Path, target: Path) -> Path:
-    """The file as an older tracelake wrote it: without the events of the graph and the rules."""
-    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(target, "w") as new:
-        parts = {name: old.read(name) for name in old.namelist() if name != "events.parquet"}
-        meta = json.loads(parts.pop("meta.json"))
-        for name in ("rules", "refused", "sha256"):
-            del meta[name]
-        del meta["parts"]["events.parquet"], meta["trace"]["n_events"]
-        new.writestr("meta.json", json.dumps({**meta, "sha256": digest(meta)}))
-        for name, content in parts.items():
-            new.writestr(name, content)
-    return target
-
-
-def test_an_older_file_is_read_and_says_what_it_lacks(saved: Path, tmp_path: Path) -> None:
-    old = older(saved, tmp_path / "old.zip")
-    assert answer("critical-path", old) == answer("critical-path", saved)
-    done = run("what-if", old, "--remove", "cpu")
-    assert done.exit_code == 1 and "old.zip: an older tracelake saved the path" in done.stderr
-    with pytest.raises(OlderSavedPath, match="--save FILE"):
-        of_saved(restore_path(old))
 
 
 def test_graphs_without_a_path(tmp_path: Path) -> None:

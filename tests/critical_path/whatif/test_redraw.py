@@ -44,7 +44,7 @@ def path_under(window: Window, scenario: Scenario) -> LongestPath:
 
 def as_it_was(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
     return con.execute(
-        "SELECT event_id, ts_ns, coalesce(dur_ns, 0) AS dur_ns FROM events WHERE ph <> 'M' AND ts_ns IS NOT NULL "
+        "SELECT event_id, start_ns, coalesce(duration_ns, 0) AS duration_ns FROM events WHERE ph <> 'M' AND start_ns IS NOT NULL "
         "ORDER BY event_id"
     ).fetchnumpy()  # type: ignore[return-value]
 
@@ -67,12 +67,12 @@ def test_order_holds_under_any_change(profile: str, seed: int) -> None:
     """No event ends before it starts, streams keep their order, and what lay inside an event still does."""
     with opened(random_capture(seed), profile) as (con, window):
         slices = con.execute(
-            "SELECT event_id, ts_ns, dur_ns, cat IN ('kernel', 'gpu_memcpy', 'gpu_memset'), pid || '/' || tid FROM events "
-            "WHERE ph = 'X' AND dur_ns IS NOT NULL ORDER BY pid, tid, ts_ns, -dur_ns, event_id"
+            "SELECT event_id, start_ns, duration_ns, cat IN ('kernel', 'gpu_memcpy', 'gpu_memset'), pid || '/' || tid FROM events "
+            "WHERE ph = 'X' AND duration_ns IS NOT NULL ORDER BY pid, tid, start_ns, -duration_ns, event_id"
         ).fetchall()
         for scenario in SCENARIOS:
             moved = moved_events(con, path_under(window, scenario))
-            assert (moved["dur_ns"] >= 0).all()
+            assert (moved["duration_ns"] >= 0).all()
             new = {i: (ts, ts + dur) for i, ts, dur in zip(*(moved[k].tolist() for k in moved), strict=True)}
             for (i, ts, dur, gpu, track), (j, after, length, gpu_too, same_track) in pairwise(slices):
                 if track != same_track:

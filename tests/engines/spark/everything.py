@@ -91,4 +91,4 @@ def _recorded(folder: Path) -> None:
         row = {"source": "proc", "pid": 42, "t_unix_ns": (100 + at) * S, "t_mono_ns": at * S, "start_ticks": at // 3}
         recording.add("host_samples", [{**row, "utime_ns": at * S // 2, "stime_ns": 0, "minflt": 7 * at}])
         recording.add("gpu_samples", [{"t_unix_ns": row["t_unix_ns"]}])
-    recording.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, started_ns=1, ended_ns=2)
+    recording.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, start_ns=1, end_ns=2)

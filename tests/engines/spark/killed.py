@@ -19,7 +19,7 @@ from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import LockedLake
 
 QUERY = (
-    "SELECT k.class, count(*) AS n, sum(e.dur_ns - b.dur_ns) AS ns, count(DISTINCT e.name) AS names FROM kernels AS k "
+    "SELECT k.class, count(*) AS n, sum(e.duration_ns - b.duration_ns) AS ns, count(DISTINCT e.name) AS names FROM kernels AS k "
     "JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id "
     "JOIN events AS b ON b.trace_id = k.trace_id AND b.event_id % 500 = k.event_id % 500 GROUP BY 1 ORDER BY 1"
 )

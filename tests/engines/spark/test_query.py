@@ -21,13 +21,13 @@ from pipelines.models.questions import load_questions
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUERIES = (
-    "SELECT class, count(*), sum(dur_ns) AS ns, CAST(avg(dur_ns) AS BIGINT) AS mean FROM kernels GROUP BY class ORDER BY 1",
+    "SELECT class, count(*), sum(duration_ns) AS ns, CAST(avg(duration_ns) AS BIGINT) AS mean FROM kernels GROUP BY class ORDER BY 1",
     "SELECT * FROM captures ORDER BY capture_id",
     "SELECT trace_id, capture_id, rank, ingested_at FROM traces ORDER BY trace_id",
     "SELECT capture_id, count(*) AS n, sum(wait_ns) AS w FROM collective_ranks GROUP BY 1 ORDER BY 1",
     "SELECT * FROM schedule_periods ORDER BY ALL",
     "SELECT count(*) AS n FROM collective_lanes",
-    "WITH e AS (SELECT cat, dur_ns FROM events WHERE name LIKE '%gemm%') SELECT cat, max(dur_ns) FROM e GROUP BY cat ORDER BY 1",
+    "WITH e AS (SELECT cat, duration_ns FROM events WHERE name LIKE '%gemm%') SELECT cat, max(duration_ns) FROM e GROUP BY cat ORDER BY 1",
 )
 COMPUTED = ("rank_steps", "straggler_ranks", "gpu_time_by_cause", "capture_metrics", "capture_roles", "step_exposure")
 
@@ -109,7 +109,7 @@ def test_what_is_refused(spark: Any, everything: Lake, query: str) -> None:
 
 
 def test_limits_hold(spark: Any, everything: Lake) -> None:
-    crossed = "SELECT sum(a.dur_ns * b.dur_ns % 7) AS s FROM events AS a JOIN events AS b ON a.name < b.name"
+    crossed = "SELECT sum(a.duration_ns * b.duration_ns % 7) AS s FROM events AS a JOIN events AS b ON a.name < b.name"
     for limits, query in ((Limits(rows=3), "SELECT * FROM traces"), (Limits(seconds=2), crossed)):
         with LockedLake(everything, limits) as locked, pytest.raises(LimitReached):
             on_spark(spark, everything, locked, query)

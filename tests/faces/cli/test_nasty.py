@@ -259,7 +259,7 @@ def test_recordings_and_their_flame_graph(tmp_path: Path) -> None:
             "n_samples": 1,
         }
         one.add("stack_samples", [row])
-    one.close(source="[red]\x1b[2J", interval_ns=1, n_late=0, cost_ns=1, started_ns=1, ended_ns=2)
+    one.close(source="[red]\x1b[2J", interval_ns=1, n_late=0, cost_ns=1, start_ns=1, end_ns=2)
     lake = tmp_path / "lake"
     run("ingest", tmp_path / "in", "--lake", lake)
     run("sql", "SELECT * FROM recordings, stack_samples", "--lake", lake)

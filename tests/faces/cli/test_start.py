@@ -211,7 +211,7 @@ def test_values_of_the_environment_are_taken(monkeypatch: pytest.MonkeyPatch) ->
         ("SELECT * FROM kernels k JOIN analyst.spans USING (trace_id)", ["kernels", "spans"]),
         ("WITH k AS (SELECT * FROM kernels) SELECT (SELECT max(percent) FROM quality) FROM k", ["kernels", "quality"]),
         ("SELECT spans.kernels FROM (SELECT 1 AS kernels) AS spans", []),
-        ("PIVOT kernels ON name USING sum(dur_ns)", ["kernels"]),
+        ("PIVOT kernels ON name USING sum(duration_ns)", ["kernels"]),
         ("SUMMARIZE kernels", ["kernels"]),
         ("DESCRIBE kernels", ["kernels"]),
         ("SELECT 'it''s' FROM kernels UNION ALL FROM spans", ["kernels", "spans"]),

@@ -136,8 +136,8 @@ def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -
     for rank in (0, 1):
         assert sum(row["percent"] for row in parts if row["rank"] == rank) == pytest.approx(100)
     steps = {(row["rank"], row["step"]): row["ms"] for row in both.plot.steps().data.to_dicts()}
-    told = both.sql("SELECT rank, step, dur_ns FROM step_times JOIN traces USING (trace_id)").to_dicts()
-    assert steps == {(row["rank"], row["step"]): row["dur_ns"] / 1e6 for row in told}
+    told = both.sql("SELECT rank, step, duration_ns FROM step_times JOIN traces USING (trace_id)").to_dicts()
+    assert steps == {(row["rank"], row["step"]): row["duration_ns"] / 1e6 for row in told}
     [longest] = both.sql("SELECT max(queue_length) AS n FROM queue_length").to_dicts()
     queue = both.plot.queue_length(points=7).data.to_dicts()
     assert max(row["queue_length"] for row in queue) == longest["n"]

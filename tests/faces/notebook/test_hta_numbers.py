@@ -148,7 +148,7 @@ def test_launches_and_steps(sampled: TraceAnalysis, theirs: dict[str, Any]) -> N
     correlation = {(e["trace_id"], e["event_id"]): e["correlation"] for e in events}
     ours = {
         correlation[row["trace_id"], row["event_id"]]: [
-            row["dur_ns"] / 1000, row["kernel_dur_ns"] / 1000, max(row["launch_delay_ns"], 0) / 1000
+            row["duration_ns"] / 1000, row["kernel_duration_ns"] / 1000, max(row["launch_delay_ns"], 0) / 1000
         ]
         for row in launches.to_pyarrow().to_pylist()
     }  # fmt: skip

@@ -144,8 +144,8 @@ def test_the_straggler_is_named_and_taken_apart(world: tuple[Page, Path], captur
 @pytest.mark.parametrize(
     ("table", "query"),
     [
-        ("step_pipeline", "SELECT step, actual_ns, comp_ns FROM step_pipeline JOIN traces USING (trace_id) WHERE rank = 2"),
-        ("step_pipeline", "SELECT step, exposed_wait_ns, exposed_transfer_share AS exposed_comm_share FROM step_exposure WHERE rank = 2"),
+        ("step_pipeline", "SELECT step, duration_ns, comp_ns FROM step_pipeline JOIN traces USING (trace_id) WHERE rank = 2"),
+        ("step_pipeline", "SELECT step, exposed_wait_ns, exposed_transfer_percent AS exposed_communication_percent FROM step_exposure WHERE rank = 2"),
         ("capture_costs", "SELECT gpu_ns FROM capture_costs WHERE gpu_ns IS NOT NULL"),
         ("straggler_ranks", "SELECT rank, wait_ns, caused_wait_ns, marginal_ns FROM straggler_ranks"),
         ("op_work_coverage", "SELECT n_ops, n_ops_modelled FROM op_work_coverage JOIN traces USING (trace_id) WHERE rank = 2"),

@@ -66,7 +66,7 @@ def test_the_queue_s_curve_is_the_longest_queue_of_each_stretch(seed: int) -> No
         start = dice.randrange(span)
         changes += [(start, 1), (dice.randrange(start, span + 1), -1)]
     con = duckdb.connect()
-    con.execute("CREATE TABLE queue_length (trace_id VARCHAR, ts_ns BIGINT, change BIGINT)")
+    con.execute("CREATE TABLE queue_length (trace_id VARCHAR, at_ns BIGINT, change BIGINT)")
     con.executemany("INSERT INTO queue_length VALUES ('t', ?, ?)", changes)
     found, length = queue(con, "'t'")
     times = sorted({at for at, _ in changes})

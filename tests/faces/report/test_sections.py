@@ -133,7 +133,7 @@ def test_stretches_are_the_highest_of_every_nanosecond(seed: int) -> None:
     events = [(ts, seq, dice.randrange(-50, 50), dice.randrange(100)) for seq, ts in enumerate(times)]
     con = duckdb.connect()
     con.execute(
-        "CREATE TABLE memory_timeline (trace_id VARCHAR, device_type BIGINT, device BIGINT, ts_ns BIGINT, seq BIGINT, "
+        "CREATE TABLE memory_timeline (trace_id VARCHAR, device_type BIGINT, device BIGINT, at_ns BIGINT, seq BIGINT, "
         "net_bytes BIGINT, allocated_bytes BIGINT, reserved_bytes BIGINT)"
     )
     con.executemany("INSERT INTO memory_timeline VALUES ('t', 1, NULL, ?, ?, ?, NULL, ?)", events)
@@ -150,7 +150,16 @@ def test_stretches_are_the_highest_of_every_nanosecond(seed: int) -> None:
 
 
 def test_collectives_are_summed_by_kind_and_size_the_worst_first(page: Page) -> None:
-    keys = ("bytes", "group_size", "n", "dur_ns", "ideal_ns", "algbw_gbps", "busbw_lower_gbps", "link_utilization")
+    keys = (
+        "bytes",
+        "group_size",
+        "n",
+        "duration_ns",
+        "ideal_ns",
+        "algbw_gigabytes_per_s",
+        "busbw_lower_gigabytes_per_s",
+        "link_utilization",
+    )
     expected = [(2000, 2, 40_000), (2000, 1, 20_000), (128, 1, 15_000)]
     assert numbers(page.rows("collective_bandwidth_by_size"), *keys) == [
         (size, 2, n, ns, near(n * size / 450), near(n * size / ns), near(n * size / ns), near(n * size / ns / 450))

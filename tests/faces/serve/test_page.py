@@ -170,7 +170,7 @@ def test_it_fits_the_window_and_is_readable(page: Page, width: int, dark: bool) 
     page.size(width, 800, dark)
     page.open(page.js("location.href"))
     page.until("document.body && document.body.dataset.ready")
-    run(page, "SELECT trace_id, name, dur_ns FROM kernels")
+    run(page, "SELECT trace_id, name, duration_ns FROM kernels")
     assert page.js("document.documentElement.scrollWidth") <= width
     assert page.js("document.getElementById('grid').getBoundingClientRect().height") >= 250
     luminance = "(c => c.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0) / 765)"

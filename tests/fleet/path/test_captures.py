@@ -61,7 +61,7 @@ def reference(shared: Path, target: str) -> dict[str, Any]:
 def test_every_segment_is_the_reference_output(tables: duckdb.DuckDBPyConnection, shared: Path, target: str) -> None:
     said = reference(shared, target)
     rows = tables.execute(
-        "SELECT p.kind, p.rank, e.name, p.start_ns, p.start_ns + p.dur_ns, p.guessed FROM capture_critical_path AS p "
+        "SELECT p.kind, p.rank, e.name, p.start_ns, p.start_ns + p.duration_ns, p.guessed FROM capture_critical_path AS p "
         "JOIN events AS e USING (trace_id, event_id) WHERE p.target = ? ORDER BY p.seq",
         [target],
     ).fetchall()
@@ -79,7 +79,8 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
     said = reference(shared, target)
     by_rank, by_kind = (
         tables.execute(
-            f"SELECT {key}, sum(dur_ns) / 1000.0 FROM capture_critical_path WHERE target = ? GROUP BY {key}", [target]
+            f"SELECT {key}, sum(duration_ns) / 1000.0 FROM capture_critical_path WHERE target = ? GROUP BY {key}",
+            [target],
         ).fetchall()
         for key in ("rank", "kind")
     )

@@ -40,7 +40,7 @@ def test_a_drift_is_taken_out(seed: int) -> None:
     again = walk_back(join_ranks([mended if g is graph else g for g in true.ranks], instances, offsets))
     told = [
         # All leave a collective together: of whom a transfer is told, is a matter of a nanosecond.
-        [s.collective_id or (s.kind, s.rank, s.event_id) for s in path if s.dur_ns > 50]
+        [s.collective_id or (s.kind, s.rank, s.event_id) for s in path if s.duration_ns > 50]
         for path in (again, walk_back(true))
     ]
     assert told[0] == told[1]
@@ -56,7 +56,7 @@ def test_only_drifts_that_count_are_taken_out() -> None:
     con.execute(
         "CREATE TABLE collective_ranks AS FROM (VALUES ('c', 0, 10, 10, true), ('c', 0, 90, 90, true), ('c', 1, 20, 12, true), "
         "('c', 1, 99, 90, true), ('c', 1, 120, 500, false), ('d', 0, 1, 1, true)) "
-        "AS t(capture_id, rank, ts_ns, aligned_start_ns, kept)"
+        "AS t(capture_id, rank, start_ns, aligned_start_ns, kept)"
     )
     assert drifting_ranks(con, "c") == {1: ((20, 12), (99, 90))}
     assert drifting_ranks(con, "d") == {}

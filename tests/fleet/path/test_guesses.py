@@ -62,7 +62,7 @@ def test_a_copy_waits_for_another_stream_and_the_call_for_its_copy() -> None:
 def test_the_device_is_waited_for() -> None:
     path = _path(DEVICE_WAITS)
     assert _told(DEVICE_WAITS, path) == [("sync_return", "cudaDeviceSynchronize", 420.0, 430.0)]
-    assert ("gpu_kernel", 400_000) in [(s.kind, s.dur_ns) for s in path]
+    assert ("gpu_kernel", 400_000) in [(s.kind, s.duration_ns) for s in path]
 
 
 def test_threads_hand_over() -> None:
@@ -88,17 +88,17 @@ def test_nobody_waits_for_what_is_not_there_yet() -> None:
 def test_a_trace_with_sync_rows_is_not_guessed_about(trace: list[dict[str, Any]]) -> None:
     path = _path([*trace, *SYNCED])
     assert not any(s.guessed for s in path)
-    assert sum(s.dur_ns for s in path) == path[-1].end_ns - path[0].start_ns
+    assert sum(s.duration_ns for s in path) == path[-1].end_ns - path[0].start_ns
 
 
 def test_a_known_sync_is_no_guess() -> None:
     trace = [*DEVICE_WAITS[:3], sync("Context Sync", 1022, 406, 2), op("aten::add", 1440, 25)]
     path = _path(trace)
     (returned,) = [s for s in path if s.kind == "sync_return"]
-    assert (returned.dur_ns, returned.guessed) == (10_000, False)
+    assert (returned.duration_ns, returned.guessed) == (10_000, False)
 
 
 @pytest.mark.parametrize("profile", ["default", "hta"])
 def test_without_guesses_the_rest_is_a_gap(profile: str) -> None:
     path = _path([*COPY_WAITS, *SYNCED], profile=profile, switches={"blocking_is_free": "always"})
-    assert path[-1].end_ns - path[0].start_ns == sum(s.dur_ns for s in path)
+    assert path[-1].end_ns - path[0].start_ns == sum(s.duration_ns for s in path)

@@ -76,7 +76,7 @@ def test_the_straggler_is_named(runs: dict[int, Run], ranks: int) -> None:
     con = duckdb.connect(str(run.lake.root / "analyst.duckdb"), read_only=True)
     share = dict(
         con.execute(
-            "SELECT rank, 100.0 * sum(dur_ns) / sum(sum(dur_ns)) OVER () FROM capture_critical_path "
+            "SELECT rank, 100.0 * sum(duration_ns) / sum(sum(duration_ns)) OVER () FROM capture_critical_path "
             "WHERE target = 'last_collective_end' GROUP BY rank"
         ).fetchall()
     )
@@ -85,7 +85,7 @@ def test_the_straggler_is_named(runs: dict[int, Run], ranks: int) -> None:
     assert [r.rank for r in run.capture.ranks if r.truth.arrived_last] == [ranks // 3]
     # The step waits for the last bucket only; the ones before it are over when the backward pass is.
     transfers = con.execute(
-        "SELECT p.collective_id, p.dur_ns, c.transfer_ns FROM capture_critical_path AS p "
+        "SELECT p.collective_id, p.duration_ns, c.transfer_ns FROM capture_critical_path AS p "
         "JOIN collectives AS c USING (capture_id, collective_id) "
         "WHERE p.kind = 'transfer' AND p.target = 'last_collective_end' ORDER BY p.seq"
     ).fetchall()

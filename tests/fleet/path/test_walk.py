@@ -43,7 +43,7 @@ def _critical(case: Case, path: list[Segment]) -> dict[str, int]:
     for s in path:
         name = names[s.rank, s.event_id] if s.kind == "gpu_kernel" else s.collective_id
         if name:
-            found[name] = found.get(name, 0) + s.dur_ns
+            found[name] = found.get(name, 0) + s.duration_ns
     return found
 
 
@@ -101,7 +101,7 @@ def test_targets() -> None:
     graph = joined(case)
     assert find_target(graph, "last_gpu_end") == find_target(graph, "last_event_end") == (0, 5)
     assert find_target(graph, "last_collective_end") == (0, 3)  # of equal ends the lowest rank's
-    assert [(s.kind, s.rank, s.dur_ns) for s in walk_back(graph, "last_collective_end")] == [
+    assert [(s.kind, s.rank, s.duration_ns) for s in walk_back(graph, "last_collective_end")] == [
         ("gpu_kernel", 1, 20),
         ("transfer", 0, 10),
     ]

@@ -177,7 +177,7 @@ def test_only_the_root_of_a_scatter_has_inputs(tmp_path: Path) -> None:
 
 def test_what_the_library_says_of_itself_does_no_harm(tmp_path: Path) -> None:
     dump = made(tmp_path, 0, call(1), nccl_comm_state={"0x12": {"rank": "0"}})
-    assert dump.comm_state == '{"0x12": {"rank": "0"}}' and dump.pg_status is None
+    assert dump.communication_state == '{"0x12": {"rank": "0"}}' and dump.pg_status is None
 
 
 def test_a_lake_of_an_older_version_is_published_with_the_new_columns(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 
 Read = Callable[..., ReadTrace | KnownTrace]
-COLUMNS = ("event_id", "ph", "name", "tid", "ts_ns", "dur_ns")
+COLUMNS = ("event_id", "ph", "name", "tid", "start_ns", "duration_ns")
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
@@ -69,11 +69,12 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
         (9, -1),
     ]
     (file := tmp_path / "a.csv").write_text(
-        "event_id,ph,name,tid,ts_ns,dur_ns\n" + "".join(f"{i},X,n,1,{ts},{dur}\n" for i, (ts, dur) in enumerate(rows))
+        "event_id,ph,name,tid,start_ns,duration_ns\n"
+        + "".join(f"{i},X,n,1,{ts},{dur}\n" for i, (ts, dur) in enumerate(rows))
     )
     trace = reader()(file, tmp_path, "b1")
     assert isinstance(trace, ReadTrace)
-    assert events(tmp_path, trace, "ts_ns, dur_ns, end_ns, time_flaw") == [
+    assert events(tmp_path, trace, "start_ns, duration_ns, end_ns, time_flaw") == [
         (5, 7, 12, None),
         (None, 7, None, "out_of_range"),
         (5, None, None, "out_of_range"),
@@ -84,9 +85,9 @@ def test_times_that_do_not_fit_are_null_and_counted(tmp_path: Path, reader: Call
         (None, None, None, None),
         (9, -1, 8, None),
     ]
-    found = {one.check: one.n for one in trace.findings}
+    found = {one.check_name: one.n for one in trace.findings}
     assert found == {"time_out_of_range": 3, "time_not_a_number": 3, "negative_duration": 1}
-    assert (trace.n_events, trace.first_ts_ns, trace.last_ts_ns, trace.format) == (9, 5, 12, "csv")
+    assert (trace.n_events, trace.trace_start_ns, trace.trace_end_ns, trace.format) == (9, 5, 12, "csv")
     assert trace.unpacked_bytes == file.stat().st_size
     assert events(tmp_path, trace, "DISTINCT ON (batch_id) trace_id, batch_id, args, stream") == [
         (trace.trace_id, "b1", None, None)
@@ -100,8 +101,8 @@ def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable
     from pipelines.lake.publish.contents import column_types
     from tests.lake.world import write_trace
 
-    (empty := tmp_path / "a.csv").write_text("event_id,ph,name,tid,ts_ns,dur_ns\n")
-    (one := tmp_path / "b.csv").write_text("event_id,ph,name,tid,ts_ns,dur_ns\n0,X,n,1,5,7\n")
+    (empty := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n")
+    (one := tmp_path / "b.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
     kineto = pipelines.readers.kineto.events_file.load_events(write_trace(tmp_path / "k.json", 1), tmp_path)
     wanted = parquet.read_schema(tmp_path / f"{kineto.trace_id}.parquet")
     assert wanted.names == [name for name, _ in column_types(load_catalog())["events"]]
@@ -113,25 +114,25 @@ def test_it_has_the_columns_and_types_of_events(tmp_path: Path, reader: Callable
 
 def test_begin_and_end_events_are_paired(tmp_path: Path, reader: Callable[..., Read]) -> None:
     (file := tmp_path / "a.csv").write_text(
-        "event_id,ph,name,tid,ts_ns,dur_ns\n0,B,n,1,5,\n1,B,m,1,6,\n2,E,m,1,8,\n3,E,n,1,9,\n4,B,open,1,10,\n"
+        "event_id,ph,name,tid,start_ns,duration_ns\n0,B,n,1,5,\n1,B,m,1,6,\n2,E,m,1,8,\n3,E,n,1,9,\n4,B,open,1,10,\n"
     )
     trace = reader()(file, tmp_path)
-    assert [dur for (dur,) in events(tmp_path, trace, "dur_ns")] == [4, 2, None, None, None]
-    assert isinstance(trace, ReadTrace) and [one.check for one in trace.findings] == ["unmatched_begin"]
+    assert [dur for (dur,) in events(tmp_path, trace, "duration_ns")] == [4, 2, None, None, None]
+    assert isinstance(trace, ReadTrace) and [one.check_name for one in trace.findings] == ["unmatched_begin"]
 
 
 @pytest.mark.parametrize("ids", ["0,0", "1,2", "0,2"])
 def test_events_that_are_not_numbered_are_refused(tmp_path: Path, reader: Callable[..., Read], ids: str) -> None:
     first, second = ids.split(",")
-    text = f"event_id,ph,name,tid,ts_ns,dur_ns\n{first},X,n,1,5,7\n{second},X,n,1,5,7\n"
+    text = f"event_id,ph,name,tid,start_ns,duration_ns\n{first},X,n,1,5,7\n{second},X,n,1,5,7\n"
     (file := tmp_path / "a.csv").write_text(text)
     with pytest.raises(TraceRejected, match="does not number its events from 0 on"):
         reader()(file, tmp_path)
 
 
 def test_what_is_wrong_with_the_sql_is_no_fault_of_the_file(tmp_path: Path, reader: Callable[..., Read]) -> None:
-    (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,ts_ns,dur_ns,odd\n0,X,n,1,5,7,1\n")
-    with pytest.raises(CatalogError, match=r"_made_events\.sql:1: no column 'dur_ns'"):
+    (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns,odd\n0,X,n,1,5,7,1\n")
+    with pytest.raises(CatalogError, match=r"_made_events\.sql:1: no column 'duration_ns'"):
         reader(COLUMNS[:-1])(file, tmp_path)
     with pytest.raises(CatalogError, match=r"_made_events\.sql:1: `events` has no column 'odd'"):
         reader((*COLUMNS, "odd"))(file, tmp_path)
@@ -140,7 +141,7 @@ def test_what_is_wrong_with_the_sql_is_no_fault_of_the_file(tmp_path: Path, read
 
 
 def test_a_file_that_is_known_broken_or_too_large(tmp_path: Path, reader: Callable[..., Read]) -> None:
-    (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,ts_ns,dur_ns\n0,X,n,1,5,7\n")
+    (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
     trace = reader()(file, tmp_path)
     assert reader()(file, tmp_path, known={trace.trace_id}) == KnownTrace(trace.trace_id, {})
     (cut := tmp_path / "b.csv").write_bytes(b"\xff\xfe\0\0")
@@ -151,7 +152,7 @@ def test_a_file_that_is_known_broken_or_too_large(tmp_path: Path, reader: Callab
 
 
 def test_a_file_that_changes_is_rejected(tmp_path: Path, reader: Callable[..., Read]) -> None:
-    (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,ts_ns,dur_ns\n0,X,n,1,5,7\n")
+    (file := tmp_path / "a.csv").write_text("event_id,ph,name,tid,start_ns,duration_ns\n0,X,n,1,5,7\n")
 
     def written_on(_: int) -> None:
         with file.open("a") as more:

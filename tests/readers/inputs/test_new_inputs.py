@@ -68,8 +68,8 @@ SELECT
     t.name,  -- Name.
     CASE WHEN t.stream IS NULL THEN '1' ELSE '0' END AS pid,  -- Process, or device.
     CAST(coalesce(t.stream, t.tid) AS VARCHAR) AS tid,  -- Thread, or stream.
-    t.start_ns AS ts_ns,  -- Start, ns.
-    t.end_ns - t.start_ns AS dur_ns,  -- Duration, ns.
+    t.start_ns AS start_ns,  -- Start, ns.
+    t.end_ns - t.start_ns AS duration_ns,  -- Duration, ns.
     CASE WHEN t.stream IS NOT NULL THEN 0 END AS device,  -- The only GPU.
     t.stream,  -- Stream.
     t.correlation  -- Correlation.
@@ -207,7 +207,7 @@ def test_new_inputs_go_through_all_commands(copy: Path) -> None:
     checks = {
         "notes": "SELECT string_agg(note_id || ' ' || n) || ' ' || (SELECT count(*) FROM notes) FROM note_lengths",
         "rejects": "SELECT count(*) FROM rejects",
-        "findings": "SELECT string_agg(format || ' ' || \"check\" || ' ' || n) FROM traces JOIN findings USING (trace_id)",
+        "findings": "SELECT string_agg(format || ' ' || check_name || ' ' || n) FROM traces JOIN findings USING (trace_id)",
     }
     # The same events by another way: every table of traces has the same rows, but for what names the file.
     for table in SAME:

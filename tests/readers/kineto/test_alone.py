@@ -26,7 +26,7 @@ def taken(folder: Path, lake: Lake) -> tuple[dict[str, str], list[tuple], list[t
     """Status by file name, the rows of `traces` (path, rank) and of `rejects` (path, reason)."""
     report = ingest([folder], lake)
     with lake.connect(["traces", "rejects"]) as con:
-        traces = con.execute("SELECT path, rank, world_size, first_ts_ns FROM traces ORDER BY path").fetchall()
+        traces = con.execute("SELECT path, rank, world_size, trace_start_ns FROM traces ORDER BY path").fetchall()
         known = ("rejects",) in con.execute("SHOW TABLES").fetchall()
         rejects = con.execute("SELECT path, reason FROM rejects ORDER BY path").fetchall() if known else []
     return {text_path(row.path).name: row.status for row in report.rows}, traces, rejects
@@ -34,7 +34,7 @@ def taken(folder: Path, lake: Lake) -> tuple[dict[str, str], list[tuple], list[t
 
 def checks(lake: Lake) -> dict[str, int]:
     with lake.connect(["findings"]) as con:
-        return dict(con.execute('SELECT "check", sum(n)::INT FROM findings GROUP BY 1').fetchall())
+        return dict(con.execute("SELECT check_name, sum(n)::INT FROM findings GROUP BY 1").fetchall())
 
 
 NUMBERS = {
@@ -65,7 +65,7 @@ def test_a_number_that_does_not_fit_is_left_out_and_counted(tmp_path: Path) -> N
     assert (set(status.values()), len(status), rejects) == ({"ok"}, len(files) + 1, [])
     with lake.connect(["traces", "findings"]) as con:
         found = con.execute(
-            'SELECT path, rank, world_size, first_ts_ns < 100_000, json_valid(metadata), "check", n '
+            "SELECT path, rank, world_size, trace_start_ns < 100_000, json_valid(metadata), check_name, n "
             "FROM traces LEFT JOIN findings USING (trace_id) WHERE path NOT LIKE '%good.json'"
         ).fetchall()
     expected = {what: (None, 4, True, True, "unusable_number", 1) for what in NUMBERS}

@@ -192,7 +192,7 @@ def test_any_file_that_json_reads(file: tuple[str, list[Any]], pieces: tuple[int
     assert rows == positions(entries)
     assert trace.status == "ok"  # nothing was wrong with it, wherever it was cut
     odd = sum(not isinstance(entry, dict) and entry is not None for entry in entries)
-    assert sum(f.n for f in trace.findings if f.check == "not_an_object") == odd
+    assert sum(f.n for f in trace.findings if f.check_name == "not_an_object") == odd
     # Of a key that stands twice the first one holds: nothing later overrides it.
     content = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     if isinstance(content, dict):
@@ -259,9 +259,9 @@ def test_a_broken_event_moves_no_other(data: st.DataObject, pieces: tuple[int, i
     assert [row for row in rows if row[0] not in lost] == [(i, f"n{i}", "X") for i in range(n) if i not in lost]
     assert trace.n_events == len(rows) == n
     assert trace.metadata.get("traceName") == (None if is_array else "x")
-    assert sum(f.n for f in trace.findings if f.check == "unreadable_event") <= len(lost)
+    assert sum(f.n for f in trace.findings if f.check_name == "unreadable_event") <= len(lost)
     if damages := {DAMAGES[damage][2] for damage in broken.values()} - {""}:
-        assert damages <= {f.check for f in trace.findings}
+        assert damages <= {f.check_name for f in trace.findings}
 
 
 NESTED = {"ph": "X", "name": "outer", "ts": 1, "args": {"l": [{"name": f"inner {i}"} for i in range(40)]}}
@@ -279,7 +279,7 @@ def test_a_cut_behind_bytes_that_are_no_text() -> None:
     with pieces_of(700, 100):
         trace, rows = read(json.dumps(events, ensure_ascii=False).encode("latin-1"))
     assert [row[1:] for row in rows] == [("\ufffd" * 90, "X"), ("outer", "X"), ("next", "X")]
-    assert {f.check: f.n for f in trace.findings} == {"repaired_utf8": 90}
+    assert {f.check_name: f.n for f in trace.findings} == {"repaired_utf8": 90}
 
 
 def test_the_array_ends_at_its_own_bracket() -> None:
@@ -297,7 +297,7 @@ def test_metadata_behind_the_array_may_be_longer_than_a_piece() -> None:
         with pieces_of(400, 100):
             trace, rows = read(json.dumps({"traceEvents": events[:n], **after}).encode())
         assert rows == positions(events[:n])
-        assert (trace.metadata, trace.findings, trace.first_ts_ns) == (after, (), 5)
+        assert (trace.metadata, trace.findings, trace.trace_start_ns) == (after, (), 5)
 
 
 def test_an_event_may_be_larger_than_a_read_buffer() -> None:
@@ -336,4 +336,4 @@ def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatc
     table = parquet.read_table(tmp_path / f"{trace.trace_id}.parquet")
     assert table.column("event_id").to_pylist() == list(range(60_000))
     assert table.column("name").to_pylist() == [mark["name"] for mark in marks]
-    assert table.column("dur_ns").to_pylist() == [1000, None] * 30_000
+    assert table.column("duration_ns").to_pylist() == [1000, None] * 30_000

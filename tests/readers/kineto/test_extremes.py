@@ -49,7 +49,7 @@ def test_times_are_exact_or_null_and_counted(tmp_path: Path, field: str, text: s
         _, findings, rows, con = stage(tmp_path, trace(beside, changed, GOOD))
         assert rows[1][2 if field == "ts" else 3] == ns
         assert findings == ({finding: 1} if finding else {})
-        assert con.execute("SELECT count(*) FROM events WHERE end_ns <> ts_ns + dur_ns").fetchall() == [(0,)]
+        assert con.execute("SELECT count(*) FROM events WHERE end_ns <> start_ns + duration_ns").fetchall() == [(0,)]
         assert con.execute("SELECT end_ns IS NULL FROM events WHERE event_id = 1").fetchall() == [(ns is None,)]
 
 

@@ -23,8 +23,8 @@ def stage(folder: Path, text: bytes, name: str = "t.json"):
     path.write_bytes(text)
     con = duckdb.connect()
     staged = load_trace(con, path)
-    rows = con.execute("SELECT event_id, name, ts_ns, dur_ns FROM events ORDER BY event_id").fetchall()
-    return staged, {f.check: f.n for f in staged.findings}, rows, con
+    rows = con.execute("SELECT event_id, name, start_ns, duration_ns FROM events ORDER BY event_id").fetchall()
+    return staged, {f.check_name: f.n for f in staged.findings}, rows, con
 
 
 def trace(*events: bytes) -> bytes:

@@ -45,8 +45,8 @@ def taken(tmp_path: Path, *made: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     """The tables of these snapshots, and of a lake without traces."""
     paths = [write(tmp_path / f"rank{number}_snapshot.pickle", one) for number, one in enumerate(made)]
     con = loaded(INPUT, paths)
-    con.execute("CREATE TABLE traces (trace_id VARCHAR, path VARCHAR, job VARCHAR, rank BIGINT, first_ts_ns BIGINT,"
-                " last_ts_ns BIGINT)")  # fmt: skip
+    con.execute("CREATE TABLE traces (trace_id VARCHAR, path VARCHAR, job VARCHAR, rank BIGINT, trace_start_ns BIGINT,"
+                " trace_end_ns BIGINT)")  # fmt: skip
     con.execute("CREATE TABLE profiler_steps (trace_id VARCHAR, step BIGINT, start_ns BIGINT, end_ns BIGINT)")
     for view in VIEWS:
         con.execute(f"CREATE VIEW {view} AS {load_catalog().models[view].sql}")

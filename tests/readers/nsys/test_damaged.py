@@ -169,7 +169,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         "UPDATE NVTX_EVENTS SET start = 9e300",
     )
     trace = load_trace(con := duckdb.connect(), path)
-    found = {(one.check, one.detail.split(":")[0]): (one.severity, one.n) for one in trace.findings}
+    found = {(one.check_name, one.detail.split(":")[0]): (one.severity, one.n) for one in trace.findings}
     assert found == {
         ("nsys_wrong_type", KERNELS): ("error", 3),
         ("nsys_wrong_type", "NVTX_EVENTS"): ("error", 1),
@@ -177,7 +177,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         ("nsys_without_time", "CUPTI_ACTIVITY_KIND_RUNTIME"): ("warning", 1),
         ("nsys_without_time", "NVTX_EVENTS"): ("warning", 1),
     }
-    query = "SELECT name, ts_ns IS NULL, dur_ns IS NULL, device, stream FROM events WHERE cat = 'kernel' ORDER BY name"
+    query = "SELECT name, start_ns IS NULL, duration_ns IS NULL, device, stream FROM events WHERE cat = 'kernel' ORDER BY name"
     assert con.execute(query).fetchall() == [("gemm", True, True, None, 7), ("relu", False, False, 0, None)]
 
 
@@ -189,7 +189,7 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
         f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {2**61}",
     )
     trace = load_trace(duckdb.connect(), path)
-    assert {one.check: one.n for one in trace.findings} == {"time_out_of_range": 1, "negative_duration": 1}
+    assert {one.check_name: one.n for one in trace.findings} == {"time_out_of_range": 1, "negative_duration": 1}
 
 
 def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
 
 def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
     trace = load_trace(duckdb.connect(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 12345"))
-    assert [(one.check, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
+    assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
     trace = load_trace(duckdb.connect(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
     assert not trace.findings  # it names a domain
 
@@ -250,7 +250,7 @@ def test_nothing_that_is_needed_is_missing_silently(
         con.execute(f'ALTER TABLE {table} DROP COLUMN "{source.columns[ours]}"')
         con.commit()
     trace = load_trace(duckdb.connect(), path)
-    told = [one for one in trace.findings if one.check == "nsys_missing_column" and one.severity == "warning"]
+    told = [one for one in trace.findings if one.check_name == "nsys_missing_column" and one.severity == "warning"]
     assert [one.detail for one in told] == [f"{table} has no {source.columns[ours]}: NULL"]
 
 

@@ -25,7 +25,7 @@ def loaded(export: Export, folder: Path) -> tuple[duckdb.DuckDBPyConnection, dic
     con = duckdb.connect()
     trace = load_trace(con, written(export, folder))
     assert trace.format == "sqlite/nsys" and trace.status == "ok"
-    return con, {one.check: (one.severity, one.n) for one in trace.findings}
+    return con, {one.check_name: (one.severity, one.n) for one in trace.findings}
 
 
 def events(con: duckdb.DuckDBPyConnection, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
@@ -34,7 +34,7 @@ def events(con: duckdb.DuckDBPyConnection, columns: str, where: str = "true") ->
 
 def test_a_small_run(tmp_path: Path) -> None:
     con, findings = loaded(small(), tmp_path)
-    assert events(con, f"ph, cat, name, pid, tid, ts_ns - {START}, dur_ns, correlation") == [
+    assert events(con, f"ph, cat, name, pid, tid, start_ns - {START}, duration_ns, correlation") == [
         ("X", "cpu_op", "aten::mm", "4000", "4000", 1_000, 89_000, None),
         ("X", "cuda_runtime", "cudaLaunchKernel", "4000", "4000", 2_000, 4_000, 11),
         ("X", "cuda_runtime", "cudaEventRecord", "4000", "4000", 7_000, 2_000, 12),
@@ -125,7 +125,7 @@ def test_names_of_ranges(tmp_path: Path, text: str, cat: str, name: str) -> None
     export = small()
     range_of(export, text, 95_000, 96_000)
     con, _ = loaded(export, tmp_path)
-    assert events(con, "cat, name", f"ts_ns = {START + 95_000}") == [(cat, name)]
+    assert events(con, "cat, name", f"start_ns = {START + 95_000}") == [(cat, name)]
 
 
 def test_ranges_that_are_open_cross_threads_or_are_marks(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_ranges_that_are_open_cross_threads_or_are_marks(tmp_path: Path) -> None
     range_of(export, "mark", 97_000, None, kind=34)
     range_of(export, "a domain", 98_000, None, kind=75)
     con, findings = loaded(export, tmp_path)
-    assert events(con, "name, ph, tid, dur_ns, scope", f"ts_ns > {START + 91_000}") == [
+    assert events(con, "name, ph, tid, duration_ns, scope", f"start_ns > {START + 91_000}") == [
         ("open", "B", "4000", None, None),
         ("crossing", "X", "4000 range", 1_000, None),
         ("same", "X", "4000", 1_000, None),
@@ -150,7 +150,7 @@ def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -
     for name, end in (("a", 510), ("b", 530), ("c", 520)):
         range_of(export, name, 505, end)
     con, _ = loaded(export, tmp_path)
-    assert events(con, "name", f"ts_ns = {START} + 505") == [("b",), ("c",), ("a",)]
+    assert events(con, "name", f"start_ns = {START} + 505") == [("b",), ("c",), ("a",)]
 
 
 def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
     export.add("CUPTI_ACTIVITY_KIND_MEMSET", **gpu, start=120_000, end=120_500, bytes=8, memKind=2, correlationId=0)
     export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **gpu, start=121_000, end=125_000, graphId=9, correlationId=53)
     con, findings = loaded(export, tmp_path)
-    assert events(con, "cat, name, correlation, bytes, graph_id", f"ts_ns >= {START + 100_000}") == [
+    assert events(con, "cat, name, correlation, bytes, graph_id", f"start_ns >= {START + 100_000}") == [
         ("cuda_driver", "cuLaunchKernelEx", 50, None, None),
         ("cuda_driver", "cuMemcpyHtoDAsync", 51, None, None),
         ("cuda_runtime", "cudaMemcpyAsync", 52, None, None),
@@ -203,7 +203,7 @@ def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
     range_of(export, "renumbered", 95_000, 96_000, kind=159)
     con, findings = loaded(export, tmp_path)
     assert events(con, "name", "cat = 'cuda_sync'") == [("Stream Sync",), ("Sync of type 2",)]
-    assert events(con, "name", f"ts_ns = {START + 95_000}") == [("renumbered",)]
+    assert events(con, "name", f"start_ns = {START + 95_000}") == [("renumbered",)]
     assert findings["nsys_unknown_wait"] == ("warning", 1)
 
 
@@ -213,7 +213,7 @@ def test_names_that_are_missing_are_shown_with_their_number(tmp_path: Path) -> N
     export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=72_000, end=73_000, globalTid=MAIN, correlationId=31, nameId=None)
     export.add("NVTX_EVENTS", start=74_000, end=75_000, eventType=59, globalTid=MAIN, textId=902)
     con, findings = loaded(export, tmp_path)
-    assert events(con, "name", f"ts_ns >= {START + 70_000}") == [
+    assert events(con, "name", f"start_ns >= {START + 70_000}") == [
         ("kernel 900 (not in StringIds)",), ("call (no name)",), ("text 902 (not in StringIds)",),
     ]  # fmt: skip
     assert findings["nsys_unknown_string"] == ("warning", 3)
@@ -231,10 +231,10 @@ def test_tables_that_are_missing_are_told(tmp_path: Path) -> None:
     kernel(export, "gemm", 0, 10, 1, 7)
     con, findings = loaded(export, tmp_path)
     assert findings == {"nsys_missing_table": ("warning", 1), "nsys_no_session_start": ("info", 1)}
-    query = "SELECT split_part(detail, ':', 1) FROM findings WHERE \"check\" = 'nsys_missing_table' ORDER BY ALL"
+    query = "SELECT split_part(detail, ':', 1) FROM findings WHERE check_name = 'nsys_missing_table' ORDER BY ALL"
     told = [table for (table,) in con.execute(query).fetchall()]
     assert told == ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"]
-    assert events(con, "ts_ns, dur_ns") == [(0, 10)]
+    assert events(con, "start_ns, duration_ns") == [(0, 10)]
 
 
 def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
         assert [found[row.trace_id] for row in rows] == [[10, 2, 0], [11, 2, 1]]
         query = "SELECT trace_id, metadata ->> '$.nsys.process_id' FROM traces"
         assert dict(con.execute(query).fetchall()) == {rows[0].trace_id: "4000", rows[1].trace_id: "4100"}
-        query = "SELECT DISTINCT detail FROM findings WHERE \"check\" = 'nsys_processes'"
+        query = "SELECT DISTINCT detail FROM findings WHERE check_name = 'nsys_processes'"
         ((detail,),) = con.execute(query).fetchall()
         assert detail.endswith("each a trace of its own: 4000 (python3), 4100 (python3)")
     again = ingest([path], lake).rows
@@ -72,7 +72,7 @@ def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> N
     assert processes(path) == []
     ((row,),) = (ingest([path], Lake(tmp_path / "lake")).rows,)
     assert (row.status, row.rank, row.n_events) == ("ok", 3, 10)
-    found = {one.check: (one.severity, one.n) for one in load_trace(duckdb.connect(), path).findings}
+    found = {one.check_name: (one.severity, one.n) for one in load_trace(duckdb.connect(), path).findings}
     assert found == {"nsys_idle_processes": ("info", 1)}
 
 
@@ -80,7 +80,8 @@ def test_rows_of_no_process_are_counted(tmp_path: Path) -> None:
     export = small()
     kernel(export, "nobody's", 70_000, 71_000, 30, 7, globalPid=None)
     found = {
-        one.check: (one.severity, one.n) for one in load_trace(duckdb.connect(), written(export, tmp_path)).findings
+        one.check_name: (one.severity, one.n)
+        for one in load_trace(duckdb.connect(), written(export, tmp_path)).findings
     }
     assert found == {"nsys_no_process": ("warning", 1)}
 

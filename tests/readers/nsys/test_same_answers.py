@@ -40,7 +40,7 @@ def rows(
     con: duckdb.DuckDBPyConnection, table: str, leave_out: frozenset[str] | set[str] = frozenset()
 ) -> Counter[tuple]:
     """The rows of a table, in which numbers of events became what the events are."""
-    events = con.execute("SELECT event_id, cat, name, pid, tid, ts_ns, dur_ns FROM events").fetchall()
+    events = con.execute("SELECT event_id, cat, name, pid, tid, start_ns, duration_ns FROM events").fetchall()
     known = {number: rest for number, *rest in events}
     # The profiler's own span, which is in Kineto's traces only, is longer than the events.
     found = con.execute(f"SELECT * FROM {table}{' WHERE step IS NOT NULL' if table == 'host_gpu_overlap' else ''}")

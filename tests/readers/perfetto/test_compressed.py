@@ -32,7 +32,7 @@ def compressed(content: bytes, pack: Callable[[bytes], bytes] = zlib.compress) -
 
 
 def broken(trace: ReadTrace) -> int:
-    return sum(one.n for one in trace.findings if one.check == "perfetto_broken_packet")
+    return sum(one.n for one in trace.findings if one.check_name == "perfetto_broken_packet")
 
 
 def test_they_are_read_where_they_stand(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_they_are_read_where_they_stand(tmp_path: Path) -> None:
     for content in (compressed(whole), mixed, compressed(b"".join(packets[:3])) + b"".join(packets[3:])):
         con, trace = loaded(tmp_path / "a.pftrace", content)
         assert spans(con) == FOUND
-        assert trace.status == "ok" and {one.check for one in trace.findings} == {"perfetto_boot_time"}
+        assert trace.status == "ok" and {one.check_name for one in trace.findings} == {"perfetto_boot_time"}
 
 
 @pytest.mark.parametrize(

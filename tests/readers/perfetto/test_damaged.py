@@ -60,7 +60,7 @@ def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: in
         return
     names = {name for (name,) in con.execute("SELECT name FROM events WHERE ph = 'X'").fetchall()}
     assert names <= {f"slice {i}" for i in range(N)}
-    told = {one.check for one in trace.findings}
+    told = {one.check_name for one in trace.findings}
     # A cut between two packets cannot be seen, but for a slice that has lost its end.
     assert len(names) == N or told & {"truncated", "unmatched_begin"} or (not packed and end in BOUNDARIES)
 

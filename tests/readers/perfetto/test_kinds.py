@@ -49,15 +49,15 @@ def stages(cat: str, told: list[tuple[dict[str, Any], str]]) -> Written:
 def test_copies(tmp_path: Path, make: Any) -> None:
     content = make("Memcpy" if make is slices else "gpu_memcpy", COPIES).bytes()
     con, trace = loaded(tmp_path / "a.pftrace", content)
-    rows = con.execute("SELECT name, cat FROM events WHERE ph = 'X' ORDER BY ts_ns").fetchall()
+    rows = con.execute("SELECT name, cat FROM events WHERE ph = 'X' ORDER BY start_ns").fetchall()
     assert rows == [(name, "gpu_memcpy") for _, name in COPIES]
-    assert [one.n for one in trace.findings if one.check == "perfetto_no_direction"] == [2]
+    assert [one.n for one in trace.findings if one.check_name == "perfetto_no_direction"] == [2]
 
 
 @pytest.mark.parametrize("make", [slices, stages])
 def test_memsets(tmp_path: Path, make: Any) -> None:
     content = make("Memset" if make is slices else "gpu_memset", MEMSETS).bytes()
     con, trace = loaded(tmp_path / "a.pftrace", content)
-    rows = con.execute("SELECT name, cat FROM events WHERE ph = 'X' ORDER BY ts_ns").fetchall()
+    rows = con.execute("SELECT name, cat FROM events WHERE ph = 'X' ORDER BY start_ns").fetchall()
     assert rows == [(name, "gpu_memset") for _, name in MEMSETS]
-    assert not [one for one in trace.findings if one.check == "perfetto_no_direction"]
+    assert not [one for one in trace.findings if one.check_name == "perfetto_no_direction"]

@@ -51,7 +51,7 @@ def test_arguments_are_those_of_kineto(tmp_path: Path) -> None:
     for path in pair_of(rank.path):
         con = duckdb.connect()
         load_trace(con, path)
-        query = "SELECT cat, name, ts_ns, args FROM events WHERE ph = 'X' AND cat NOT IN ('Trace', 'gpu_user_annotation') ORDER BY ALL"
+        query = "SELECT cat, name, start_ns, args FROM events WHERE ph = 'X' AND cat NOT IN ('Trace', 'gpu_user_annotation') ORDER BY ALL"
         rows = con.execute(query).fetchall()
         told.append([(cat, name, ts, json.loads(args) if args else {}) for cat, name, ts, args in rows])
     assert told[0] and told[0] == told[1]

@@ -77,7 +77,7 @@ def write(folder: Path, rows: Rows, beginning: str = "4000_") -> Path:
 def events(path: Path) -> tuple[list[tuple], ReadTrace]:
     con = duckdb.connect()
     trace = load_trace(con, path)
-    query = "SELECT ph, cat, name, pid, tid, ts_ns, dur_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY event_id"
+    query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY event_id"
     return con.execute(query).fetchall(), trace
 
 
@@ -87,7 +87,7 @@ def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> 
     told, trace = events(write(tmp_path, rows_of_small(agent)))
     assert told == events(small().write(tmp_path / "a.db"))[0]
     assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
-    assert {one.check for one in trace.findings} == {"rocm_no_wall_clock"}
+    assert {one.check_name for one in trace.findings} == {"rocm_no_wall_clock"}
     assert trace.metadata["rocprofv3"]["process_id"] == PID
 
 
@@ -99,7 +99,7 @@ def test_devices_by_kind_are_what_they_say(tmp_path: Path) -> None:
 def test_without_agents_devices_are_agents(tmp_path: Path) -> None:
     told, trace = events(write(tmp_path, {**rows_of_small(), "agent_info": []}))
     assert {row[7] for row in told} == {None, GPU}
-    assert "rocm_agents" in {one.check for one in trace.findings}
+    assert "rocm_agents" in {one.check_name for one in trace.findings}
 
 
 def test_a_folder_is_one_trace(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
     (tmp_path / "4000_memory_copy_trace.csv").unlink()
     told, trace = events(tmp_path / "4000_hip_api_trace.csv")
     assert len(told) == 6
-    assert [one.detail for one in trace.findings if one.check == "rocm_missing_table"] == [
+    assert [one.detail for one in trace.findings if one.check_name == "rocm_missing_table"] == [
         "no …kernel_trace.csv lies beside it: no kernels are known"
     ]
 
@@ -159,7 +159,7 @@ def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     told, trace = events(path)
     assert [row[2] for row in told if row[1] == "kernel"] == ["gemm"]
     assert trace.status == "partial"
-    assert [(one.n, one.detail) for one in trace.findings if one.check == "rocm_broken_line"] == [
+    assert [(one.n, one.detail) for one in trace.findings if one.check_name == "rocm_broken_line"] == [
         (1, "4000_kernel_trace.csv: lines that are not as the first line says are left out, the first is line 3")
     ]
 
@@ -187,7 +187,7 @@ def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path, n: in
     assert len(first.split(",")) == 7
     other.write_text("\n".join([first, *rows]))
     told, trace = events(path)
-    found = [(one.n, one.detail.split(": ")[0]) for one in trace.findings if one.check == "rocm_broken_line"]
+    found = [(one.n, one.detail.split(": ")[0]) for one in trace.findings if one.check_name == "rocm_broken_line"]
     assert found == [(n, other.name)]
     assert {row[2] for row in told} >= {"before 0", "after\nan end"} and "swallowed" not in {row[2] for row in told}
 
@@ -198,7 +198,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     rows["hip_api_trace"][0][3] = "main"
     told, trace = events(write(tmp_path, rows))
     assert [row[5] for row in told if row[2] == "gemm"] == [None]
-    assert sorted(one.detail.split(":")[0] for one in trace.findings if one.check == "rocm_wrong_type") == [
+    assert sorted(one.detail.split(":")[0] for one in trace.findings if one.check_name == "rocm_wrong_type") == [
         "4000_hip_api_trace.csv", "4000_kernel_trace.csv",
     ]  # fmt: skip
 
@@ -217,7 +217,7 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     other.write_bytes(b'"' + other.read_bytes())
     told, trace = events(path)
     assert told and not [row for row in told if "COPY" in str(row[2]).upper()]
-    assert [one.n for one in trace.findings if one.check == "rocm_missing_column" and other.name in one.detail]
+    assert [one.n for one in trace.findings if one.check_name == "rocm_missing_column" and other.name in one.detail]
 
 
 def test_a_column_without_a_name(tmp_path: Path) -> None:
@@ -244,13 +244,13 @@ def test_what_agents_lack_is_told(tmp_path: Path) -> None:
     agents = tmp_path / "4000_agent_info.csv"
     whole = agents.read_bytes()
     agents.write_bytes(whole.replace(b"Agent_Type", b"Kind"))
-    assert [one.detail.split(":")[0] for one in events(path)[1].findings if one.check == "rocm_missing_column"] == [
-        "4000_agent_info.csv has no node_id or no agent_type"
-    ]
+    assert [
+        one.detail.split(":")[0] for one in events(path)[1].findings if one.check_name == "rocm_missing_column"
+    ] == ["4000_agent_info.csv has no node_id or no agent_type"]
     agents.write_bytes(whole.rstrip(b"\n") + b",1,2\n")
     told, trace = events(path)
     assert {row[7] for row in told} == {None, GPU} and trace.status == "partial"
-    assert [one.n for one in trace.findings if one.check == "rocm_broken_line"] == [1]
+    assert [one.n for one in trace.findings if one.check_name == "rocm_broken_line"] == [1]
 
 
 @settings(max_examples=examples(60), deadline=None)

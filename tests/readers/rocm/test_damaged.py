@@ -61,7 +61,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     )
     trace = load_trace(duckdb.connect(), path)
     found = {
-        (one.check, one.detail.split(END)[0]): (one.severity, one.n) for one in trace.findings if END in one.detail
+        (one.check_name, one.detail.split(END)[0]): (one.severity, one.n) for one in trace.findings if END in one.detail
     }
     assert found == {
         ("rocm_wrong_type", "rocpd_kernel_dispatch"): ("error", 1),
@@ -74,14 +74,16 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
 def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
     for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
         trace = load_trace(duckdb.connect(), changed(tmp_path, wrong))
-        assert [(one.severity, one.n) for one in trace.findings if one.check == "rocm_no_track"] == [("warning", 1)]
+        assert [(one.severity, one.n) for one in trace.findings if one.check_name == "rocm_no_track"] == [
+            ("warning", 1)
+        ]
 
 
 @pytest.mark.parametrize(("pid", "check"), [("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")])
 def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: str) -> None:
     path = changed(tmp_path, f"UPDATE rocpd_region{END} SET pid = {pid} WHERE id = 2")
     trace = load_trace(con := duckdb.connect(), path)
-    assert [one.n for one in trace.findings if one.check == check] == [1]
+    assert [one.n for one in trace.findings if one.check_name == check] == [1]
     assert con.execute("SELECT count(*) FROM events WHERE cat = 'cuda_runtime'").fetchall() == [(3,)]
 
 
@@ -131,5 +133,7 @@ def test_nothing_that_is_needed_is_missing_silently(
         con.execute(f'ALTER TABLE "{source.name}" DROP COLUMN "{theirs}"')
         con.commit()
     trace = load_trace(duckdb.connect(), path)
-    told = [one.detail for one in trace.findings if one.check == "rocm_missing_column" and one.severity == "warning"]
+    told = [
+        one.detail for one in trace.findings if one.check_name == "rocm_missing_column" and one.severity == "warning"
+    ]
     assert told == [f"{source.name} has no {theirs}: NULL"]

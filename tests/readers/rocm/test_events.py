@@ -19,7 +19,7 @@ OTHER = "11111111-2222-3333-4444-555555555555"
 def test_a_small_run(tmp_path: Path) -> None:
     con = duckdb.connect()
     trace = load_trace(con, small().write(tmp_path / "a.db"))
-    query = "SELECT ph, cat, name, pid, tid, ts_ns, dur_ns, device, stream, correlation, bytes FROM events ORDER BY event_id"
+    query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation, bytes FROM events ORDER BY event_id"
     assert con.execute(query).fetchall() == [
         ("M", None, "thread_name", "4000", "4000", 0, None, None, None, None, None),
         ("X", "cpu_op", "aten::mm", "4000", "4000", 1_000, 89_000, None, None, None, None),
@@ -43,12 +43,12 @@ def test_a_small_run(tmp_path: Path) -> None:
         "host_name": "node7",
         "rocpd": {"schema_version": "3", "process_id": 4000},
     }
-    assert {one.check for one in trace.findings} == {"rocm_no_wall_clock"}
+    assert {one.check_name for one in trace.findings} == {"rocm_no_wall_clock"}
 
 
 def found(database: Database, folder: Path) -> dict[str, tuple[str, int]]:
     trace = load_trace(duckdb.connect(), database.write(folder / "a.db"))
-    return {one.check: (one.severity, one.n) for one in trace.findings if one.check != "rocm_no_wall_clock"}
+    return {one.check_name: (one.severity, one.n) for one in trace.findings if one.check_name != "rocm_no_wall_clock"}
 
 
 def test_devices_are_numbers_of_gpus(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
     con, ids = connect_all([kineto, nsys, database_of(document_of(kineto)).write(tmp_path / "rocpd.db")])
     run_models(con, load_catalog(), ["kernels", "launches", "critical_path", "critical_path_summary"])
     queries = {
-        "kernels": "SELECT regexp_replace(name, ' [(].*->.*', ''), class, stream, device, ts_ns, dur_ns, correlation FROM kernels",
+        "kernels": "SELECT regexp_replace(name, ' [(].*->.*', ''), class, stream, device, start_ns, duration_ns, correlation FROM kernels",
         "summary": "SELECT window_id, bound_by, duration_ns FROM critical_path_summary",
         "path": "SELECT window_id, seq, bound_by, edge_type, cat, duration_ns, is_inferred FROM critical_path",
     }

@@ -44,6 +44,6 @@ def test_parts_are_the_whole(tool: str, size: int, tmp_path: Path, monkeypatch: 
     assert (same, parts) == (findings, whole)
     assert parts.column("event_id").to_pylist() == list(range(parts.num_rows))
     times = [
-        ts for ts, ph in zip(*(parts.column(name).to_pylist() for name in ("ts_ns", "ph")), strict=True) if ph != "M"
+        ts for ts, ph in zip(*(parts.column(name).to_pylist() for name in ("start_ns", "ph")), strict=True) if ph != "M"
     ]
     assert times == sorted(times)

@@ -12,11 +12,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-import pipelines.fleet.materialize as old_captures
-import pipelines.lake.ibis_tables as old_ibis
 import pipelines.lake.publish.analyst_file as publishing
-import pipelines.models.materialize as old_traces
-from pipelines.faces import ibis_tables
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.fleet.captures.roles import ROLES, RolesError
@@ -258,10 +254,3 @@ def test_a_part_is_not_taken_for_the_whole(lake: Lake, tmp_path: Path) -> None:
     assert not is_complete(lake, load_catalog(), TABLES[:2])
     assert run_order.materialize_all(lake, TABLES[:2], part=per_capture.part_of(lake, "nothing begins so")) == []
     assert not is_complete(lake, load_catalog(), TABLES[:2])
-
-
-def test_old_names_hand_on_the_same() -> None:
-    assert old_traces.materialize is per_trace.materialize and old_traces.stale is per_trace.stale
-    assert old_captures.materialize_captures is per_capture.materialize_captures
-    assert old_captures.materialize is run_order.materialize_all
-    assert old_ibis.open_tables is ibis_tables.open_tables

@@ -18,7 +18,7 @@ from pipelines.runs.store.ducklake.outdated_tables import outdated
 from tests.runs.store.conftest import need_extensions
 from tests.runs.store.world import make_unit, rewrite
 
-OLD = "* REPLACE (dur_ns + 1000 AS dur_ns)"
+OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"
 DOES = "`tracelake materialize {}` with the same --lake does that"
 
 

@@ -31,7 +31,7 @@ TRACES = ["kernels", "temporal_breakdown"]
 TABLES = ["traces", "events", *TRACES]
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
 FOLDER_FIRST = ["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "duckdb", "postgres"))]
-OLD = "* REPLACE (dur_ns + 1000 AS dur_ns)"  # what an older version of `kernels` computed
+OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"  # what an older version of `kernels` computed
 
 
 @pytest.fixture(scope="module")

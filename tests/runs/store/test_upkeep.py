@@ -90,8 +90,8 @@ def test_a_newer_writer_adds_columns_and_an_older_one_lacks_them(ducklake: DuckL
     with ducklake.connect(locked=False) as con:
         found = con.execute("SELECT warps, count(DISTINCT trace_id) FROM lake.kernels GROUP BY 1 ORDER BY 1").fetchall()
     assert found == [(7, 1), (None, 2)]
-    rewrite(last := make_unit(tmp_path / "d", (9,), ["kernels"]), "kernels", "* REPLACE ('x' AS dur_ns)")
-    with pytest.raises(StoreError, match=r"kernels: dur_ns is VARCHAR, BIGINT in the store"):
+    rewrite(last := make_unit(tmp_path / "d", (9,), ["kernels"]), "kernels", "* REPLACE ('x' AS duration_ns)")
+    with pytest.raises(StoreError, match=r"kernels: duration_ns is VARCHAR, BIGINT in the store"):
         ducklake.commit(last)
     assert ducklake.known(last.known_traces()) == set()
 

@@ -102,7 +102,7 @@ def test_the_old_spellings_of_categories() -> None:
         "cpu_op": "cpu_op",
         "something else": "something else",
     }
-    rows = rows_of([x(cat, "name", 10 * i, 5) for i, cat in enumerate(spelled)], "events", "cat", "ts_ns")
+    rows = rows_of([x(cat, "name", 10 * i, 5) for i, cat in enumerate(spelled)], "events", "cat", "start_ns")
     assert [cat for (cat,) in rows] == list(spelled.values())
 
 

@@ -102,7 +102,7 @@ def classified(cases: list[tuple[str, str, str, str]], **args: Any) -> list[tupl
     assert con.execute(f"SELECT k.name FROM {joined} WHERE {different}").fetchall() == []
     return con.execute(
         "SELECT c.class, c.rule_id, c.hta_class, c.hta_rule_id FROM events AS e JOIN event_classes AS c "
-        "ON c.cat = e.cat AND c.name = e.name ORDER BY e.ts_ns"
+        "ON c.cat = e.cat AND c.name = e.name ORDER BY e.start_ns"
     ).fetchall()
 
 
@@ -130,9 +130,11 @@ def test_every_rule_has_a_name_here() -> None:
 def test_every_event_of_real_traces_has_a_class(shared: Path, name: str) -> None:
     con, _ = connect(shared / "traces" / f"{name}.json.gz")
     run_models(con, load_catalog(), ["event_classes", "kernels"])
-    ((events, lasting),) = con.execute("SELECT count(*), sum(dur_ns) FROM events WHERE dur_ns IS NOT NULL").fetchall()
+    ((events, lasting),) = con.execute(
+        "SELECT count(*), sum(duration_ns) FROM events WHERE duration_ns IS NOT NULL"
+    ).fetchall()
     assert con.execute("SELECT sum(n_events), sum(sum_ns) FROM event_classes").fetchall() == [(events, lasting)]
-    of_gpu = "SELECT class, hta_class, count(*), sum(dur_ns) FROM kernels GROUP BY ALL ORDER BY ALL"
+    of_gpu = "SELECT class, hta_class, count(*), sum(duration_ns) FROM kernels GROUP BY ALL ORDER BY ALL"
     theirs = (
         "SELECT class, hta_class, sum(n_events), sum(sum_ns) FROM event_classes JOIN category_sides USING (cat) "
         "WHERE side = 'gpu' GROUP BY ALL ORDER BY ALL"

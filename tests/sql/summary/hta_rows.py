@@ -26,15 +26,15 @@ GROUP BY reason
 _ROUNDED = """
 CREATE OR REPLACE TABLE events AS
 SELECT * EXCLUDE (base_ns, ts_us, dur_us) REPLACE (
-    base_ns + 1000 * CAST(ceil(ts_us) AS BIGINT) AS ts_ns,
+    base_ns + 1000 * CAST(ceil(ts_us) AS BIGINT) AS start_ns,
     base_ns + 1000 * CAST(floor(ts_us + dur_us) AS BIGINT) AS end_ns,
-    1000 * (CAST(floor(ts_us + dur_us) AS BIGINT) - CAST(ceil(ts_us) AS BIGINT)) AS dur_ns
+    1000 * (CAST(floor(ts_us + dur_us) AS BIGINT) - CAST(ceil(ts_us) AS BIGINT)) AS duration_ns
 )
 FROM (
     SELECT
         e.*, coalesce(CAST(t.metadata ->> '$.baseTimeNanoseconds' AS BIGINT), 0) AS base_ns,
-        CAST((e.ts_ns - base_ns) // 1000 || '.' || lpad(CAST((e.ts_ns - base_ns) % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS ts_us,
-        CAST(e.dur_ns // 1000 || '.' || lpad(CAST(e.dur_ns % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS dur_us
+        CAST((e.start_ns - base_ns) // 1000 || '.' || lpad(CAST((e.start_ns - base_ns) % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS ts_us,
+        CAST(e.duration_ns // 1000 || '.' || lpad(CAST(e.duration_ns % 1000 AS VARCHAR), 3, '0') AS DOUBLE) AS dur_us
     FROM events AS e
     JOIN traces AS t ON t.trace_id = e.trace_id
 )

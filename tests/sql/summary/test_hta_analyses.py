@@ -166,7 +166,9 @@ def kernel_types(rank: Rank) -> dict[str, int]:
 def kernel_statistics(rank: Rank) -> None:
     """Sum, longest, shortest, deviation and mean of every kernel name. HTA's default of 10 names makes all but the sum
     wrong (it takes them of the sums), so this compares with its output for all names."""
-    statistics = "sum(dur_ns), max(dur_ns), min(dur_ns), coalesce(stddev_samp(dur_ns), 0), avg(dur_ns)"
+    statistics = (
+        "sum(duration_ns), max(duration_ns), min(duration_ns), coalesce(stddev_samp(duration_ns), 0), avg(duration_ns)"
+    )
     classes = "'COMPUTATION', 'COMMUNICATION', 'MEMORY'"
     query = f"SELECT class, name, {statistics} FROM kernels WHERE class IN ({classes}) GROUP BY class, name"
     ours = {(class_, name): [ns / 1000 for ns in times] for class_, name, *times in rank.ours(query)}
@@ -193,8 +195,8 @@ def full_queue(rank: Rank) -> None:
     """Time with five or more waiting launches. HTA keeps the last stream of a rank only; ours has it among all."""
     ours = dict(
         rank.ours(
-            "SELECT stream_key, sum(until_ns - ts_ns) / 1000 FROM (SELECT *, lead(ts_ns) OVER "
-            "(PARTITION BY stream_key ORDER BY ts_ns, change DESC, event_id) AS until_ns FROM _queue) "
+            "SELECT stream_key, sum(until_ns - at_ns) / 1000 FROM (SELECT *, lead(at_ns) OVER "
+            "(PARTITION BY stream_key ORDER BY at_ns, change DESC, event_id) AS until_ns FROM _queue) "
             "WHERE queue_length >= 5 GROUP BY stream_key"
         )
     )
@@ -208,7 +210,7 @@ def full_queue(rank: Rank) -> None:
 
 def launch_statistics(rank: Rank) -> None:
     """Duration of call and kernel and the delay between them, of the calls whose names HTA knows (no HIP, no driver)."""
-    query = "correlation, l.dur_ns, l.kernel_dur_ns, greatest(l.launch_delay_ns, 0) FROM launches AS l"
+    query = "correlation, l.duration_ns, l.kernel_duration_ns, greatest(l.launch_delay_ns, 0) FROM launches AS l"
     ours = {c: [ns / 1000 for ns in times] for c, *times in rank.ours(f"SELECT {query} JOIN events USING (event_id)")}
     for correlation, *times in rank.golden["cuda_kernel_launch_stats"][str(rank.rank)]["rows"]:
         assert ours[correlation] == pytest.approx(times, abs=rank.near), correlation
@@ -217,11 +219,13 @@ def launch_statistics(rank: Rank) -> None:
 def idle_time(rank: Rank, in_all: bool) -> None:
     """Gaps of a stream: waiting for the host, a short gap, another; `in_all` compares their sum (a gap changes its kind
     with a start that moves by HTA's grid)."""
-    kind = "CASE WHEN call_ns > end_ns THEN 'host_wait' WHEN ts_ns - end_ns < 30000 THEN 'kernel_wait' ELSE 'other' END"
+    kind = (
+        "CASE WHEN call_ns > end_ns THEN 'host_wait' WHEN start_ns - end_ns < 30000 THEN 'kernel_wait' ELSE 'other' END"
+    )
     ours = Counter()
     for stream, name, us in rank.ours(
-        f"SELECT stream, {kind} AS kind, sum(ts_ns - end_ns) / 1000 FROM (SELECT k.stream, k.ts_ns, c.ts_ns AS call_ns, "
-        "lag(k.end_ns) OVER (PARTITION BY k.stream ORDER BY k.ts_ns, k.event_id) AS end_ns FROM kernels AS k "
+        f"SELECT stream, {kind} AS kind, sum(start_ns - end_ns) / 1000 FROM (SELECT k.stream, k.start_ns, c.start_ns AS call_ns, "
+        "lag(k.end_ns) OVER (PARTITION BY k.stream ORDER BY k.start_ns, k.event_id) AS end_ns FROM kernels AS k "
         "LEFT JOIN events AS c ON c.event_id = k.launch_event_id WHERE k.cat IN ('kernel', 'gpu_memcpy', 'gpu_memset')) "
         "WHERE end_ns IS NOT NULL GROUP BY stream, kind"
     ):

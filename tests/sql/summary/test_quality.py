@@ -48,7 +48,7 @@ RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
     ],
 )
 def test_a_check_counts_what_it_is_for(check: str, n: int, events: list[dict]) -> None:
-    found = dict(rows_of(events, "quality", '"check", n'))
+    found = dict(rows_of(events, "quality", "check_name, n"))
     assert found.get(check) == n
 
 
@@ -59,4 +59,4 @@ def test_a_clean_trace_has_only_what_is_missing_in_it() -> None:
         call("cudaDeviceSynchronize", 4, 6, 2),
         sync("Context Sync", 4, 5, 2),
     ]
-    assert [row[0] for row in rows_of(events, "quality", '"check"')] == ["no_rank"]
+    assert [row[0] for row in rows_of(events, "quality", "check_name")] == ["no_rank"]

@@ -96,7 +96,7 @@ def _print(found: Stragglers) -> None:
         out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
     for row in found.quality:
         colour = "yellow" if row["severity"] == "warning" else "dim"
-        out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check"], row["detail"]), soft_wrap=True)
+        out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check_name"], row["detail"]), soft_wrap=True)
 
 
 def _verdict(found: Stragglers) -> Text:

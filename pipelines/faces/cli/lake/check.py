@@ -53,5 +53,5 @@ def _show(found) -> None:
     out.print(f"{found.n_files:,} files read, {len(found.faults):,} faults found")
     if found.n_not_recorded:
         out.print(
-            f"{found.n_not_recorded:,} files were written by an older version, which recorded no checksums: they are readable"
+            f"{found.n_not_recorded:,} files have no checksums, because the logs of their batches are lost: they are readable"
         )

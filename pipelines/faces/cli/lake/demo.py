@@ -106,7 +106,7 @@ _PATHS = """
     FROM traces t LEFT JOIN critical_path_summary s USING (trace_id)
     WHERE coalesce(s.window_id, 'full') = 'full' ORDER BY t.path, s.percent DESC
 """
-_QUALITY = 'SELECT "check", severity, count(*) AS traces, sum(n) AS n FROM quality GROUP BY "check", severity ORDER BY severity, traces DESC'
+_QUALITY = "SELECT check_name, severity, count(*) AS traces, sum(n) AS n FROM quality GROUP BY check_name, severity ORDER BY severity, traces DESC"
 
 
 def _paths_table(rows: list[dict[str, Any]]) -> Table:
@@ -125,7 +125,7 @@ def _paths_table(rows: list[dict[str, Any]]) -> Table:
 def _quality_table(rows: list[dict[str, Any]]) -> Table:
     table = Table("check", "severity", "traces", "n", title="quality", title_justify="left")
     for row in rows:
-        table.add_row(row["check"], row["severity"], str(row["traces"]), f"{row['n']:,}")
+        table.add_row(row["check_name"], row["severity"], str(row["traces"]), f"{row['n']:,}")
     return table
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, progress, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, progress, styled
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -27,9 +27,12 @@ def _limit(help: str, name: str) -> Any:
 
 
 def ingest(
-    paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
+    paths: Annotated[list[str] | None, typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")] = None,
     lake: AnyLakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
+    from_list: Annotated[
+        Path | None, typer.Option(help="A file with more paths: one a line, or each ended by NUL.", metavar="FILE")
+    ] = None,
     max_unpacked_gib: Annotated[int, _limit("How many GiB a file may unpack to.", "max_unpacked_gib")] = 64,
     max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
     max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
@@ -50,12 +53,14 @@ def ingest(
     from pipelines.base.paths import total_size
     from pipelines.lake import Lake
     from pipelines.lake.publish.analyst_file import publish
-    from pipelines.readers.ingest import IngestReport, expand
+    from pipelines.readers.ingest import IngestReport, expand, listed
     from pipelines.readers.ingest import ingest as ingest_files
     from pipelines.readers.kineto.limits import Limits
 
     limits = Limits(max_unpacked_gib, max_ratio, max_metadata_mib, max_event_mib)
-    files = expand(paths)
+    files = expand([*(paths or ()), *(listed(from_list) if from_list else ())])
+    if not files:
+        raise fail("no path is given", "Name files, folders or globs, or a list of them with --from-list.")
     run = None
     if isinstance(lake, str):
         store, engine = store or lake, engine or IN_PROCESS

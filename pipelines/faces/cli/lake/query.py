@@ -106,7 +106,6 @@ def sql(
         connect_parser,
         refuse_but_reading,
     )
-    from pipelines.renamed import columns_in
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
@@ -148,8 +147,8 @@ def sql(
     except (LimitReached, ValueError) as error:
         raise fail(str(error)) from None
     except duckdb.Error as error:
-        hints = columns_in(str(error)) or ["`tracelake tables` lists the tables, `tracelake tables NAME` their columns"]
-        raise fail(str(error), f"{'; '.join(hints)}.", lines=True) from None
+        hint = "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."
+        raise fail(str(error), hint, lines=True) from None
 
 
 def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str, memory: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, err, fail, out, print_rows, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_rows, styled
 from pipelines.faces.cli.store_address import connection
 from pipelines.faces.cli.up_to_date import tell_damage
 
@@ -24,49 +24,40 @@ def tables(
 
     Example: `tracelake tables kernels`
     """
-    from pipelines.lake.agreed import shown_columns
-    from pipelines.lake.publish.contents import types_shown
+    from pipelines.lake.publish.contents import column_types
     from pipelines.models.catalog import LAYERS, load_catalog
-    from pipelines.renamed import old_tables
 
     catalog = load_catalog()
-    renamed = old_tables()
     if name is None and search is None:
         layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")
         models = sorted(
             (catalog.models[name] for name in catalog.public), key=lambda m: (layers.index(m.layer), m.name)
         )
         rows = [(m.layer, m.name, m.doc.removeprefix("One row: ").split(" How: ")[0]) for m in models]
-        rows += [(catalog.models[new].layer, old, f"renamed to {new}") for old, new in sorted(renamed.items())]
         print_rows(("layer", "table", "one row"), rows, json)
         return
-    if name in renamed:
-        err.print(styled("[yellow]renamed:[/] {} is called {} now", name, renamed[name]))
-        name = renamed[name]
     if name is not None and name not in catalog.public:
         raise fail(f"no table {name!r}", f"There are: {', '.join(sorted(catalog.public))}")
     if name is None or search is not None:
         print_rows(("table", "column", "meaning"), _found(catalog, search or "", name), json)
         return
-    types = dict(types_shown(catalog)[name])
+    types = dict(column_types(catalog)[name])
     model = catalog.models[name]
     if not json:
         out.print(styled("[bold]{}[/]: {}", name, model.doc))
         out.print()
     _tell_failures(lake, name)
-    columns = [(c.name, types.get(c.name, ""), c.doc) for c in shown_columns(model)]
+    columns = [(c.name, types.get(c.name, ""), c.doc) for c in model.columns]
     print_rows(("column", "type", "meaning"), columns, json)
 
 
 def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
     """Returns table, column and meaning of what has a text in its name or meaning; a table itself has no column."""
-    from pipelines.lake.agreed import shown_columns
-
     rows = []
     for model in (catalog.models[name] for name in catalog.public if table in (None, name)):
         if search.lower() in f"{model.name} {model.doc}".lower():
             rows.append((model.name, "", model.doc.removeprefix("One row: ")))
-        named = (column for column in shown_columns(model) if search.lower() in f"{column.name} {column.doc}".lower())
+        named = (column for column in model.columns if search.lower() in f"{column.name} {column.doc}".lower())
         rows += [(model.name, column.name, column.doc) for column in named]
     return rows
 

@@ -18,7 +18,7 @@ _COMPARED = """
     SELECT p.run_id, p.plan, p.engine, p.device, p.period_ns, p.ideal_ns, p.efficiency, s.speedup
     FROM schedule_periods AS p JOIN schedule_runs AS r USING (run_id) LEFT JOIN schedule_speedups AS s USING (run_id)
     QUALIFY row_number() OVER (
-        PARTITION BY p.plan_hash, p.engine, p.device_name, p.size, p.jitter_us ORDER BY r.started_at DESC
+        PARTITION BY p.plan_hash, p.engine, p.device_name, p.size, p.jitter_ns ORDER BY r.started_at DESC
     ) = 1
     ORDER BY p.plan, p.device, p.period_ns DESC
 """

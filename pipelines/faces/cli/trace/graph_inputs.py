@@ -110,7 +110,7 @@ def _found(trace: str, folder: Path) -> str | None:
             "SELECT t.trace_id FROM traces AS t, traces AS o WHERE o.trace_id = "
             f"{quoted(matching[0])} AND t.trace_id <> o.trace_id AND t.rank IS NOT DISTINCT FROM o.rank "
             "AND (t.job = o.job OR t.group_id = o.group_id) "
-            "ORDER BY t.first_ts_ns > o.first_ts_ns, abs(t.first_ts_ns - o.first_ts_ns), t.trace_id "
+            "ORDER BY t.trace_start_ns > o.trace_start_ns, abs(t.trace_start_ns - o.trace_start_ns), t.trace_id "
             f"LIMIT {_TRIED}"
         ).fetchall()
         for (one,) in near:

@@ -88,7 +88,7 @@ def _answer(con: Any, catalog: Any, trace_id: str) -> dict[str, Any]:
     run_models(con, catalog, ["graph_kernels", "kernels"])
     of = quoted(trace_id)
     ((gpu_ns,),) = con.execute(
-        f"SELECT CAST(coalesce(sum(dur_ns), 0) AS BIGINT) FROM kernels WHERE trace_id = {of}"
+        f"SELECT CAST(coalesce(sum(duration_ns), 0) AS BIGINT) FROM kernels WHERE trace_id = {of}"
     ).fetchall()
     return {
         "trace_id": trace_id,

@@ -164,15 +164,12 @@ def _window(
     trace: str, lake: Path, asked: AskedPath, with_arguments: bool, process: str | None
 ) -> Iterator[tuple[Any, Window]]:
     """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
-    from pipelines.critical_path.answer.saved_path import OlderSavedPath, looks_saved, restore_path
+    from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
     from pipelines.critical_path.whatif.window import load, of_saved
     from pipelines.models.catalog import load_catalog
 
     if looks_saved(Path(trace)):
-        try:
-            yield None, of_saved(restore_path(Path(trace)))
-        except OlderSavedPath as error:
-            raise OlderSavedPath(f"{trace}: {error}") from None
+        yield None, of_saved(restore_path(Path(trace)))
         return
     with opened(trace, lake, with_arguments=with_arguments, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)

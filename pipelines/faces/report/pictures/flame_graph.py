@@ -54,7 +54,7 @@ def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
         said = f"{name}: {node.weight:,} {unit}, {share}; {node.own:,} of them its own"
         boxes.append(
             {
-                "span_id": len(boxes), "parent_id": parent, "name": name, "ts_ns": start, "end_ns": start + node.weight,
+                "span_id": len(boxes), "parent_id": parent, "name": name, "start_ns": start, "end_ns": start + node.weight,
                 "own": node.own / node.weight, "says": said,
             }
         )  # fmt: skip

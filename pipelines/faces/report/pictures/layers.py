@@ -33,7 +33,7 @@ def layers(
     """Returns SVG with one lane per depth, from `start_ns` to `end_ns`; a box's color is its `key` from 0 to 1, hatched
     if None.
 
-    `spans` have span_id, parent_id, name, ts_ns, end_ns, says (the tooltip) and `key`; `what` explains the color,
+    `spans` have span_id, parent_id, name, start_ns, end_ns, says (the tooltip) and `key`; `what` explains the color,
     `scale` is one of COLOURS. `box`: what a box is; `length`: what the whole width is; `unknown`: what hatching means
     (None: nothing is hatched). Raises ValueError if the stretch is empty or has no spans.
     """
@@ -41,7 +41,7 @@ def layers(
         raise ValueError("no spans to draw")
     depths = _depths(spans)
     pixels = (_WIDTH - 2 * _LEFT) / (end_ns - start_ns)
-    drawn = [s for s in spans if (min(s["end_ns"], end_ns) - max(s["ts_ns"], start_ns)) * pixels >= _LEAST]
+    drawn = [s for s in spans if (min(s["end_ns"], end_ns) - max(s["start_ns"], start_ns)) * pixels >= _LEAST]
     left_out = len(spans) - len(drawn)
     bottom = _TOP + (max((depths[s["span_id"]] for s in drawn), default=0) + 1) * _LANE
     more = f"; {left_out} too short to draw" if left_out else ""
@@ -73,8 +73,8 @@ def _depths(spans: Sequence[Row]) -> dict[int, int]:
 
 
 def _box(span: Row, depth: int, key: str, start_ns: int, end_ns: int, pixels: float, scale: str) -> str:
-    left = _LEFT + (max(span["ts_ns"], start_ns) - start_ns) * pixels
-    width = (min(span["end_ns"], end_ns) - max(span["ts_ns"], start_ns)) * pixels
+    left = _LEFT + (max(span["start_ns"], start_ns) - start_ns) * pixels
+    width = (min(span["end_ns"], end_ns) - max(span["start_ns"], start_ns)) * pixels
     y = _TOP + depth * _LANE
     fill = "url(#unknown)" if span[key] is None else COLOURS[scale](span[key])
     said = svg.fitting(span["name"], width - 6)

@@ -14,9 +14,12 @@ _SHOWN = 24
 _COLUMNS = [
     *(Column("kind", "collective", words), Column("bytes", "size", size), Column("group_size", "ranks", count)),
     Column("spans_nodes", "across nodes", lambda value: "yes" if value else "no"),
-    *(Column("n", "times", count), Column("dur_ns", "GPU time", time)),
-    *(Column("ideal_ns", "at full link speed", time), Column("algbw_gbps", "algorithm GB/s", ratio)),
-    *(Column("busbw_lower_gbps", "bus GB/s, at least", ratio), Column("limit_gbps", "links GB/s", ratio)),
+    *(Column("n", "times", count), Column("duration_ns", "GPU time", time)),
+    *(Column("ideal_ns", "at full link speed", time), Column("algbw_gigabytes_per_s", "algorithm GB/s", ratio)),
+    *(
+        Column("busbw_lower_gigabytes_per_s", "bus GB/s, at least", ratio),
+        Column("limit_gigabytes_per_s", "links GB/s", ratio),
+    ),
     Column("link_utilization", "share of links", share),
 ]
 
@@ -26,7 +29,7 @@ def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     rows = rows_of(
         con,
         f"SELECT * FROM collective_bandwidth_by_size WHERE trace_id = {subject.shown_id} "
-        "ORDER BY dur_ns - coalesce(ideal_ns, 0) DESC, kind, bytes, group_size",
+        "ORDER BY duration_ns - coalesce(ideal_ns, 0) DESC, kind, bytes, group_size",
     )
     if not rows:
         return section("collectives", "Collectives", missing(f"{label(subject.shown)} ran no communication kernels"))
@@ -34,7 +37,7 @@ def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     body += more(rows, _SHOWN, "kinds and sizes in table collective_bandwidth_by_size")
     if all(row["bytes"] is None for row in rows):
         body.append(missing("sizes: not in the trace, so there are no bandwidths"))
-    elif all(row["limit_gbps"] is None for row in rows):
+    elif all(row["limit_gigabytes_per_s"] is None for row in rows):
         body.append(missing("shares of the links: the device's links, or the network between nodes, are unknown"))
     note = (
         f"{of_shown(subject)}Sorted by time beyond what full links would take (by time if links are unknown). "

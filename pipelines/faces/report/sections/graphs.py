@@ -15,7 +15,7 @@ _SHOWN, _NAME, _LEAST_PERCENT = 20, 72, 50
 _WHOLE = """
     SELECT count(*) AS n, count(DISTINCT replay_id) AS n_replays, coalesce(sum(duration_ns), 0) AS graph_ns,
         coalesce(sum(duration_ns) FILTER (WHERE op IS NOT NULL OR module IS NOT NULL), 0) AS known_ns,
-        (SELECT coalesce(sum(dur_ns), 0) FROM kernels WHERE trace_id = {of}) AS gpu_ns
+        (SELECT coalesce(sum(duration_ns), 0) FROM kernels WHERE trace_id = {of}) AS gpu_ns
     FROM graph_kernels WHERE trace_id = {of}
 """
 _NAMES = """

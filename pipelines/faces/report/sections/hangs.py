@@ -82,7 +82,6 @@ def _verdict(rows: list[Row], of: Row) -> list[Block]:
     if root is None:
         healthy = "no mismatch: every collective that all ring buffers still hold completed on every rank"
         undecided = "undecided: no mismatch was found, but the job cannot be shown to be healthy"
-        # An older version did not look for counter-evidence.
         said = healthy if of["verdict"] == "no_mismatch" else undecided
         return [verdict(said), *doubts]
     said, why = _stuck_on(root)

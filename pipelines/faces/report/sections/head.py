@@ -66,18 +66,18 @@ def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """What was repaired or dropped, or is missing: by trace, and for the capture."""
     found = rows_of(
         con,
-        'SELECT t.rank, q."check", q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) '
-        f'WHERE trace_id IN {subject.trace_ids} ORDER BY {_SEVERITIES}, q."check", t.rank',
+        "SELECT t.rank, q.check_name, q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) "
+        f"WHERE trace_id IN {subject.trace_ids} ORDER BY {_SEVERITIES}, q.check_name, t.rank",
     )
-    columns = [Column("check", "check", words), Column("severity", "severity", words), Column("n", "times", count)]
+    columns = [Column("check_name", "check", words), Column("severity", "severity", words), Column("n", "times", count)]
     columns.append(Column("detail", "meaning", words))
     nothing = paragraph("nothing was found")
     body: list[Block] = []
     if subject.capture_id:
         of_capture = rows_of(
             con,
-            f'SELECT "check", severity, n, detail FROM capture_quality WHERE capture_id = {quoted(subject.capture_id)} '
-            f'ORDER BY {_SEVERITIES}, "check", detail',
+            f"SELECT check_name, severity, n, detail FROM capture_quality WHERE capture_id = {quoted(subject.capture_id)} "
+            f"ORDER BY {_SEVERITIES}, check_name, detail",
         )
         body += [heading("of the capture"), table("capture_quality", columns, of_capture) if of_capture else nothing]
         body.append(heading("of its traces"))

@@ -13,10 +13,10 @@ from pipelines.faces.report.words import in_words
 
 _SHOWN, _NAME = 20, 72
 _KERNELS = """
-    SELECT name, class, count(*) AS n, sum(dur_ns) AS dur_ns, max(dur_ns) AS max_ns, median(dur_ns) AS median_ns,
-        100.0 * sum(dur_ns) / nullif(sum(sum(dur_ns)) OVER (), 0) AS percent
+    SELECT name, class, count(*) AS n, sum(duration_ns) AS duration_ns, max(duration_ns) AS max_ns, median(duration_ns) AS median_ns,
+        100.0 * sum(duration_ns) / nullif(sum(sum(duration_ns)) OVER (), 0) AS percent
     FROM kernels WHERE trace_id = {of}
-    GROUP BY name, class ORDER BY sum(dur_ns) DESC NULLS LAST, name, class
+    GROUP BY name, class ORDER BY sum(duration_ns) DESC NULLS LAST, name, class
 """
 _COLUMNS = [
     *(
@@ -24,7 +24,7 @@ _COLUMNS = [
         Column("class", "class", in_words),
         Column("n", "times", count, "How often it ran."),
     ),
-    Column("dur_ns", "GPU time", time, "Sum of their durations, ns; kernels of several streams may overlap."),
+    Column("duration_ns", "GPU time", time, "Sum of their durations, ns; kernels of several streams may overlap."),
     Column("percent", "of all", meter, "In percent of the sum over all pieces of GPU work."),
     Column("median_ns", "median", time, "Median duration, ns."),
     Column("max_ns", "longest", time, "Longest duration, ns."),

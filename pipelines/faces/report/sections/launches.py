@@ -13,16 +13,16 @@ from pipelines.faces.report.subject import Subject, label, of_shown
 STRETCHES = 400
 _QUEUE = """
     WITH changes AS (
-        SELECT ts_ns, sum(sum(change)) OVER (ORDER BY ts_ns) AS waiting
-        FROM queue_length WHERE trace_id = {of} GROUP BY ts_ns
+        SELECT at_ns, sum(sum(change)) OVER (ORDER BY at_ns) AS waiting
+        FROM queue_length WHERE trace_id = {of} GROUP BY at_ns
     ),
     lasting AS (
-        SELECT ts_ns, coalesce(lead(ts_ns) OVER (ORDER BY ts_ns), ts_ns) AS end_ns, waiting FROM changes
+        SELECT at_ns, coalesce(lead(at_ns) OVER (ORDER BY at_ns), at_ns) AS end_ns, waiting FROM changes
     ),
-    whole AS (SELECT min(ts_ns) AS start_ns, max(end_ns) - min(ts_ns) + 1 AS span_ns FROM lasting),
+    whole AS (SELECT min(at_ns) AS start_ns, max(end_ns) - min(at_ns) + 1 AS span_ns FROM lasting),
     placed AS (
-        SELECT l.waiting, l.end_ns - l.ts_ns AS ns, w.span_ns,
-            (l.ts_ns - w.start_ns) * {n} // w.span_ns AS first, (l.end_ns - w.start_ns) * {n} // w.span_ns AS last
+        SELECT l.waiting, l.end_ns - l.at_ns AS ns, w.span_ns,
+            (l.at_ns - w.start_ns) * {n} // w.span_ns AS first, (l.end_ns - w.start_ns) * {n} // w.span_ns AS last
         FROM lasting AS l, whole AS w
     )
     SELECT place, max(waiting) AS most, any_value(span_ns) AS span_ns
@@ -30,13 +30,13 @@ _QUEUE = """
     GROUP BY place ORDER BY place
 """
 _LAUNCHES = """
-    SELECT name, count(*) AS n, sum(dur_ns) AS dur_ns, median(dur_ns) AS median_ns, median(launch_delay_ns) AS delay_ns
+    SELECT name, count(*) AS n, sum(duration_ns) AS duration_ns, median(duration_ns) AS median_ns, median(launch_delay_ns) AS delay_ns
     FROM launches WHERE trace_id = {of} GROUP BY name ORDER BY count(*) DESC, name LIMIT 12
 """
 _COLUMNS = [
     *(Column("name", "call"), Column("n", "times", count, "Launches by this call.")),
     *(
-        Column("dur_ns", "on the host", time, "Time in the calls, ns."),
+        Column("duration_ns", "on the host", time, "Time in the calls, ns."),
         Column("median_ns", "median", time, "Of a call, ns."),
     ),
     Column("delay_ns", "median until start", time, "From the end of the call to the start of its first work, ns."),

@@ -78,11 +78,11 @@ def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | 
     """
     used = "allocated_bytes" if peaks["peak_allocated_bytes"] is not None else "net_bytes"
     found = con.execute(
-        f"WITH placed AS (SELECT seq, ts_ns, {used} AS used, reserved_bytes AS held, "
-        f"(ts_ns - min(ts_ns) OVER ()) * {STRETCHES} // (max(ts_ns) OVER () - min(ts_ns) OVER () + 1) AS place "
+        f"WITH placed AS (SELECT seq, at_ns, {used} AS used, reserved_bytes AS held, "
+        f"(at_ns - min(at_ns) OVER ()) * {STRETCHES} // (max(at_ns) OVER () - min(at_ns) OVER () + 1) AS place "
         "FROM memory_timeline WHERE trace_id = $trace_id AND device_type IS NOT DISTINCT FROM $device_type "
         "AND device IS NOT DISTINCT FROM $device) "
-        "SELECT place, max(used), arg_max(used, seq), max(held), arg_max(held, seq), min(ts_ns), max(ts_ns) "
+        "SELECT place, max(used), arg_max(used, seq), max(held), arg_max(held, seq), min(at_ns), max(at_ns) "
         "FROM placed GROUP BY place ORDER BY place",
         {key: peaks[key] for key in ("trace_id", "device_type", "device")},
     ).fetchall()

@@ -48,7 +48,7 @@ _RANKS = [
     Column("root_percent", "goes back to it", percent),
     *(Column("marginal_ns", "gain if fixed", time), Column("marginal_percent", "of the span", percent)),
     *(Column("n_last", "last", count), Column("n_collectives", "of collectives", count)),
-    Column("share_last", "share", share),
+    Column("last_percent", "share", percent),
     Column("is_straggler", "straggler", lambda value: "yes" if value else "no"),
 ]
 _GROUPS = [

@@ -19,7 +19,7 @@ _PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct", "replay")
 
 # A module's work is what it launched; for all else, what was launched during it, including backward threads.
 _SPANS = """
-    SELECT s.span_id, s.parent_id, s.kind, s.name, s.ts_ns, s.end_ns, s.dur_ns, u.phase, u.n_kernels, u.busy_ns,
+    SELECT s.span_id, s.parent_id, s.kind, s.name, s.start_ns, s.end_ns, s.duration_ns, u.phase, u.n_kernels, u.busy_ns,
         u.coverage, u.mfu_busy, u.roofline_utilization
     FROM spans AS s
     LEFT JOIN span_utilization AS u
@@ -90,7 +90,7 @@ def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | Non
         return None
     inside = (
         f"WHERE s.trace_id = {trace} AND s.pid IS NOT DISTINCT FROM $pid AND s.tid IS NOT DISTINCT FROM $tid "
-        f"AND s.ts_ns >= $start AND s.ts_ns < $end ORDER BY s.dur_ns DESC, s.span_id LIMIT {_BOXES}"
+        f"AND s.start_ns >= $start AND s.start_ns < $end ORDER BY s.duration_ns DESC, s.span_id LIMIT {_BOXES}"
     )
     wanted = {key: stretch[key] for key in ("pid", "tid", "start", "end")}
     rows = rows_of(con, _SPANS + inside, wanted)
@@ -107,13 +107,13 @@ def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | Non
 def _stretch(con: duckdb.DuckDBPyConnection, trace: str) -> dict[str, Any] | None:
     steps = rows_of(
         con,
-        f"SELECT 'the longest step: ' || name AS title, pid, tid, ts_ns AS start, end_ns AS \"end\" FROM spans "
-        f"WHERE trace_id = {trace} AND kind = 'step' ORDER BY dur_ns DESC, span_id LIMIT 1",
+        f"SELECT 'the longest step: ' || name AS title, pid, tid, start_ns AS start, end_ns AS \"end\" FROM spans "
+        f"WHERE trace_id = {trace} AND kind = 'step' ORDER BY duration_ns DESC, span_id LIMIT 1",
     )
     threads = rows_of(
         con,
-        "SELECT 'the thread with most of its time in spans' AS title, pid, tid, min(ts_ns) AS start, max(end_ns) AS \"end\" "
-        f"FROM spans WHERE trace_id = {trace} AND parent_id IS NULL GROUP BY pid, tid ORDER BY sum(dur_ns) DESC, 2, 3 LIMIT 1",
+        "SELECT 'the thread with most of its time in spans' AS title, pid, tid, min(start_ns) AS start, max(end_ns) AS \"end\" "
+        f"FROM spans WHERE trace_id = {trace} AND parent_id IS NULL GROUP BY pid, tid ORDER BY sum(duration_ns) DESC, 2, 3 LIMIT 1",
     )
     return (steps or threads or [None])[0]
 
@@ -125,7 +125,7 @@ def _value(row: Row, whole: int, scale: str) -> float | None:
 
 
 def _says(row: Row) -> str:
-    said = f"{row['kind']} {row['name']}: {time(row['dur_ns'])} on the host"
+    said = f"{row['kind']} {row['name']}: {time(row['duration_ns'])} on the host"
     if row["busy_ns"] is None:
         return f"{said}; no GPU work launched inside"
     said += f"; GPU busy {time(row['busy_ns'])} with {row['n_kernels']} pieces of work"

@@ -15,10 +15,10 @@ from pipelines.models.sqltext import quoted
 _SHOWN = 40
 _COLOURS = {"computing": "compute", "other GPU work": "other", "GPU idle": "idle", "on the host": "cpu"}
 _STEPS = """
-    SELECT p.step, p.dur_ns, max(s.busy_ns) AS busy_ns, max(s.compute_ns) AS compute_ns, max(s.communication_ns) AS communication_ns
+    SELECT p.step, p.duration_ns, max(s.busy_ns) AS busy_ns, max(s.compute_ns) AS compute_ns, max(s.communication_ns) AS communication_ns
     FROM profiler_steps AS p
     LEFT JOIN step_times AS s ON s.trace_id = p.trace_id AND s.step = p.step AND s.device IS NOT NULL
-    WHERE p.trace_id = {of} GROUP BY p.step, p.dur_ns ORDER BY p.step
+    WHERE p.trace_id = {of} GROUP BY p.step, p.duration_ns ORDER BY p.step
 """
 _RANKS = """
     SELECT step, max(step_ns) AS longest_ns, arg_max(rank, step_ns) AS slowest, min(step_ns) AS shortest_ns
@@ -28,7 +28,7 @@ _RANKS = """
 _COLUMNS = [
     *(
         Column("step", "step", count),
-        Column("dur_ns", "took", time),
+        Column("duration_ns", "took", time),
         Column("change", "against median", lambda x: f"{x:+.1f} %"),
     ),
     *(Column("busy_ns", "GPU busy", time), Column("compute_ns", "computing", time)),
@@ -50,15 +50,15 @@ def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     if not rows:
         why = f"{label(subject.shown)} has no profiler steps: call prof.step() after each one"
         return section("steps", "Step times", missing(why))
-    middle = median(row["dur_ns"] for row in rows)
+    middle = median(row["duration_ns"] for row in rows)
     for row in rows:
-        row["change"] = 100 * (row["dur_ns"] / middle - 1) if middle else None
+        row["change"] = 100 * (row["duration_ns"] / middle - 1) if middle else None
         row["idle_percent"] = None
-        if row["busy_ns"] is not None and row["dur_ns"]:
-            row["idle_percent"] = 100 * (1 - row["busy_ns"] / row["dur_ns"])
+        if row["busy_ns"] is not None and row["duration_ns"]:
+            row["idle_percent"] = 100 * (1 - row["busy_ns"] / row["duration_ns"])
     stacked = [(f"step {row['step']}", _parts(row)) for row in rows[:_SHOWN]]
     said = paragraph(
-        f"Median {time(middle)}, fastest {time(min(r['dur_ns'] for r in rows))}, slowest {time(max(r['dur_ns'] for r in rows))}."
+        f"Median {time(middle)}, fastest {time(min(r['duration_ns'] for r in rows))}, slowest {time(max(r['duration_ns'] for r in rows))}."
     )
     body = [said, bars(stacked, _COLOURS), table("step_times", _COLUMNS, rows[:_SHOWN])]
     body += more(rows, _SHOWN, "steps in table step_times")
@@ -71,8 +71,8 @@ def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 def _parts(row: Row) -> list[Part]:
     if row["busy_ns"] is None:
-        return [Part("on the host", row["dur_ns"], f"{time(row['dur_ns'])}, no GPU work")]
-    lengths = (row["compute_ns"], row["busy_ns"] - row["compute_ns"], max(0, row["dur_ns"] - row["busy_ns"]))
+        return [Part("on the host", row["duration_ns"], f"{time(row['duration_ns'])}, no GPU work")]
+    lengths = (row["compute_ns"], row["busy_ns"] - row["compute_ns"], max(0, row["duration_ns"] - row["busy_ns"]))
     return [Part(kind, ns, time(ns)) for kind, ns in zip(_COLOURS, lengths, strict=False)]
 
 

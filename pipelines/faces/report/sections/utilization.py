@@ -7,7 +7,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.faces.report.blocks import Block, Column, Part, Section, bars, figure, missing, section, table, titled
 from pipelines.faces.report.folded_rows import folded
-from pipelines.faces.report.formats import count, ratio, shapes, share, time, words
+from pipelines.faces.report.formats import count, percent, ratio, shapes, share, time, words
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.spans import picture
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
@@ -100,25 +100,28 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 
 def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_share, NULL AS exposed_wait_ns"
+    waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_percent, NULL AS exposed_wait_ns"
     if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks show about this rank's waiting
         waits = (
-            "SELECT step, exposure_ratio, exposed_transfer_share, exposed_wait_ns FROM step_exposure "
+            "SELECT step, exposure_ratio, exposed_transfer_percent, exposed_wait_ns FROM step_exposure "
             f"WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}"
         )
     rows = rows_of(
         con,
         "SELECT p.* REPLACE (coalesce(w.exposure_ratio, p.exposure_ratio) AS exposure_ratio, "
-        "coalesce(w.exposed_transfer_share, p.exposed_comm_share) AS exposed_comm_share), w.exposed_wait_ns "
+        "coalesce(w.exposed_transfer_percent, p.exposed_communication_percent) AS exposed_communication_percent), w.exposed_wait_ns "
         f"FROM step_pipeline AS p LEFT JOIN ({waits}) AS w ON w.step = p.step WHERE p.trace_id = {subject.shown_id} "
-        f"ORDER BY p.actual_ns DESC, p.step LIMIT {_STEPS}",
+        f"ORDER BY p.duration_ns DESC, p.step LIMIT {_STEPS}",
     )
     columns = [
-        *(Column("step", "step", count), Column("actual_ns", "took", time), Column("load_ns", "loading", time)),
+        *(Column("step", "step", count), Column("duration_ns", "took", time), Column("load_ns", "loading", time)),
         *(Column("comp_ns", "computing", time), Column("save_ns", "saving", time)),
         *(Column("efficiency", "efficiency", ratio), Column("dragging_stage", "dragging", in_words)),
         Column("loader_stall_ns", "loader stalls", time),
-        *(Column("exposure_ratio", "exposure", ratio), Column("exposed_comm_share", "communication exposed", share)),
+        *(
+            Column("exposure_ratio", "exposure", ratio),
+            Column("exposed_communication_percent", "communication exposed", percent),
+        ),
         *(Column("exposed_wait_ns", "waiting for ranks", time), Column("bubble_upper", "bubble, at most", share)),
     ]
     return titled("steps as pipelines", "step_pipeline", columns, rows, "there are no profiler steps")
@@ -169,7 +172,7 @@ def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         *(Column("op", "operator"), Column("dims", "shapes", shapes), Column("dtype", "type", words)),
         *(Column("n_ops", "calls", count), Column("gpu_ns", "GPU time", time)),
         Column("above_ns", "above it", time, "GPU time less the larger ideal time of each call, ns."),
-        *(Column("tflops", "TFLOP/s", ratio), Column("gbps", "GB/s", ratio), Column("mfu", "MFU", share)),
+        *(Column("tflops", "TFLOP/s", ratio), Column("gigabytes_per_s", "GB/s", ratio), Column("mfu", "MFU", share)),
         *([_MFU_TF32] if any(row["mfu_tf32"] != row["mfu"] for row in rows) else []),
         *(_BANDWIDTH, _ROOFLINE, _LIMIT),
     ]

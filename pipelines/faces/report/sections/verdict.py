@@ -111,22 +111,23 @@ def _path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     rows = rows_of(
-        con, f"SELECT step, dur_ns FROM profiler_steps WHERE trace_id = {subject.shown_id} AND dur_ns > 0 ORDER BY step"
+        con,
+        f"SELECT step, duration_ns FROM profiler_steps WHERE trace_id = {subject.shown_id} AND duration_ns > 0 ORDER BY step",
     )
     if len(rows) < 2:
         return ""
-    slowest = max(rows, key=lambda row: row["dur_ns"])
-    middle = median(row["dur_ns"] for row in rows)
+    slowest = max(rows, key=lambda row: row["duration_ns"])
+    middle = median(row["duration_ns"] for row in rows)
     return (
         f"The median of {len(rows)} steps takes {time(middle)}, the slowest (step {slowest['step']}) "
-        f"{time(slowest['dur_ns'])}."
+        f"{time(slowest['duration_ns'])}."
     )
 
 
 def _kernel(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     rows = rows_of(
         con,
-        "SELECT name, count(*) AS n, sum(dur_ns) AS ns, 100.0 * sum(dur_ns) / sum(sum(dur_ns)) OVER () AS share "
+        "SELECT name, count(*) AS n, sum(duration_ns) AS ns, 100.0 * sum(duration_ns) / sum(sum(duration_ns)) OVER () AS share "
         f"FROM kernels WHERE trace_id = {subject.shown_id} GROUP BY name ORDER BY ns DESC NULLS LAST, name LIMIT 1",
     )
     if rows and rows[0]["ns"]:

@@ -11,20 +11,17 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake import agreed
-from pipelines.lake.agreed import shown_rows
 from pipelines.lake.commit.model_failures import FAILURES as FAILURES_VIEW
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, REJECTS, mark_of
-from pipelines.lake.publish.contents import column_types, no_row, types_shown
-from pipelines.lake.publish.empty_file import comments, comments_of_old, create_rules
+from pipelines.lake.publish.contents import column_types, no_row
+from pipelines.lake.publish.empty_file import comments
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read import views
-from pipelines.lake.read.views import placed_rows, superseded, under_old_name, valid_rows, with_derived
+from pipelines.lake.read.views import placed_rows, superseded, valid_rows
 from pipelines.models import run
 from pipelines.models.cache import cache_folder, digest_of
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.sqltext import quoted
-from pipelines.renamed import old_tables
 from pipelines.runs.store.ducklake import user_tables
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import (
@@ -70,10 +67,7 @@ class _Build:
     @property
     def name(self) -> str:
         models = [f"{name}={self.catalog.version(name)}" for name in self.catalog.public]
-        code = [
-            Path(file).read_bytes()
-            for file in (__file__, agreed.__file__, run.__file__, views.__file__, user_tables.__file__)
-        ]
+        code = [Path(file).read_bytes() for file in (__file__, run.__file__, views.__file__, user_tables.__file__)]
         rules = [
             m.path.read_bytes() for name in self.catalog.public if (m := self.catalog.models[name]).kind == "rules"
         ]
@@ -112,15 +106,12 @@ def _create_file(path: Path, build: _Build) -> None:
         add_columns(con, {}, build.there)
         con.execute(f"USE {SHOWN}")
         con.begin()
-        types = types_shown(build.catalog)
+        types = column_types(build.catalog)
         # Marks first, for tables of captures read theirs; views that read tables last.
         order = sorted(build.catalog.public, key=lambda n: (build.catalog.models[n].kind == "view", n not in KEYS))
         for name in order:
             kind = _create(con, build, build.catalog.models[name])
             con.execute(comments(build.catalog.models[name], kind, {column for column, _ in types[name]}))
-        for old, table in old_tables().items():
-            con.execute(f"CREATE VIEW {old} AS {under_old_name(old)}")
-            con.execute(comments_of_old(old, build.catalog.models[table]))
         con.commit()
 
 
@@ -136,12 +127,12 @@ def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
     # Of a folder these are tables of rules, filled in later.
     is_stored = {FAILURES_VIEW: build.has_own, PRICE_TABLE: build.has_prices}.get(model.name)
     if model.kind == "rules" and not is_stored:
-        create_rules(con, model)
+        run.create_rules(con, model)
         return "TABLE"
     if model.kind == "view":
-        con.execute(f"CREATE VIEW {model.name} AS {shown_rows(model.name, model.sql)}")
+        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
         return "VIEW"
-    con.execute(f"CREATE VIEW {model.name} AS {shown_rows(model.name, _rows(build, model.name))}")
+    con.execute(f"CREATE VIEW {model.name} AS {_rows(build, model.name)}")
     return "VIEW"
 
 
@@ -157,7 +148,7 @@ def _rows(build: _Build, name: str) -> str:
     if name == MARK:
         named = valid_rows(CAPTURE_MARK, stored_rows(catalog, CAPTURE_MARK, there))
         ranks = valid_rows(CAPTURE_RANKS, stored_rows(catalog, CAPTURE_RANKS, there), f"({named})")
-        return placed_rows(with_derived(rows), named, ranks)
+        return placed_rows(rows, named, ranks)
     if mark_of(name) != MARK:
         return valid_rows(name, rows)
     # A trace is committed with all its tables, so that only superseded ones are to be left out.

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.lake.layout import KEYS
+from pipelines.lake.version import paths_in, read_again
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.interface import StoreError
 
-FORMAT = 1
-"""Of the bookkeeping below. A store with a greater one was written by a newer version."""
+FORMAT = 2
+"""Of the bookkeeping below and the names of columns. A store with another one was written by another version."""
 
 OWN = "tracelake"
 KEYS_TABLE = f"{LAKE}.{OWN}.keys"  # every key that was ever committed, also of traces that were removed since
@@ -58,7 +60,7 @@ def create_bookkeeping(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def check_format(con: duckdb.DuckDBPyConnection, address: str) -> None:
-    """Raises StoreError for a store of a newer version."""
+    """Raises StoreError for a store of another version; of an older one it says how to read its files again."""
     if has_own(con):
         found = con.execute(f"SELECT max(version) FROM {_FORMAT_TABLE}").fetchall()[0][0]
         if found > FORMAT:
@@ -66,6 +68,11 @@ def check_format(con: duckdb.DuckDBPyConnection, address: str) -> None:
                 f"{address} was written by a newer tracelake (format {found}; this one knows {FORMAT}): "
                 "pip install -U 'tracelake[lake]'"
             )
+        if found < FORMAT:
+            there = lake_columns(con)
+            files = sorted({path for mark in KEYS if mark in there for path in paths_in(con, f"{LAKE}.{mark}")})
+            why = f"{address} was written by tracelake 0.1, whose tables have other columns"
+            raise StoreError(f"{why}; {read_again(files, 'ADDRESS')}")
 
 
 def lake_columns(con: duckdb.DuckDBPyConnection) -> dict[str, Columns]:

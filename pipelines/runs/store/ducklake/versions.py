@@ -26,7 +26,7 @@ Versions = Mapping[str, str]
 
 
 def create(con: duckdb.DuckDBPyConnection) -> None:
-    """Creates the tables in a store that has none: a new one, or one of an older tracelake. Called under the lock."""
+    """Creates the tables in a store that has none yet. Called under the lock."""
     if not _are_there(con):
         con.begin()
         con.execute(f"CREATE TABLE {_BATCHES} (batch_id VARCHAR, kind VARCHAR)")

@@ -1,0 +1,177 @@
+"""A lake of another layout is refused in one sentence, and the command in it reads its files again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.lake.layout import SETTLED
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.read.sandbox import LockedLake
+from pipelines.lake.version import LAYOUT, LIST, MARKER, OtherLayout, check_layout, files_of, mark_layout, read_again
+from pipelines.readers.ingest import ingest, listed
+from tests.lake.world import capture, write_trace
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `in` and a published lake of it, of which 3 files are traces and one is none."""
+    folder = tmp_path_factory.mktemp("version")
+    ingest(capture(folder / "in"), Lake(folder / "lake"))
+    publish(Lake(folder / "lake"))
+    return folder
+
+
+@pytest.fixture
+def old(made: Path, tmp_path: Path) -> Path:
+    """The lake as a version without `.layout` left it."""
+    root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
+    (root / MARKER).unlink()
+    return root
+
+
+def command_in(message: str) -> list[str]:
+    return shlex.split(message[message.index("tracelake ingest") :])[1:]
+
+
+def traces(root: Path | str) -> list[tuple]:
+    with Lake(root).connect(["traces"]) as con:
+        return con.execute("SELECT trace_id, path, rank FROM traces ORDER BY 1").fetchall()
+
+
+def test_a_lake_says_its_layout_before_anything_else_is_there(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    assert not lake.root.exists()
+    with lake.manifest_lock():
+        assert sorted(path.name for path in lake.root.iterdir()) == [MARKER, ".manifest.lock"]
+    assert (lake.root / MARKER).read_text() == f"{LAYOUT}\n"
+    before = (lake.root / MARKER).stat().st_mtime_ns
+    mark_layout(lake.root)
+    assert (lake.root / MARKER).stat().st_mtime_ns == before
+
+
+def test_what_is_no_lake_yet_is_not_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        check_layout(folder)
+    (tmp_path / "notes.txt").write_text("mine")
+    assert not Lake(tmp_path).exists
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sql", "FROM traces"),
+        ("materialize",),
+        ("check",),
+        ("status",),
+        ("tables", "kernels"),
+        ("ingest", "x.json"),
+        ("compact",),
+        ("forget", "00"),
+    ],
+)
+def test_every_command_refuses_it_with_one_sentence(words: tuple[str, ...], old: Path) -> None:
+    before = sorted(str(path) for path in old.rglob("*"))
+    done = CliRunner().invoke(app, [*words, "--lake", str(old)])
+    assert done.exit_code == 1 and len(done.stderr.splitlines()) == 1, done.output
+    assert f"{old} has no .layout" in done.stderr and "tracelake ingest --lake" in done.stderr
+    assert sorted(str(path) for path in old.rglob("*")) == before  # nothing was written
+
+
+def test_so_do_all_ways_in_python(old: Path) -> None:
+    for way in (Lake, LockedLake, lambda root: ingest([], Lake(root)), lambda root: publish(Lake(root))):
+        with pytest.raises(OtherLayout, match="read its 3 files again"):
+            way(old)
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) -> None:
+    if not is_noted:  # only a cache
+        (old / SETTLED).unlink()
+    with pytest.raises(OtherLayout) as refused:
+        Lake(old)
+    words = command_in(str(refused.value))
+    assert words[:3] == ["ingest", "--lake", f"{old}-new"]
+    assert len(words) == 6 and not any("broken" in word for word in words)  # what was rejected is not named
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert traces(f"{old}-new") == traces(made / "lake")
+
+
+def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
+    (old / SETTLED).unlink()
+    shutil.rmtree(old / "traces")
+    day = old / "traces" / "day=2026-01-01"
+    day.mkdir(parents=True)
+    rows = f"SELECT '{tmp_path}/in/rank ' || n || '.json' AS path, n AS first_ts_ns FROM range(10000) AS r (n)"
+    duckdb.sql(rows).write_parquet(str(day / "20260101T000000000000-00000000.parquet"))
+    with pytest.raises(OtherLayout, match="read its 10,000 files again") as refused:
+        Lake(old)
+    assert len(str(refused.value)) < 1000
+    words = command_in(str(refused.value))
+    assert words[3:] == ["--from-list", str(old / LIST)]
+    assert len(listed(old / LIST)) == 10_000
+    for n in (0, 9_999):
+        write_trace(tmp_path / "in" / f"rank {n}.json", n)
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 1 and done.output.count('"rejected"') == 9_998  # those that are no longer there
+    assert [Path(path).name for _, path, _ in traces(words[2])] in (
+        [f"rank {n}.json" for n in order] for order in ((0, 9_999), (9_999, 0))
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.json", "it's.json", "two\nlines.json", "tab\there\r.json", "caf\udce9.json", "$x`y.json"]
+)
+def test_any_name_gets_through(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "in" / "plain.json"
+    write_trace(file, 1)
+    odd = file.rename(file.with_name(name))
+    lake = Lake(tmp_path / "lake")
+    assert [row.status for row in ingest([odd], lake).rows] == ["ok"]
+    (lake.root / MARKER).unlink()
+    with pytest.raises(OtherLayout) as refused:
+        Lake(lake.root)
+    words = command_in(str(refused.value))
+    assert "\n" not in str(refused.value) and ("--from-list" in words) == (not name.isprintable())
+    assert files_of(lake.root) == [odd]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert traces(words[2]) == traces_of(lake.root)
+
+
+def traces_of(root: Path) -> list[tuple]:
+    mark_layout(root)
+    return traces(root)
+
+
+def test_a_list_that_cannot_be_written_into_the_lake_is_a_temporary_file(tmp_path: Path) -> None:
+    files = [tmp_path / f"{n}.json" for n in range(30)]
+    told = read_again(files, "new", tmp_path / "nowhere")
+    assert str(Path(tempfile.gettempdir())) in told
+    assert listed(Path(command_in(told)[-1])) == files
+    assert "PATH..." in read_again([], "new")
+
+
+def test_a_newer_layout_is_refused_with_the_way_out(made: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(made / "lake", tmp_path / "lake"))
+    (root / MARKER).write_text(f"{LAYOUT + 1}\n")
+    with pytest.raises(OtherLayout, match=r"written by a newer tracelake .* pip install -U tracelake"):
+        Lake(root)
+
+
+def test_lists_are_lines_or_ended_by_nul(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a.json\r\n\nb c.json")
+    (tmp_path / "nul").write_bytes(b"a.json\0b\nc.json\0")
+    assert listed(tmp_path / "lines") == [Path("a.json"), Path("b c.json")]
+    assert listed(tmp_path / "nul") == [Path("a.json"), Path("b\nc.json")]
+    assert "no path is given" in CliRunner().invoke(app, ["ingest"]).output
+    missing = CliRunner().invoke(app, ["ingest", "--from-list", str(tmp_path / "none")])
+    assert missing.exit_code == 1 and f"{tmp_path / 'none'}: {os.strerror(2)}" in missing.output
