@@ -13,13 +13,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_SLOW := $(VENV)/.installed-slow
+# DuckDB's extensions are built for one version of it, not always the newest (extra `lake`). This environment has these,
+# and takes all else from .venv: their tests run here, and no others.
+VENV_LAKE := .venv-lake
+INSTALLED_LAKE := $(VENV_LAKE)/.installed
 SQL_LINTED := $(VENV)/.sql-linted
 # The CPU build of torch that the torch tests are written against. Tests that need torch skip without it. On Linux
 # the plain version would be the CUDA build (gigabytes); elsewhere the plain version is the CPU build.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test reference vendor docs bench bench-engine growth scale soak attack clean
+.PHONY: demo test test-ducklake reference vendor docs bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -31,6 +35,11 @@ test: $(INSTALLED_DEV) $(if $(filter 1,$(SLOW)),$(INSTALLED_SLOW))
 	@$(MAKE) --no-print-directory $(SQL_LINTED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(if $(filter-out 0,$(SLOW)),@$(MAKE) --no-print-directory test-ducklake)
+
+# `-k`, as with `-m` slow tests would run without SLOW.
+test-ducklake: $(INSTALLED_LAKE)
+	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines
 
 # sqlfluff takes half a minute over all of sql/, so it looks at what changed since it last found nothing; `make clean`,
 # a fresh checkout or other rules (pyproject.toml): at everything.
@@ -72,7 +81,7 @@ attack: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.attack $(ATTACK)
 
 clean:
-	rm -rf $(VENV) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LAKE) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The first interpreter in range (requires-python in pyproject.toml) makes the environment.
 $(BIN)/python:
@@ -100,9 +109,9 @@ $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 	@touch $(INSTALLED) $@
 
 # What few tests use: object storage, engines, MCP, charts and data frames of notebooks, Spark where there is Java. What cannot be
-# installed is said; its tests skip.
+# installed is said; its tests skip. No other DuckDB than `pip install .` gets: see VENV_LAKE.
 $(INSTALLED_SLOW): $(INSTALLED_DEV)
-	@for extra in lake ray dask mcp plots $$(command -v java >/dev/null && echo spark); do \
+	@for extra in ray dask mcp plots $$(command -v java >/dev/null && echo spark); do \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e ".[$$extra]" || \
 	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
 	done
@@ -110,4 +119,14 @@ $(INSTALLED_SLOW): $(INSTALLED_DEV)
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 $$package || \
 	        echo "$$package cannot be installed here: the tests that need it will skip"; \
 	done
+	@touch $@
+
+$(INSTALLED_LAKE): pyproject.toml | $(INSTALLED_SLOW)
+	@rm -rf $(VENV_LAKE) && $(BIN)/python -m venv --without-pip $(VENV_LAKE)
+	@pinned=$$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["lake"])') && \
+	$(BIN)/python -m pip --python $(VENV_LAKE)/bin/python install --quiet --disable-pip-version-check --retries 1 --no-deps $$pinned || \
+	    echo "the extra lake cannot be installed here: the tests that need it will skip"
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(" + repr(sysconfig.get_path("purelib")) + ")")' > \
+	    $$($(VENV_LAKE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth
+	@if test -x $(BIN)/weed; then ln -s $(abspath $(BIN))/weed $(VENV_LAKE)/bin/weed; fi
 	@touch $@

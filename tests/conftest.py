@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from pipelines.base import extras
 from tests.effort import SLOW
 
 # Times are of the machine, not of the code: it may be shared.
@@ -20,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests start a hundred processes. Without bytecode files each of them would compile what it imports of the project.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+_MISSING = extras.missing()
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
@@ -29,6 +32,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: SLOW=1 runs it"))
+
+
+def _skip_without_extra() -> Generator[None, object, object]:
+    """A test that needs an extra which is not installed here, and says so, skips with the sentence."""
+    try:
+        return (yield)
+    except extras.MissingExtra as error:
+        if any(f"tracelake[{extra}]" in str(error) for extra in _MISSING):
+            pytest.skip(str(error))
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests of DuckLake skip where DuckDB's extensions are not installed; one without the mark fails there."""
+    for mark in item.iter_markers("ducklake"):
+        from tests.runs.store.conftest import need_extensions
+
+        need_extensions(*mark.args)
+    return (yield from _skip_without_extra())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    return (yield from _skip_without_extra())
 
 
 def pytest_collection_finish() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,17 @@ def _told(name: str) -> int | None:
 def cursor(con: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
     """Returns another connection to the database of `con`, or to the process's own, with its own settings. Also quiet."""
     return _quiet(con.cursor() if con is not None else duckdb.cursor())
+
+
+@contextmanager
+def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Queries on `con` run as they are written; other connections to its database are as before."""
+    con.execute("PRAGMA disable_optimizer")
+    try:
+        yield
+    finally:
+        with suppress(duckdb.FatalException):  # nothing to restore: the database is gone
+            con.execute("PRAGMA enable_optimizer")
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -21,11 +21,16 @@ class MissingExtra(ImportError):
     """A package of an optional extra is not installed; the message is the command that installs it."""
 
 
+def missing() -> list[str]:
+    """Returns the extras of which a package is not installed."""
+    return [extra for extra, modules in _MODULES.items() if any(find_spec(module) is None for module in modules)]
+
+
 def need(extra: str, who: str) -> None:
     """Raise MissingExtra unless all packages of an extra are installed. `who`: what needs them, the start of a
     sentence.
     """
-    missing = [module for module in _MODULES[extra] if find_spec(module) is None]
-    if missing:
-        listed = " and ".join(missing)
+    lacks = [module for module in _MODULES[extra] if find_spec(module) is None]
+    if lacks:
+        listed = " and ".join(lacks)
         raise MissingExtra(f"{who} needs {listed}, which the core does not install: pip install 'tracelake[{extra}]'")

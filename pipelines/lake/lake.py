@@ -53,11 +53,11 @@ _FEW, _FEW_TABLES = 200, 6  # files that are opened; tables of which the size of
 
 @dataclass(frozen=True)
 class Staged:
-    """A Parquet file to be put in place: its row count and its model's version, if known, and the traces it lacks."""
+    """A Parquet file to be put in place: its row count and its model's version, if known, and where models failed."""
 
     path: Path
     n_rows: int | None = None
-    left_out: tuple[manifest.LeftOut, ...] = ()
+    failures: tuple[manifest.Failure, ...] = ()
     version: str | None = None
 
 
@@ -132,7 +132,7 @@ class Lake:
         for one in staged.values():
             with one.path.open("rb+") as file:
                 os.fsync(file.fileno())
-        records = {table: manifest.describe(s.path, s.n_rows, s.left_out, s.version) for table, s in staged.items()}
+        records = {table: manifest.describe(s.path, s.n_rows, s.failures, s.version) for table, s in staged.items()}
         with self.manifest_lock():
             first()
             manifest.note_put(self.root, batch, records, keys or {})

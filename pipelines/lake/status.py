@@ -163,7 +163,9 @@ def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> Non
         found.published = "fresh" if is_published(lake, []) else "stale"
         with database.connect(lake.root / ANALYST, read_only=True) as con:
             if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
-                rows = con.execute(f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} GROUP BY 1 ORDER BY 1")
+                rows = con.execute(
+                    f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} WHERE outcome = 'left_out' GROUP BY 1 ORDER BY 1"
+                )
                 found.failed_models = [f"{model} ({n} traces)" for model, n in rows.fetchall()]
 
 

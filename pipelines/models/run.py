@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 
 import duckdb
 
@@ -17,15 +20,17 @@ from pipelines.models.catalog import Added, Catalog, Model
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted, row
 
+_log = logging.getLogger("tracelake")
 _SORTS_OR_SUMS = re.compile(r"\b(OVER|GROUP BY|DISTINCT|UNION(?! ALL)|INTERSECT|EXCEPT|ORDER BY)\b")
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """A model that ran, and the seconds it took."""
+    """A model that ran, and the seconds it took. `plain_for`: why DuckDB's optimizer was off; "": it was not."""
 
     name: str
     seconds: float
+    plain_for: str = ""
 
 
 def run_models(
@@ -37,6 +42,7 @@ def run_models(
     at_once: int = 1,
     without_rows: frozenset[str] = frozenset(),
     write: Callable[[str, str], None] | None = None,
+    plain: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ModelRun]:
     """Create the targets, and what they read, as tables in `con`; or, with `write`, hand the targets over and keep none.
 
@@ -45,14 +51,15 @@ def run_models(
     each model. With `at_once`, that many models run beside each other where neither reads the other, each on a cursor
     of `con`: a cursor sees tables and views, but nothing temporary or registered. Models `without_rows` are made with
     their columns only: nobody needs their rows. `write(name, rows)`, not beside `at_once`, gets each target once, as SQL of
-    its rows: a table would only be a copy where no other model reads it. Raises CatalogError for a model whose SQL DuckDB
-    rejects.
+    its rows: a table would only be a copy where no other model reads it. A model on which DuckDB fails with an INTERNAL error
+    runs once more with the optimizer off, as the models in `plain` (name, and why) do at once. Raises CatalogError for a
+    model whose SQL DuckDB rejects, and duckdb.FatalException where DuckDB gives up the database, and `con` with it.
     """
     if write and at_once > 1:
         raise ValueError("targets are written one after another: leave at_once at 1")
     wanted = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
-    plan = _Plan(catalog, _needed(catalog, wanted, present), wanted, without_rows, keeps=write is None)
+    plan = _Plan(catalog, _needed(catalog, wanted, present), wanted, without_rows, write is None, plain)
     runs: list[ModelRun] = []
 
     def started(name: str) -> None:
@@ -71,9 +78,9 @@ def run_models(
         for name in plan.order:
             started(name)
             if write and name in wanted:
-                ended(_written(con, plan.models[name], called, write, name in plan.unread))
+                ended(_timed(con, plan, name, partial(_write, con, plan, name, called, write)))
             else:
-                ended(_timed(con, plan.models[name], called, name in plan.views))
+                ended(_timed(con, plan, name, _creates(con, plan, name, called)))
     return runs
 
 
@@ -81,9 +88,15 @@ class _Plan:
     """Which models are left to run, and which tables nobody reads any more."""
 
     def __init__(
-        self, catalog: Catalog, order: list[str], wanted: set[str], without_rows: frozenset[str], keeps: bool = True
+        self,
+        catalog: Catalog,
+        order: list[str],
+        wanted: set[str],
+        without_rows: frozenset[str],
+        keeps: bool,
+        plain: Mapping[str, str],
     ) -> None:
-        self.order = order
+        self.order, self.plain = order, plain
         models = {name: catalog.models[name] for name in order}
         self.models = models | {name: _columns_only(models[name]) for name in without_rows & models.keys()}
         among = set(order)
@@ -147,7 +160,7 @@ def _run_at_once(
                 for name in plan.ready(begun)[: len(idle)]:
                     started(name)
                     cursor = idle.pop()
-                    running[pool.submit(_timed, cursor, plan.models[name], called, name in plan.views)] = cursor
+                    running[pool.submit(_timed, cursor, plan, name, _creates(cursor, plan, name, called))] = cursor
                     begun.add(name)
                 if not running:
                     break
@@ -164,26 +177,54 @@ def _run_at_once(
         cursor.close()
 
 
-def _timed(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], is_view: bool) -> ModelRun:
+def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable[[], None]) -> ModelRun:
     began = time.perf_counter()
-    _create(con, model, called, "VIEW" if is_view else "TABLE")
-    return ModelRun(model.name, time.perf_counter() - began)
+    why = plan.plain.get(name, "")
+    try:
+        with database.without_optimizer(con) if why else nullcontext():
+            run()
+    except duckdb.InternalException as error:
+        if why:
+            raise
+        why = _run_again(con, name, run, error)
+    return ModelRun(name, time.perf_counter() - began, why)
 
 
-def _written(
-    con: duckdb.DuckDBPyConnection, model: Model, called: set[str], write: Callable[[str, str], None], is_unread: bool
-) -> ModelRun:
+def _run_again(
+    con: duckdb.DuckDBPyConnection, name: str, run: Callable[[], None], error: duckdb.InternalException
+) -> str:
+    """Without the optimizer, in which nearly all INTERNAL errors arise. Returns the reason; raises the error if it fails, too."""
+    try:
+        with database.without_optimizer(con):
+            run()
+    except duckdb.FatalException:
+        raise
+    except Exception:
+        raise error from None
+    why = why_plain(error)
+    _log.warning("%s: %s", name, why)
+    return why
+
+
+def why_plain(error: Exception) -> str:
+    """Returns what to say of a model that runs without the optimizer because of this error."""
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"DuckDB {duckdb.__version__} failed, and the model was run again with the optimizer off. {said}"[:500]
+
+
+def _write(
+    con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set[str], write: Callable[[str, str], None]
+) -> None:
     """Hands a target over, and makes its table if other models read it or a function creates it."""
-    began = time.perf_counter()
+    model, is_unread = plan.models[name], name in plan.unread
     if is_unread and model.kind == "sql":
         with _rejections(model):
-            write(model.name, model.sql)
+            write(name, model.sql)
     else:
         _create(con, model, called)
-        write(model.name, f"FROM {model.name}")
+        write(name, f"FROM {name}")
         if is_unread:
-            con.execute(f"DROP TABLE {model.name}")
-    return ModelRun(model.name, time.perf_counter() - began)
+            con.execute(f"DROP TABLE {name}")
 
 
 def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
@@ -211,6 +252,10 @@ def _only_for(catalog: Catalog, name: str, order: list[str], views: set[str], wi
 
 def _columns_only(model: Model) -> Model:
     return replace(model, sql=f"SELECT * FROM (\n{model.sql}\n) AS model WHERE FALSE")
+
+
+def _creates(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set[str]) -> Callable[[], None]:
+    return partial(_create, con, plan.models[name], called, "VIEW" if name in plan.views else "TABLE")
 
 
 def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> None:

@@ -248,8 +248,8 @@ def _log_again(lake: Lake, fault: Fault) -> str:
     batch = Batch(path.name)
     files = lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")
     log = manifest.read(lake.root, batch)
-    left_out = {table: records[0].left_out for table, records in log.records.items()} if log else {}
+    failures = {table: records[0].failures for table, records in log.records.items()} if log else {}
     with lake.manifest_lock():
-        records = {table_of(p): manifest.describe(p, None, left_out.get(table_of(p), ())) for p in files}
+        records = {table_of(p): manifest.describe(p, None, failures.get(table_of(p), ())) for p in files}
         manifest.rewrite(lake.root, batch, records, manifest.read_keys(lake.root, batch) or {})
     return "noted again"

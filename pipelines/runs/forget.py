@@ -138,9 +138,9 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
             con.execute(f"COPY ({kept}) TO {quoted(staged)} ({options})")
     log = manifest.read(lake.root, batch)
     records = log.records.get(table, []) if log else []
-    left_out = tuple(one for record in records[:1] for one in record.left_out if one.trace_id != trace_id)
+    failures = tuple(one for record in records[:1] for one in record.failures if one.trace_id != trace_id)
     keys = {key: path for key, path in (manifest.read_keys(lake.root, batch) or {}).items() if key != trace_id}
-    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, left_out)}, keys if table == MARK else None)
+    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures)}, keys if table == MARK else None)
     return of_trace
 
 

@@ -19,13 +19,22 @@ WITH calls AS (
         ON e.trace_id = m.capture_trace_id AND e.device = m.device AND e.ordinal >= m.first_ordinal
             AND e.ordinal < m.first_ordinal + s.n_nodes
 ),
-around AS (
-    SELECT
-        a.trace_id, a.event_id, s.name,
-        row_number() OVER (PARTITION BY a.trace_id, a.event_id ORDER BY a.height) AS choice
+-- No row_number() = 1: DuckDB 1.5.6 turns that into an aggregate, and fails where it knows that no span is a module.
+modules AS (
+    SELECT a.trace_id, a.event_id, a.height, s.name
     FROM (SELECT DISTINCT capture_trace_id, call_event_id FROM calls) AS c
     JOIN _host_ancestors AS a ON a.trace_id = c.capture_trace_id AND a.event_id = c.call_event_id
     JOIN _span_events AS s ON s.trace_id = a.trace_id AND s.event_id = a.ancestor_id AND s.kind = 'module'
+),
+innermost AS (
+    SELECT trace_id, event_id, min(height) AS height
+    FROM modules
+    GROUP BY trace_id, event_id
+),
+around AS (
+    SELECT m.trace_id, m.event_id, m.name
+    FROM modules AS m
+    JOIN innermost AS i ON i.trace_id = m.trace_id AND i.event_id = m.event_id AND i.height = m.height
 )
 SELECT
     c.trace_id,  -- The trace with the replays.
@@ -62,4 +71,4 @@ SELECT
 FROM calls AS c
 LEFT JOIN _call_operators AS o ON o.trace_id = c.capture_trace_id AND o.event_id = c.call_event_id
 LEFT JOIN events AS e ON e.trace_id = o.trace_id AND e.event_id = o.op_event_id
-LEFT JOIN around AS m ON m.trace_id = c.capture_trace_id AND m.event_id = c.call_event_id AND m.choice = 1
+LEFT JOIN around AS m ON m.trace_id = c.capture_trace_id AND m.event_id = c.call_event_id

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack import disk, flips, kills, sensor
+from tests.attack import disk, flips, kills
 from tests.attack.breaks import try_once
 from tests.attack.children import End, inject, why_no_strace
 from tests.attack.tally import Tally
@@ -32,6 +32,9 @@ def test_broken_at_system_calls(module, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 def test_the_sensor_with_poison_in_the_stream() -> None:
+    pytest.importorskip("dagster", reason="the extra dagster is not installed")
+    from tests.attack import sensor
+
     tally = sensor.attack(3, SEED)
     assert tally.tried > 0
     assert tally.survived == tally.tried, tally.notes

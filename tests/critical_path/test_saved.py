@@ -13,10 +13,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path

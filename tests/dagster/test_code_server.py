@@ -21,8 +21,8 @@ from dagster_project import code_server, preload
 from dagster_project.code_server import ForkingServer, forks
 from dagster_project.sensors import SIGNS_OF_LIFE
 from pipelines.lake import Lake
-from tests.dagster.conftest import write_trace
 from tests.dagster.test_ui import JSON, Ui, running  # noqa: F401
+from tests.dagster.tiny import write_trace
 
 LOCATION = {"repositoryName": "__repository__", "repositoryLocationName": "dagster_project.definitions"}
 LAUNCH = "mutation($p: ExecutionParams!) {launchRun(executionParams: $p) {__typename}}"

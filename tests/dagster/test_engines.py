@@ -11,7 +11,7 @@ from pipelines.engines import unit_work
 from pipelines.engines.run import materialize_on
 from pipelines.lake import Lake
 from pipelines.runs.materialize.per_trace import materialize
-from tests.dagster.conftest import write_trace
+from tests.dagster.tiny import write_trace
 
 
 def run(lake: Lake, files: list[Path]) -> dg.ExecuteInProcessResult:

@@ -12,7 +12,7 @@ import pytest
 from assets.checks import BESIDE
 from assets.traces import REJECTED_TAG
 from dagster_project.sensors import trace_file_sensor
-from tests.dagster.conftest import age, write_trace
+from tests.dagster.tiny import age, write_trace
 from tests.readers.execution.make import Op, write
 
 

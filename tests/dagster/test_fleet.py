@@ -9,7 +9,7 @@ from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
-from tests.dagster.conftest import write_trace
+from tests.dagster.tiny import write_trace
 from tests.effort import SLOW
 
 

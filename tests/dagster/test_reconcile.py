@@ -27,7 +27,7 @@ from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.layout import table_files
 from pipelines.readers.ingest import ingest, reject_files
 from pipelines.readers.inputs import EventInput
-from tests.dagster.conftest import age, write_trace
+from tests.dagster.tiny import age, write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 from dagster_project.definitions import definitions
 from pipelines.lake import Batch, Lake
 from pipelines.readers.ingest import ingest
-from tests.dagster.conftest import write_trace
+from tests.dagster.tiny import write_trace
 
 
 def run(lake: Lake, **config: object) -> dict[str, dg.MetadataValue]:

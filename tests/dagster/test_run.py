@@ -19,7 +19,8 @@ from dagster_project.demo import asset_names, materialize_all
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS
 from pipelines.readers.ingest import ingest
-from tests.dagster.conftest import SHARED, write_trace
+from tests.dagster.conftest import SHARED
+from tests.dagster.tiny import write_trace
 
 
 def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:

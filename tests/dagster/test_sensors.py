@@ -14,7 +14,7 @@ from pipelines.lake.commit.ingested_files import Outcome, settle, state_of
 from pipelines.lake.commit.sensor_lists import FOLDER, KEPT_RUNS, ListGone, clean, files_of, put_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
-from tests.dagster.conftest import age, write_trace
+from tests.dagster.tiny import age, write_trace
 
 
 @pytest.fixture(autouse=True)

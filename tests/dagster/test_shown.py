@@ -14,7 +14,7 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import MANIFEST
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
-from tests.dagster.conftest import write_trace
+from tests.dagster.tiny import write_trace
 
 ALL = Span(frozenset(), "")
 TABLES = ("traces", "events", "kernels", "threads")

@@ -15,8 +15,8 @@ import pipelines.runs.materialize.per_trace as per_trace
 from dagster_project.runs_in_progress import PARTITION_TAG, failed_last
 from pipelines.lake import Lake
 from pipelines.lake.commit.claims import FOLDER
-from tests.dagster.conftest import write_trace
 from tests.dagster.pausing import run
+from tests.dagster.tiny import write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("dask", "distributed")])
+@pytest.mark.parametrize(
+    ("engine", "package"), [pytest.param("ray", "ray", marks=pytest.mark.ducklake("postgres")), ("dask", "distributed")]
+)
 def test_tables_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path, engine: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install 'tracelake[{engine}]'")

@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import duckdb
-import ibis
 import pytest
+
+pytest.importorskip("ibis", reason="the extra notebook is not installed")
+
+import ibis
 
 from pipelines.faces.ibis_tables import open_tables
 from pipelines.lake import Lake

@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
@@ -87,6 +86,12 @@ def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb
     assert one["price"] is None
 
 
+def read_metrics(text: str) -> list[Any]:
+    """As Prometheus reads them."""
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="prometheus-client is not installed")
+    return list(parser.text_string_to_metric_families(text))
+
+
 def test_days_are_the_trend(con: duckdb.DuckDBPyConnection, jobs: dict) -> None:
     rows = con.execute("SELECT job, began_on, n_captures, step_ns FROM job_days ORDER BY began_on").fetchall()
     assert [(job, n) for job, _, n, _ in rows] == [(job, 1) for job, _ in CAPTURES]
@@ -96,7 +101,7 @@ def test_days_are_the_trend(con: duckdb.DuckDBPyConnection, jobs: dict) -> None:
 
 def test_metrics_are_read_by_prometheus(lake: Path, jobs: dict) -> None:
     text = run("metrics", "--lake", lake)
-    families = {family.name: family for family in text_string_to_metric_families(text)}
+    families = {family.name: family for family in read_metrics(text)}
     assert {"tracelake_traces", "tracelake_job_step_seconds", "tracelake_job_straggler_wait_ratio"} <= set(families)
 
     def of(name: str) -> dict[str, float]:
@@ -114,7 +119,7 @@ def test_metrics_are_read_by_prometheus(lake: Path, jobs: dict) -> None:
 
 def test_labels_are_escaped() -> None:
     text = openmetrics([Family("x", "", "says", [({"job": NASTY}, 1), ({"job": "b"}, None)])])
-    (family,) = text_string_to_metric_families(text)
+    (family,) = read_metrics(text)
     (sample,) = family.samples
     assert sample.labels["job"].startswith('a "quoted" \\ job')
 

@@ -7,13 +7,8 @@ import tomllib
 from typing import Any
 
 import pytest
-import sqlalchemy
 import typer
 import yaml
-from dagster._cli.api import grpc_command
-from dagster._daemon.cli import create_dagster_daemon_cli
-from dagster_postgres.utils import pg_config, pg_url_from_config
-from dagster_webserver.cli import dagster_webserver
 from packaging.specifiers import SpecifierSet
 
 from pipelines.faces.cli.app import app
@@ -83,15 +78,22 @@ def test_dagsters_settings_differ_in_the_storage_alone() -> None:
 
 def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making the engine imports the driver; nothing is connected to."""
+    utils = pytest.importorskip("dagster_postgres.utils", reason="the extra postgres is not installed")
+    import sqlalchemy
+
     settings = yaml.safe_load((ROOT / "dagster_project" / "dagster-postgres.yaml").read_text())
     given = settings["storage"]["postgres"]["postgres_db"]
     plain = {name: value["env"] if isinstance(value, dict) else value for name, value in given.items()}
-    assert set(given) <= set(pg_config()["postgres_db"].config_type.fields)  # pyright: ignore[reportAttributeAccessIssue]
-    engine = sqlalchemy.create_engine(pg_url_from_config({"postgres_db": plain}))
+    assert set(given) <= set(utils.pg_config()["postgres_db"].config_type.fields)  # pyright: ignore[reportAttributeAccessIssue]
+    engine = sqlalchemy.create_engine(utils.pg_url_from_config({"postgres_db": plain}))
     assert engine.dialect.driver == "psycopg2" and engine.url.host == "POSTGRES_HOST"
 
 
 def test_the_commands_of_the_services_parse() -> None:
+    pytest.importorskip("dagster", reason="the extra dagster is not installed")
+    from dagster._daemon.cli import create_dagster_daemon_cli
+    from dagster_webserver.cli import dagster_webserver
+
     code, web, daemon = (COMPOSE["services"][name] for name in OURS)
     assert [one["entrypoint"] for one in (code, web, daemon)] == [
         ["python", "-m", "dagster_project.code_server"],
@@ -114,6 +116,9 @@ def test_the_commands_of_the_services_parse() -> None:
 
 def test_one_code_server_loads_the_definitions_for_both() -> None:
     """Under the name that the location had when each loaded them itself, and it listens where they look for it."""
+    pytest.importorskip("dagster", reason="the extra dagster is not installed")
+    from dagster._cli.api import grpc_command
+
     services = COMPOSE["services"]
     (found,) = (one["grpc_server"] for one in WORKSPACE["load_from"])
     asked = grpc_command.make_context("code", list(services["code"]["command"])).params

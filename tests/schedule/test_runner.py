@@ -238,7 +238,7 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path, capsys: Any, monkeypatc
     ("options", "says"),
     [
         (["--max-depth", "3", "--device", "simulated"], "--max-depth is for --engine dataflow"),
-        (["--device", "tpu"], "use cuda, cuda:N, cpu or simulated"),
+        pytest.param(["--device", "tpu"], "use cuda, cuda:N, cpu or simulated", marks=needs_torch),
         (["--device", "simulated", "--trace"], "a simulation has no trace"),
         (["--device", "simulated", "--jitter-us", "-1"], "0 or more"),
         (["--device", "simulated", "--jitter-task", "Copy"], "use one of CopyBatch, Forward"),

@@ -54,9 +54,11 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet
         ),
         n_rejects=_count(con, "rejects"),
         rejects=rows_of(con, f"SELECT path, reason, seen_at FROM rejects ORDER BY seen_at DESC, path LIMIT {MOST}"),
-        n_failures=_count(con, "model_failures"),
+        n_failures=_count(con, "model_failures WHERE outcome = 'left_out'"),
         failures=rows_of(
-            con, f"SELECT trace_id, table_name, model, reason FROM model_failures ORDER BY ALL LIMIT {MOST}"
+            con,
+            "SELECT trace_id, table_name, model, reason FROM model_failures WHERE outcome = 'left_out' "
+            f"ORDER BY ALL LIMIT {MOST}",
         ),
     )
 

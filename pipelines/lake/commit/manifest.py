@@ -12,20 +12,25 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipelines.lake.layout import MANIFEST, Batch
 
+LEFT_OUT, OPTIMIZER_OFF = "left_out", "optimizer_off"
+
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A trace that is missing from a table, because a model that the table needs failed on it."""
+class Failure:
+    """A model that a table needs failed on a trace, and what came of it: the table lacks the trace (`LEFT_OUT`), or it
+    is whole, as the model was run again (`OPTIMIZER_OFF`). `trace_id` None: of captures, which are computed together.
+    """
 
-    trace_id: str
+    trace_id: str | None
     model: str
     reason: str
+    outcome: str = LEFT_OUT
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Record:
     size: int
     n_rows: int | None
     digest: str
-    left_out: tuple[LeftOut, ...] = ()
+    failures: tuple[Failure, ...] = ()
     version: str | None = None
 
 
@@ -58,12 +63,12 @@ def path_of(root: Path, batch: Batch) -> Path:
 
 
 def describe(
-    path: Path, n_rows: int | None = None, left_out: tuple[LeftOut, ...] = (), version: str | None = None
+    path: Path, n_rows: int | None = None, failures: tuple[Failure, ...] = (), version: str | None = None
 ) -> Record:
     """Returns the record of a file as it is now."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Record(path.stat().st_size, n_rows, digest, left_out, version)
+    return Record(path.stat().st_size, n_rows, digest, failures, version)
 
 
 def note_put(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
@@ -130,16 +135,16 @@ def logged_batches(root: Path) -> list[Batch]:
 
 
 def _written(record: Record) -> list[Any]:
-    left_out = [[one.trace_id, one.model, one.reason] for one in record.left_out]
-    more = [left_out, record.version] if record.version else [left_out] if left_out else []
+    failures = [astuple(one) for one in record.failures]
+    more = [failures, record.version] if record.version else [failures] if failures else []
     return [record.size, record.n_rows, record.digest, *more]
 
 
 def _apply(found: Manifest, entry: Mapping[str, Any]) -> None:
     for table, (size, n_rows, digest, *more) in entry.get("put", {}).items():
-        left_out = tuple(LeftOut(*one) for one in (more[0] if more else ()))
+        failures = tuple(Failure(*one) for one in (more[0] if more else ()))
         version = more[1] if len(more) > 1 else None
-        found.records.setdefault(table, []).append(Record(size, n_rows, digest, left_out, version))
+        found.records.setdefault(table, []).append(Record(size, n_rows, digest, failures, version))
     for table, digest in entry.get("done", {}).items():
         records = found.records.get(table, [])
         places = [i for i, record in enumerate(records) if record.digest == digest]

@@ -13,14 +13,14 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pipelines.lake.commit import manifest
-from pipelines.lake.commit.manifest import LeftOut
+from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.layout import KEYS, MANIFEST, REJECTS, Batch, mark_of
 
 INDEX = ".index.sqlite"
@@ -60,7 +60,7 @@ class Entry:
     sizes: tuple[Any, ...]
     keys: str
     is_plain: bool
-    left_out: Mapping[str, tuple[LeftOut, ...]] = field(default_factory=dict)
+    failures: Mapping[str, tuple[Failure, ...]] = field(default_factory=dict)
 
     @cached_property
     def day(self) -> str | None:
@@ -169,25 +169,25 @@ def _brief(root: Path, log: manifest.Manifest) -> tuple[str, str]:
         "damaged": log.damaged,
     }
     sizes = [r[0].size if len(r) == 1 else [one.size for one in r] for r in log.records.values()]
-    left_out = {
-        table: [[one.trace_id, one.model, one.reason] for one in records[0].left_out]
+    failures = {
+        table: [astuple(one) for one in records[0].failures]
         for table, records in log.records.items()
-        if records[0].left_out
+        if records[0].failures
     }
     keys = manifest.read_keys(root, log.batch)
-    return "\n".join((json.dumps(kind), json.dumps(sizes), json.dumps(left_out))), json.dumps(keys)
+    return "\n".join((json.dumps(kind), json.dumps(sizes), json.dumps(failures))), json.dumps(keys)
 
 
 def _entry(batch: Batch, log: str, brief: str, keys: str, kinds: dict[str, Kind]) -> Entry:
-    first, sizes, left_out = brief.split("\n")
+    first, sizes, failed = brief.split("\n")
     if first not in kinds:
         told = json.loads(first)
         places = {table: place for place, table in enumerate(told["tables"])}
         kinds[first] = Kind(places, told["versions"], frozenset(told["undone"]), told["damaged"])
-    lost = {table: tuple(LeftOut(*one) for one in rows) for table, rows in json.loads(left_out).items()}
+    failures = {table: tuple(Failure(*one) for one in rows) for table, rows in json.loads(failed).items()}
     kind, of_tables = kinds[first], tuple(json.loads(sizes))
     is_plain = not (kind.damaged or kind.undone) and all(type(size) is int for size in of_tables)
-    return Entry(batch, log, kind, of_tables, keys, is_plain, lost)
+    return Entry(batch, log, kind, of_tables, keys, is_plain, failures)
 
 
 def _rows(root: Path) -> dict[str, tuple[str, str, str]]:

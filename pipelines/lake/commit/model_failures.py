@@ -1,5 +1,5 @@
-"""Which traces are missing from tables because a model failed on them: recorded with each file (manifest.py), shown as
-model_failures.
+"""Where models failed: which traces tables lack for it, and which they have because the model was run in another way.
+Recorded with each file (manifest.py), shown as model_failures.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from collections.abc import Iterable, Mapping
 import duckdb
 
 from pipelines.base import database
+from pipelines.lake.commit.manifest import LEFT_OUT
 from pipelines.lake.commit.manifest_index import Entry
 from pipelines.lake.lake import Lake
 from pipelines.lake.read.damage import logs
 from pipelines.models.sqltext import quoted, row
 
 FAILURES = "model_failures"
-_COLUMNS = ("trace_id", "table_name", "model", "reason", "batch_id")
+_COLUMNS = ("trace_id", "table_name", "model", "reason", "outcome", "batch_id")
 _ROWS = 500
 
 
 def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
     """Add the rows of committed batches of these ids to the table model_failures. `entries`: what the logs say."""
     rows = [
-        row([one.trace_id, table, one.model, one.reason, name])
+        row([one.trace_id, table, one.model, one.reason, one.outcome, name])
         for name in sorted(entries.keys() & set(batches))
-        for table, left_out in sorted(entries[name].left_out.items())
-        for one in left_out
+        for table, failures in sorted(entries[name].failures.items())
+        for one in failures
     ]
     for first in range(0, len(rows), _ROWS):
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
@@ -44,7 +45,7 @@ def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
     listed = ", ".join(quoted(table) for table in tables) or "''"
     found = con.execute(
         f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
-        f"FROM {FAILURES} WHERE table_name IN ({listed}) GROUP BY 1 ORDER BY 1"
+        f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN ({listed}) GROUP BY 1 ORDER BY 1"
     ).fetchall()
     return [
         f"{table} lacks {n} trace{'s' if n > 1 else ''}, such as {trace_id}, on which the model {model} failed "

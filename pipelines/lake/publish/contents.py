@@ -113,7 +113,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
     contents.counts = {mark: count_rows(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
     entries = contents.now.entries if contents.now else logs(contents.root)
-    add_failures(con, entries, [path.stem for path in contents.usable(MARK)])
+    add_failures(con, entries, [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)])
     _keep_superseded(con, contents)
     write_out(con)
     return []

@@ -247,10 +247,11 @@ class _Update:
             self.con.execute(comments(model, "VIEW", present))
 
     def _note(self) -> None:
-        """Record which batches the file shows, and which traces of them tables lack."""
+        """Record which batches the file shows, and where models failed on them."""
         changed = row(["", *sorted(self.changes.all)])
         self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {changed}")
-        add_failures(self.con, self.now.entries, [name for name in self.changes.added if name in self.now.marks[MARK]])
+        committed = {*self.now.marks[MARK], *self.now.marks[CAPTURE_MARK]}
+        add_failures(self.con, self.now.entries, [name for name in self.changes.added if name in committed])
         self.con.execute(f"DELETE FROM {BATCHES} WHERE batch_id IN {changed}")
         stamps = [{"batch_id": name, "stamp": self.now.stamps[name]} for name in self.changes.added]
         insert_values(self.con, BATCHES, stamps)

@@ -54,8 +54,8 @@ def merged_files(
         expected = con.execute(f"SELECT count(*) FROM ({_committed(lake, group, table)})").fetchall()[0][0]
         if n_rows != expected:
             raise MergeFailed(f"{table}: {n_rows:,} of {expected:,} rows were written for {merged.batch_id}")
-        left_out = (one for entry in group for one in entry.left_out.get(table, ()) if one.trace_id in keys)
-        staged[table] = Staged(target, n_rows, tuple(left_out), version)
+        failures = (one for entry in group for one in entry.failures.get(table, ()) if one.trace_id in keys)
+        staged[table] = Staged(target, n_rows, tuple(failures), version)
     return staged, keys
 
 

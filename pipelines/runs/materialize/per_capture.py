@@ -24,6 +24,7 @@ from pipelines.fleet.captures import known_groups
 from pipelines.fleet.captures.given_tables import lake_captures, stage_captures, stage_members
 from pipelines.fleet.captures.grouping import Capture
 from pipelines.fleet.captures.roles import ROLES, RolesError, need_roles
+from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.lake import TOLD_BY, Lake, Staged
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, VERSION_KEY, Batch, table_file, table_files
 from pipelines.lake.publish.contents import no_row
@@ -32,9 +33,9 @@ from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.models.catalog import Catalog
-from pipelines.models.run import run_models
+from pipelines.models.run import run_models, why_plain
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.runs.materialize.per_trace import MEMORY_GB, compute_traces, stale, stale_batches
+from pipelines.runs.materialize.per_trace import MEMORY_GB, compute_traces, plain_runs, stale, stale_batches
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 OnStep = Callable[[str], Any]
@@ -303,7 +304,36 @@ def _compute(
     gone: list[str],
     on_step: OnStep,
 ) -> list[Materialized]:
-    """Write tables for captures into a batch; the mark last, if it is among them."""
+    """Write tables for captures into a batch; the mark last, if it is among them. Where DuckDB gives up its database with
+    a model, all is computed again in a new one, that model with the optimizer off.
+    """
+    plain: dict[str, str] = {}
+    step = ""
+
+    def starts(name: str) -> None:
+        nonlocal step
+        step = name
+        on_step(name)
+
+    while True:
+        try:
+            return _compute_once(lake, catalog, batch, tables, captures, gone, starts, plain)
+        except duckdb.FatalException as error:
+            if step in plain:
+                raise
+            plain[step] = why_plain(error)
+
+
+def _compute_once(
+    lake: Lake,
+    catalog: Catalog,
+    batch: Batch,
+    tables: list[str],
+    captures: list[Capture],
+    gone: list[str],
+    on_step: OnStep,
+    plain: Mapping[str, str],
+) -> list[Materialized]:
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     done = []
     try:
@@ -314,10 +344,13 @@ def _compute(
             stage_members(con, captures)
             sources = trace_tables(catalog, tables)
             _source_views(con, lake, ["traces", "events", "findings", *sources])
-            runs = run_models(con, catalog, tables, frozenset(sources), on_step)
+            runs = run_models(con, catalog, tables, frozenset(sources), on_step, plain=plain)
             took = {run.name: run.seconds for run in runs}
+            failures = plain_runs(catalog, tables, runs, [None])
             for table in sorted(tables, key=lambda name: name == CAPTURE_MARK):
-                done.append(_put(con, lake, catalog, table, batch, folder, took.get(table, 0.0)))
+                done.append(
+                    _put(con, lake, catalog, table, batch, folder, took.get(table, 0.0), failures.get(table, ()))
+                )
         return done
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -350,11 +383,12 @@ def _put(
     batch: Batch,
     folder: Path,
     seconds: float,
+    failures: Sequence[Failure],
 ) -> Materialized:
     staged = folder / f"{table}.parquet"
     rows = f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {table} ORDER BY capture_id"
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}}"
     con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options})")
     n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    lake.put_all(batch, {table: Staged(staged, n_rows, version=catalog.version(table))})
+    lake.put_all(batch, {table: Staged(staged, n_rows, tuple(failures), catalog.version(table))})
     return Materialized(table, batch, n_rows, seconds)

@@ -20,14 +20,14 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.commit.manifest import LeftOut
+from pipelines.lake.commit.manifest import OPTIMIZER_OFF, Failure
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import MARK, VERSION_KEY, Batch, table_file
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.damage import Broken, BrokenFiles, unreadable
 from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
-from pipelines.models.run import run_models
+from pipelines.models.run import ModelRun, run_models, why_plain
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
@@ -135,14 +135,18 @@ def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: 
 
 @dataclass
 class _Work:
-    """Tables to compute for one batch, the seconds each took so far and the traces that it lacks."""
+    """Tables to compute for one batch, the seconds each took so far and where models failed.
+
+    `plain`: models that run with the optimizer off, as DuckDB gave up its database with it; and why.
+    """
 
     catalog: Catalog
     tables: list[str]
     batch: Batch
     on_step: Callable[[str], Any]
     seconds: dict[str, float] = field(default_factory=dict)
-    left_out: dict[str, list[LeftOut]] = field(default_factory=dict)
+    failures: dict[str, list[Failure]] = field(default_factory=dict)
+    plain: dict[str, str] = field(default_factory=dict)
     n_parts: int = 0
     step: str = ""  # the model that is running
 
@@ -192,7 +196,10 @@ def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: 
         shutil.rmtree(part)
         if broken := _unreadable_sources(lake, work.batch):
             raise BrokenFiles(broken) from None
-        if len(traces) > 1:
+        if isinstance(error, duckdb.FatalException) and work.step not in work.plain:
+            work.plain[work.step] = why_plain(error)
+            _run(lake, work, tables, traces, folder, label)
+        elif len(traces) > 1:
             half = len(traces) // 2
             _run(lake, work, tables, traces[:half], folder, label)
             _run(lake, work, tables, traces[half:], folder, label)
@@ -211,7 +218,7 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
         reason = f"the trace needs more memory than the {limit} that its models may use: profile fewer steps. {reason}"
     lost = [table for table in tables if not work.step or work.step in work.catalog.closure([table])]
     for table in lost:
-        work.left_out.setdefault(table, []).append(LeftOut(trace_id, work.step or "(windows)", reason))
+        work.failures.setdefault(table, []).append(Failure(trace_id, work.step or "(windows)", reason))
     return [table for table in tables if table not in lost]
 
 
@@ -255,8 +262,25 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
             with_batch = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM (\n{rows}\n){order}"
             _write(con, with_batch, folder / f"{table}.parquet", work.catalog.version(table))
 
-        for run in run_models(con, work.catalog, tables, on_model=starts, write=write):
-            work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
+        runs = run_models(con, work.catalog, tables, on_model=starts, write=write, plain=work.plain)
+    for run in runs:
+        work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
+    for table, failures in plain_runs(work.catalog, tables, runs, traces).items():
+        work.failures.setdefault(table, []).extend(failures)
+
+
+def plain_runs(
+    catalog: Catalog, tables: Iterable[str], runs: Iterable[ModelRun], traces: Sequence[str | None]
+) -> dict[str, list[Failure]]:
+    """Returns, by table, the models that it needs and that ran with the optimizer off, for each of these traces."""
+    plain = [run for run in runs if run.plain_for]
+    found = {}
+    for table in tables if plain else ():
+        needed = set(catalog.closure([table]))
+        of = [Failure(t, run.name, run.plain_for, OPTIMIZER_OFF) for run in plain if run.name in needed for t in traces]
+        if of:
+            found[table] = of
+    return found
 
 
 def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
@@ -291,7 +315,7 @@ def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Pat
         whole = folder / f"{table}.whole"
         _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version)
     n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
-    return Staged(whole, n_rows, tuple(work.left_out.get(table, ())), version)
+    return Staged(whole, n_rows, tuple(work.failures.get(table, ())), version)
 
 
 def _write(con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str) -> None:

@@ -51,8 +51,8 @@ class UnitBatch:
                 files[table] = staged
             elif left.get(mark):
                 rows = f"{KEYS[mark]} NOT IN {row(sorted(known[mark]))}"
-                kept = tuple(one for one in staged.left_out if mark != MARK or one.trace_id in left[mark])
-                files[table] = replace(rewritten(staged, rows, folder / f"{table}.parquet"), left_out=kept)
+                kept = tuple(one for one in staged.failures if mark != MARK or one.trace_id in left[mark])
+                files[table] = replace(rewritten(staged, rows, folder / f"{table}.parquet"), failures=kept)
         return UnitBatch(self.batch, files, {mark: keys for mark, keys in left.items() if keys})
 
 
@@ -81,7 +81,7 @@ def _described(unit: Lake, batch: Batch, paths: Mapping[str, Path]) -> UnitBatch
     files = {}
     for table, path in paths.items():
         record = told.get(table)
-        files[table] = Staged(path, record.n_rows, record.left_out, record.version) if record else Staged(path)
+        files[table] = Staged(path, record.n_rows, record.failures, record.version) if record else Staged(path)
     paths_of = manifest.read_keys(unit.root, batch) or {}
     marks = {mark: paths[mark] for mark in KEYS if mark in paths}
     with database.connect() as con:

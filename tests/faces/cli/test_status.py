@@ -21,7 +21,7 @@ from pipelines.lake.layout import table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.status import status
 from pipelines.readers.ingest import ingest
-from tests.dagster.conftest import age, write_trace
+from tests.dagster.tiny import age, write_trace
 from tests.lake import world
 
 
@@ -107,7 +107,7 @@ def test_runs_that_failed(watched: Watched) -> None:
 
 def test_models_that_failed(watched: Watched) -> None:
     with duckdb.connect(str(watched.lake.root / "analyst.duckdb")) as con:
-        rows = "FROM (VALUES ('a', 'm'), ('b', 'm')) AS v(trace_id, model)"
+        rows = "FROM (VALUES ('a', 'm', 'left_out'), ('b', 'm', 'left_out'), ('c', 'whole', 'optimizer_off')) AS v(trace_id, model, outcome)"
         con.execute(f"CREATE TABLE {pipelines.lake.status.FAILURES} AS {rows}")
     code, found, said = watched.ask()
     assert (code, found["failed_models"]) == (1, ["m (2 traces)"])

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from pipelines.models.questions import load_questions
 from tests.faces.serve.world import FOREVER, hostile_lake
 
 mcp: Any = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+anyio: Any = pytest.importorskip("anyio")  # mcp needs it
 pytestmark = pytest.mark.slow
 
 

@@ -109,7 +109,7 @@ def test_the_first_answer_needs_no_ibis(lake: Lake) -> None:
 
 
 def test_tables_show_their_rows_in_a_notebook(both: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ibis
+    ibis = pytest.importorskip("ibis", reason="the extra notebook is not installed")
 
     monkeypatch.setattr(ibis.options, "interactive", False)
     assert "┃" not in repr(both.get_temporal_breakdown())

@@ -7,6 +7,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("dagster", reason="the extra dagster is not installed")
+
 from assets.pictures import pictures
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest

@@ -26,7 +26,6 @@ from pipelines.models.questions import load_questions
 from pipelines.readers.ingest import ingest
 from pipelines.runs.store import open_store
 from tests.faces.serve.world import FOREVER, HOSTILE, Server, hostile_lake, serving, until, write_hostile
-from tests.runs.store.conftest import need_extensions
 
 
 @pytest.fixture(scope="module")
@@ -414,7 +413,6 @@ def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a DuckLake that has a lake of one trace."""
-    need_extensions("sqlite")
     folder = tmp_path_factory.mktemp("bucket")
     unit = hostile_lake(folder, ranks=1)
     address = f"ducklake:sqlite:{folder}/catalog.sqlite?data={folder}/data"
@@ -423,6 +421,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.ducklake("sqlite")
 def test_a_ducklake_is_served_without_reports(bucket: str) -> None:
     with serving(bucket) as server:
         assert server.rows("SELECT name, count(*) FROM kernels GROUP BY 1") == [[visible(HOSTILE), 4]]

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from pipelines.faces.serve.app import Settings, make_app
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import Limits
 from pipelines.readers.ingest import ingest
@@ -101,6 +98,10 @@ class Answer:
 @contextmanager
 def serving(lake: Path | str, limits: Limits | None = None, **settings: Any) -> Iterator[Server]:
     """A server on a free port, until the end of the block."""
+    import uvicorn
+
+    from pipelines.faces.serve.app import Settings, make_app
+
     app = make_app(Settings(lake, limits or Limits(30, 0, "500MB", "1GB"), **settings))
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))

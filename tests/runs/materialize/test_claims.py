@@ -21,7 +21,7 @@ from pipelines.runs.materialize.computed_tables import COMPUTED
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.materialize.publishing import Materialized
-from tests.dagster.conftest import write_trace
+from tests.dagster.tiny import write_trace
 
 ROOT = Path(__file__).resolve().parents[3]
 _HOLDER = "import sys; from pipelines.lake import Lake; lake = Lake(sys.argv[1]); lake.claims.keep('b'); print('has it', flush=True); sys.stdin.read()"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import duckdb
@@ -17,19 +18,25 @@ _EXTENSIONS = {"sqlite": ("sqlite_scanner", "ducklake"), "duckdb": ("ducklake",)
 _EXTENSIONS["postgres"] = ("postgres_scanner", "httpfs", "ducklake")
 
 
-def need_extensions(kind: str) -> None:
-    """Skips a test where DuckDB's extensions are not installed."""
+def need_extensions(kind: str = "sqlite") -> None:
+    """Skips a test that is marked `ducklake(kind)` where DuckDB's extensions are not installed."""
     for name in _EXTENSIONS[kind]:
         found = importlib.util.find_spec(f"duckdb_extension_{name}")
         wheel = found and found.origin and Path(found.origin).parent / "extensions" / f"v{duckdb.__version__}"
         if not wheel or not wheel.is_dir():
-            pytest.skip(f"DuckDB's extension {name} for {duckdb.__version__} is not installed: pip install '.[lake]'")
+            pytest.skip(
+                f"DuckDB's extension {name} for {duckdb.__version__} is not installed; SLOW=1 make test runs this in .venv-lake"
+            )
+
+
+def of_kind(kind: str, *marks: pytest.MarkDecorator) -> Any:
+    """Returns a parameter: a store of this kind."""
+    return pytest.param(kind, marks=[*marks, *([] if kind == "folder" else [pytest.mark.ducklake(kind)])])
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A server's connection string without a database."""
-    need_extensions("postgres")
     with servers.postgres() as server:
         yield server
 
@@ -49,16 +56,15 @@ def on_s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{servers.BUCKET}/{uuid4().hex}"
 
 
-_SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("duckdb", "postgres")]
+_SLOW = [of_kind(kind, pytest.mark.slow) for kind in ("duckdb", "postgres")]
 
 
-@pytest.fixture(params=["folder", "sqlite", *_SLOW])
+@pytest.fixture(params=["folder", of_kind("sqlite"), *_SLOW])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     """Opens the store: each call returns another handle of the same one. With Postgres the files are on S3."""
     kind = request.param
     if kind == "folder":
         return lambda: open_store(str(tmp_path / "store"))
-    need_extensions(kind)
     address = f"ducklake:{kind}:{tmp_path}/catalog.{kind}?data={tmp_path}/data"
     if kind == "postgres":
         server, data = request.getfixturevalue("postgres_server"), request.getfixturevalue("on_s3")

@@ -53,27 +53,25 @@ def test_a_missing_extension_names_the_extra(tmp_path: Path, monkeypatch: pytest
         open_store(f"ducklake:sqlite:{tmp_path}/c?data={tmp_path}/d").known(["a"])
 
 
+@pytest.mark.ducklake("sqlite")
+@pytest.mark.ducklake("postgres")  # httpfs
 def test_keys_for_s3_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.runs.store.conftest import need_extensions
-
-    need_extensions("sqlite")
-    need_extensions("postgres")  # httpfs
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(StoreError, match="no keys for S3: set AWS_ACCESS_KEY_ID"):
         open_store(f"ducklake:sqlite:{tmp_path}/c?data=s3://bucket/x").known(["a"])
 
 
+@pytest.mark.ducklake("sqlite")
 def test_a_catalog_needs_to_know_where_its_data_is(tmp_path: Path) -> None:
-    from tests.runs.store.conftest import need_extensions
-
-    need_extensions("sqlite")
     with pytest.raises(StoreError):
         open_store(f"ducklake:sqlite:{tmp_path}/none.sqlite").connect()  # reading makes no catalog
     assert not (tmp_path / "none.sqlite").exists()
 
 
 @pytest.mark.slow
+@pytest.mark.ducklake("sqlite")
+@pytest.mark.ducklake("postgres")
 def test_servers_that_are_not_there_or_refuse(
     postgres_server: str, on_s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from pipelines.lake import Lake
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.ducklake import store as ducklake
 from tests.lake.world import PROCESSES, assert_whole, run_killed
-from tests.runs.store.conftest import need_extensions
+from tests.runs.store.conftest import of_kind
 from tests.runs.store.world import STORED, copy_of, make_unit, shown
 
 MOMENTS = [
@@ -70,11 +70,10 @@ def test_a_folder_commit_killed_at_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
+@pytest.mark.parametrize("kind", [of_kind(kind) for kind in ("sqlite", "duckdb", "postgres")])
 def test_a_ducklake_commit_killed_at_several_moments(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     from tests.runs.store import servers
 
-    need_extensions(kind)
     unit = make_unit(tmp_path / "unit", (0, 1))
     whole = open_store(str(tmp_path / "whole"))
     whole.commit(unit)

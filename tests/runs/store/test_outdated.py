@@ -15,16 +15,15 @@ from pipelines.lake import Lake
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.ducklake import versions
 from pipelines.runs.store.ducklake.outdated_tables import outdated
-from tests.runs.store.conftest import need_extensions
 from tests.runs.store.world import make_unit, rewrite
 
+pytestmark = pytest.mark.ducklake("sqlite")
 OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"
 DOES = "`tracelake materialize {}` with the same --lake does that"
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    need_extensions("sqlite")
     return open_store(f"ducklake:sqlite:{tmp_path}/catalog.sqlite?data={tmp_path}/data")
 
 

@@ -22,7 +22,7 @@ from pipelines.runs.store.ducklake import recompute
 from pipelines.runs.store.ducklake.store import DuckLakeStore
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.lake.world import PROCESSES
-from tests.runs.store.conftest import need_extensions
+from tests.runs.store.conftest import of_kind
 from tests.runs.store.test_kills import keys
 from tests.runs.store.world import make_unit, rewrite, shown, trace_ids
 
@@ -30,7 +30,7 @@ Open = Callable[[], Store]
 TRACES = ["kernels", "temporal_breakdown"]
 TABLES = ["traces", "events", *TRACES]
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
-FOLDER_FIRST = ["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "duckdb", "postgres"))]
+FOLDER_FIRST = ["folder", *(of_kind(kind, pytest.mark.slow) for kind in ("sqlite", "duckdb", "postgres"))]
 OLD = "* REPLACE (duration_ns + 1000 AS duration_ns)"  # what an older version of `kernels` computed
 
 
@@ -235,11 +235,11 @@ def test_two_at_once_and_a_merge_beside_them(opened: Open, units: list[Lake], ri
 @pytest.fixture
 def ducklake(tmp_path: Path) -> DuckLakeStore:
     """An empty one with its catalog in SQLite."""
-    need_extensions("sqlite")
     return DuckLakeStore(f"ducklake:sqlite:{tmp_path}/cat.sqlite", f"{tmp_path}/data")
 
 
 @pytest.mark.slow
+@pytest.mark.ducklake("sqlite")
 def test_what_another_process_did_meanwhile_stays(
     ducklake: DuckLakeStore, units: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +272,7 @@ def test_what_another_process_did_meanwhile_stays(
 
 
 @pytest.mark.slow
+@pytest.mark.ducklake("sqlite")
 def test_a_store_of_an_older_tracelake_is_computed_again(
     ducklake: DuckLakeStore, units: list[Lake], right: dict[str, list[tuple]]
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.runs.store import Store, StoreError, open_store
 from pipelines.runs.store.ducklake.store import DuckLakeStore
-from tests.runs.store.conftest import need_extensions
 from tests.runs.store.world import make_unit, rewrite, shown
 
 Open = Callable[[], Store]
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def ducklake(tmp_path: Path) -> DuckLakeStore:
     """An empty one with its catalog in SQLite."""
-    need_extensions("sqlite")
     return DuckLakeStore(f"ducklake:sqlite:{tmp_path}/cat.sqlite", f"{tmp_path}/data")
 
 
@@ -32,6 +30,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
     return [make_unit(folder / f"unit{seed}", (seed,), ["kernels"]) for seed in range(3)]
 
 
+@pytest.mark.ducklake("sqlite")
 def test_compact_merges_files_and_changes_no_row(ducklake: DuckLakeStore, small: list[Lake], tmp_path: Path) -> None:
     for unit in small:
         ducklake.commit(unit)
@@ -70,6 +69,7 @@ def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) ->
         store.expire(0)
 
 
+@pytest.mark.ducklake("sqlite")
 def test_a_sweep_deletes_only_what_no_catalog_names(ducklake: DuckLakeStore, small: list[Lake], tmp_path: Path) -> None:
     ducklake.commit(small[0])
     before = shown(ducklake, ["events"])
@@ -81,6 +81,7 @@ def test_a_sweep_deletes_only_what_no_catalog_names(ducklake: DuckLakeStore, sma
     assert shown(ducklake, ["events"]) == before
 
 
+@pytest.mark.ducklake("sqlite")
 def test_a_newer_writer_adds_columns_and_an_older_one_lacks_them(ducklake: DuckLakeStore, tmp_path: Path) -> None:
     older, newer, last = (make_unit(tmp_path / name, (seed,), ["kernels"]) for seed, name in enumerate("abc"))
     rewrite(newer, "kernels", "*, 7 AS warps")
@@ -96,6 +97,7 @@ def test_a_newer_writer_adds_columns_and_an_older_one_lacks_them(ducklake: DuckL
     assert ducklake.known(last.known_traces()) == set()
 
 
+@pytest.mark.ducklake("sqlite")
 def test_a_store_of_a_newer_version_is_refused(ducklake: DuckLakeStore, small: list[Lake]) -> None:
     ducklake.commit(small[0])
     with ducklake.writer() as con:

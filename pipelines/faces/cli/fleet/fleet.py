@@ -137,7 +137,12 @@ def _show(found: Any) -> None:
     if found.n_rejects:
         err.print(styled("[yellow]{:,} files were not read[/]: tracelake ask rejected-files", found.n_rejects))
     if found.n_failures:
-        err.print(styled("[yellow]{:,} tables lack a trace[/]: SELECT * FROM model_failures", found.n_failures))
+        err.print(
+            styled(
+                "[yellow]{:,} tables lack a trace[/]: SELECT * FROM model_failures WHERE outcome = 'left_out'",
+                found.n_failures,
+            )
+        )
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:

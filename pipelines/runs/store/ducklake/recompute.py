@@ -171,7 +171,7 @@ def _swap(
     add_columns(con, columns, {table: columns_of_file(con, files[table].path) for table in mine})
     add_files(con, ((table, put[table]) for table in mine if table in put))
     con.execute(f"DELETE FROM {FAILURES} WHERE {own} AND table_name IN {row(mine)}")
-    versions.note_left_out(con, batch.batch, {table: files[table] for table in mine})
+    versions.note_failures(con, batch.batch, {table: files[table] for table in mine})
     versions.note_replaced(con, batch.batch, known | {table: str(files[table].version) for table in mine})
     done += mine
     return True

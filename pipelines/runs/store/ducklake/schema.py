@@ -18,7 +18,7 @@ FORMAT = 2
 
 OWN = "tracelake"
 KEYS_TABLE = f"{LAKE}.{OWN}.keys"  # every key that was ever committed, also of traces that were removed since
-FAILURES = f"{LAKE}.{OWN}.failures"  # traces that tables lack because a model failed
+FAILURES = f"{LAKE}.{OWN}.failures"  # where models failed, as in model_failures
 _FORMAT_TABLE = f"{LAKE}.{OWN}.format"
 _INLINED = 100_000  # rows of the bookkeeping that stay in the catalog until `compact`: lookups open no file for them
 _WIDER = {
@@ -54,7 +54,8 @@ def create_bookkeeping(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {LAKE}.{OWN}")
     con.execute(f"CREATE TABLE {KEYS_TABLE} (mark VARCHAR, key VARCHAR, batch_id VARCHAR, is_partial BOOLEAN)")
     con.execute(
-        f"CREATE TABLE {FAILURES} (trace_id VARCHAR, table_name VARCHAR, model VARCHAR, reason VARCHAR, batch_id VARCHAR)"
+        f"CREATE TABLE {FAILURES} (trace_id VARCHAR, table_name VARCHAR, model VARCHAR, reason VARCHAR, "
+        "outcome VARCHAR, batch_id VARCHAR)"
     )
     con.execute(f"CREATE TABLE {_FORMAT_TABLE} AS SELECT {FORMAT} AS version")
 

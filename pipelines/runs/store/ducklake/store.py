@@ -244,7 +244,7 @@ def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
         partial = "status = 'partial'" if mark == MARK else "false"
         source = f"read_parquet({quoted(batch.files[mark].path)}, hive_partitioning = false)"
         con.execute(f"INSERT INTO {KEYS_TABLE} SELECT {quoted(mark)}, {KEYS[mark]}, {name}, {partial} FROM {source}")
-    versions.note_left_out(con, batch.batch, batch.files)
+    versions.note_failures(con, batch.batch, batch.files)
     versions.note(con, batch.batch, {table: staged.version for table, staged in batch.files.items()})
 
 

@@ -83,12 +83,12 @@ def note_replaced(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Versio
     note(con, batch, versions)
 
 
-def note_left_out(con: duckdb.DuckDBPyConnection, batch: Batch, files: Mapping[str, Staged]) -> None:
-    """Adds the traces that these files lack, because a model failed."""
+def note_failures(con: duckdb.DuckDBPyConnection, batch: Batch, files: Mapping[str, Staged]) -> None:
+    """Adds where models failed that these files need."""
     rows = [
-        row([one.trace_id, table, one.model, one.reason, batch.batch_id])
+        row([one.trace_id, table, one.model, one.reason, one.outcome, batch.batch_id])
         for table, staged in sorted(files.items())
-        for one in staged.left_out
+        for one in staged.failures
     ]
     if rows:
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows)}")

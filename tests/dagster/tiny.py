@@ -1,0 +1,28 @@
+"""A hand-written trace, and files that look as if they had been quiet."""
+
+import json
+import os
+from pathlib import Path
+
+from tests.harness import call, kernel, x
+
+TINY = [
+    x("cpu_op", "aten::mm", 1000, 50, **{"External id": 1}),
+    call("cudaLaunchKernel", 1010, 20, 7),
+    kernel("gemm", 1040, 100, 7),
+    call("cudaDeviceSynchronize", 1060, 90, 8),
+]
+
+
+def write_trace(path: Path, shift: int = 0) -> Path:
+    """The tiny trace, moved in time, so that each shift is another content."""
+    events = [{**e, "ts": e["ts"] + shift} for e in TINY]
+    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": events}))
+    return path
+
+
+def age(path: Path, seconds: float = 60) -> Path:
+    """Make a file look as if it had been quiet for some time."""
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+    return path
