@@ -1,5 +1,5 @@
-# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=1 make test: with the slow
-# tests and all random examples, as CI runs it). `make bench` compares with HTA (1 where a floor is not held),
+# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=3/6 make test: with the third
+# of six shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
 # `make growth` measures what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
 # make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
@@ -23,25 +23,31 @@ SQL_LINTED := $(VENV)/.sql-linted
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-ducklake reference vendor docs bench bench-engine growth scale soak attack clean
+.PHONY: demo test types tests test-ducklake reference vendor docs bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
 	$(BIN)/tracelake demo $(TRACES)
 
-test: $(INSTALLED_DEV) $(if $(filter 1,$(SLOW)),$(INSTALLED_SLOW))
+# Of the checks that take long one begins where another leaves a core idle.
+test: $(INSTALLED_DEV) $(if $(filter-out 0,$(SLOW)),$(INSTALLED_SLOW))
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory $(SQL_LINTED)
-	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(MAKE) --no-print-directory -j 3 $(SQL_LINTED) types tests
 	$(if $(filter-out 0,$(SLOW)),@$(MAKE) --no-print-directory test-ducklake)
 
 # `-k`, as with `-m` slow tests would run without SLOW.
 test-ducklake: $(INSTALLED_LAKE)
 	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines
 
-# sqlfluff takes half a minute over all of sql/, so it looks at what changed since it last found nothing; `make clean`,
+types:
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# Three on two cores: now and then one waits for a disk or for a process.
+tests:
+	$(BIN)/python -m pytest -n 3 --dist worksteal
+
+# sqlfluff takes its time over all of sql/, so it looks at what changed since it last found nothing; `make clean`,
 # a fresh checkout or other rules (pyproject.toml): at everything.
 $(SQL_LINTED): $(shell find sql -name '*.sql') pyproject.toml
 	PYTHONWARNINGS=ignore $(BIN)/sqlfluff lint $(if $(filter pyproject.toml,$?)$(filter-out $(wildcard $@),$@),sql,$(filter %.sql,$?)) \
@@ -78,6 +84,7 @@ soak: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.soak.soak
 
 attack: $(INSTALLED_DEV)
+	STEPS=all $(BIN)/python -m pytest -n 2 -m kills
 	$(BIN)/python -m tests.attack $(ATTACK)
 
 clean:

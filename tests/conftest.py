@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 from pipelines.base import extras
-from tests.effort import SLOW
+from tests.effort import ALL_STEPS, SEED, SHARE, SLOW, shares
 
 # Times are of the machine, not of the code: it may be shared.
 hypothesis.settings.register_profile("tracelake", deadline=None)
@@ -26,12 +26,21 @@ _MISSING = extras.missing()
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
+def pytest_report_header() -> str:
+    """What decides which tests, and which steps of them, a run has; given again, it has the same."""
+    return f"SEED={SEED} SLOW={os.environ.get('SLOW') or '0'} STEPS={'all' if ALL_STEPS else 'few'}"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-k` takes some out: a test's share depends on those beside it
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests run with SLOW=1, or where `-m` asks for them."""
-    if not (SLOW or config.option.markexpr):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: SLOW=1 runs it"))
+    """Slow tests run with SLOW=1, in their share, or where `-m` asks for them."""
+    if SLOW or config.option.markexpr:
+        return
+    slow = {item.nodeid: (item, mark) for item in items if (mark := item.get_closest_marker("slow"))}
+    share, n = SHARE or (0, 6)
+    for test, its_share in shares({test: mark.kwargs.get("together") for test, (_, mark) in slow.items()}, n).items():
+        if its_share != share:
+            slow[test][0].add_marker(pytest.mark.skip(reason="slow: SLOW=1 runs it"))
 
 
 def _skip_without_extra() -> Generator[None, object, object]:

@@ -1,16 +1,41 @@
-"""How much the tests do. `SLOW=1`, which CI sets, runs what takes long and every example of the random tests."""
+"""How much the tests do: what is read of the environment, and what chooses among tests, examples and steps.
+
+`SLOW=1`: every slow test, and every example of the random tests. `SLOW=3/6`: of the slow tests the third of six shares, as
+in CI. `STEPS=all`: tests that kill a process do it at each step, as in `make attack`; otherwise at a few that `SEED`
+chooses. The head of each run tells its seed.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import random
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
+from zlib import crc32
 
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis.strategies import SearchStrategy, lists
 
-SLOW = os.environ.get("SLOW", "0") not in ("", "0")
 
+def asked(text: str) -> tuple[bool, tuple[int, int] | None]:
+    """What `SLOW` says: whether all is run, and otherwise which share of how many. Raises UsageError."""
+    if text in ("", "0", "1"):
+        return text == "1", None
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not found or int(found[1]) > int(found[2]):
+        raise pytest.UsageError(f"SLOW={text}: give 1 for all slow tests, or 3/6 for the third of six shares of them")
+    return False, (int(found[1]), int(found[2]))
+
+
+SLOW, SHARE = asked(os.environ.get("SLOW", ""))
+"""Whether everything is run, at its full size; which share of the slow tests."""
+
+# Workers of a run take the seed of the process that starts them.
+SEED = int(os.environ.setdefault("SEED", str(random.randrange(10_000))))
+
+ALL_STEPS = os.environ.get("STEPS") == "all"
 
 LARGE = 150_000
 """Bytes, packed: real traces from here on are slow, and smaller ones of every kind remain."""
@@ -34,6 +59,40 @@ def slow_if(is_slow: bool) -> list[pytest.MarkDecorator]:
 def named(names: Iterable[str]) -> list[Any]:
     """Parameters of a test on real traces that it names: it is slow on large ones."""
     return [pytest.param(name, marks=slow_if(name in LARGE_TRACES)) for name in names]
+
+
+def first_of(values: Iterable[Any], n: int) -> list[Any]:
+    """Parameters of a test: it is slow on all but the first n."""
+    found = [value if isinstance(value, ParameterSet) else pytest.param(*_as_tuple(value)) for value in values]
+    return [
+        *found[:n],
+        *(pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.slow]) for one in found[n:]),
+    ]
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def shares(tests: Mapping[str, str | None], n: int) -> dict[str, int]:
+    """Which of n shares each slow test is in, from 1 on, by its id (`file::name`); `tests` has what each is together with.
+
+    The tests of a file take turns, so that each share has some of it; which begins is a matter of the file's name. So a test
+    stays in its share whatever happens to other files. Tests that are marked with one name, `slow(together="spark")`, are in
+    one share: what is set up for them takes longer than they do.
+    """
+    found: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for test, together in tests.items():
+        file = test.partition("::")[0]
+        seen[file] = seen.get(file, crc32(file.encode())) + 1
+        found[test] = (crc32(together.encode()) if together else seen[file]) % n + 1
+    return found
+
+
+def steps(n: int, few: int = 2) -> list[int]:
+    """At which of the steps 1 to n a test kills: with STEPS=all at each, else at a few that the seed chooses."""
+    return list(range(1, n + 1)) if ALL_STEPS else sorted(random.Random(SEED).sample(range(1, n + 1), min(few, n)))
 
 
 def examples(full: int) -> int:

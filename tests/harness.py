@@ -72,7 +72,8 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
     Models cost the same for one small trace and for a hundred: who has many runs them once, and looks at each by its id
     (`only`). Traces that are equal are told apart by a number that is written into them.
     """
-    con, found, traces = duckdb.connect(), [], list(traces)
+    # One thread: tests run beside each other, and to share out a handful of rows takes longer than to read them.
+    con, found, traces = duckdb.connect(config={"threads": 1}), [], list(traces)
     tables = ("events", "traces", "findings") if len(traces) > 1 else ()
     with tempfile.TemporaryDirectory() as folder:
         for number, trace in enumerate(traces):

@@ -32,6 +32,7 @@ def test_mutated_files_go_in_or_are_rejected() -> None:
     assert counts["went in"] > n // 2 and counts["rejected"] >= n // 10 and tally.survived == n
 
 
+@pytest.mark.slow  # of make attack
 def test_models_run_on_what_went_in() -> None:
     tally = attack(6 if SLOW else 3, SEED)
     assert tally.tracebacks == 0, "\n".join(tally.notes)

@@ -40,6 +40,7 @@ def test_the_sensor_with_poison_in_the_stream() -> None:
     assert tally.survived == tally.tried, tally.notes
 
 
+@pytest.mark.slow  # of make attack
 def test_what_is_missing_or_other_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stage(SCENES[0], tmp_path, ranks=1)
     found = {table: len(rows) for table, rows in made.wanted.items()}

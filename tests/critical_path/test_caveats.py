@@ -238,6 +238,7 @@ def test_arrows_of_all_edges_need_all_events(tmp_path: Path) -> None:
     assert tracelake("overlay", path, "--all-edges", "--out", tmp_path).returncode == 0
 
 
+@pytest.mark.slow  # paths by data are in test_data_dependencies.py
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
     """An execution trace beside the trace serves the overlay, too; without one the command says what it needs."""
     trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
@@ -248,6 +249,7 @@ def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
     assert done.returncode == 1 and "--execution-trace" in done.stderr
 
 
+@pytest.mark.slow  # paths by data and by switches are in test_data_dependencies.py
 def test_what_if_of_a_graph_by_data_and_by_switches(shared: Path) -> None:
     trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
     wanted = ["--remove", "launch_overhead", "--json"]

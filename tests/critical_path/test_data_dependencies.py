@@ -20,7 +20,7 @@ from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, reque
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.execution import load_execution
-from tests.effort import LISTS, at_once, slow_if
+from tests.effort import LISTS, at_once, first_of, slow_if
 from tests.harness import ANSWERED, answer_in, connect, connect_all, x
 from tests.readers.execution.make import Op, write
 
@@ -135,6 +135,7 @@ def lengths(example: str) -> tuple[float, float]:
     return serial.length_us, data.length_us
 
 
+@pytest.mark.slow  # random programs are as long as their longest flow, below
 def test_of_two_independent_chains_the_longer_one_is_the_path() -> None:
     serial, data, _, _ = solved()["two chains"]
     assert (serial.length_us, data.length_us) == (70, 50)
@@ -256,7 +257,14 @@ def test_any_program_is_as_long_as_its_longest_flow(found: list[list[Part]]) -> 
 
 @pytest.mark.parametrize(
     ("rank", "profile"),
-    [pytest.param(n, p, marks=slow_if((n, p) not in ((0, "default"), (1, "hta")))) for n in range(8) for p in PROFILES],
+    first_of(
+        [
+            pytest.param(n, p, marks=slow_if((n, p) not in ((0, "default"), (1, "hta"))))
+            for n in range(8)
+            for p in PROFILES
+        ],
+        1,
+    ),
 )
 def test_dlrm_is_shorter_by_data_and_has_no_cycle(shared: Path, rank: int, profile: str) -> None:
     folder = shared / "traces" / "ranks" / "dlrm_8"

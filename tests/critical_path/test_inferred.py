@@ -259,6 +259,7 @@ def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> 
     }
 
 
+@pytest.mark.slow  # the textbook cases without their rows are above
 def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
     """mi300_rccl: two thirds of the GPU's time is exposed communication, and the path says so, too."""
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"

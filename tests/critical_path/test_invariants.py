@@ -41,6 +41,7 @@ def _shared_traces() -> list[Path]:
     return sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
 
 
+@pytest.mark.slow  # random captures are above
 def test_small_shared_traces(shared: Path) -> None:
     check(*(path for path in _shared_traces() if path.stat().st_size <= LARGE))
 

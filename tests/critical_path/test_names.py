@@ -15,6 +15,7 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.harness import connect
 
 
@@ -29,7 +30,7 @@ def said(*words: object) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
     con, trace_id = connect(trace)
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_path=False)

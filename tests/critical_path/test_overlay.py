@@ -249,6 +249,7 @@ def test_traces_of_a_batch_come_a_few_at_a_time_large_ones_alone_and_each_file_i
     assert len(texts) == 1
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_trace(con, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.critical_path.pictures.overlay._BATCH", 1_000)
     copy = "SELECT * EXCLUDE n REPLACE (n AS event_id) FROM events, range(?, ?) AS r(n) WHERE event_id = 7"

@@ -21,13 +21,13 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Blocks:
     return blocks_of(PAGE, tmp_path_factory.mktemp("page"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(together="page of paths")
 def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
     assert_shown(PAGE, blocks)
     assert len(blocks) >= 15
 
 
-@pytest.mark.slow
+@pytest.mark.slow(together="page of paths")
 def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
     """The page's claims in words: half in NCCL, a drag below its duration, a rival 4 us behind, what hiding gains."""
     said = {block["code"]: printed for block, printed in blocks}

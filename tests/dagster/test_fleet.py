@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from tests.dagster.tiny import write_trace
-from tests.effort import SLOW
 
 
 def as_rank(path: Path, rank: int) -> Path:
@@ -26,14 +26,13 @@ def checks_of(result) -> dict[str, bool]:
     }
 
 
+@pytest.mark.slow  # tests/fleet/test_growth.py has late ranks without Dagster
 def test_late_ranks_within_a_day_and_a_rank_that_comes_twice(run, inbox: Path, tmp_path: Path) -> None:
     early = Lake(tmp_path / "lake")
     ingest([as_rank(write_trace(inbox / "rank0.json"), 0)], early)
     materialize_captures(early, ["captures"])
     as_rank(write_trace(inbox / "rank1.json", 3), 1)
-    tables = ["captures", "capture_ranks", "capture_quality", "capture_metrics"]
-    if SLOW:
-        tables = [name for name in load_catalog().of_captures if name.startswith("capture") and "path" not in name]
+    tables = [name for name in load_catalog().of_captures if name.startswith("capture") and "path" not in name]
     checks = checks_of(run(only=tables))
     of_captures = {name: ok for name, ok in checks.items() if name.startswith("capture")}
     assert not of_captures.pop("capture_metrics.no_regression")  # one capture: it judged nothing, and warns

@@ -71,6 +71,7 @@ def test_who_watches_a_run_hears_what_another_process_writes(instance: dg.Dagste
         assert messages(plain, run_id) == messages(instance, run_id)
 
 
+@pytest.mark.slow  # what is deleted is in test_old_runs.py
 def test_few_files_stay_open_and_deleted_runs_leave_none(instance: dg.DagsterInstance, home: Path) -> None:
     log = EventLog(str(home / "history" / "runs"))
     log.register_instance(instance)

@@ -78,6 +78,7 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
     assert models["overlay"]["files"] == 1
 
 
+@pytest.mark.slow  # a rejected file that stops nothing is below
 def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
     """A name that leaves no room for the overlay's, and a batch that another run has not computed the path of yet."""
     write_trace(inbox / "rank0.json")
@@ -97,6 +98,7 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     assert (shown["overlay"]["files"], shown["overlay"]["batches_without_path"]) == (1, 1)
 
 
+@pytest.mark.slow  # three runs; which captures are the newest is seen without one below
 def test_overlays_are_of_the_newest_capture_of_each_job(run, inbox: Path, tmp_path: Path) -> None:
     for number, job in enumerate(("first", "second", "first")):
         (inbox / job).mkdir(exist_ok=True)
@@ -107,6 +109,7 @@ def test_overlays_are_of_the_newest_capture_of_each_job(run, inbox: Path, tmp_pa
     assert (shown["files"], shown["written"], shown["removed"]) == (2, 1, 1)
 
 
+@pytest.mark.slow  # tests/dagster/test_today.py has the page
 def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -> None:
     (inbox / "first").mkdir()
     write_trace(inbox / "first" / "rank0.json")
@@ -272,27 +275,32 @@ def test_materialize_all_reports_each_asset_once(tmp_path: Path, capfd: pytest.C
     assert capfd.readouterr().err == ""
 
 
-def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+AFTER = ("step_times", "captures", "capture_ranks", "rank_steps")
+ALONE = ("captures", "capture_ranks")  # they read no table of traces, so either may come first
+
+
+@pytest.mark.parametrize(
+    ("runs", "left_out"),
+    [
+        ([(("kernels", *AFTER), 1)], 0),
+        ([(("kernels", "span_utilization", *AFTER), 1), (("kernels",), 1), (("kernels", *ALONE), 2)], 1),
+    ],
+)
+@pytest.mark.slow  # tests/runs/materialize/test_once.py has it without Dagster
+def test_a_run_publishes_once(
+    run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: list, left_out: int
+) -> None:
     """With tables of traces and of captures, with pictures of both; a run of tables of traces alone; one with nothing new."""
     times, rewrite = [], publishing._rewrite
     monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
-    after = ("step_times", "captures", "capture_ranks", "rank_steps")
-    alone = ("captures", "capture_ranks")  # they read no table of traces, so either may come first
-    for number, (only, expected) in enumerate(
-        (
-            (("kernels", "span_utilization", *after), 1),
-            (("kernels",), 1),
-            (("kernels", *after), 1),
-            (("kernels", *alone), 2),
-        )
-    ):
+    for number, (only, expected) in enumerate(runs):
         times.clear()
         write_trace(inbox / f"rank{number}.json", shift=number)
         assert run(only=only).success
         assert len(times) == expected, only
         with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
             assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(number + 1,)]
-    for expected in (1, 0):  # what the run before left out; nothing
+    for expected in (1, 0)[1 - left_out :]:  # what the run before left out; nothing
         times.clear()
-        assert run(only=("kernels", *after)).success
+        assert run(only=("kernels", *AFTER)).success
         assert len(times) == expected

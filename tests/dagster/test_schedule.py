@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 import duckdb
+import pytest
 
 from assets.schedule import POOL
 from dagster_project.definitions import definitions
@@ -14,6 +15,7 @@ from pipelines.lake.layout import ANALYST, RUN_MARK
 from pipelines.schedule.plan.plan_file import FOLDER
 
 
+@pytest.mark.slow  # runs as tables: tests/readers/test_schedule_runs.py
 def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> None:
     job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
     chosen = {"plans": ["fused_sparse_dist"], "engines": ["serial", "sw"], "device": "simulated", "iterations": 20}

@@ -45,6 +45,7 @@ def test_ingest_and_materialize_on_an_engine(tmp_path: Path) -> None:
     assert found == [(4,)]
 
 
+@pytest.mark.slow  # force without an engine: tests/runs/materialize
 def test_force_computes_again_on_an_engine(tmp_path: Path) -> None:
     file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), Lake(tmp_path / "lake")
     ingest([file], lake)

@@ -11,7 +11,7 @@ import pytest
 from pipelines.engines.engine import ATTEMPTS, Engine, open_engine
 from tests.engines.chores import Chore, attempts
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(together="engines")
 _PACKAGES = {"ray": "ray", "dask": "distributed"}
 
 

@@ -97,6 +97,7 @@ def statuses(run: Followed) -> list[tuple[str, str]]:
     return sorted((Path(row.path).name, row.status) for row in run.rows)
 
 
+@pytest.mark.slow  # test_cli.py has files and tables on an engine
 def test_units_done_twice_make_the_tables_of_one_process(traces: Path, reference: Lake, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     seen: list[tuple[int, int]] = []
@@ -175,6 +176,7 @@ def test_trouble_with_the_store_fails_the_unit_and_is_tried_again(
         assert con.execute("SELECT path FROM rejects").fetchall() == [(str(file),)]
 
 
+@pytest.mark.slow  # late ranks without an engine: tests/fleet/test_growth.py
 @pytest.mark.usefixtures("few_models")
 def test_a_capture_is_computed_again_when_a_late_rank_arrives(traces: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")

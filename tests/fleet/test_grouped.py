@@ -13,7 +13,6 @@ from pipelines.fleet.captures.roles import ROLES
 from pipelines.lake.retain.compaction import compact
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize import per_capture
-from tests.effort import SLOW
 from tests.lake.test_incremental import CAPTURES, World
 
 
@@ -32,7 +31,8 @@ def roles(world: World) -> None:
     (world.lake.root / ROLES).write_text(f"rank,role,group\n0,dp,{world.n}\n")
 
 
-@pytest.mark.parametrize("seed", range(5 if SLOW else 1))
+@pytest.mark.slow  # the tests below have single changes
+@pytest.mark.parametrize("seed", range(5))
 def test_what_changed_is_found_in_the_folders_that_changed(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
     world.add("job1")
@@ -46,8 +46,6 @@ def test_what_changed_is_found_in_the_folders_that_changed(tmp_path: Path, seed:
         (lambda: roles(world), True),
     ]
     world.choice.shuffle(steps)
-    if not SLOW:
-        del steps[4:]
     may_be_all = False
     for step, is_all in steps:
         step()
@@ -84,6 +82,7 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert seen == [2, 5, 1]
 
 
+@pytest.mark.slow  # claims let one run at a time write it
 def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
     """Neither knows what the other found, so the next looks at all traces."""
     world = World(tmp_path, 0)

@@ -17,7 +17,7 @@ from pipelines.runs.materialize.per_capture import materialize_captures, stale_c
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.effort import SLOW
-from tests.lake.world import STRIDE, kept, run_killed, shown
+from tests.lake.world import kept, killed, shown
 
 TABLES = [
     *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_groups", "collectives"),
@@ -99,6 +99,7 @@ def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, wh
     assert shown(grown, TABLES) == shown(Lake(whole / "lake"), TABLES)
 
 
+@pytest.mark.slow  # tests/runs/materialize/test_once.py has it
 def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
     files = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
     assert not stale_captures(lake, load_catalog(), TABLES)
@@ -110,7 +111,8 @@ def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
     assert [done.table for done in materialize_captures(lake, ["straggler_ranks"])] == ["straggler_ranks"]
 
 
-def test_killed_at_every_step(capture: Capture, tmp_path: Path) -> None:
+@pytest.mark.kills
+def test_killed_at_a_step(capture: Capture, tmp_path: Path) -> None:
     lake, expected = Lake(tmp_path / "lake"), Lake(tmp_path / "expected")
     ingest(capture.paths[:2], lake)
     materialize_captures(lake, KILLED)
@@ -120,18 +122,13 @@ def test_killed_at_every_step(capture: Capture, tmp_path: Path) -> None:
     materialize_captures(expected, KILLED)
     after = shown(expected, KILLED)
     assert before != after
-    step = 1
-    while run_killed(step, do_materialize, lake.root):
-        found = shown(lake, KILLED)
-        assert found in (before, after), step
-        step += STRIDE
-        if found == after:
-            break
-    assert step > 2 * len(KILLED)  # before and after each rename
-    materialize_captures(lake, KILLED)
-    assert shown(lake, KILLED) == after
+    for step, lake in killed(tmp_path, 2 * len(KILLED), do_materialize):  # before and after each rename
+        assert shown(lake, KILLED) in (before, after), step
+        materialize_captures(lake, KILLED)
+        assert shown(lake, KILLED) == after, step
 
 
+@pytest.mark.slow  # tests/fleet/test_grouped.py has a batch of captures that is gone
 def test_a_capture_whose_traces_are_gone_is_gone(lake: Lake, tmp_path: Path) -> None:
     for path in table_files(lake.root, "traces"):
         lake.take_away(batch_of(path), ["traces"])

@@ -67,6 +67,7 @@ def test_metrics_on_paper(tmp_path: Path) -> None:
     assert shares == [(pytest.approx(100),)]
 
 
+@pytest.mark.slow  # an odd number is above
 def test_an_even_number_of_steps_has_the_mean_of_both_medians(tmp_path: Path) -> None:
     con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200])))
     step = "SELECT value FROM capture_metrics WHERE metric = 'step' AND rank IS NULL AND step IS NULL"
@@ -135,6 +136,7 @@ def test_the_check_fails_loudly(history: Lake) -> None:
     assert "slower" in str(result.metadata["found"].value)
 
 
+@pytest.mark.slow  # few captures are insufficient, below
 def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from assets.regressions import no_regression
@@ -147,6 +149,7 @@ def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
     assert "1 jobs have too few captures: a verdict needs 15" in str(result.metadata["nothing judged"].value)
 
 
+@pytest.mark.slow  # verdicts of few values are in test_regression.py
 def test_few_captures_are_insufficient(tmp_path: Path) -> None:
     captures = [write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(6)]
     found = regressions(analyst(lake_of(tmp_path / "lake", *captures)))

@@ -26,13 +26,13 @@ def blocks(folder: Path) -> Blocks:
     return blocks_of(PAGE, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(together="page of a fleet")
 def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
     assert_shown(PAGE, blocks)
     assert len(blocks) >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow(together="page of a fleet")
 def test_pictures_are_what_the_commands_draw(blocks: Blocks, folder: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert blocks
@@ -41,7 +41,7 @@ def test_pictures_are_what_the_commands_draw(blocks: Blocks, folder: Path) -> No
         assert f"](images/fleet/{name})" in page
 
 
-@pytest.mark.slow
+@pytest.mark.slow(together="page of a fleet")
 def test_what_is_planted_is_found(blocks: Blocks) -> None:
     """The planted waits, straggler, clock offsets and night, not as the page shows them but as the simulation knows them."""
     said = {block["code"]: printed for block, printed in blocks}

@@ -73,6 +73,7 @@ def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> 
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 
+@pytest.mark.slow  # one that changed in the same file is above
 def test_captures_in_one_file_keep_their_rows(lake: Lake) -> None:
     materialize_all(lake, FIRST)
     materialize_all(lake, LATER, part=part_of(lake, capture_of(lake, "one")))

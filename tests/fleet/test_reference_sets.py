@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +15,25 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_TABLES
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
-from tests.effort import SLOW
+from tests.effort import SLOW, first_of
 
-SETS = ("dlrm_8", "torchrec_unequal", *(("torchrec_4",) if SLOW else ()))
+SETS = first_of(("dlrm_8", "torchrec_unequal", "torchrec_4"), 1)
 READ = ("collective_groups", "clock_offsets", "collectives", "collective_ranks")
 MICROSECOND = 1_000
+Opened = Callable[[str], duckdb.DuckDBPyConnection]
 
 
 @pytest.fixture(scope="module")
-def lakes(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, duckdb.DuckDBPyConnection]:
-    found = {}
-    for name in SETS:
+def con_of(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    @cache
+    def opened(name: str) -> duckdb.DuckDBPyConnection:
         lake = Lake(tmp_path_factory.mktemp(name) / "lake")
         folder = shared / "traces" / "ranks" / name
         ingest(sorted(path for path in folder.glob("*.json.gz") if "execution" not in path.name), lake)
         materialize_captures(lake, CAPTURE_TABLES if SLOW else READ)
-        found[name] = duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True)
-    return found
+        return duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True)
+
+    return opened
 
 
 def reference(shared: Path, name: str) -> dict[str, Any]:
@@ -44,9 +48,9 @@ def near(expected_us: float) -> Any:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_lanes(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+def test_lanes(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)
-    rows = lakes[name].execute(
+    rows = con_of(name).execute(
         "SELECT rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up_ns, contradiction_ns, refused_reason "
         "FROM collective_groups ORDER BY rank"
     )
@@ -62,13 +66,13 @@ def test_lanes(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: 
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_clocks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+def test_clocks(con_of: Opened, shared: Path, name: str) -> None:
     expected = reference(shared, name)["clock"]
     names = (
         "rank, offset_ns, estimate_ns, low_ns, high_ns, sigma_ns, error_ns, max_residual_ns, drift_ppm, is_clipped, "
         "drift_applied, refused, method"
     )
-    rows = lakes[name].execute(f"SELECT {names} FROM clock_offsets ORDER BY rank").fetchall()
+    rows = con_of(name).execute(f"SELECT {names} FROM clock_offsets ORDER BY rank").fetchall()
     assert len(rows) == len(expected)
     for rank, offset, estimate, low, high, sigma, error, residual, drift, clipped, applied, refused, method in rows:
         clock = expected[str(rank)]
@@ -82,9 +86,9 @@ def test_clocks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_collectives(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+def test_collectives(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)
-    con = lakes[name]
+    con = con_of(name)
     rows = con.execute(
         "SELECT collective_id, kind, transfer_ns, culprit_rank, culprit_clock_rank, kept, bytes, algorithm_gigabytes_per_s, bus_gigabytes_per_s "
         "FROM collectives ORDER BY collective_id"
@@ -106,19 +110,19 @@ def test_collectives(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, 
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_skew_of_ends_and_starts(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+def test_skew_of_ends_and_starts(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)
     median, largest = (
-        lakes[name].execute("SELECT median(end_skew_ns), max(end_skew_ns) FROM collectives WHERE kept").fetchall()[0]
+        con_of(name).execute("SELECT median(end_skew_ns), max(end_skew_ns) FROM collectives WHERE kept").fetchall()[0]
     )
     assert median == near(lane["end_spread_aligned_us"]["median"])
     assert largest == near(lane["end_spread_aligned_us"]["max"])
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_waits_of_ranks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+def test_waits_of_ranks(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)
-    con = lakes[name]
+    con = con_of(name)
     rows = con.execute(
         "SELECT rank, count(*), sum(duration_ns), sum(wait_ns), sum(wait_clock_ns) FROM collective_ranks GROUP BY rank ORDER BY rank"
     ).fetchall()
@@ -132,7 +136,7 @@ def test_waits_of_ranks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Pat
         assert wait_clock == pytest.approx(one["wait_clock_us"] * 1000, abs=MICROSECOND)
 
 
-def test_the_second_estimate_agrees_with_the_first(lakes: dict[str, duckdb.DuckDBPyConnection]) -> None:
-    for con in lakes.values():
-        rows = con.execute("SELECT estimate_ns, launch_floor_offset_ns FROM clock_offsets").fetchall()
-        assert all(abs(ends - floor) <= 12 * MICROSECOND for ends, floor in rows)
+@pytest.mark.parametrize("name", SETS)
+def test_the_second_estimate_agrees_with_the_first(con_of: Opened, name: str) -> None:
+    rows = con_of(name).execute("SELECT estimate_ns, launch_floor_offset_ns FROM clock_offsets").fetchall()
+    assert all(abs(ends - floor) <= 12 * MICROSECOND for ends, floor in rows)

@@ -54,12 +54,14 @@ def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
     assert len(boxes) == len([row for row in found["cells"] if row["caused_wait_ns"] is not None])
 
 
+@pytest.mark.slow  # the same capture is above
 def test_the_longest_collective_is_the_victims(shared: Path, tmp_path: Path) -> None:
     found = run(shared / "traces" / "ranks" / "dlrm_8" / "worker*.json.gz")
     waits = {row["rank"]: row["wait_ns"] for row in found["ranks"]}
     assert max(waits, key=lambda rank: waits[rank]) == 1 and found["stragglers"] == [7]
 
 
+@pytest.mark.slow  # a changed table of roles is above
 def test_groups_that_the_user_tells(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=4, steps=4, straggler=3, seed=2), tmp_path / "in")
     roles = tmp_path / "roles.csv"

@@ -209,6 +209,7 @@ def test_a_clock_that_drifts_is_stretched_exactly() -> None:
     assert abs(moved(middle) - (first[1] + last[1]) // 2) <= 1
 
 
+@pytest.mark.slow  # the function that it calls is tested above
 def test_the_command_says_which_clocks_are_not_aligned(tmp_path: Path) -> None:
     write_capture(CaptureSpec(ranks=2, steps=1), tmp_path / "short")  # too few collectives
     target = tmp_path / "new" / "merged.json"

@@ -17,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
+from pipelines.faces.report import page as report
+from pipelines.faces.report import subject
 from pipelines.fleet.trends.openmetrics import Family, openmetrics
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.pages import DOCS
@@ -130,7 +132,15 @@ def test_a_file_is_written_whole(lake: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tracelake.prom"]
 
 
-def test_the_page_links_a_report_of_each_newest_capture(lake: Path, jobs: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reports", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_page_links_a_report_of_each_newest_capture(
+    lake: Path, jobs: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: bool
+) -> None:
+    if not reports:  # they and their tables take seconds, and tests/faces/report has them
+        monkeypatch.setattr(report, "page", lambda _, capture: f"<h1>{capture}</h1>")
+        monkeypatch.setattr(subject, "find_subject", lambda _, capture: capture)
+        monkeypatch.setattr(subject, "TABLES", ())
+        monkeypatch.setattr(subject, "CAPTURE_TABLES", ())
     run("fleet", "--lake", lake, "--out", tmp_path / "pages")
     page = (tmp_path / "pages" / "index.html").read_text()
     links = re.findall(r'<a href="([^"]+)"', page)

@@ -99,6 +99,7 @@ def test_a_query_that_names_the_id_has_it_up_to_date(tmp_path: Path) -> None:
     assert ask("SELECT count(DISTINCT capture_id) AS n FROM traces JOIN captures USING (capture_id)") == [{"n": 2}]
 
 
+@pytest.mark.slow  # the query above has the id
 def test_what_was_critical_is_told_by_capture(tmp_path: Path) -> None:
     """Two captures in a folder; of a rank that came twice the trace with more events counts."""
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"

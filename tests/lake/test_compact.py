@@ -22,10 +22,9 @@ from pipelines.runs.check import check
 from pipelines.runs.forget import forget
 from pipelines.runs.materialize.per_capture import known_captures, materialize_captures
 from pipelines.runs.materialize.per_trace import materialize
-from tests.effort import SLOW
 from tests.lake.test_incremental import CAPTURES, assert_as_anew
 from tests.lake.test_retention import Ages
-from tests.lake.world import STRIDE, TABLES, kept, run_killed, shown, write_trace
+from tests.lake.world import TABLES, kept, killed, shown, write_trace
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -131,25 +130,22 @@ def test_a_reader_that_opened_before_goes_on(lake: Lake) -> None:
         assert sorted(other.execute("FROM events").fetchall(), key=repr) == direct
 
 
-@pytest.mark.parametrize("remainder", range(STRIDE if SLOW else 1))
-def test_killed_at_any_step_and_run_again(whole: Path, remainder: int) -> None:
+@pytest.mark.kills
+def test_killed_at_a_step_and_run_again(whole: Path) -> None:
     with kept(whole) as lake:
         before, captures, in_file = everything(lake), known_captures(lake), in_analyst(lake)
-    step, was_killed = 1 + remainder, True
-    while was_killed:
-        with kept(whole) as lake:
-            was_killed = run_killed(step, do_compact, lake.root, calls=("replace", "unlink"))
-            assert everything(lake) == before, step
-            publish(lake)
-            assert in_analyst(lake) == in_file, step
-            do_compact(lake.root)
-            assert everything(lake) == before and known_captures(lake) == captures, step
-            assert not (list((lake.root / MERGED).glob("*")) or check(lake).faults), step
-            assert len(lake.batches()) == 2
-            assert materialize_captures(lake, CAPTURES) == []
-        step += STRIDE if SLOW else 17
+    for step, lake in killed(whole, 40, do_compact, calls=("replace", "unlink")):
+        assert everything(lake) == before, step
+        publish(lake)
+        assert in_analyst(lake) == in_file, step
+        do_compact(lake.root)
+        assert everything(lake) == before and known_captures(lake) == captures, step
+        assert not (list((lake.root / MERGED).glob("*")) or check(lake).faults), step
+        assert len(lake.batches()) == 2
+        assert materialize_captures(lake, CAPTURES) == []
 
 
+@pytest.mark.slow  # each of forget, retention and a late rank has its own tests of a batch
 def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     compact(lake)
     folder = lake.root.parent

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.lake import Lake
@@ -15,47 +16,47 @@ from pipelines.lake.layout import ANALYST, PUBLISHED, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from tests.effort import ALL_STEPS, SEED, steps
 from tests.lake.world import (
     PROCESSES,
-    STRIDE,
     TABLES,
     assert_whole,
     capture,
     do_ingest,
     do_materialize,
     do_publish,
+    killed,
     run_killed,
     shown,
+    steps_of,
     write_trace,
 )
 
 
-def test_ingest_killed_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.kills
+def test_ingest_killed_at_a_step(tmp_path: Path) -> None:
     files = capture(tmp_path / "in", ranks=2)
     whole = Lake(tmp_path / "whole")
-    ingest(files, whole)
+    n = steps_of(do_ingest, whole.root, files)
+    assert n == 24  # the layout, events, findings, rejects and the mark, and seven times the log, each before and after
     tables = ["events", "findings", "rejects", "traces"]
     expected = shown(whole, tables)
-    killed = 0
-    while True:
-        lake = Lake(tmp_path / f"lake{killed}")
-        if not run_killed(killed + 1, do_ingest, lake.root, files):
-            break
+    for step in steps(n, few=4):
+        lake = Lake(tmp_path / f"lake{step}")
+        assert run_killed(step, do_ingest, lake.root, files)
         with lake.connect(["events", "traces"]) as con:
-            assert not lake.exists or assert_whole(con) == 2, f"step {killed + 1}"
+            assert not lake.exists or assert_whole(con) == 2, f"step {step}"
         report = ingest(files, lake)
-        assert shown(lake, tables) == expected, f"step {killed + 1}"
+        assert shown(lake, tables) == expected, f"step {step}"
         assert {row.status for row in report.rows} <= {"ok", "known", "rejected"}
         assert len(lake.batches()) == 1
-        killed += 1
-    # The layout, events, findings, rejects and the mark, and seven times the log, each before and after.
-    assert killed == 24
 
 
+@pytest.mark.kills
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
-    files, choice = capture(tmp_path / "in", ranks=6), random.Random(1)
+    files, choice = capture(tmp_path / "in", ranks=6), random.Random(SEED)
     lake = Lake(tmp_path / "lake")
-    for _ in range(6):
+    for _ in range(30 if ALL_STEPS else 4):
         process = PROCESSES.Process(target=do_ingest, args=(lake.root, files))
         process.start()
         process.join(choice.uniform(0.02, 0.6))
@@ -67,25 +68,21 @@ def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
         assert assert_whole(con) == 6
 
 
-def test_materialize_killed_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.kills
+def test_materialize_killed_at_a_step(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in"), lake)
     materialize(lake, TABLES)
-    expected = shown(lake, ["traces", *TABLES])
-    killed = 0
     tables = ["traces", *TABLES]
-    while True:
-        lake.take_away(lake.batches()[0], TABLES)
-        if not run_killed(killed + 1, do_materialize, lake.root):
-            break
+    expected = shown(lake, tables)
+    lake.take_away(lake.batches()[0], TABLES)
+    for step, lake in killed(tmp_path, 8, do_materialize):
         half = shown(lake, tables)
-        assert all(half[table] == expected[table] for table in half), f"step {killed + 1}"
+        assert all(half[table] == expected[table] for table in half), f"step {step}"
         with open_analyst(lake.root, TABLES) as con:  # computes what is missing, and publishes what is not shown yet
             counts = {table: con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in tables}
-        assert counts == {table: len(rows) for table, rows in expected.items()}, f"step {killed + 1}"
-        assert shown(lake, tables) == expected, f"step {killed + 1}"
-        killed += STRIDE
-    assert killed >= 6
+        assert counts == {table: len(rows) for table, rows in expected.items()}, f"step {step}"
+        assert shown(lake, tables) == expected, f"step {step}"
 
 
 def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_lake(tmp_path: Path) -> None:
@@ -109,18 +106,15 @@ def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_la
     assert seen("SELECT count(*) FROM traces") == [(2,)]
 
 
-def test_publish_killed_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.kills
+def test_publish_killed_at_a_step(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in"), lake)
     do_publish(lake.root)
-    killed = 0
     (lake.root / "prices.csv").write_text("job\nj\n")  # something to publish
-    while run_killed(killed + 1, do_publish, lake.root):
+    for step, lake in killed(tmp_path, 6, do_publish):  # three files are put in place, each before and after
         with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-            assert assert_whole(con) == 3
-        killed += 1
-        (lake.root / "prices.csv").write_text(f"job\nj{killed}\n")
-    assert killed == 6  # three files are put in place, each before and after
+            assert assert_whole(con) == 3, f"step {step}"
 
 
 def test_leftovers_are_swept_after_a_day_and_not_before(tmp_path: Path) -> None:

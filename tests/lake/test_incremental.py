@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
-from tests.lake.world import TABLES, do_publish, run_killed, write_trace
+from tests.lake.world import TABLES, do_publish, kept, run_killed, write_trace
 
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
 
@@ -207,10 +206,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lake(two: Path, tmp_path: Path) -> Lake:
-    shutil.copytree(two / "lake", tmp_path / "lake")
-    publish(Lake(tmp_path / "lake"))
-    return Lake(tmp_path / "lake")
+def lake(two: Path) -> Iterator[Lake]:
+    """The lake of `two`, which is there again afterwards."""
+    with kept(two) as lake:
+        yield lake
 
 
 def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Path, updates: list[str]) -> None:
@@ -253,6 +252,7 @@ def test_files_that_were_not_opened_are_read_past_the_mark_and_not_kept_in_memor
     )  # the left side of a join is read past the right
 
 
+@pytest.mark.slow  # which parts change is below
 def test_no_view_grows_with_the_batches(lake: Lake, tmp_path: Path) -> None:
     query = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE NOT internal"
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
@@ -267,9 +267,9 @@ def test_no_view_grows_with_the_batches(lake: Lake, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("its log is lost", "does not tell its files"),
+        pytest.param("its log is lost", "does not tell its files", marks=pytest.mark.slow),
         ("a file was cut", "another size"),
-        ("another version", "version"),
+        pytest.param("another version", "version", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_not_certain_is_built_anew(
@@ -314,9 +314,9 @@ def test_a_missing_file_is_noticed_although_nothing_was_committed(lake: Lake) ->
         assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(2,)]
 
 
-def test_a_damaged_index_is_made_again(lake: Lake) -> None:
+def test_a_damaged_index_is_made_again(lake: Lake, tmp_path: Path) -> None:
     for number in range(8):  # few logs are read without one
-        ingest([write_trace(lake.root.parent / f"more{number}.json", 20 + number)], lake)
+        ingest([write_trace(tmp_path / f"more{number}.json", 20 + number)], lake)
     manifest_index._memory.clear()
     said = {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()}
     path = lake.root / manifest_index.INDEX
@@ -391,6 +391,7 @@ def test_what_was_seen_is_seen_again_until_something_changes(lake: Lake, tmp_pat
         assert after == look_anew(lake), change
 
 
+@pytest.mark.slow  # what grows with a lake is measured by make growth, too
 def test_a_step_looks_at_the_logs_as_often_in_a_larger_lake(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +432,7 @@ def test_a_step_looks_at_the_logs_as_often_in_a_larger_lake(
     assert [step["_stamps"] for step in found[:4]] == [4, 3, 1, 1]
 
 
+@pytest.mark.slow  # fleet/test_grouped has a batch of captures that is gone; test_forget, what else forgetting leaves
 def test_the_only_capture_that_changed_may_be_one_that_is_gone(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for number in range(2):

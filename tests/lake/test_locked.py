@@ -156,6 +156,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
     yield {"lake": lake.root, "out": out, "file": next((lake.root / "kernels").rglob("*.parquet"))}
 
 
+@pytest.fixture(scope="module")
+def locked(world: dict[str, Path]) -> Iterator[LockedLake]:
+    with LockedLake(world["lake"]) as opened:
+        yield opened
+
+
 def _ask(world: dict[str, Path], query: str, **options: object) -> list[tuple]:
     with LockedLake(world["lake"], **options) as locked:  # pyright: ignore[reportArgumentType]
         return _asked(locked, query)
@@ -193,8 +199,8 @@ def test_only_the_tables_are_read_and_nothing_is_written(world: dict[str, Path])
 
 
 @pytest.mark.parametrize("query", READ)
-def test_reading_queries_run(world: dict[str, Path], query: str) -> None:
-    assert _ask(world, query)
+def test_reading_queries_run(locked: LockedLake, query: str) -> None:
+    assert _asked(locked, query)
 
 
 def test_every_table_and_view_can_be_read(world: dict[str, Path]) -> None:

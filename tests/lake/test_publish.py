@@ -23,6 +23,7 @@ from pipelines.lake.publish.contents import NotPublished, column_types
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from tests.effort import first_of
 from tests.lake.world import PROCESSES, TABLES, assert_whole, capture, do_publish, write_trace
 
 
@@ -95,7 +96,7 @@ def _lost_table(monkeypatch: pytest.MonkeyPatch) -> None:
     _afterwards(monkeypatch, "DROP VIEW kernels")
 
 
-@pytest.mark.parametrize("fault", [_lost_rows, _lost_table])
+@pytest.mark.parametrize("fault", first_of([_lost_rows, _lost_table], 1))
 def test_what_is_not_whole_is_not_published(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
@@ -119,7 +120,7 @@ _FAULTS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("fault", _FAULTS)
+@pytest.mark.parametrize("fault", first_of(_FAULTS, 2))
 def test_a_broken_file_heals_on_the_next_look(lake: Lake, fault: str) -> None:
     path = lake.root / ANALYST
     stamp = path.stat()

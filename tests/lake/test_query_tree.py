@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import duckdb
 import pytest
 
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import QueryRefused, connect_parser, refuse_but_reading
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with connect_parser() as parser:
+        yield parser
+
 
 # Every place where a table can stand, {} being the table.
 PLACES = [
@@ -51,18 +61,18 @@ NO_TREE = ["FROM (PIVOT (FROM {}) ON a)", "PIVOT (FROM {}) ON a", "EXPLAIN SELEC
 
 @pytest.mark.parametrize("place", [*PLACES, *NO_TREE])
 @pytest.mark.parametrize("called", ["read_csv('x')", "Read_CSV('x')", "\"READ_csv\"('x')", "system.main.read_csv('x')"])
-def test_a_table_function_is_refused_wherever_it_stands(place: str, called: str) -> None:
-    with connect_parser() as con:
-        named = named_in(con, place.format(called))
-        assert named is None if place in NO_TREE else "read_csv" in named.functions
-        with pytest.raises(QueryRefused, match="read_csv"):
-            refuse_but_reading(place.format(called), con)
+def test_a_table_function_is_refused_wherever_it_stands(
+    con: duckdb.DuckDBPyConnection, place: str, called: str
+) -> None:
+    named = named_in(con, place.format(called))
+    assert named is None if place in NO_TREE else "read_csv" in named.functions
+    with pytest.raises(QueryRefused, match="read_csv"):
+        refuse_but_reading(place.format(called), con)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_table_is_found_wherever_it_stands(place: str) -> None:
-    with connect_parser() as con:
-        named = named_in(con, place.format("Kernels"))
+def test_a_table_is_found_wherever_it_stands(con: duckdb.DuckDBPyConnection, place: str) -> None:
+    named = named_in(con, place.format("Kernels"))
     assert named is not None and "kernels" in named.tables
 
 

@@ -55,6 +55,7 @@ def test_an_empty_lake_is_published_with_all_tables_and_types(tmp_path: Path) ->
                 assert con.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
 
 
+@pytest.mark.slow  # an empty one is above
 def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in"), lake)
@@ -75,6 +76,7 @@ def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Pat
     assert kinds["traces"] == kinds["temporal_breakdown"] == kinds["kernel_classes"] == "BASE TABLE"
 
 
+@pytest.mark.slow  # tests/lake/test_compact.py has a reader that opened before
 def test_an_open_shell_keeps_its_state_while_more_is_ingested(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "a.json", 1)], lake)
@@ -85,6 +87,7 @@ def test_an_open_shell_keeps_its_state_while_more_is_ingested(tmp_path: Path) ->
         assert con.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(1,)]
 
 
+@pytest.mark.slow  # tests/runs/store has outdated tables
 def test_files_of_an_older_model_read_as_null_where_they_lack_a_column(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for seed in (1, 2):

@@ -42,9 +42,9 @@ def told(lake: Lake) -> list[str]:
 @pytest.mark.parametrize(
     ("order", "name"),
     [
-        ("cut first", "rank0.json"),
-        pytest.param("whole first", "rank0.part.json", marks=pytest.mark.slow),
         ("together", "rank0.part.json"),
+        pytest.param("cut first", "rank0.json", marks=pytest.mark.slow),
+        pytest.param("whole first", "rank0.part.json", marks=pytest.mark.slow),
     ],
 )
 def test_the_whole_file_supersedes_the_cut_one(tmp_path: Path, order: str, name: str) -> None:
@@ -93,6 +93,7 @@ def test_of_two_cut_files_the_longer_counts(tmp_path: Path) -> None:
     assert (status, captured) == ("partial", 1) and n in (9, 10)
 
 
+@pytest.mark.slow  # late ranks with the clock as it is: tests/fleet/test_growth.py
 def test_with_the_clock_set_back_a_late_rank_joins_its_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     files = [write_trace(tmp_path / "in" / f"rank{r}.json", r, distributedInfo={"rank": r}) for r in range(3)]

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 import duckdb
 
 from pipelines.lake import Lake
+from pipelines.models.cache import cache_folder
 from pipelines.models.catalog import load_catalog
-from tests.effort import SLOW
+from tests.effort import steps
 from tests.harness import call, kernel
 
 # Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
@@ -25,8 +27,6 @@ PROCESSES.set_forkserver_preload(
     ["pipelines.readers.ingest", "pipelines.runs.materialize.per_trace", "tests.lake.world", "pyarrow"]
 )
 TABLES = ["kernels", "temporal_breakdown"]
-STRIDE = 1 if SLOW else 5
-"""Tests that kill at every step take each fifth, but for SLOW=1."""
 
 
 def write_trace(path: Path, seed: int, n: int = 4, **top: Any) -> Path:
@@ -51,11 +51,12 @@ def capture(folder: Path, ranks: int = 3) -> list[Path]:
 @contextmanager
 def kept(folder: Path) -> Iterator[Lake]:
     """The lake that was prepared in `folder`, in its place, for its paths are absolute; afterwards it is as it was."""
-    before, root = folder / "kept", folder / "lake"
-    shutil.copytree(root, before)
+    before, root = Path(tempfile.mkdtemp(prefix="kept", dir=folder)), folder / "lake"
+    shutil.copytree(root, before / "lake")
     yield Lake(root)
     shutil.rmtree(root)
-    before.rename(root)
+    (before / "lake").rename(root)
+    before.rmdir()
 
 
 def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]:
@@ -88,24 +89,59 @@ def run_killed(step: int, verb: Callable[..., object], *args: Any, calls: Sequen
     Steps are before and after each call of these functions of `os`. What is visible changes by a rename and by nothing
     else, but where files are removed.
     """
-    process = PROCESSES.Process(target=_dying, args=(step, verb, args, calls))
+    return _steps_made(step, verb, args, calls) is None
+
+
+def steps_of(verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",)) -> int:
+    """How many steps `verb(*args)` has, which is run to its end."""
+    n = _steps_made(0, verb, args, calls)
+    assert n is not None
+    return n
+
+
+def killed(
+    folder: Path, least: int, verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",), few: int = 2
+) -> Iterator[tuple[int, Lake]]:
+    """The lake that was prepared in `folder` as `verb(root, *args)` leaves it that is killed, at some of its steps.
+
+    The seed chooses `few`; `make attack` takes each. The verb must have `least` steps.
+    """
+    with kept(folder) as lake:
+        n = steps_of(verb, lake.root, *args, calls=calls)
+    assert n >= least
+    for step in steps(n, few):
+        was_killed = False
+        while not was_killed:
+            with kept(folder) as lake:
+                if was_killed := run_killed(step, verb, lake.root, *args, calls=calls):
+                    yield step, lake
+            step -= 1  # some are made only of what changed a moment ago
+
+
+def _steps_made(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str]) -> int | None:
+    """How many steps were made; None of a process that was killed at the one it was to be killed at."""
+    ours, its = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_dying, args=(step, verb, args, calls, its))
     process.start()
+    its.close()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
-    return process.exitcode != 0
+    return ours.recv() if process.exitcode == 0 else None
 
 
-def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str]) -> None:
-    left = step
+def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str], told: Any) -> None:
+    made = 0
 
     def count() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal made
+        made += 1
+        if made == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*given: Any, **named: Any) -> Any:
+            if str(cache_folder()) in str(given[-1]):  # what is kept for all lakes: written where it is not there yet
+                return call(*given, **named)
             count()
             result = call(*given, **named)
             count()
@@ -116,6 +152,7 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
     for name in calls:
         setattr(os, name, counted(getattr(os, name)))
     verb(*args)
+    told.send(made)
 
 
 def do_ingest(root: Path, paths: list[Path]) -> None:

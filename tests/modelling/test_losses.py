@@ -239,6 +239,7 @@ def check(traces: list[Path]) -> None:
     assert con.execute(SUMS_OF_FRAMES).fetchall() == [] == con.execute(SUMS_OF_CORES).fetchall()
 
 
+@pytest.mark.slow  # sums of random traces are above
 def test_sums_on_real_traces(shared: Path) -> None:
     check([path for path in real_traces() if path.stat().st_size <= LARGE])
 

@@ -80,6 +80,7 @@ def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference:
             assert found == [*expected, near(100 * case["load_stall_frac"]), True]
 
 
+@pytest.mark.slow  # exposed time of real traces: tests/sql/summary
 def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dict, shared: Path) -> None:
     found = rows_of(
         shared / "traces" / "single" / "mi300_rccl_metadata.json.gz",

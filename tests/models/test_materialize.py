@@ -71,6 +71,7 @@ def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: 
     assert trace_ids == sorted(trace_ids)
 
 
+@pytest.mark.slow  # groups of traces, which are read the same way, are above
 def test_many_events_are_read_from_their_files_and_give_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = ["kernels", "launches", "temporal_breakdown", "critical_path"]
     kinds = []
@@ -90,6 +91,7 @@ def test_many_events_are_read_from_their_files_and_give_the_same(lake: Lake, mon
     assert kinds == [("BASE TABLE",), ("VIEW",)]
 
 
+@pytest.mark.slow  # a trace that needs too much memory is in this file, too
 def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

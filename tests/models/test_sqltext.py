@@ -37,6 +37,7 @@ def test_a_nul_does_not_end_the_statement() -> None:
         assert con.execute(f"SELECT {quoted(text)} || 'c'").fetchall() == [(text + "c",)]
 
 
+@pytest.mark.slow  # what a query imports: tests/faces/cli/test_start.py
 def test_publishing_imports_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys; from pathlib import Path; from pipelines.lake import Lake; from tests.lake.world import *\n"

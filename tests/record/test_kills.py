@@ -53,6 +53,7 @@ def parts(folder: Path, table: str) -> int:
     return len(list(folder.rglob(f"{table}-*.parquet")))
 
 
+@pytest.mark.slow  # processes that train; what a recorder leaves is in test_spans.py
 def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> None:
     if not find_spec("torch"):
         pytest.skip("needs torch")

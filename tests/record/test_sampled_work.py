@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from pipelines.record.spans import record_spans  # noqa: E402
+from tests.effort import first_of  # noqa: E402
 
 
 def asked(folder: Path, query: str) -> list[tuple]:
@@ -74,7 +75,9 @@ def shared_module() -> tuple[Any, Any]:
     return torch.nn.Sequential(one, torch.nn.Tanh(), one), torch.randn(3, 8)
 
 
-@pytest.mark.parametrize("made", [transformer, images, attention, shared_module], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    "made", first_of([transformer, images, attention, shared_module], 2), ids=lambda made: made.__name__
+)
 def test_matrix_operations_of_every_module_are_those_of_torch_s_counter(made: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net, data = made()
@@ -108,7 +111,7 @@ def test_attention_on_a_cpu_is_modelled(tmp_path: Path) -> None:
     assert asked(tmp_path / "in", query) == [(product, 2 * product), (5 * product // 2, 5 * product)]
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("use_reentrant", first_of([False, True], 1))
 def test_what_a_checkpoint_computes_again_is_told_apart(use_reentrant: bool, tmp_path: Path) -> None:
     inside = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.Linear(16, 4, bias=False))
     net = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False), Again(inside, use_reentrant))
@@ -200,6 +203,7 @@ def test_without_a_census_times_are_all_there_is(tmp_path: Path) -> None:
     assert asked(tmp_path / "in", query) == [(False, "inputs_not_counted", None)]
 
 
+@pytest.mark.slow  # what it describes is above
 def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
     """Tensors made of others are counted by their parts; operators of higher order run on."""
     from torch.testing._internal.two_tensor import TwoTensor
@@ -235,7 +239,7 @@ class Block(torch.nn.Module):
         return torch.relu(self.linear(x)) + x
 
 
-@pytest.mark.parametrize("how", ["whole", "inner", "in place"])
+@pytest.mark.parametrize("how", first_of(["whole", "inner", "in place"], 1))
 def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> None:
     """`fullgraph` raises an error wherever a hook would break the code in two."""
     net: Any = Block() if how == "whole" else torch.nn.Sequential(torch.nn.Linear(4, 4), Block())

@@ -25,7 +25,7 @@ from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
 from pipelines.record.stacks import StackSampler, main
-from tests.effort import examples
+from tests.effort import examples, first_of
 
 PROGRAM = """
 import sys, threading, time
@@ -119,7 +119,7 @@ def test_a_module_runs_as_with_python_m(
     assert "give a script" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("timer", ["real", "prof", "virtual"])
+@pytest.mark.parametrize("timer", first_of(["real", "prof", "virtual"], 1))
 def test_timers_see_the_main_thread(tmp_path: Path, timer: str) -> None:
     with StackSampler(tmp_path, hz=200, timer=timer) as sampler:
         spin(0.25)

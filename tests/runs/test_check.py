@@ -22,8 +22,8 @@ from pipelines.lake.retain.retention import retire
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
-from tests.effort import SLOW
-from tests.lake.world import STRIDE, capture, kept, run_killed, shown, write_trace
+from tests.effort import SLOW, first_of, steps
+from tests.lake.world import capture, kept, killed, run_killed, shown, steps_of, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "captures", "capture_ranks"]
 SHOWN = ["traces", "events", "findings", "rejects", *COMPUTED]
@@ -144,6 +144,7 @@ def test_files_that_are_none_of_the_lakes_are_passed_over_and_named(lake: Lake) 
     assert not stray.exists() and not check(lake).faults
 
 
+@pytest.mark.slow  # make attack flips more of them
 def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
     analyst(lake).close()
     assert not check(lake).faults
@@ -163,7 +164,7 @@ def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("table", "fault"),
-    [("kernels", _remove), pytest.param("captures", _cut, marks=pytest.mark.slow), ("capture_ranks", _flip)],
+    first_of([("kernels", _remove), ("captures", _cut), ("capture_ranks", _flip)], 1),
 )
 def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], None]) -> None:
     expected = shown(lake, SHOWN)
@@ -225,6 +226,7 @@ def test_a_notice_of_retention_that_cannot_be_read_is_written_again(lake: Lake) 
     assert json.loads(notice.read_text())["traces"] == before and not check(lake).faults
 
 
+@pytest.mark.slow  # a log that is damaged is noted again as well
 def test_a_lake_whose_logs_are_lost_works_and_is_told(lake: Lake, tmp_path: Path) -> None:
     expected = shown(lake, SHOWN)
     shutil.rmtree(lake.root / MANIFEST)
@@ -245,22 +247,16 @@ def check_and_repair(root: Path) -> None:
     check(Lake(root), repair=True)
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("table", ["events", pytest.param("captures", marks=pytest.mark.slow)])
-def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> None:
-    _flip(table_files(lake.root, table)[0])
-    broken = whole / "broken"
-    shutil.copytree(lake.root, broken)
-    killed, step = 0, 1
-    while run_killed(step, check_and_repair, lake.root):
-        check(lake, repair=True)
-        assert not check(lake).faults, f"step {step}"
-        n = 1 if table == "events" else 3
-        assert len(shown(lake, ["traces"])["traces"]) == n, f"step {step}"
-        shutil.rmtree(lake.root)
-        shutil.copytree(broken, lake.root)
-        killed, step = killed + 1, step + 5 * STRIDE  # each costs a second
-    shutil.rmtree(broken)
-    assert killed * STRIDE >= 3
+def test_repair_killed_at_a_step(whole: Path, table: str) -> None:
+    with kept(whole) as broken:
+        _flip(table_files(broken.root, table)[0])
+        for step, lake in killed(whole, 6, check_and_repair):
+            check(lake, repair=True)
+            assert not check(lake).faults, f"step {step}"
+            n = 1 if table == "events" else 3
+            assert len(shown(lake, ["traces"])["traces"]) == n, f"step {step}"
 
 
 def put_until_killed(root: Path, staged: Path) -> None:
@@ -268,22 +264,25 @@ def put_until_killed(root: Path, staged: Path) -> None:
     lake.put("kernels", lake.batches()[0], staged)
 
 
+@pytest.mark.kills
 def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: Path) -> None:
     """Before and after each write, flush and rename: the old file is right, and so is the new one."""
-    source = table_files(lake.root, "kernels")[0].read_bytes()
-    step = 1
-    while True:
-        staged = tmp_path / f"{step}.parquet"
-        staged.write_bytes(source)
-        duckdb.execute(f"COPY (FROM read_parquet('{staged}') LIMIT {1 + step % 3}) TO '{tmp_path}/new.parquet'")
-        new = tmp_path / "new.parquet"
-        if not run_killed(step, put_until_killed, lake.root, new, calls=("replace", "fsync", "pread")):
-            break
+    (tmp_path / "old.parquet").write_bytes(table_files(lake.root, "kernels")[0].read_bytes())
+    calls = ("replace", "fsync", "pread")
+
+    def new(n: int) -> Path:
+        found = tmp_path / "new.parquet"
+        duckdb.execute(f"COPY (FROM read_parquet('{tmp_path}/old.parquet') LIMIT {1 + n % 3}) TO '{found}'")
+        return found
+
+    n = steps_of(put_until_killed, lake.root, new(0), calls=calls)
+    assert n > 8
+    for step in steps(n, few=4):
+        assert run_killed(step, put_until_killed, lake.root, new(step), calls=calls)
         assert not check(lake).faults, f"step {step}"
-        step += 2
-    assert step > 8
 
 
+@pytest.mark.slow  # a broken mark that blocks no other table is above
 def test_prices_are_there_although_a_mark_is_missing(lake: Lake) -> None:
     (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n")
     next(iter(table_files(lake.root, "traces"))).unlink()

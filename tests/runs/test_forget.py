@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from pipelines.runs.check import check
 from pipelines.runs.forget import NoSuchTrace, forget
 from pipelines.runs.materialize import per_trace
 from pipelines.runs.materialize.run_order import materialize_all
-from tests.lake.world import STRIDE, assert_whole, capture, kept, run_killed, shown, write_trace
+from tests.lake.world import assert_whole, capture, kept, killed, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
 SHOWN = [MARK, "events", "findings", *COMPUTED]
@@ -96,6 +95,7 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
         assert con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall() == [(6,)]
 
 
+@pytest.mark.slow  # claims, which see to it, are in tests/runs/materialize
 def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the trace already when that is removed."""
     trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
@@ -132,6 +132,7 @@ def test_no_trace_is_blamed_for_the_machine_or_the_code(
         per_trace.materialize(lake, ["kernels"], force=True)
 
 
+@pytest.mark.slow  # one trace of which it cannot is above
 def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_forgotten_trace_is_in_no_file_and_may_come_again(lake: Lake, whole: P
     }
 
 
+@pytest.mark.slow  # the test above forgets one, and it may come again
 def test_for_good_and_names_that_are_not_one_trace(lake: Lake, whole: Path) -> None:
     trace = traces_of_rank(lake)[0]
     for beginning in ("", "no-such-trace"):
@@ -182,12 +184,10 @@ def do_forget(root: Path, trace: str) -> None:
     forget(Lake(root), trace)
 
 
-def test_forget_killed_at_every_step(lake: Lake, whole: Path) -> None:
-    trace = traces_of_rank(lake)[1]
-    before = whole / "before"
-    shutil.copytree(lake.root, before)
-    killed, step = 0, 1
-    while run_killed(step, do_forget, lake.root, trace, calls=("replace", "unlink")):
+@pytest.mark.kills
+def test_forget_killed_at_a_step(whole: Path) -> None:
+    trace = traces_of_rank(Lake(whole / "lake"))[1]
+    for step, lake in killed(whole, 16, do_forget, trace, calls=("replace", "unlink")):
         half = shown(lake, SHOWN[:-1])
         assert len(half[MARK]) in (2, 3), f"step {step}"
         n = len(half[MARK])
@@ -196,8 +196,3 @@ def test_forget_killed_at_every_step(lake: Lake, whole: Path) -> None:
             forget(lake, trace)
         assert all_ids(lake) == set(lake.known_traces()) and trace not in all_ids(lake), f"step {step}"
         assert not check(lake).faults, f"step {step}"
-        shutil.rmtree(lake.root)
-        shutil.copytree(before, lake.root)
-        killed, step = killed + 1, step + 5 * STRIDE  # each costs seconds
-    shutil.rmtree(before)
-    assert killed * STRIDE >= 4

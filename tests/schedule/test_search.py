@@ -136,6 +136,7 @@ def test_tasks_of_one_resource_stay_together() -> None:
     assert len({s.stream for s in found.best.plan.schedule.values()}) == 2
 
 
+@pytest.mark.slow  # the local search finds what an exhaustive one does
 def test_too_many_to_try_all() -> None:
     """SWP-69: nine tasks. A local search finds legal plans, says that it is one, and beats the serial run."""
     names = [f"t{i}" for i in range(9)]

@@ -21,7 +21,7 @@ from pipelines.critical_path.whatif.sensitivity import rank_families
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import NoGraph, Window
 from pipelines.models.catalog import load_catalog
-from tests.effort import SLOW, examples
+from tests.effort import SLOW, examples, first_of
 from tests.harness import connect, kernel, op
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
@@ -128,7 +128,7 @@ def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnec
         return con, found, window
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_before_is_the_critical_path(profile: str) -> None:
     """Length and summary as the command and the tables have them."""
     for seed in range(3):

@@ -89,8 +89,8 @@ OVERLAPPING = [
     ("trace", "profile"),
     [
         ("ranks/sampled_128/rank0", "hta"),  # with time that is an annotation's
-        ("single/mi250_minitoy", "default"),
-        ("single/mi300_rccl_metadata", "default"),  # with waits that are inferred
+        pytest.param("single/mi250_minitoy", "default", marks=pytest.mark.slow),
+        pytest.param("single/mi300_rccl_metadata", "default", marks=pytest.mark.slow),  # with waits that are inferred
         (OVERLAPPING, "hta"),
     ],
 )
@@ -176,6 +176,7 @@ def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
     assert [step["name"] for step in path.answer.path] == [step["name"] for step in answer.path]
 
 
+@pytest.mark.slow  # caveats of inferred waits: tests/critical_path/test_caveats.py
 def test_what_is_inferred_is_told_by_what_if_and_after_edits(shared: Path, tmp_path: Path) -> None:
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
     con, trace_id = connect(trace)

@@ -148,6 +148,7 @@ def decode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+@pytest.mark.slow  # whose a replay is: tests/modelling/test_graph_owners.py
 def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
     """Each layer alone saves its kernels, as far as they are on the path; all of them what all save."""
     saved = []
@@ -160,6 +161,7 @@ def test_layers_of_a_replay(decode: dict[str, Path]) -> None:
     assert saved[0] > 0 and saved[1] > 0 and saved[0] + saved[1] < saved[2]
 
 
+@pytest.mark.slow  # what is known of the trace, above, has the percent that it says
 def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) -> None:
     shown = asked(decode["none"], "--scale", "op:aten::*=0.5").stdout
     assert (
@@ -173,6 +175,7 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
     assert alone["after"]["length_us"] > json.loads(both.stdout)["after"]["length_us"]
 
 
+@pytest.mark.slow  # the command asks above
 def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
     """Its path is saved without operators: they are read from the trace again."""
     from pipelines.faces.notebook import TraceAnalysis

@@ -23,6 +23,7 @@ from pipelines.critical_path.whatif.times import Clock
 from pipelines.critical_path.whatif.window import Window, load
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.harness import connect
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
@@ -49,7 +50,7 @@ def as_it_was(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
     ).fetchnumpy()  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_without_a_change_nothing_moves(profile: str, tmp_path: Path) -> None:
     """The path's rule says more than that: what the model does not explain stays, too."""
     spec = CaptureSpec(ranks=1, steps=3, seed=3, include_python_frames=True)
@@ -61,8 +62,9 @@ def test_without_a_change_nothing_moves(profile: str, tmp_path: Path) -> None:
                 assert (moved[name] == values).all(), name
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
-@pytest.mark.parametrize("seed", [1, 29, 39])
+@pytest.mark.parametrize(
+    ("profile", "seed"), first_of([(profile, seed) for seed in (1, 29, 39) for profile in ("default", "hta")], 2)
+)
 def test_order_holds_under_any_change(profile: str, seed: int) -> None:
     """No event ends before it starts, streams keep their order, and what lay inside an event still does."""
     with opened(random_capture(seed), profile) as (con, window):
@@ -94,7 +96,7 @@ def drawn(trace: dict[str, Any] | Path, scenario: Scenario, folder: Path) -> dic
         return json.load(file)
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(profile: str, tmp_path: Path) -> None:
     """Both show the rows of `critical_path`, also where a step waits for work of the step before it."""
     for number, (trace, annotation) in enumerate(((random_capture(1), ""), (HELD_UP, "ProfilerStep"))):

@@ -95,7 +95,7 @@ def test_every_function_is_called(con: Any) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.slow(together="spark")
 def test_functions_give_the_same_on_both_engines(spark: Any, con: Any) -> None:
     frame = spark._session.createDataFrame(con.table("v").to_arrow_table())
     frame.createOrReplaceTempView("v")

@@ -13,7 +13,7 @@ from pipelines.lake import Lake
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.slow(together="spark")
 def test_an_executor_killed_at_work_changes_nothing(everything: Lake) -> None:
     command = [sys.executable, "-m", "tests.engines.spark.killed", str(everything.root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "PYTHONPATH": "."})

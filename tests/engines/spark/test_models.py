@@ -37,7 +37,7 @@ def test_differences_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.slow(together="spark")
 def test_every_model_gives_the_same_on_spark(spark: Any, everything: Lake, tmp_path: Path) -> None:
     rows = reference(everything, tmp_path / "reference")
     models = compared_models(load_catalog())

@@ -16,7 +16,7 @@ from tests.readers.provenance.make import GENUINE, folder_file, graph_lines, sta
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.slow(together="spark")
 def test_provenance_is_the_same_on_spark(spark: Any, tmp_path: Path) -> None:
     names = ("triton_poi_fused_add_0", "triton_red_fused_sum_1", "triton_per_fused_mean_2", "triton_poi_fused_gelu_3")
     one = {f"{names[0]}:1": {"add_1": ["a"]}, f"{names[1]}:2": {"sum_1": []}}

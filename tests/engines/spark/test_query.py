@@ -19,7 +19,7 @@ from pipelines.lake.read.sandbox import LimitReached, Limits, LockedLake, QueryR
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow(together="spark")]
 QUERIES = (
     "SELECT class, count(*), sum(duration_ns) AS ns, CAST(avg(duration_ns) AS BIGINT) AS mean FROM kernels GROUP BY class ORDER BY 1",
     "SELECT * FROM captures ORDER BY capture_id",

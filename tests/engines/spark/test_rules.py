@@ -129,6 +129,7 @@ def test_models_and_questions_call_what_both_engines_compute_alike() -> None:
         assert {name: told for name, text in texts.items() if (told := unlike(con, text))} == {}
 
 
+@pytest.mark.slow  # what each rule does is above
 def test_the_rules_leave_nothing_to_do_twice() -> None:
     models = compared_models(load_catalog())
     assert len(models) > 130

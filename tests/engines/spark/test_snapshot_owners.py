@@ -15,7 +15,7 @@ from tests.readers.memory_snapshots.test_owners import START_US, VIEWS, WINDOW, 
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.slow(together="spark")
 def test_owners_are_the_same_on_spark(spark: Any, tmp_path: Path) -> None:
     one = Allocator(now_us=START_US - 6)
     addresses = []

@@ -16,6 +16,7 @@ from pipelines.faces.report.subject import Subject
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.faces.cli.test_commands import tracelake
 from tests.faces.report.read_page import report
 from tests.harness import connect
@@ -28,7 +29,7 @@ def written(folder: Path, origin: str, seed: int = 0) -> Path:
     return write_capture(spec, folder).paths[0]
 
 
-@pytest.mark.parametrize(("origin", "source"), [("capture", "capture"), ("warm_up", "eager")])
+@pytest.mark.parametrize(("origin", "source"), first_of([("capture", "capture"), ("warm_up", "eager")], 1))
 def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, source: str) -> None:
     replays, startup = written(tmp_path / "a", "none"), written(tmp_path / "b", origin, seed=3)
     alone = json.loads(tracelake("graphs", replays, "--json").stdout)
@@ -142,6 +143,7 @@ def section_of(trace: list[dict[str, Any]] | Path) -> Section | None:
     return graphs(con, Subject(None, [row], row, ""))
 
 
+@pytest.mark.slow  # real graphs are in tests/modelling
 def test_the_section_is_there_where_graphs_are_most_of_the_time(tmp_path: Path) -> None:
     found = section_of(written(tmp_path, "both"))
     assert found is not None

@@ -111,6 +111,7 @@ def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
     assert imported((*heavy, *ours), "sql", query, "--lake", lake) == []
 
 
+@pytest.mark.slow  # eight processes; what a query imports is below
 def test_one_more_trace_imports_no_pandas(lake: Path, tmp_path: Path) -> None:
     """Values bound to a query's parameters would import it."""
     assert imported(("pandas",), "ingest", write_trace(tmp_path / "rank1.json", 1), "--lake", lake) == []

@@ -87,6 +87,7 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
     assert json.loads(ask(lake, "job_prices").stdout) == [{"n": 1}]
 
 
+@pytest.mark.slow  # wrong prices are above, wrong roles in tests/fleet
 def test_wrong_roles_stop_what_needs_roles(lake: Lake, tmp_path: Path) -> None:
     roles = lake.root / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,a\n1,pp,b\n")

@@ -148,6 +148,7 @@ def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -
     assert saved["data"]["values"] and saved["mark"] == {"type": "line", "point": True}
 
 
+@pytest.mark.slow  # tests/modelling/test_utilization.py
 def test_a_roofline_and_a_bandwidth_of_a_real_trace(shared: Path) -> None:
     with TraceAnalysis(shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz") as analysis:
         copies = analysis.plot.bandwidth().data.to_dicts()

@@ -349,6 +349,7 @@ def test_trace_loads_as_htas(shared: Path, tmp_path: Path, monkeypatch: pytest.M
         assert said in str(raised.value)
 
 
+@pytest.mark.slow  # windows of steps are in tests/critical_path/test_windows.py
 def test_the_last_profiler_step_comes_in_where_it_is_asked_for(shared: Path, tmp_path: Path) -> None:
     """HTA-44, `include_last_profiler_step`: HTA's graphs with and without it. Ours leave nothing out unasked.
 

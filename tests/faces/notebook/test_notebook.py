@@ -28,6 +28,7 @@ from pipelines.faces.notebook import (
     restore_cpgraph,
 )
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.harness import x
 
 WINDOW: dict[str, Any] = {"annotation": "ProfilerStep", "instance_id": (1, 2)}
@@ -56,7 +57,7 @@ def path(analysis: TraceAnalysis) -> CriticalPath:
     return analysis.critical_path_analysis(rank=0, **WINDOW)
 
 
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture, profile: str) -> None:
     found = analysis.critical_path_analysis(rank=0, profile=profile, **WINDOW)
     file = capture.ranks[0].path
@@ -101,6 +102,7 @@ def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) 
     assert nx.dag_longest_path_length(graph) == round(1000 * compared.after.length_us) < 1000 * path.answer.length_us
 
 
+@pytest.mark.slow  # tests/critical_path/test_edited.py
 def test_an_edited_graph_is_drawn_saved_and_asked(
     analysis: TraceAnalysis, path: CriticalPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +218,7 @@ def events_of(file: str) -> list[dict]:
         return json.load(drawn)["traceEvents"]
 
 
-@pytest.mark.parametrize("options", [{}, {"only_show_critical_events": False, "show_all_edges": True}])
+@pytest.mark.parametrize("options", first_of([{}, {"only_show_critical_events": False, "show_all_edges": True}], 1))
 def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, tmp_path: Path, options: dict) -> None:
     """The command's, also of a restored path; the path of another rank is refused."""
     restored = restore_cpgraph(path.save(tmp_path / "a"))
@@ -269,6 +271,7 @@ def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -
         path.what_if({"cpu": -1})
 
 
+@pytest.mark.slow  # the same window and profile are above
 def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture: Capture) -> None:
     found = analysis.critical_path_analysis(rank=0, profile="hta", switches={"zero_weight_launch": True})
     command = ("critical-path", capture.ranks[0].path, "--profile", "hta", "--set", "zero_weight_launch=true")
@@ -276,6 +279,7 @@ def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture
     assert found.answer.edges > analysis.critical_path_analysis(rank=0, profile="hta").answer.edges
 
 
+@pytest.mark.slow  # tests/critical_path/test_data_dependencies.py
 def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
     """With the execution trace that lies beside the file, found or given, as on the command line."""
     folder = shared / "traces" / "ranks" / "dlrm_8"

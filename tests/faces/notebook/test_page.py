@@ -66,6 +66,7 @@ def test_every_method_is_on_the_page() -> None:
     assert [name for name in methods if not any(f"analyzer.{name}(" in python for python, _, _ in cells(page))] == []
 
 
+@pytest.mark.slow  # test_hta_numbers.py has the numbers
 def test_sql_of_the_other_analyses_equals_hta(shared: Path, tmp_path: Path) -> None:
     expected = golden(shared, ANALYSES)
     folder = shared / "traces" / "ranks" / "sampled_128"

@@ -164,6 +164,7 @@ def test_numbers_are_the_lake_s(world: tuple[Page, Path], table: str, query: str
     assert sorted(tuple(str(row[name]) for name in names) for row in page.rows(table)) == expected
 
 
+@pytest.mark.slow  # a rank of a capture is in tests/critical_path/test_names.py
 def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path) -> None:
     _, lake = world
     con = open_analyst(lake, [])
@@ -240,6 +241,7 @@ def test_a_trace_of_the_cpu_alone_says_what_is_not_measured(tmp_path: Path) -> N
     assert "rank unknown" in page.texts[""] and page.rows("quality")
 
 
+@pytest.mark.slow  # sections that have nothing to show are in test_sections.py
 def test_ranks_that_nothing_tells(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()

@@ -19,12 +19,14 @@ def verdict(tmp_path: Path, *events: dict[str, Any]) -> str:
     return report(tmp_path, path).texts["verdict"]
 
 
+@pytest.mark.slow  # a trace of the CPU alone has one in test_page.py
 def test_a_trace_without_a_path_has_a_page(tmp_path: Path) -> None:
     said = verdict(tmp_path, {"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10})
     assert "no GPU work: 1 event in 10.0 µs" in said
     assert "What would be gained by changes is not computed: there is no critical path" in said
 
 
+@pytest.mark.slow  # caveats of such a path: tests/critical_path/test_caveats.py
 def test_nothing_is_advised_for_a_path_of_which_next_to_nothing_is_known(tmp_path: Path) -> None:
     said = verdict(tmp_path, op("aten::mm", 0, 5), x("python_function", "idle", 0, 1_000_000, 2))
     assert "The critical path takes 5.0 µs, only 0.0 % of the trace" in said
@@ -32,6 +34,7 @@ def test_nothing_is_advised_for_a_path_of_which_next_to_nothing_is_known(tmp_pat
     assert "Gain:" not in said and "aten::mm takes the most time on the path: 5.0 µs, once." in said
 
 
+@pytest.mark.slow  # the verdict of a capture is in test_page.py
 def test_a_wait_is_not_what_a_faster_host_would_end(tmp_path: Path) -> None:
     wait = call("cudaDeviceSynchronize", 60, 500, 2)
     said = verdict(tmp_path, op("aten::mm", 0, 60), call("cudaLaunchKernel", 50, 2, 1), kernel("k", 70, 400, 1), wait)

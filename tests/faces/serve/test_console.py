@@ -398,6 +398,7 @@ def test_a_lake_without_traces_says_so(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("lake/*.csv"))
 
 
+@pytest.mark.slow  # tests/runs/test_check.py has the damage
 def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
     next((lake.root / "kernels").rglob("*.parquet")).unlink()

@@ -15,7 +15,7 @@ from pipelines.lake import Lake
 from tests.faces.serve.browser import Page, browser
 from tests.faces.serve.world import FOREVER, HOSTILE, Server, hostile_lake, serving, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(together="page of the console")
 ROWS = "[...document.querySelectorAll('.tabulator-row')].map(r => [...r.querySelectorAll('.tabulator-cell')].map(c => c.innerText.trim()))"
 
 

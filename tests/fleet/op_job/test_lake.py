@@ -60,6 +60,7 @@ def test_a_job_comes_in_once_with_its_numbers(path: Path, tmp_path: Path) -> Non
     assert asked(lake, "SELECT rank, stage, dp_rank FROM op_job_rank_scores WHERE is_worst") == [(3, 1, 0)]
 
 
+@pytest.mark.slow  # marks of traces: tests/lake/test_crash.py
 def test_a_job_without_its_mark_is_not_shown(path: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([path], lake)

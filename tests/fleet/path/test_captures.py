@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
     assert path == [(said["span_us"], said["by_type"]["gap"], said["n_segments"], None, 8)]
 
 
+@pytest.mark.slow  # every segment is compared above
 def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckDBPyConnection, shared: Path) -> None:
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
     graphs, said = [], reference(shared, "last_gpu_end")
@@ -125,12 +127,19 @@ def test_command_line_on_a_capture_of_the_lake_and_on_files(dlrm: Lake, shared: 
     assert "19.8 % of the path" in shown.stdout
 
 
-def test_what_the_command_line_refuses(shared: Path, dlrm: Lake, tmp_path: Path) -> None:
-    def said(*arguments: str) -> str:
+@pytest.fixture
+def said(dlrm: Lake) -> Callable[..., str]:
+    """What is said of words that `capture-path` refuses."""
+
+    def refused(*arguments: str) -> str:
         ran = CliRunner().invoke(app, ["capture-path", *arguments, "--lake", str(dlrm.root)])
         assert ran.exit_code == 1
         return " ".join(ran.output.split())
 
+    return refused
+
+
+def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, tmp_path: Path) -> None:
     one = files_of(shared, "dlrm_8")[0]
     assert "no matched collectives: no_partner: only rank 0 is present" in said(str(one))
     assert "last_gpu_end, last_collective_end, last_event_end" in said(str(one), "--target", "end")
@@ -138,5 +147,9 @@ def test_what_the_command_line_refuses(shared: Path, dlrm: Lake, tmp_path: Path)
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "no trace found in" in said(str(empty))
+
+
+@pytest.mark.slow
+def test_files_of_several_captures_are_refused(said: Callable[..., str], shared: Path) -> None:
     mixed = [str(files_of(shared, name)[rank]) for name in ("dlrm_8", "torchrec_4") for rank in (0, 1)]
     assert "several captures" in said(*mixed)

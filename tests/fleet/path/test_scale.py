@@ -19,7 +19,7 @@ from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.fleet.path.make import joined, random_case
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(together="many ranks")
 
 TABLES = ("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks")
 # A process of its own, so that nothing else counts in its peak (VmHWM: ru_maxrss begins with what its parent held); small

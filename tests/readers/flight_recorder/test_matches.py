@@ -13,6 +13,7 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from tests.effort import first_of
 from tests.harness import x
 
 BASE_NS = 1_700_000_000_000_000_000
@@ -82,7 +83,7 @@ def test_numbers_go_first_whatever_the_clocks_say(tmp_path: Path) -> None:
     assert found == [*((i, i, "seq", 1.0) for i in range(12)), (12, None, "unmatched", None)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3), 1))
 def test_without_numbers_time_tells(tmp_path: Path, seed: int) -> None:
     made = calls(40, seed)
     events = [comm(at, name, size) for at, _, name, size in made]

@@ -188,6 +188,7 @@ def asked(copy: Path, query: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(tracelake(copy, "sql", query, "--format", "csv"))))
 
 
+@pytest.mark.slow  # a copy of the project, as in tests/models/test_new_tables.py
 def test_new_inputs_go_through_all_commands(copy: Path) -> None:
     report = {Path(row["path"]).name: row for row in json.loads(tracelake(copy, "ingest", "in", "--json", code=1))}
     said = {name: (row["status"], row["rank"], row["n_events"]) for name, row in report.items()}
@@ -225,6 +226,7 @@ def path_of(text: str) -> dict[str, Any]:
     return {key: value for key, value in json.loads(text).items() if key not in ("trace_id", "trace")}
 
 
+@pytest.mark.slow  # what commands import: tests/faces/cli/test_start.py
 def test_a_path_of_a_file_imports_no_other_input(copy: Path) -> None:
     code = (
         "import sys; from pipelines.faces.cli.app import app; from pipelines.models.sources import read_code\n"

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from pipelines.readers.kineto import ReadTrace, TraceRejected, reader
 from pipelines.readers.kineto.events_file import load_events
-from tests.effort import examples
+from tests.effort import examples, first_of
 from tests.readers.kineto.test_event_ids import pieces_of
 from tests.readers.kineto.test_malformed import GOOD, stage, trace
 
@@ -118,8 +118,15 @@ def test_unknown_keys_of_events_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "word"),
-    [(key, word) for key in ("cat", "ph", "bp", "cname", "ts", "dur", "zz", "args") for word in ("NaN", "-Infinity")]
-    + [(key, word) for key in ("args", "attr", "stack", "zz") for word in ("[NaN]", '{"a": Infinity}')],
+    first_of(
+        [
+            (key, word)
+            for key in ("cat", "ph", "bp", "cname", "ts", "dur", "zz", "args")
+            for word in ("NaN", "-Infinity")
+        ]
+        + [(key, word) for key in ("args", "attr", "stack", "zz") for word in ("[NaN]", '{"a": Infinity}')],
+        8,
+    ),
 )
 def test_a_bare_word_anywhere_is_counted(tmp_path: Path, key: str, word: str) -> None:
     event = (

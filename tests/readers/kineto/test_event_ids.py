@@ -27,7 +27,7 @@ from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.tolerant_reader import read_stretch
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.conftest import SHARED
-from tests.effort import LARGE, examples, slow_if
+from tests.effort import LARGE, examples, first_of, slow_if
 
 SPELLINGS = {
     "cpu_op": "Operator",
@@ -95,7 +95,7 @@ DIALECTS = (
 )
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", first_of(DIALECTS, 2))
 def test_spellings_may_be_mixed_in_every_dialect(shared: Path, name: str) -> None:
     events = respelled(events_in(shared / "traces" / name)[:3_000], 7)
     for text in (json.dumps({"traceEvents": events, "traceName": "x"}), json.dumps(events)):
@@ -306,7 +306,7 @@ def test_an_event_may_be_larger_than_a_read_buffer() -> None:
     assert (rows, trace.findings) == (positions(events), ())
 
 
-@pytest.mark.parametrize("every", [4_000, 1])
+@pytest.mark.parametrize("every", first_of([4_000, 1], 1))
 def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
     """Where each entry's place is counted from the piece's beginning, this takes half a minute."""
     name = b"x" * 3_000
@@ -318,6 +318,7 @@ def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
     assert time.process_time() - began < 5
 
 
+@pytest.mark.slow  # more memory than any other
 def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order of the file, and with less memory than the file's events take."""
     counts = events_file._counts

@@ -20,7 +20,7 @@ from pipelines.faces.cli.app import app
 from pipelines.readers.kineto import TraceRejected, limits
 from pipelines.readers.kineto.events_file import load_events
 from pipelines.readers.kineto.limits import Limits, WrongLimit
-from tests.effort import SLOW
+from tests.effort import SLOW, first_of
 
 EVENT = b'{"ph":"X","name":"a","cat":"cpu_op","pid":1,"tid":1,"ts":5,"dur":1,"args":{"v":1.5}}'
 GROWING: dict[str, tuple[int, Callable[[int], bytes]]] = {
@@ -52,7 +52,7 @@ def seconds(folder: Path, text: bytes) -> float:
     return time.process_time() - began
 
 
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", first_of(GROWING, 3))
 def test_time_grows_with_the_file_and_no_faster(tmp_path: Path, name: str) -> None:
     size, make = GROWING[name]
     seconds(tmp_path, make(1000))  # warm

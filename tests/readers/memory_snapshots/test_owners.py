@@ -13,7 +13,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
 from pipelines.readers.memory_snapshots.lake import INPUT
-from tests.effort import examples
+from tests.effort import examples, first_of
 from tests.harness import connect, x
 from tests.readers.inputs.loaded import loaded
 from tests.readers.memory_snapshots.make import INNER, START_US, USER, Allocator, snapshot, stack, write
@@ -106,7 +106,7 @@ def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path
 
 @pytest.mark.parametrize(
     ("name", "calls", "owner"),
-    [
+    first_of([
         ("two threads are in operators", [("op", "a", 1, 90, 110), ("op", "b", 2, 90, 110)], (None, None)),
         ("an operator ends in that us", [("op", "a", 1, 90, 100.5)], (None, None)),
         ("an operator begins in it elsewhere", [("op", "a", 1, 90, 110), ("op", "b", 2, 100.5, 110)], (None, None)),
@@ -117,7 +117,7 @@ def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path
         ("modules of two threads", [("module", "M_0", 2, 90, 110), ("module", "M_1", 1, 90, 110)], (None, None)),
         ("one more for a moment", [("module", "M_0", 2, 90, 110), ("module", "M_1", 1, 100.2, 100.6)], (None, None)),
         ("none", [("op", "a", 1, 10, 20)], (None, None)),
-    ],
+    ], 4),
 )  # fmt: skip
 def test_what_the_clock_does_not_tell_is_null(tmp_path: Path, name: str, calls: list, owner: tuple) -> None:
     one, _ = _one(100)
@@ -127,6 +127,7 @@ def test_what_the_clock_does_not_tell_is_null(tmp_path: Path, name: str, calls: 
     assert found == (7, *owner, *told, None), name
 
 
+@pytest.mark.slow  # a trace that shows allocations is below
 def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> None:
     one, address = _one(100)
     calls = [
@@ -266,7 +267,7 @@ def _searched(calls: list[Call], first: int, last: int, tids: set[int]) -> tuple
     return None, None
 
 
-@pytest.mark.parametrize("seed", range(examples(24)))
+@pytest.mark.parametrize("seed", first_of(range(examples(24)), 2))
 def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     calls = [call for tid in (1, 2, 3)[: rng.randint(1, 3)] for call in _nested(rng, tid, 0, 900_000)]

@@ -42,6 +42,7 @@ def test_the_path_of_a_file(tmp_path: Path) -> None:
     assert parts[0] == parts[1]
 
 
+@pytest.mark.slow  # the rows of each process are in test_processes.py
 def test_ingest_shows_a_line_for_each_process(tmp_path: Path) -> None:
     export = small()
     small(PID + (1 << 24), into=export)

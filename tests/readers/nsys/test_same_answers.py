@@ -13,6 +13,7 @@ import pytest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 from tests.harness import ANSWERED, connect_all, only
 from tests.readers.nsys.writer import NEW, OLD, SCHEMAS, document_of, export_of
 from tests.synthetic.random_capture import random_capture
@@ -142,7 +143,7 @@ def test_random_captures(tmp_path: Path, schema: dict[str, tuple[str, ...]]) -> 
     compare(random_pairs(tmp_path, 40, schema), OF_RANDOM)
 
 
-@pytest.mark.parametrize("name", ["alexnet", "cuda_event_sync", "simple_add"])
+@pytest.mark.parametrize("name", first_of(["alexnet", "cuda_event_sync", "simple_add"], 1))
 def test_real_traces(shared: Path, tmp_path: Path, name: str) -> None:
     """Traces of real runs with waits, written as exports of them: the graph is the same, edge for edge."""
     kineto = shared / "traces" / "critical_path" / f"{name}.json.gz"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.models.questions import load_questions
-from tests.effort import examples
+from tests.effort import examples, first_of
 from tests.harness import kernel, op, x
 from tests.readers.provenance.joined import joined
 from tests.readers.provenance.make import GENUINE, folder_file, graph_lines, stack, written
@@ -156,7 +156,7 @@ def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("why", "trace", "of_trace", "file", "of_file", "way"),
-    [
+    first_of([
         ("the same process", RUN, (41, None), RUN / "tt", (41, None), "pid"),
         ("another process", RUN, (42, None), RUN / "tt", (41, None), None),
         ("another process of the same rank", RUN, (42, 3), RUN / "tt", (41, 3), None),
@@ -169,7 +169,7 @@ def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
         ("a folder with the same beginning", RUN, (41, None), Path("/job/run2"), (41, None), None),
         ("above the trace", RUN, (41, None), Path("/job"), (41, None), None),
         ("elsewhere", RUN, (41, None), Path("/other"), (None, None), None),
-    ],
+    ], 6),
 )  # fmt: skip
 def test_whose_a_file_is(
     tmp_path: Path, why: str, trace: Path, of_trace: tuple[int | str, int | None], file: Path,

@@ -134,6 +134,7 @@ def test_a_released_claim_is_free_though_a_forked_child_has_its_file_open(tmp_pa
         os.close(in_child)
 
 
+@pytest.mark.slow  # tests/faces/cli/test_read_only.py
 def test_a_run_with_nothing_to_do_needs_no_lake_that_it_can_write(
     two: tuple[Lake, Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ def test_what_another_computes_a_part_of_is_waited_for(two: tuple[Lake, Lake]) -
     assert (left, computed(second, "kernels")) == ([], [big, small])
 
 
+@pytest.mark.slow  # what was kept is above
 def test_what_another_run_works_on_is_left_to_it_though_it_was_not_kept(
     two: tuple[Lake, Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +218,7 @@ def test_who_needs_it_waits_and_does_not_compute_it_again(two: tuple[Lake, Lake]
     assert computed(second, "kernels") == first.batches()
 
 
+@pytest.mark.slow  # one process at a time computes a batch, above
 def test_one_process_at_a_time_computes_captures(two: tuple[Lake, Lake]) -> None:
     first, second = two
     first.claims.keep("captures")
@@ -278,6 +281,7 @@ def test_sweeping_removes_the_claims_of_killed_processes_and_no_others(tmp_path:
 _SWEEPER = "import sys; from pipelines.lake.commit.claims import Claims; print('ready', flush=True)\nwhile True: Claims(Path(sys.argv[1])).sweep()"
 
 
+@pytest.mark.slow  # 3,000 times; sweeping is above
 def test_a_claim_is_never_refused_or_lost_because_of_a_sweeper(tmp_path: Path) -> None:
     """While another process does nothing but sweep, every free claim is had at once, and by one at a time."""
     Claims(tmp_path).keep("other")  # so that there is a folder to sweep

@@ -15,7 +15,8 @@ import pytest
 from pipelines.lake import Lake
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.ducklake import store as ducklake
-from tests.lake.world import PROCESSES, assert_whole, run_killed
+from tests.effort import steps
+from tests.lake.world import PROCESSES, assert_whole, run_killed, steps_of
 from tests.runs.store.conftest import of_kind
 from tests.runs.store.world import STORED, copy_of, make_unit, shown
 
@@ -53,20 +54,19 @@ def _die_at(address: str, unit: Path, environment: dict[str, str], name: str, wh
     do_commit(address, unit, environment)
 
 
-def test_a_folder_commit_killed_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.kills
+def test_a_folder_commit_killed_at_a_step(tmp_path: Path) -> None:
     unit = make_unit(tmp_path / "unit", (0, 1))
-    whole = open_store(str(tmp_path / "whole"))
-    whole.commit(unit)
-    expected = shown(whole, STORED)
-    killed = 0
-    while run_killed(killed + 1, do_commit, str(tmp_path / f"store{killed}"), unit.root):
-        store = open_store(str(tmp_path / f"store{killed}"))
-        with Lake(tmp_path / f"store{killed}").connect(["traces", "events"]) as con:
-            assert not store.known(unit.known_traces()) or assert_whole(con) == 2, f"step {killed + 1}"
+    n = steps_of(do_commit, str(tmp_path / "whole"), unit.root)
+    assert n >= 8  # each file before and after
+    expected = shown(open_store(str(tmp_path / "whole")), STORED)
+    for step in steps(n):
+        store = open_store(str(tmp_path / f"store{step}"))
+        assert run_killed(step, do_commit, store.address, unit.root)
+        with Lake(tmp_path / f"store{step}").connect(["traces", "events"]) as con:
+            assert not store.known(unit.known_traces()) or assert_whole(con) == 2, f"step {step}"
         store.commit(unit)
-        assert shown(store, STORED) == expected, f"step {killed + 1}"
-        killed += 1
-    assert killed >= 8  # each file before and after
+        assert shown(store, STORED) == expected, f"step {step}"
 
 
 @pytest.mark.slow

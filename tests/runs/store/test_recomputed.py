@@ -287,6 +287,7 @@ def test_a_store_of_an_older_tracelake_is_computed_again(
     assert shown(ducklake, TABLES) == right
 
 
+@pytest.mark.slow  # old rows are replaced above
 @pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
 def test_force_computes_again_what_is_up_to_date_and_nothing_else(
     opened: Open, units: list[Lake], right: dict[str, list[tuple]]

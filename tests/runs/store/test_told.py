@@ -61,6 +61,7 @@ def _shown_formulas(store: Store) -> list[tuple]:
         ).fetchall()
 
 
+@pytest.mark.slow  # those of a folder: tests/lake/test_formulas.py
 def test_formulas_of_a_store_are_used_and_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
     store = opened()
     formulas = written(tmp_path / "op_formulas.csv", "op,formula,owns_below", "mylib::b,copy,", "mylib::a,gemm,true")

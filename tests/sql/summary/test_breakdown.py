@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import ingest
+from tests.effort import first_of
 from tests.harness import kernel, op
 
 TIMES = ("compute", "non_compute", "idle")
@@ -62,7 +63,7 @@ GOLDEN = (
 )
 
 
-@pytest.mark.parametrize(("name", "case", "words"), GOLDEN)
+@pytest.mark.parametrize(("name", "case", "words"), first_of(GOLDEN, 2))
 def test_profile_hta_gives_htas_numbers(shared: Path, name: str, case: str, words: tuple[str, ...]) -> None:
     file = shared / "golden" / "hta" / f"{case}__analyses.json.gz"
     theirs = json.loads(gzip.decompress(file.read_bytes()))["temporal_breakdown"]
@@ -75,6 +76,7 @@ def test_profile_hta_gives_htas_numbers(shared: Path, name: str, case: str, word
     assert row["span_ns"] / 1000 == pytest.approx(hta["kernel_time(us)"], abs=near)
 
 
+@pytest.mark.slow  # single traces are above
 def test_classes_of_hta_over_a_whole_lake(tmp_path: Path) -> None:
     """T17: a `Sync` in a kernel's name makes it no computation, DeepEP computes; all devices of a file are one row."""
     for number in (1, 2):

@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.harness import call, kernel, op, rows_of, sync
+from tests.harness import call, each, kernel, op, rows_of, sync
 
 RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
 
 
-@pytest.mark.parametrize(
-    ("check", "n", "events"),
-    [
-        ("no_gpu_work", 1, [op("a", 0, 5)]),
-        (
-            "no_critical_path",
-            0,
-            [{"ph": "X", "cat": "forward-compute", "name": "f", "pid": 0, "tid": 0, "ts": 1, "dur": 2}],
-        ),
-        ("no_sync_events", 1, [call("cudaLaunchKernel", 0, 2, 1), kernel("k", 3, 5, 1)]),
-        ("unlaunched_work", 1, [op("a", 0, 5), kernel("k", 3, 5, 1)]),
-        ("orphan_work", 1, [op("a", 0, 5), kernel("k", 3, 5, 1)]),
-        ("zero_duration", 2, [op("a", 0, 0), op("b", 1, 0)]),
-        ("negative_duration_kept", 1, [op("a", 0, 5), op("b", 1, -2)]),
-        ("crossing_operators", 1, [op("a", 0, 10), op("b", 5, 10)]),
-        ("work_before_launch", 1, [call("cudaLaunchKernel", 10, 2, 1), kernel("k", 3, 5, 1)]),
-        (
-            "overlap_on_stream",
-            1,
-            [
-                call("cudaLaunchKernel", 0, 1, 1),
-                call("cudaLaunchKernel", 1, 1, 2),
-                kernel("k", 3, 5, 1),
-                kernel("l", 6, 5, 2),
-            ],
-        ),
-        (
-            "wait_without_record",
-            1,
-            [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
-        ),
-        (
-            "wait_without_work",
-            1,
-            [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
-        ),
-    ],
-)
-def test_a_check_counts_what_it_is_for(check: str, n: int, events: list[dict]) -> None:
-    found = dict(rows_of(events, "quality", "check_name, n"))
-    assert found.get(check) == n
+CHECKS: list[tuple[str, int, list[dict]]] = [
+    ("no_gpu_work", 1, [op("a", 0, 5)]),
+    (
+        "no_critical_path",
+        0,
+        [{"ph": "X", "cat": "forward-compute", "name": "f", "pid": 0, "tid": 0, "ts": 1, "dur": 2}],
+    ),
+    ("no_sync_events", 1, [call("cudaLaunchKernel", 0, 2, 1), kernel("k", 3, 5, 1)]),
+    ("unlaunched_work", 1, [op("a", 0, 5), kernel("k", 3, 5, 1)]),
+    ("orphan_work", 1, [op("a", 0, 5), kernel("k", 3, 5, 1)]),
+    ("zero_duration", 2, [op("a", 0, 0), op("b", 1, 0)]),
+    ("negative_duration_kept", 1, [op("a", 0, 5), op("b", 1, -2)]),
+    ("crossing_operators", 1, [op("a", 0, 10), op("b", 5, 10)]),
+    ("work_before_launch", 1, [call("cudaLaunchKernel", 10, 2, 1), kernel("k", 3, 5, 1)]),
+    (
+        "overlap_on_stream",
+        1,
+        [
+            call("cudaLaunchKernel", 0, 1, 1),
+            call("cudaLaunchKernel", 1, 1, 2),
+            kernel("k", 3, 5, 1),
+            kernel("l", 6, 5, 2),
+        ],
+    ),
+    (
+        "wait_without_record",
+        1,
+        [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
+    ),
+    (
+        "wait_without_work",
+        1,
+        [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
+    ),
+]
+
+
+def test_each_check_counts_what_it_is_for() -> None:
+    for (check, n, events), con in zip(CHECKS, each((events for *_, events in CHECKS), "quality"), strict=True):
+        found = dict(con.execute("SELECT check_name, n FROM quality").fetchall())
+        assert found.get(check) == n, (check, events)
 
 
 def test_a_clean_trace_has_only_what_is_missing_in_it() -> None:
