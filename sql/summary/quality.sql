@@ -12,7 +12,8 @@ graphs AS (
         k.trace_id,
         count(*) FILTER (WHERE k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch')) AS n,
         round(
-            100 * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.duration_ns ELSE 0 END)
+            100
+            * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.duration_ns ELSE 0 END)
             / nullif(sum(k.duration_ns), 0)
         ) AS percent
     FROM kernels AS k
