@@ -18,7 +18,9 @@ gpu AS (
     SELECT
         w.window_no, e.*, l.launch_event_id, l.start_ns AS launch_ts_ns,
         coalesce(
-            l.start_ns BETWEEN w.start_ns AND w.end_ns AND (l.duration_ns > 0 OR w.keep_zero_duration AND l.duration_ns = 0), FALSE
+            l.start_ns BETWEEN w.start_ns AND w.end_ns
+            AND (l.duration_ns > 0 OR w.keep_zero_duration AND l.duration_ns = 0),
+            FALSE
         ) AS launch_in_window,
         NOT w.one_kernel_per_launch AND e.side = 'gpu' AND l.launch_event_id IS NULL
         AND e.start_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window

@@ -11,7 +11,8 @@ WITH scopes AS (
 ),
 all_work AS (
     SELECT
-        s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
+        s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.start_ns,
+        e.start_ns + e.duration_ns AS end_ns,
         l.launch_event_id, c.start_ns AS launch_ts_ns
     FROM scopes AS s
     JOIN _loaded_events AS e ON e.trace_profile_id = s.trace_profile_id AND e.side = 'gpu'

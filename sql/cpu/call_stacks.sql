@@ -20,7 +20,8 @@ marks AS (
     UNION ALL
     SELECT
         trace_id, thread_id, event_id, -1, start_ns + duration_ns,
-        CASE WHEN duration_ns = 0 THEN 2 ELSE 0 END, duration_ns, CASE WHEN duration_ns = 0 THEN event_id ELSE -event_id END
+        CASE WHEN duration_ns = 0 THEN 2 ELSE 0 END, duration_ns,
+        CASE WHEN duration_ns = 0 THEN event_id ELSE -event_id END
     FROM cpu
 ),
 ordered AS (

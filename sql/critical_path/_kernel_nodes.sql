@@ -16,7 +16,8 @@ WITH windows AS (
 ),
 in_order AS (
     SELECT
-        c.window_no, c.event_id, c.stream_key, c.start_ns, c.duration_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        c.window_no, c.event_id, c.stream_key, c.start_ns, c.duration_ns, c.launch_event_id, c.launch_ts_ns,
+        c.launch_in_window,
         row_number() OVER (PARTITION BY c.window_no ORDER BY c.start_ns, c.event_id) AS ordinal,
         lag(c.event_id) OVER stream AS previous_event_id,
         lag(c.start_ns + c.duration_ns) OVER stream AS previous_end_ns,
@@ -28,11 +29,17 @@ in_order AS (
 reaching AS (
     SELECT
         *,
-        last_value(CASE WHEN reached_ns IS NULL OR start_ns + duration_ns >= reached_ns THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY window_no, stream_key ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        last_value(
+            CASE WHEN reached_ns IS NULL OR start_ns + duration_ns >= reached_ns THEN event_id END IGNORE NULLS
+        ) OVER (
+            PARTITION BY window_no, stream_key
+            ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reaching_event_id,
-        last_value(CASE WHEN reached_ns IS NULL OR start_ns + duration_ns >= reached_ns THEN start_ns END IGNORE NULLS) OVER (
-            PARTITION BY window_no, stream_key ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        last_value(
+            CASE WHEN reached_ns IS NULL OR start_ns + duration_ns >= reached_ns THEN start_ns END IGNORE NULLS
+        ) OVER (
+            PARTITION BY window_no, stream_key
+            ORDER BY start_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reaching_ts_ns
     FROM in_order
 ),

@@ -57,7 +57,8 @@ CROSS JOIN _edge_codes AS t
 WHERE o.change = -1 AND o.change_before = -1
 UNION ALL
 SELECT
-    c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.duration_ns, FALSE,
+    c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.duration_ns,
+    FALSE,
     c.src_event_id, FALSE, FALSE
 FROM closed AS c
 CROSS JOIN _edge_codes AS t

@@ -7,7 +7,9 @@ WITH ends AS (
     FROM _clip
     WHERE is_operator OR side = 'gpu'
     UNION ALL
-    SELECT window_no, event_id * 2 + 1, event_id, FALSE, start_ns + duration_ns FROM _clip WHERE is_operator OR side = 'gpu'
+    SELECT window_no, event_id * 2 + 1, event_id, FALSE, start_ns + duration_ns
+    FROM _clip
+    WHERE is_operator OR side = 'gpu'
 )
 SELECT
     w.trace_id,  -- The trace.

@@ -32,7 +32,8 @@ entries AS (
 ),
 calls AS (
     SELECT
-        p.set_id, p.rank, c.trace_id, c.event_id, c.group_name, c.start_ns, c.end_ns, c.op, c.seq, c.in_elements, c.dtype,
+        p.set_id, p.rank, c.trace_id, c.event_id, c.group_name, c.start_ns, c.end_ns, c.op, c.seq, c.in_elements,
+        c.dtype,
         max(c.seq) OVER (PARTITION BY p.set_id, p.trace_id, c.group_name) IS NOT NULL AS has_seq
     FROM pairs AS p
     JOIN collective_calls AS c ON c.trace_id = p.trace_id

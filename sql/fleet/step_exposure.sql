@@ -15,7 +15,8 @@ matched AS (
 ),
 launched AS (
     SELECT
-        r.capture_id, r.rank, r.trace_id, k.device, k.step, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns, m.wait_ns
+        r.capture_id, r.rank, r.trace_id, k.device, k.step, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns,
+        m.wait_ns
     FROM ranks AS r
     JOIN collective_kernels AS k ON k.trace_id = r.trace_id AND k.step IS NOT NULL
     LEFT JOIN matched AS m ON m.capture_id = r.capture_id AND m.trace_id = k.trace_id AND m.event_id = k.event_id
@@ -80,7 +81,8 @@ totals AS (
 ),
 measured AS (
     SELECT
-        r.capture_id, r.rank, p.step, p.duration_ns, p.efficiency, p.dragging_stage, p.ideal_ns, p.communication_ideal_ns,
+        r.capture_id, r.rank, p.step, p.duration_ns, p.efficiency, p.dragging_stage, p.ideal_ns,
+        p.communication_ideal_ns,
         p.comp_ideal_ns,
         coalesce(t.n, 0) AS n, coalesce(t.n_matched, 0) AS n_matched,
         CASE WHEN t.n = t.n_matched THEN d.transfer_ns END AS transfer_ns,

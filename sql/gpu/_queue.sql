@@ -16,7 +16,8 @@ launched AS (
     WHERE c.is_launch OR a.trace_profile_id IS NOT NULL AND g.side = 'gpu'
 ),
 pairs AS (
-    SELECT l.trace_profile_id, l.launch_event_id, l.start_ns AS launch_ts_ns, g.event_id, g.start_ns AS at_ns, g.stream_key
+    SELECT
+        l.trace_profile_id, l.launch_event_id, l.start_ns AS launch_ts_ns, g.event_id, g.start_ns AS at_ns, g.stream_key
     FROM launched AS l
     JOIN _loaded_events AS g ON g.trace_profile_id = l.trace_profile_id AND g.correlation = l.correlation
     WHERE g.stream_key IS NOT NULL AND g.side IN ('gpu', 'sync')

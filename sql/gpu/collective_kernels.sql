@@ -40,7 +40,8 @@ stepped AS (
 ),
 described AS (
     SELECT
-        k.trace_id, k.event_id, k.name, k.device, k.stream, k.start_ns, k.end_ns, k.duration_ns, k.launch_event_id, s.step,
+        k.trace_id, k.event_id, k.name, k.device, k.stream, k.start_ns, k.end_ns, k.duration_ns, k.launch_event_id,
+        s.step,
         t.collective_name, t.group_name, t.group_ranks, t.group_description, t.group_size, t.seq, t.destination,
         CASE WHEN c.kind <> 'other' THEN c.kind ELSE n.kind END AS kind,
         CASE

@@ -3,10 +3,14 @@ SELECT
     trace_id,  -- The trace.
     count(*) AS n_events,  -- Entries of traceEvents.
     count(*) FILTER (WHERE ph IS NOT NULL OR start_ns IS NOT NULL) AS n_readable,  -- Those with a phase or a time.
-    min(CASE WHEN duration_ns IS NOT NULL THEN start_ns END) AS trace_start_ns,  -- Earliest start of an event with a duration, ns.
-    max(CASE WHEN duration_ns IS NOT NULL THEN end_ns END) AS trace_end_ns,  -- Latest end of an event with a duration, ns.
-    min(start_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS least_ts_ns,  -- Earliest time of any event but metadata, ns.
-    max(start_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS greatest_ts_ns,  -- Latest time of any event but metadata, ns.
+    -- Earliest start of an event with a duration, ns.
+    min(CASE WHEN duration_ns IS NOT NULL THEN start_ns END) AS trace_start_ns,
+    -- Latest end of an event with a duration, ns.
+    max(CASE WHEN duration_ns IS NOT NULL THEN end_ns END) AS trace_end_ns,
+    -- Earliest time of any event but metadata, ns.
+    min(start_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS least_ts_ns,
+    -- Latest time of any event but metadata, ns.
+    max(start_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS greatest_ts_ns,
     count(*) FILTER (WHERE ph = 'B') AS n_begins,  -- Begin events.
     count(*) FILTER (WHERE ph = 'E') AS n_ends,  -- End events.
     count(*) FILTER (WHERE duration_ns < 0) AS n_negative,  -- Events with a negative duration.

@@ -7,7 +7,8 @@ SELECT
     CAST(CASE WHEN e.gpu_row THEN e.device ELSE s.process_id END AS VARCHAR) AS pid,  -- Process, or device.
     -- Thread, or stream.
     CASE WHEN e.gpu_row THEN CAST(e.stream AS VARCHAR) ELSE CAST(e.thread AS VARCHAR) || e.own_row END AS tid,
-    CAST(CASE WHEN e.ph = 'M' THEN 0 ELSE e.start_ns END AS HUGEINT) AS start_ns,  -- Start, ns since the machine's start.
+    -- Start, ns since the machine's start.
+    CAST(CASE WHEN e.ph = 'M' THEN 0 ELSE e.start_ns END AS HUGEINT) AS start_ns,
     CAST(e.end_ns AS HUGEINT) - e.start_ns AS duration_ns,  -- Duration, ns.
     e.device,  -- Number of the GPU.
     e.stream,  -- HIP stream; where it was not recorded, the queue.

@@ -14,7 +14,8 @@ SELECT
     CAST(phase AS VARCHAR) AS phase,  -- step, forward, backward, or recompute: a forward within a backward pass.
     CAST(tid AS BIGINT) AS tid,  -- Thread.
     CAST(start_ns AS BIGINT) AS start_ns,  -- Start, ns since the Unix epoch.
-    CAST(duration_ns AS BIGINT) AS duration_ns,  -- Duration by its clock, ns: never compare durations of different clocks.
+    -- Duration by its clock, ns: never compare durations of different clocks.
+    CAST(duration_ns AS BIGINT) AS duration_ns,
     -- Duration of the host's calls, ns: the same on the CPU; how long launching took on a GPU.
     CAST(host_duration_ns AS BIGINT) AS host_duration_ns,
     -- Shapes of the module's input tensors, as JSON lists, null for one that is not known; for a step, those of its

@@ -37,7 +37,8 @@ marks AS (
         1 AS change, modelled, owning
     FROM ops
     UNION ALL
-    SELECT trace_id, thread_id, event_id, start_ns + duration_ns, 0, duration_ns, -event_id, -1, -modelled, -owning FROM ops
+    SELECT trace_id, thread_id, event_id, start_ns + duration_ns, 0, duration_ns, -event_id, -1, -modelled, -owning
+    FROM ops
     UNION ALL
     SELECT trace_id, thread_id, event_id, start_ns, 1, -duration_ns, event_id, 0, 0, 0 FROM calls
 ),

@@ -37,7 +37,8 @@ follows AS (
     SELECT
         trace_id, thread_id, event_id, name, start_ns, duration_ns,
         min(call_ts_ns) OVER (
-            PARTITION BY trace_id, thread_id ORDER BY start_ns DESC, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY trace_id, thread_id
+            ORDER BY start_ns DESC, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS call_ts_ns
     FROM (
         SELECT trace_id, thread_id, event_id, name, start_ns, duration_ns, 1 AS turn, NULL AS call_ts_ns FROM framed

@@ -4,7 +4,8 @@
 -- check: unique(trace_id, event_id)
 WITH work AS (
     SELECT
-        k.trace_id, k.event_id, k.cat, k.name, k.stream, k.start_ns, k.launch_event_id, k.graph_node, e.graph_id, k.bytes,
+        k.trace_id, k.event_id, k.cat, k.name, k.stream, k.start_ns, k.launch_event_id, k.graph_node, e.graph_id,
+        k.bytes,
         e.args ->> '$."grid"' AS grid,
         e.args ->> '$."block"' AS block,
         coalesce(e.args ->> '$."name"', e.args ->> '$."str"', e.args ->> '$."annotation"', a.name) AS annotation,

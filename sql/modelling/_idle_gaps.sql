@@ -10,7 +10,8 @@ WITH busy AS (
 ),
 enders AS (
     SELECT
-        k.trace_id, k.device, k.start_ns, k.event_id, l.event_id AS launch_event_id, l.start_ns AS launch_ts_ns, l.pid, l.tid
+        k.trace_id, k.device, k.start_ns, k.event_id, l.event_id AS launch_event_id, l.start_ns AS launch_ts_ns, l.pid,
+        l.tid
     FROM busy AS b
     JOIN kernels AS k ON k.trace_id = b.trace_id AND k.device = b.device AND k.start_ns = b.start_ns
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id

@@ -22,7 +22,8 @@ stages AS (
     JOIN step_stages AS r ON regexp_matches(n.name, r.name_pattern)
 ),
 staged AS (
-    SELECT e.trace_id, s.step, r.stage, greatest(e.start_ns, s.start_ns) AS start_ns, least(e.end_ns, s.end_ns) AS end_ns
+    SELECT
+        e.trace_id, s.step, r.stage, greatest(e.start_ns, s.start_ns) AS start_ns, least(e.end_ns, s.end_ns) AS end_ns
     FROM events AS e
     JOIN stages AS r ON r.name = e.name
     JOIN profiler_steps AS s ON s.trace_id = e.trace_id AND e.start_ns < s.end_ns AND e.end_ns > s.start_ns

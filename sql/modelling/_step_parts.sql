@@ -4,7 +4,8 @@
 WITH bounds AS (
     SELECT
         trace_id, step,
-        min(start_ns) FILTER (WHERE part = 'compute') AS first_ns, max(end_ns) FILTER (WHERE part = 'compute') AS last_ns,
+        min(start_ns) FILTER (WHERE part = 'compute') AS first_ns,
+        max(end_ns) FILTER (WHERE part = 'compute') AS last_ns,
         count(*) FILTER (WHERE part = 'transfer') AS n_transfers
     FROM _step_intervals
     GROUP BY trace_id, step
@@ -62,7 +63,8 @@ SELECT
     s.step,  -- The profiler step.
     -- With computing kernels launched in the step, ns.
     sum(CASE WHEN s.compute > 0 THEN s.duration_ns ELSE 0 END) AS compute_ns,
-    sum(CASE WHEN s.comm > 0 THEN s.duration_ns ELSE 0 END) AS communication_ns,  -- With communication launched in the step, ns.
+    -- With communication launched in the step, ns.
+    sum(CASE WHEN s.comm > 0 THEN s.duration_ns ELSE 0 END) AS communication_ns,
     sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.duration_ns ELSE 0 END) AS overlapped_ns,  -- With both, ns.
     -- With copies to the device launched in the step, ns.
     sum(CASE WHEN s.htod > 0 THEN s.duration_ns ELSE 0 END) AS htod_ns,

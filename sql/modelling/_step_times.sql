@@ -17,7 +17,8 @@ ideal AS (
     GROUP BY o.trace_id, o.step
 ),
 comm AS (
-    SELECT trace_id, step, count(*) AS n_communication, count(ideal_ns) AS n_communication_known, sum(ideal_ns) AS ideal_ns
+    SELECT
+        trace_id, step, count(*) AS n_communication, count(ideal_ns) AS n_communication_known, sum(ideal_ns) AS ideal_ns
     FROM collective_bandwidth
     WHERE step IS NOT NULL
     GROUP BY trace_id, step

@@ -9,7 +9,11 @@ WITH arrows AS (
         s.start_ns AS from_ns
     FROM events AS f
     JOIN events AS s
-        ON s.trace_id = f.trace_id AND s.flow_id = f.flow_id AND s.cat = 'fwdbwd' AND s.ph = 's' AND s.start_ns <= f.start_ns
+        ON s.trace_id = f.trace_id
+            AND s.flow_id = f.flow_id
+            AND s.cat = 'fwdbwd'
+            AND s.ph = 's'
+            AND s.start_ns <= f.start_ns
     WHERE f.cat = 'fwdbwd' AND f.ph = 'f'
     QUALIFY row_number() OVER (PARTITION BY f.trace_id, f.event_id ORDER BY s.start_ns DESC, s.event_id) = 1
 ),
@@ -55,7 +59,8 @@ by_number AS (
         b.forward_thread IS NOT NULL AND known.backward_event_id IS NULL
         AND f.forward_thread IS NULL AND f.start_ns <= b.start_ns
         AND (f.tid = t.tid OR t.tid IS NULL AND f.tid <> b.tid)
-    QUALIFY row_number() OVER (PARTITION BY b.trace_id, b.event_id ORDER BY f.start_ns DESC, f.end_ns, f.event_id DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY b.trace_id, b.event_id ORDER BY f.start_ns DESC, f.end_ns, f.event_id DESC)
+        = 1
 )
 SELECT
     b.trace_id,  -- The trace.

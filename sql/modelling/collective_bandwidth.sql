@@ -16,12 +16,14 @@ WITH told AS (
 -- Ranks are written in order, "[0, 1]"; a long list is cut off, and its last rank is missing.
 placed AS (
     SELECT
-        k.trace_id, k.event_id, k.name, k.kind, k.device, k.stream, k.step, k.start_ns, k.duration_ns, k.launch_event_id,
+        k.trace_id, k.event_id, k.name, k.kind, k.device, k.stream, k.step, k.start_ns, k.duration_ns,
+        k.launch_event_id,
         k.collective_name, k.group_name, k.group_size, t.n_elements * t.size_bytes AS bytes,
         TRY_CAST(regexp_extract(k.group_ranks, '^\[([0-9]+)', 1) AS BIGINT) // r.device_count AS first_node,
         TRY_CAST(regexp_extract(k.group_ranks, '([0-9]+)\]$', 1) AS BIGINT) // r.device_count AS last_node,
         k.group_size > r.device_count AS is_larger_than_a_node,
-        d.device_key, v.link_unidirectional_gigabytes_per_s, CAST(n.nic_unidirectional_gigabytes_per_s AS DOUBLE) AS nic_unidirectional_gigabytes_per_s, n.latency_ns,
+        d.device_key, v.link_unidirectional_gigabytes_per_s,
+        CAST(n.nic_unidirectional_gigabytes_per_s AS DOUBLE) AS nic_unidirectional_gigabytes_per_s, n.latency_ns,
         CASE
             WHEN c.bus_numerator = 0 THEN 1e0
             ELSE c.bus_numerator * (k.group_size - 1e0) / nullif(k.group_size, 0)
@@ -48,7 +50,13 @@ limited AS (
     SELECT
         *,
         CASE
-            WHEN spans_nodes THEN CASE WHEN nic_unidirectional_gigabytes_per_s IS NOT NULL THEN least(link_unidirectional_gigabytes_per_s, nic_unidirectional_gigabytes_per_s) END
+            WHEN
+                spans_nodes
+                THEN CASE
+                    WHEN
+                        nic_unidirectional_gigabytes_per_s IS NOT NULL
+                        THEN least(link_unidirectional_gigabytes_per_s, nic_unidirectional_gigabytes_per_s)
+                END
             WHEN NOT spans_nodes THEN link_unidirectional_gigabytes_per_s
         END AS limit_gigabytes_per_s
     FROM linked
@@ -76,7 +84,8 @@ SELECT
     -- S divided by the duration, decimal GB/s; NULL without S or duration.
     CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) AS algbw_gigabytes_per_s,
     -- The same times the factor: what each link carried at least, decimal GB/s; also NULL for a group of one.
-    CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor END AS busbw_lower_gigabytes_per_s,
+    CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor END
+        AS busbw_lower_gigabytes_per_s,
     -- The group's ranks are on several nodes, if each node has as many ranks as the host has devices; NULL where that
     -- is not known.
     spans_nodes,
@@ -87,7 +96,7 @@ SELECT
     CASE
         WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor / limit_gigabytes_per_s
     END AS link_utilization,
-    -- Time at full link bandwidth, ns: S times the factor divided by limit_gigabytes_per_s, plus the latency; 0 for a group of
-    -- one, NULL where a part is not known.
+    -- Time at full link bandwidth, ns: S times the factor divided by limit_gigabytes_per_s, plus the latency; 0 for a
+    -- group of one, NULL where a part is not known.
     CASE WHEN group_size = 1 THEN 0.0 ELSE bytes * factor / limit_gigabytes_per_s + latency_ns END AS ideal_ns
 FROM limited

@@ -15,7 +15,8 @@ kinds AS (
 modelled AS (
     SELECT
         w.trace_id, w.event_id, w.op, w.family, w.dtype, w.dims, w.gpu_ns, w.flops_matrix, w.flops_vector, w.bytes,
-        w.source, w.confidence, d.device_key, n.peak_kind, coalesce(CAST(memory.gigabytes_per_s AS DOUBLE), v.hbm_gigabytes_per_s) AS hbm_gigabytes_per_s,
+        w.source, w.confidence, d.device_key, n.peak_kind,
+        coalesce(CAST(memory.gigabytes_per_s AS DOUBLE), v.hbm_gigabytes_per_s) AS hbm_gigabytes_per_s,
         CAST(own.tflops AS DOUBLE) AS peak_tflops,
         CAST(
             CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE
@@ -66,11 +67,13 @@ SELECT
     ideal_tf32_ns,
     memory_ns,  -- Bytes at the memory's bandwidth, ns; NULL for an unknown device.
     CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,  -- Matrix operations per second, 10^12.
-    gigabytes_per_s,  -- Bytes divided by GPU time, decimal GB/s; above the memory's bandwidth where operands are in a cache.
+    -- Bytes divided by GPU time, decimal GB/s; above the memory's bandwidth where operands are in a cache.
+    gigabytes_per_s,
     -- Matrix operations divided by GPU time and peak, not clipped; NULL without a peak.
     ideal_ns / nullif(gpu_ns, 0) AS mfu,
     ideal_tf32_ns / nullif(gpu_ns, 0) AS mfu_tf32,  -- The same with fp32 at the TF32 peak: the lower bound.
-    gigabytes_per_s / hbm_gigabytes_per_s AS bandwidth_utilization,  -- Bytes divided by GPU time and bandwidth, not clipped.
+    -- Bytes divided by GPU time and bandwidth, not clipped.
+    gigabytes_per_s / hbm_gigabytes_per_s AS bandwidth_utilization,
     flops_matrix / nullif(CAST(bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
     -- Intensity above which operations are the limit and below which bytes are; NULL without a peak.
     peak_tflops * 1000 / hbm_gigabytes_per_s AS ridge,
@@ -83,7 +86,8 @@ SELECT
     greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) AS roofline_utilization,
     -- mfu is above 1.05: peak, shapes or attribution are wrong.
     coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,
-    coalesce(gigabytes_per_s > hbm_gigabytes_per_s, FALSE) AS cache_resident,  -- Faster than the memory's bandwidth: operands were in a cache.
+    -- Faster than the memory's bandwidth: operands were in a cache.
+    coalesce(gigabytes_per_s > hbm_gigabytes_per_s, FALSE) AS cache_resident,
     source,  -- launch, capture or eager, as in op_work.
     confidence  -- As in op_work.
 FROM timed

@@ -67,7 +67,8 @@ gaps AS (
 ),
 changes AS (
     SELECT
-        trace_id, thread_id, kind, event_id, start_ns AS at_ns, 1 AS turn, -duration_ns AS by_length, event_id AS by_place,
+        trace_id, thread_id, kind, event_id, start_ns AS at_ns, 1 AS turn, -duration_ns AS by_length,
+        event_id AS by_place,
         1 AS change
     FROM calls
     UNION ALL

@@ -3,7 +3,8 @@
 -- check: unique(trace_id, span_id, phase)
 WITH work AS (
     SELECT
-        w.trace_id, w.span_id, w.phase, w.is_innermost, k.event_id, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns,
+        w.trace_id, w.span_id, w.phase, w.is_innermost, k.event_id, k.start_ns,
+        greatest(k.end_ns, k.start_ns) AS end_ns,
         k.duration_ns
     FROM span_gpu_work AS w
     JOIN kernels AS k ON k.trace_id = w.trace_id AND k.event_id = w.event_id

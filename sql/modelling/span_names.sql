@@ -29,7 +29,8 @@ work AS (
     SELECT trace_id, name_id, 'replay', event_id FROM replayed_names
 ),
 timed AS (
-    SELECT w.trace_id, w.name_id, w.phase, k.event_id, k.duration_ns, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns
+    SELECT
+        w.trace_id, w.name_id, w.phase, k.event_id, k.duration_ns, k.start_ns, greatest(k.end_ns, k.start_ns) AS end_ns
     FROM work AS w
     JOIN kernels AS k ON k.trace_id = w.trace_id AND k.event_id = w.event_id
 ),

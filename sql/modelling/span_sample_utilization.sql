@@ -21,7 +21,11 @@ kinds AS (
 ),
 placed AS (
     -- A device that no rule recognizes may have measured peaks under its own name.
-    SELECT r.recording_id, k.device_key, k.peak_kind, coalesce(CAST(m.gigabytes_per_s AS DOUBLE), v.hbm_gigabytes_per_s) AS memory_gigabytes_per_s
+    SELECT
+        r.recording_id,
+        k.device_key,
+        k.peak_kind,
+        coalesce(CAST(m.gigabytes_per_s AS DOUBLE), v.hbm_gigabytes_per_s) AS memory_gigabytes_per_s
     FROM recordings AS r
     LEFT JOIN fitting AS f ON f.recording_id = r.recording_id AND f.choice = 1
     JOIN kinds AS k ON k.device_key = coalesce(f.device_key, replace(r.device_name, ',', ';'))
@@ -74,7 +78,8 @@ work AS (
 ),
 spans AS (
     SELECT
-        s.recording_id, r.run_id, r.rank, s.step, s.span_id, s.parent_id, s.depth, s.name, s.class, s.phase, s.duration_ns,
+        s.recording_id, r.run_id, r.rank, s.step, s.span_id, s.parent_id, s.depth, s.name, s.class, s.phase,
+        s.duration_ns,
         w.recording_id IS NOT NULL AS is_counted,
         CASE
             WHEN s.clock = 'host_calls' THEN 'host_calls'

@@ -41,7 +41,8 @@ SELECT
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    communication_ideal_ns,  -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
+    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
+    communication_ideal_ns,
     -- T_ideal: the longer of the two, as if everything else overlapped, ns; NULL where both are.
     greatest(comp_ideal_ns, communication_ideal_ns) AS ideal_ns,
     n_communication,  -- Communication kernels of the step.
@@ -60,7 +61,7 @@ SELECT
     -- Measured percentage of that time without computation at the same time, waiting included; NULL without
     -- communication.
     100 * CASE WHEN communication_ns > 0 THEN CAST(communication_ns - overlapped_ns AS DOUBLE) / communication_ns END
-    AS exposed_communication_percent,
+        AS exposed_communication_percent,
     -- Share of the time from first to last computation in which nothing but transfers ran: an upper bound of the
     -- pipeline bubble, because other stalls count too; NULL without transfers between ranks.
     CASE
@@ -74,5 +75,6 @@ SELECT
     -- The efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak is
     -- wrong.
     coalesce(longest_ns > duration_ns, FALSE)
-    OR coalesce(communication_ideal_ns > 0 AND duration_ns < greatest(comp_ideal_ns, communication_ideal_ns), FALSE) AS suspect
+    OR coalesce(communication_ideal_ns > 0 AND duration_ns < greatest(comp_ideal_ns, communication_ideal_ns), FALSE)
+        AS suspect
 FROM longest

@@ -11,7 +11,9 @@ WITH communication AS (
     WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
 ),
 reaches AS (
-    SELECT trace_id, device, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM communication GROUP BY trace_id, device
+    SELECT trace_id, device, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+    FROM communication
+    GROUP BY trace_id, device
 ),
 computation AS (
     SELECT r.trace_id, r.device, e.start_ns, e.end_ns

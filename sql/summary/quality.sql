@@ -1,6 +1,6 @@
 -- One row: a finding about a trace: what was repaired, dropped, unmatched, negative or missing.
 -- How: the findings of ingestion, and counted checks over the models; a check that finds nothing has no row.
--- check: unique(trace_id, check, detail)
+-- check: unique(trace_id, check_name, detail)
 WITH work AS (
     SELECT
         trace_id, count(*) AS n, count(*) FILTER (WHERE launch_event_id IS NULL) AS n_unlaunched
@@ -12,7 +12,8 @@ graphs AS (
         k.trace_id,
         count(*) FILTER (WHERE k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch')) AS n,
         round(
-            100 * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.duration_ns ELSE 0 END)
+            100
+            * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.duration_ns ELSE 0 END)
             / nullif(sum(k.duration_ns), 0)
         ) AS percent
     FROM kernels AS k

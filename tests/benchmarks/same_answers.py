@@ -22,13 +22,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "../shared/traces"
-# What tells one run from another: ids of batches hold their time.
-_OF_THE_RUN = ("batch_id", "ingest_batch_id", "ingested_at", "seen_at")
+# What tells one run from another: ids of batches hold their time, and where a trace's clock tells none, jobs begin when they
+# were ingested.
+_OF_THE_RUN = ("batch_id", "ingest_batch_id", "ingested_at", "seen_at", "jobs.began_at", "job_days.began_on")
 _PROFILES = ("default", "hta")
 _SHOWN = 3
 _FILE = "analyst.duckdb"
@@ -82,11 +84,17 @@ def make(checkout: Path, folder: Path, traces: Path, only: Sequence[str] = ()) -
             out = folder / "paths" / f"{name}.{profile}.json"
             total += _run(checkout, out, "critical-path", str(file), "--profile", profile, "--json")
     _told("critical paths", total)
-    with _opened(folder) as con:
-        hashes = {table: _hashed(con, table) for table in _tables(con)}
+    hashes = write_hashes(folder)
+    print(f"{len(hashes)} tables, {sum(one['rows'] for one in hashes.values()):,} rows", flush=True)
+
+
+def write_hashes(folder: Path) -> dict[str, Any]:
+    """Write and return, by table of `lake/`, its columns, how many rows it has, and the hash of these."""
+    with duckdb.connect(folder / "lake" / _FILE, read_only=True) as con:
+        tables = [name for (name,) in con.execute("SHOW TABLES").fetchall()]
+        hashes = {table: _hashed(con, table) for table in tables}
     (folder / "hashes.json").write_text(json.dumps(hashes, indent=1), encoding="utf-8")
-    _told_rows = sum(one["rows"] for one in hashes.values())
-    print(f"{len(hashes)} tables, {_told_rows:,} rows", flush=True)
+    return hashes
 
 
 def _is_trace(file: Path) -> bool:
@@ -114,22 +122,13 @@ def _cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _opened(folder: Path) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(folder / "lake" / _FILE, read_only=True)
-
-
-def _tables(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Every table and view that analysts see."""
-    return [name for (name,) in con.execute("SHOW TABLES").fetchall()]
-
-
 def _columns(con: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
     """Columns with their types, in order, without those of the run."""
     rows = con.execute(f"SELECT column_name, column_type FROM (DESCRIBE {table})").fetchall()
-    return {name: kind for name, kind in rows if name not in _OF_THE_RUN}
+    return {name: kind for name, kind in rows if not {name, f"{table}.{name}"} & {*_OF_THE_RUN}}
 
 
-def _hashed(con: duckdb.DuckDBPyConnection, table: str) -> dict:
+def _hashed(con: duckdb.DuckDBPyConnection, table: str) -> dict[str, Any]:
     """Columns, number of rows, and a hash over the sorted rows; each row is hashed by itself, so that sorting is cheap."""
     columns = _columns(con, table)
     listed = ", ".join(f'"{name}"' for name in columns)

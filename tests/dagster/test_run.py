@@ -18,6 +18,7 @@ from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS
+from pipelines.lake.version import mark_layout
 from pipelines.readers.ingest import ingest
 from tests.dagster.conftest import SHARED
 from tests.dagster.tiny import write_trace
@@ -191,6 +192,8 @@ def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.Asse
 
 def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
     """Write tables of a batch."""
+    lake.mkdir(parents=True, exist_ok=True)
+    mark_layout(lake)
     day, batch = today(), f"{today().replace('-', '')}T{hour:02}0000000000-00000000"
     for table, query in rows.items():
         folder = lake / table / f"day={day}"

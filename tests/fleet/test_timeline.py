@@ -180,7 +180,7 @@ def test_arrows_that_leave_the_step_are_left_out(
     assert_arrows(events)
     inside = "SELECT count(*) FROM events AS e JOIN profiler_steps AS s USING (trace_id) WHERE s.step = 1 AND e.cat = 'ac2g' "
     ends = {
-        ph: own.execute(f"{inside} AND ph = '{ph}' AND start_ns BETWEEN s.start_ns AND s.end_ns").fetchall()
+        ph: own.execute(f"{inside} AND ph = '{ph}' AND e.start_ns BETWEEN s.start_ns AND s.end_ns").fetchall()
         for ph in "sf"
     }
     assert ends["s"] > ends["f"] == [(sum(e["ph"] == "f" and e["cat"] == "ac2g" for e in events),)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
@@ -215,3 +216,11 @@ def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
     ):
         con.execute("CREATE TABLE window_requests (trace_id VARCHAR)")
         run_models(con, catalog, ["a"])
+
+
+def test_keys_are_columns_of_their_tables() -> None:
+    models = load_catalog().models.values()
+    named = {
+        (m.name, name) for m in models for check in m.checks for name in re.findall(r"\w+", check.partition("(")[2])
+    }
+    assert len(named) > 300 and named <= {(model.name, column.name) for model in models for column in model.columns}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -104,6 +105,21 @@ def test_a_store_of_a_newer_version_is_refused(ducklake: DuckLakeStore, small: l
         con.execute("UPDATE lake.tracelake.format SET version = 99")
     for call in (lambda: ducklake.commit(small[1]), ducklake.connect, lambda: ducklake.known(["a"])):
         with pytest.raises(StoreError, match="newer tracelake"):
+            call()
+
+
+def test_a_store_of_an_older_version_is_refused_with_the_command_that_reads_its_files_again(
+    ducklake: DuckLakeStore, small: list[Lake]
+) -> None:
+    ducklake.commit(small[0])
+    with ducklake.writer() as con:
+        files = [path for (path,) in con.execute("SELECT path FROM lake.traces ORDER BY 1").fetchall()]
+        con.execute("UPDATE lake.tracelake.format SET version = 1")
+    command = " ".join(["tracelake ingest --lake ADDRESS", *files])
+    for call in (lambda: ducklake.commit(small[1]), ducklake.connect, lambda: ducklake.known(["a"])):
+        with pytest.raises(
+            StoreError, match=f"tracelake 0.1, whose tables have other columns; .*: {re.escape(command)}$"
+        ):
             call()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, progress, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, progress, styled
 from pipelines.faces.cli.lake.engine import (
     IN_PROCESS,
     AddressOption,
@@ -58,9 +58,11 @@ def ingest(
     from pipelines.readers.kineto.limits import Limits
 
     limits = Limits(max_unpacked_gib, max_ratio, max_metadata_mib, max_event_mib)
+    if not paths and not from_list:
+        raise typer.BadParameter(
+            "name files, folders or globs, or a list of them: --from-list FILE", param_hint="PATH..."
+        )
     files = expand([*(paths or ()), *(listed(from_list) if from_list else ())])
-    if not files:
-        raise fail("no path is given", "Name files, folders or globs, or a list of them with --from-list.")
     run = None
     if isinstance(lake, str):
         store, engine = store or lake, engine or IN_PROCESS
