@@ -22,6 +22,7 @@ def run(lake: Lake, **config: object) -> dict[str, dg.MetadataValue]:
     return dict(output.step_output_data.metadata)
 
 
+@pytest.mark.slow  # tests/lake/test_compact.py has it without Dagster
 def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, new = Lake(tmp_path / "lake"), Batch.new()
     old = [Batch(f"20250101T{hour}{new.batch_id[11:]}") for hour in ("10", "11")]

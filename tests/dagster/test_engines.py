@@ -20,6 +20,7 @@ def run(lake: Lake, files: list[Path]) -> dg.ExecuteInProcessResult:
     return job.execute_in_process(run_config=config, raise_on_error=False)
 
 
+@pytest.mark.slow  # tests/engines/test_cli.py has it without Dagster
 def test_files_become_tables_and_a_failed_unit_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
     monkeypatch.setattr("assets.engines.materialize_on", partial(materialize_on, tables=["capture_ranks"]))

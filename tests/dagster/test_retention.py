@@ -20,6 +20,7 @@ def run(lake: Lake, **config: object) -> dict[str, dg.MetadataValue]:
     return dict(output.step_output_data.metadata)
 
 
+@pytest.mark.slow  # tests/lake/test_retention.py has it without Dagster
 def test_dry_run_then_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, new = Lake(tmp_path / "lake"), Batch.new()
     old = Batch(f"20250101T{new.batch_id[9:]}")

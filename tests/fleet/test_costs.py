@@ -131,7 +131,7 @@ def test_random_traces_painted(seed: int) -> None:
 @pytest.mark.parametrize(
     ("folder", "wait_us"),
     [
-        ("dlrm_8", 46_806),
+        pytest.param("dlrm_8", 46_806, marks=pytest.mark.slow),
         pytest.param("torchrec_4", 346_783, marks=pytest.mark.slow),
         pytest.param("torchrec_unequal", 509_917, marks=pytest.mark.slow),
     ],

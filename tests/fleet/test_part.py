@@ -80,6 +80,7 @@ def test_captures_in_one_file_keep_their_rows(lake: Lake) -> None:
     assert len(asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks")) == 2
 
 
+@pytest.mark.slow  # a capture that grew is in test_growth.py
 def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lake, tmp_path: Path) -> None:
     three = write_capture(CaptureSpec(ranks=3, steps=3, straggler=1), tmp_path / "three").paths
     ingest(three[:2], lake, job="three")

@@ -257,6 +257,7 @@ cells = st.one_of(
 )
 
 
+@pytest.mark.slow  # random; wrong files are above
 @given(header=st.one_of(st.just(list(COLUMNS)), st.lists(st.sampled_from([*COLUMNS, "x", ""]), max_size=6)),
        rows=st.lists(st.lists(cells, max_size=6), max_size=5))  # fmt: skip
 def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, header: list[str], rows: list) -> None:

@@ -155,6 +155,7 @@ class World:
         run_killed(self.choice.choice([3, 5]), do_publish, self.lake.root)
 
 
+@pytest.mark.slow  # once updated, it is compared below
 def test_a_file_that_was_updated_a_few_times_holds_what_one_built_anew_holds(
     tmp_path: Path, updates: list[str]
 ) -> None:
@@ -298,6 +299,7 @@ def test_what_is_not_certain_is_built_anew(
         assert_as_anew(lake)
 
 
+@pytest.mark.slow  # what is missing heals in test_publish.py
 def test_a_missing_file_is_noticed_although_nothing_was_committed(lake: Lake) -> None:
     assert all_there(lake.root)
     assert stale_batches(lake, load_catalog(), TABLES, lake.batches()) == []

@@ -84,6 +84,7 @@ def test_others_are_not_superseded(tmp_path: Path) -> None:
     assert told(lake) == []
 
 
+@pytest.mark.slow  # a whole file that supersedes a cut one is above
 def test_of_two_cut_files_the_longer_counts(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), tmp_path / "in" / "rank0.json"
     whole = write_trace(tmp_path / "source.json", 1, n=12, distributedInfo={"rank": 0})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
@@ -39,6 +40,7 @@ def read_until(root: Path, done: Any, reads: Any) -> None:
             reads.value += 1
 
 
+@pytest.mark.slow  # a loop of processes; steps of each are killed in test_crash.py
 def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
     files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(N_FILES)]
     root = tmp_path / "lake"

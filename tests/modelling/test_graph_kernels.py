@@ -376,6 +376,7 @@ def found_blocks(con: duckdb.DuckDBPyConnection) -> tuple[int, int, int] | None:
 LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=16)
 
 
+@pytest.mark.slow  # random; layers that were put there are in this file
 @settings(max_examples=LISTS)
 @given(at_once(LETTERS, 100))
 def test_blocks_of_random_replays(many: list[list[str]]) -> None:

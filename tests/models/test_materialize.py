@@ -38,6 +38,7 @@ def test_all_public_tables_of_every_batch(lake: Lake, tmp_path: Path) -> None:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
 
 
+@pytest.mark.slow  # tests/runs/materialize/test_once.py has it
 def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
     materialize(lake, TABLES)
     before = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
@@ -46,6 +47,7 @@ def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
     assert [d.table for d in materialize(lake, ["kernels"], force=True)] == ["kernels"]
 
 
+@pytest.mark.slow  # tests/runs/materialize/test_once.py has other versions
 def test_a_changed_model_is_computed_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     materialize(lake, TABLES)
     version = Catalog.version

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.sandbox import LockedLake
 from pipelines.models import questions as saved
 from pipelines.models.catalog import load_catalog
@@ -37,10 +38,21 @@ def answer(locked: LockedLake, sql: str) -> list[dict]:
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows()]
 
 
+def test_each_can_be_asked_of_an_empty_lake(tmp_path: Path) -> None:
+    """Their tables and columns are there."""
+    lake = Lake(tmp_path / "lake")
+    lake.root.mkdir()
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        for one in load_questions().values():
+            assert con.execute(one.asked()).fetchall() == [], one.name
+
+
+@pytest.mark.slow(together="questions")
 def test_the_page_shows_what_they_answer(lake: Lake) -> None:
     assert PAGE.read_text(encoding="utf-8") == page(lake), "run `python -m tests.faces.questions.page` and commit"
 
 
+@pytest.mark.slow(together="questions")
 def test_limits_choose_the_rows_that_they_name(locked: LockedLake) -> None:
     rank = answer(locked, load_questions()["step-times"].asked(rank=2, job="llama-70b"))
     assert {(row["job"], row["rank"]) for row in rank} == {("llama-70b", 2)} and len(rank) == 1
@@ -60,6 +72,7 @@ def test_limits_choose_the_rows_that_they_name(locked: LockedLake) -> None:
             one.asked(step=3)
 
 
+@pytest.mark.slow(together="questions")
 def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> None:
     worst, *_ = answer(locked, load_questions()["persistent-stragglers"].sql)
     assert (worst["job"], worst["rank"], worst["n_straggler"]) == ("llama-70b", 2, 3)
@@ -67,6 +80,7 @@ def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> Non
     assert "truncated" in [row["check_name"] for row in answer(locked, load_questions()["quality"].sql)]
 
 
+@pytest.mark.slow(together="questions")
 @pytest.mark.parametrize(
     ("dtype", "mfu", "tf32", "why"),
     [
@@ -99,6 +113,7 @@ def relations() -> list[tuple[str, str, str, dict[str, str]]]:
     return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in found]
 
 
+@pytest.mark.slow(together="questions")
 @pytest.mark.parametrize(("one", "many", "other", "columns"), relations(), ids=lambda value: str(value))
 def test_the_diagram_tells_the_truth(locked: LockedLake, one: str, many: str, other: str, columns: dict) -> None:
     """Every row on the right has exactly one row on the left, and `o|` at most one on the right."""
@@ -119,6 +134,7 @@ def test_the_diagram_is_there() -> None:
     assert {name for one, _, other, _ in relations() for name in (one, other)} <= set(load_catalog().public)
 
 
+@pytest.mark.slow(together="questions")
 def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_LAKE", str(lake.root))
     said = CliRunner().invoke(app, ["ask"])

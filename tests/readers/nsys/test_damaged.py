@@ -212,6 +212,7 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
 # Fuzz ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # random; single damages are above
 @settings(max_examples=examples(160))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
@@ -219,6 +220,7 @@ def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, cha
     read_or_rejected(changed_by(change, written(small(), tmp_path_factory.mktemp("fuzz"))))
 
 
+@pytest.mark.slow  # random; single damages are above
 @settings(max_examples=examples(120))
 @given(st.data())
 def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

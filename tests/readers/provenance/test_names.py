@@ -106,6 +106,7 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
     return (len(entries), len({which for which, _ in found}), agreed[0], *alone, agreed[1], confidence)
 
 
+@pytest.mark.slow  # those of one graph are above
 def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) -> None:
     chance = random.Random(7)
     traces, files, cases = {}, [], {}
