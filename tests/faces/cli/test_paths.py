@@ -141,6 +141,7 @@ def test_a_pattern_for_ranks_that_cannot_be_used(pattern: str, monkeypatch: pyte
 
 
 def test_the_inbox_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from assets.traces import INBOX, no_inbox
 
     for value, reason in (("s3://bucket", "is not a folder on this machine"), ("", "is not set")):
