@@ -157,7 +157,7 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
 
 
 def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> None:
-    source = (DOCS.parent / "pipelines" / "fleet" / "openmetrics.py").read_text()
+    source = (DOCS.parent / "pipelines" / "fleet" / "trends" / "openmetrics.py").read_text()
     there = {f"tracelake_{name}" for name in re.findall(r'(?:Family|of_jobs)\(\s*"(\w+)"', source)}
     for name in ("monitoring.md", "grafana.json"):
         named = set(re.findall(r"\btracelake_\w+", (DOCS / name).read_text()))

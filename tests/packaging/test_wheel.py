@@ -59,7 +59,7 @@ def test_the_core_ingests_asks_and_reports(core: Environment, folder: Path) -> N
     ):
         done = core.run("tracelake", *words, cwd=folder)
         assert (done.returncode, done.stderr.count("Error")) == (0, 0), (words, done.stdout, done.stderr)
-    assert (ROOT / "pipelines" / "report" / "templates" / "page.css").read_text().strip() in (
+    assert (ROOT / "pipelines" / "faces" / "report" / "templates" / "page.css").read_text().strip() in (
         folder / "report.html"
     ).read_text()
     asked = core.run("tracelake", "critical-path", "rank0.json", "--json", cwd=folder)

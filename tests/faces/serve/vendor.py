@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[3] / "pipelines" / "serve" / "vendor"
+FOLDER = Path(__file__).parents[3] / "pipelines" / "faces" / "serve" / "vendor"
 SOURCE = FOLDER / "source.json"
 PACKAGE = "tabulator-tables"
 FILES = {

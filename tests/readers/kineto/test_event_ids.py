@@ -117,7 +117,8 @@ def _listed() -> list[str]:
     listing = SHARED / "traces" / "FILES.tsv"
     lines = [line.split("\t") for line in listing.read_text().splitlines()[1:]] if listing.is_file() else []
     other = ("execution_trace", "meta-", "result-", "ms-", "mw-", "trace-ST")
-    return [cells[0] for cells in lines if cells[5] and not any(o in cells[0] for o in other)]
+    documents = (cells for cells in lines if cells[0].endswith((".json", ".json.gz")))  # what has a traceEvents
+    return [cells[0] for cells in documents if cells[5] and not any(o in cells[0] for o in other)]
 
 
 def _by_size(names: list[str]) -> list[Any]:
