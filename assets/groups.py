@@ -34,7 +34,7 @@ _PARTS = {
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
         "nsys_|nvtx_|rocm_|perfetto_": "other_profilers",
-        "call_|capture_calls|op_|step_|group_|collective_|agreed_names|renamed": "names",
+        "call_|capture_calls|op_|step_|group_|collective_": "names",
     },
 }
 
