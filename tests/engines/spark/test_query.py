@@ -26,7 +26,6 @@ QUERIES = (
     "SELECT trace_id, capture_id, rank, ingested_at FROM traces ORDER BY trace_id",
     "SELECT capture_id, count(*) AS n, sum(wait_ns) AS w FROM collective_ranks GROUP BY 1 ORDER BY 1",
     "SELECT * FROM schedule_periods ORDER BY ALL",
-    "SELECT count(*) AS n FROM collective_lanes",
     "WITH e AS (SELECT cat, duration_ns FROM events WHERE name LIKE '%gemm%') SELECT cat, max(duration_ns) FROM e GROUP BY cat ORDER BY 1",
 )
 COMPUTED = ("rank_steps", "straggler_ranks", "gpu_time_by_cause", "capture_metrics", "capture_roles", "step_exposure")
