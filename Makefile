@@ -19,7 +19,7 @@ SQL_LINTED := $(VENV)/.sql-linted
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test reference vendor docs bench bench-engine growth scale soak attack clean
+.PHONY: demo test reference vendor docs truth bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -51,6 +51,10 @@ vendor: $(INSTALLED_DEV)
 docs: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# What-if against simulated programs that run again with changed durations; `--write` puts the tables into docs/what-if.md.
+truth: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.critical_path.truth
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.bench

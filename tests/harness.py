@@ -128,7 +128,7 @@ def answers(
 def answer_in(con: duckdb.DuckDBPyConnection, window: WindowRequest) -> PathAnswer:
     """Of one of the windows whose tables (ANSWERED) are in `con`, which then show that one."""
     only(con, window.trace_id, ANSWERED[:-1], window.window_id)
-    ((window_us,),) = con.execute("SELECT (end_ns - start_ns) / 1000 FROM critical_path_windows").fetchall()
+    ((window_us,),) = con.execute("SELECT (path_end_ns - path_start_ns) / 1000 FROM critical_path_windows").fetchall()
     return _answer(con, window_us, with_path=True)
 
 

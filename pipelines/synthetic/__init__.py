@@ -4,21 +4,22 @@
 computed during the simulation, from what each piece of work waited for, without the SQL models. The path follows the
 `default` profile:
 
-* inside an operator every stretch of CPU time counts; gaps between top-level operators weigh 0;
-* a blocking call that really waited has weight 0 into its end, and an edge of weight 0 from the work waited for;
-* GPU work whose stream was idle when its launch began (no work, and no event that it waits for, ended at or after the
-  launch's start) has an edge from the launch's start, weighing the time between the two starts;
-* else, when the work before on the stream ended after every event waited for: an edge from there, weighing the gap,
-  and one of weight 0 from the launch; else only edges of weight 0, from the events and from the launch;
-* every event waited for gives an edge of weight 0.
+* every node of a thread takes all the time since the one before it: inside operators it is theirs, outside a host gap;
+* a blocking call that really waited ends when the work that it waited for has, and the time to return is its own;
+* GPU work starts when its launch has arrived, when the work before it on its stream has ended, or when the event that it
+  waits for has: whichever is last bound it, and all the time since then is a launch delay or a gap.
+
+So the path is as long as the window. `Capture.again` runs the same program with changed durations: the truth for what-if.
 """
 
 from .capture import Capture, PathTruth, RankCapture, Truth, steps_for, write_capture
+from .changes import Changes
 from .spec import CaptureSpec
 
 __all__ = [
     "Capture",
     "CaptureSpec",
+    "Changes",
     "PathTruth",
     "RankCapture",
     "Truth",

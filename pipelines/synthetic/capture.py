@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from io import BufferedWriter
@@ -14,9 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from .busy import BreakdownTruth
+from .changes import Changes
 from .inference import DecodeProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
+from .loop import LoopProgram
 from .machine import Machine
 from .parallel import ParallelProgram
 from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
@@ -28,6 +30,7 @@ _PROGRAMS = {
     "inference": DecodeProgram,
     "inference_graph": DecodeProgram,
     "parallel": ParallelProgram,
+    "loop": LoopProgram,
 }
 
 
@@ -84,6 +87,10 @@ class Capture:
         """The files, in rank order."""
         return [rank.path for rank in self.ranks]
 
+    def again(self, factors: Mapping[str, float], folder: FilePath | str) -> Capture:
+        """Run the same program again with changed durations (factors by target, see `Changes`), into another folder."""
+        return write_capture(self.spec, folder, Changes(factors))
+
 
 @dataclass(slots=True)
 class _Rank:
@@ -108,16 +115,16 @@ class _Rank:
             self.first_line = False
 
 
-def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
+def write_capture(spec: CaptureSpec, folder: FilePath | str, changes: Changes | None = None) -> Capture:
     """Write one trace file per rank into `folder` (created if missing) and return what is known about them.
 
-    The same spec gives the same bytes. Memory does not depend on the number of steps. Raises OSError when a file
+    `changes`: durations that differ, in an otherwise equal run. The same spec gives the same bytes. Memory does not depend on the number of steps. Raises OSError when a file
     cannot be written.
     """
     folder = FilePath(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        ranks = [_open_rank(spec, number, folder, stack) for number in range(spec.ranks)]
+        ranks = [_open_rank(spec, number, folder, stack, changes) for number in range(spec.ranks)]
         n_collectives = 0
         for step in range(spec.steps):
             n_collectives += _write_step(spec, ranks, step)
@@ -134,7 +141,7 @@ def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
     return max(1 + round((n_bytes - sizes[0]) / (sizes[1] - sizes[0])), 1)
 
 
-def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStack) -> _Rank:
+def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStack, changes: Changes | None) -> _Rank:
     path = folder / f"rank{number}.json{'.gz' if spec.gz else ''}"
     raw = stack.enter_context(path.open("wb"))
     # No name and no time in the gzip header: the same spec gives the same bytes.
@@ -142,7 +149,7 @@ def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStac
     device = number % 8
     rows = Rows(Clock(spec.fractional_ts, spec.offset_ns(number)), 1000 + 10 * number, device)
     slowdown = spec.straggler_slowdown if number == spec.straggler else 1.0
-    rank = _Rank(number, Machine(rows), cast(BufferedWriter, file), path, slowdown)
+    rank = _Rank(number, Machine(rows, changes=changes), cast(BufferedWriter, file), path, slowdown)
     numbers = [COMPUTE_STREAM, COPY_STREAM, COMM_STREAM]
     numbers += range(SIDE_STREAMS, SIDE_STREAMS + spec.compute_streams - 1)
     rows.metadata(
@@ -156,14 +163,13 @@ def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStac
 
 def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
     """Run one step on all ranks, rank after rank up to each collective. Returns the number of collectives."""
-    before = [rank.machine.cpu_path for rank in ranks]
     programs = [_start_step(spec, rank, step) for rank in ranks]
     rng = Random(f"{spec.seed}/collectives/{step}")
     n_collectives = _run(spec, ranks, programs, rng)
-    for rank, start in zip(ranks, before, strict=True):
+    for rank in ranks:
         if spec.sync_each_step:
             # The sync ties every stream to the CPU, so the step's path is the growth of the CPU's path.
-            rank.steps.append(PathTruth.of(rank.machine.cpu_path.minus(start)))
+            rank.steps.append(PathTruth.of(rank.machine.step_paths[-1]))
         rank.machine.busy.settle(rank.machine.now)
         rank.flush()
     return n_collectives

@@ -75,5 +75,5 @@ class DecodeProgram(StepProgram):
         ]
         with self.m.enter("aten::copy_"):
             self.m.advance(self.draw(self.spec.op_ns))
-        self.m.graph(works, COMPUTE_STREAM, self.draw(20_000), self.draw(25_000))
+        self.m.graph(works, COMPUTE_STREAM, self.draw(20_000), self.latency(25_000))
         self.m.advance(self.draw(3000))

@@ -1,7 +1,7 @@
-"""The longest path, computed while the machine runs: no graph is kept, so memory does not grow with the size.
+"""The path into a node, computed while the machine runs: no graph is kept, so memory does not grow with the size.
 
-The simulator produces every node after all its predecessors. So a node's longest path is the best of its incoming edges
-when the node is created, and it carries its composition along.
+The simulator knows what bound every node when it creates it. So the path into a node is the path into what bound it and
+all the time since, and it carries its composition along. It is as long as the time since the window's first node.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 CPU = "cpu_bound"
+HOST = "host_gap"
 COMPUTE = "gpu_compute_bound"
 COMM = "gpu_communication_bound"
 MEM = "gpu_memory_bound"
 GAP = "gpu_kernel_kernel_overhead"
 LAUNCH = "gpu_kernel_launch_overhead"
-LABELS = (CPU, COMPUTE, COMM, MEM, GAP, LAUNCH)
+LABELS = (CPU, HOST, COMPUTE, COMM, MEM, GAP, LAUNCH)
 
 
 class Path(NamedTuple):
-    """The longest path into a node: its length and its parts, ns."""
+    """The path into a node: its length and its parts, ns."""
 
     length: int = 0
     cpu: int = 0
+    host: int = 0
     compute: int = 0
     comm: int = 0
     mem: int = 0

@@ -1,8 +1,8 @@
 """A small discrete-event simulator of one rank: CPU threads that hand over to each other, in-order streams, events.
 
 It writes every event with the times such a machine would show. While it runs, it records what each piece of work really
-waited for and the longest path of the `default` profile (rules: the package's docstring). Every duration passed in is
-ns and a multiple of the clock's grid.
+waited for and the path of the `default` profile (rules: the package's docstring). Every duration passed in is ns and a
+multiple of the clock's grid; it may be run again with some of them changed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .busy import COMMUNICATION, COMPUTATION, MEMORY, BusyTime
+from .changes import Changes
 from .kineto import Rows
-from .longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM, ZERO, Path, longest
+from .longest import COMM, COMPUTE, CPU, GAP, HOST, LAUNCH, MEM, ZERO, Path, longest
 from .work import Done, Event, MachineTruth, Pending, Stream, Work
 
 _LABEL = {COMPUTATION: COMPUTE, COMMUNICATION: COMM, MEMORY: MEM}
@@ -31,6 +32,7 @@ class _Open:
     start_ns: int
     args: str
     external: int
+    path: Path = ZERO
     gpu_from: int | None = None
     gpu_to: int = 0
 
@@ -38,11 +40,20 @@ class _Open:
 class Machine:
     """One rank's CPU threads and streams. Times in ns since the capture's start, on a true clock."""
 
-    def __init__(self, rows: Rows, *, gap_ns: int = 1000, wake_ns: int = 2000, grid_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        gap_ns: int = 1000,
+        wake_ns: int = 2000,
+        grid_ns: int | None = None,
+        changes: Changes | None = None,
+    ) -> None:
         """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU.
 
-        grid_ns: minimum distance of two CPU events; None for the clock's grid.
+        grid_ns: minimum distance of two CPU events; None for the clock's grid. changes: of durations, by name.
         """
+        self.changes = changes or Changes()
         self.rows = rows
         self.grid = grid_ns or rows.clock.grid_ns
         self.gap_ns, self.wake_ns = gap_ns, wake_ns
@@ -51,8 +62,9 @@ class Machine:
         self.busy = BusyTime()
         self.truth = MachineTruth()
         self.cpu_path = ZERO
+        self.step_paths: list[Path] = []
         self.streams: dict[int, Stream] = {}
-        self._cpu_at = 0
+        self._cpu_at: int | None = None
         self._depth = 0
         self._stack: list[_Open] = []
         self._annotations: list[_Open] = []
@@ -64,8 +76,9 @@ class Machine:
     # CPU side ---------------------------------------------------------------------------------------------------
 
     def advance(self, ns: int) -> None:
-        """Let CPU time pass."""
-        self.now += ns
+        """Let CPU time pass: of the operator that is open, or of the annotations and frames around nothing else."""
+        names = [opened.name for opened in self._stack]
+        self.now += self.changes.of_host(ns, names, self._depth > 0, self.grid)
 
     def __enter__(self) -> Machine:
         return self
@@ -86,8 +99,11 @@ class Machine:
         self._stack.append(opened)
         if cat == "user_annotation":
             self._annotations.append(opened)
-        elif cat == "cpu_op":
+        if cat == "cpu_op":
             self._node_opens()
+        elif not self._depth:
+            self._node(HOST)
+        opened.path = self.cpu_path
         self.now += self.grid
         return self
 
@@ -104,8 +120,13 @@ class Machine:
             if opened.gpu_from is not None:
                 length = opened.gpu_to - opened.gpu_from
                 self.rows.annotation_on_gpu(opened.name, 7, opened.gpu_from, length, opened.external)
-        elif opened.cat == "cpu_op":
-            self._node_closes(free=False)
+        if opened.cat == "cpu_op":
+            self._node(CPU)
+            self._depth -= 1
+        elif not self._depth:
+            self._node(HOST)
+        if opened.name.startswith("ProfilerStep#"):
+            self.step_paths.append(self.cpu_path.minus(opened.path))
         self.now += self.grid
 
     def on_thread(self, tid: int) -> None:
@@ -114,24 +135,21 @@ class Machine:
             raise ValueError("a thread can only be left between operators")
         self.tid = tid
 
-    def _node_opens(self) -> None:
-        # A gap between top-level operators weighs 0; inside an operator every stretch counts.
-        if self._depth:
-            self.cpu_path = self.cpu_path.plus(CPU, self.now - self._cpu_at)
+    def _node(self, label: str) -> None:
+        """A node of the thread: all the time since the last one is the path's."""
+        self.cpu_path = self.cpu_path.plus(label, 0 if self._cpu_at is None else self.now - self._cpu_at)
         self._cpu_at = self.now
-        self._depth += 1
-
-    def _node_closes(self, free: bool) -> None:
-        if not free:
-            self.cpu_path = self.cpu_path.plus(CPU, self.now - self._cpu_at)
-        self._cpu_at = self.now
-        self._depth -= 1
         self.truth.path = longest(self.truth.path, self.cpu_path)
+
+    def _node_opens(self) -> None:
+        self._node(CPU if self._depth else HOST)
+        self._depth += 1
 
     def _call(self, name: str, dur_ns: int, sources: list[Done] | None = None) -> tuple[int, int, int, Path]:
         """A runtime call. With sources it blocks until they end. Returns start, correlation, External id, path."""
         self._correlation += 1
         corr, start = self._correlation, self.now
+        dur_ns = self.changes.of_call(dur_ns, name, self.grid)
         slot = self.rows.slot()
         self._node_opens()
         path = self.cpu_path
@@ -141,10 +159,12 @@ class Machine:
         external = self._stack[-1].external if self._stack and self._stack[-1].cat == "cpu_op" else corr
         args = f'"External id": {external}, "cbid": {_CBID.get(name, 0)}, "correlation": {corr}'
         self.rows.cpu(slot, "cuda_runtime", name, self.tid, start, self.now - start, args)
-        self._node_closes(free=waited)
+        last = max(sources or [], key=lambda done: done.end_ns, default=None)
+        if last and last.end_ns + self.wake_ns == self.now and waited:
+            self.cpu_path, self._cpu_at = last.path, last.end_ns
+        self._node(CPU)
+        self._depth -= 1
         if sources is not None:
-            # A sync edge weighs 0: the call ends when the work it waited for has ended.
-            self.cpu_path = longest(self.cpu_path, *(done.path for done in sources))
             self.truth.blocked_syncs += waited
             self.truth.idle_syncs += not waited
         self.now += self.grid
@@ -162,7 +182,7 @@ class Machine:
     def launch(self, work: Work, stream: int, dur_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
         """Launch `work`; it starts latency_ns after the call's start, or when stream and events allow."""
         pending = self.launch_open(work, stream, call_ns, latency_ns)
-        return self.finish(pending, pending.start_ns + dur_ns)
+        return self.finish(pending, pending.start_ns + self.changes.of_work(dur_ns, work.name, work.kind, self.grid))
 
     def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
         """Launch work whose end is decided later with `finish`; the stream must not be used until then."""
@@ -178,40 +198,27 @@ class Machine:
         self.rows.flow_start(call[1], self.tid, call[0])
         for work, dur_ns in works:
             pending = self._queued(work, stream, call, latency_ns)
-            self.finish(pending, pending.start_ns + dur_ns)
+            self.finish(pending, pending.start_ns + self.changes.of_work(dur_ns, work.name, work.kind, self.grid))
 
     def _queued(self, work: Work, stream: int, call: tuple[int, int, int, Path], latency_ns: int) -> Pending:
         """Put work on a stream; `call`: what `_call` returned."""
         call_start, corr, external, call_path = call
         queue = self.stream(stream)
-        start = self._start(queue, call_start + latency_ns)
-        path = self._into_kernel(queue, call_start, call_path, start)
+        start, path = self._start(queue, call_start, call_path, latency_ns)
         queue.waits = []
         return Pending(work, stream, start, path, external, corr)
 
-    def _start(self, queue: Stream, ready: int) -> int:
-        causes = [(ready, "launch")]
+    def _start(self, queue: Stream, call_ns: int, call_path: Path, latency_ns: int) -> tuple[int, Path]:
+        """Returns when work starts, and the path into its start: that into whatever bound it, and the time since."""
+        causes = []
         if queue.last:
-            causes.append((queue.last.end_ns + self.gap_ns, "kernel"))
-        causes += [(done.end_ns + self.gap_ns, "wait") for done in queue.waits]
-        start, cause = max(causes, key=lambda c: c[0])
+            causes.append((queue.last.end_ns + self.gap_ns, "kernel", queue.last.path, GAP, queue.last.end_ns))
+        causes += [(done.end_ns + self.gap_ns, "wait", done.path, GAP, done.end_ns) for done in queue.waits]
+        causes.append((call_ns + latency_ns, "launch", call_path, LAUNCH, call_ns))
+        start, cause, path, label, since = max(causes, key=lambda c: c[0])
         self.truth.started_by[cause] += 1
-        return start
-
-    def _into_kernel(self, queue: Stream, call_start: int, call_path: Path, start: int) -> Path:
-        """Returns the longest path into a kernel's start by the default profile's rules."""
-        last = queue.last
-        waited_until = max((done.end_ns for done in queue.waits), default=None)
-        into = [done.path for done in queue.waits]
-        idle = last is None or last.end_ns < call_start
-        if idle and (waited_until is None or waited_until < call_start):
-            self.truth.rule["launch"] += 1
-            return longest(*into, call_path.plus(LAUNCH, start - call_start))
-        if last and (waited_until is None or waited_until < last.end_ns):
-            self.truth.rule["kernel"] += 1
-            return longest(*into, last.path.plus(GAP, start - last.end_ns), call_path)
-        self.truth.rule["wait"] += 1
-        return longest(*into, call_path)
+        self.truth.rule[cause] += 1
+        return start, path.plus(label, start - since)
 
     def finish(self, pending: Pending, end_ns: int) -> Done:
         """End launched work and write its row."""

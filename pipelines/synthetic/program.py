@@ -54,6 +54,11 @@ class StepProgram:
         ns = int(mean_ns * (0.5 + self.rng.random()))
         return max(ns // grid * grid, grid)
 
+    def latency(self, mean_ns: float) -> int:
+        """Returns the latency of a launch: about the mean, as the spec says, on the clock's grid."""
+        grid, jitter = self.m.grid, self.spec.launch_jitter
+        return max(int(mean_ns * (1 - jitter + 2 * jitter * self.rng.random())) // grid * grid, grid)
+
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Runs ProfilerStep#number. The driver sends each Pending's end in true ns."""
         m = self.m
@@ -70,7 +75,7 @@ class StepProgram:
         m.advance(self.draw(20_000))
 
     def _kernel(self, work: Work, stream: int, mean_ns: float) -> None:
-        self.m.launch(work, stream, self.draw(mean_ns), self.draw(5000), self.draw(7000))
+        self.m.launch(work, stream, self.draw(mean_ns), self.draw(5000), self.latency(7000))
 
     def _compute(self, work: Work, stream: int) -> None:
         self._kernel(work, stream, self.spec.kernel_ns * self.slowdown)
@@ -159,7 +164,7 @@ class StepProgram:
             ready = m.record(COMPUTE_STREAM)
             with m.enter(f"nccl:{_CALLS.get(name, name)}", "user_annotation"):
                 m.wait(COMM_STREAM, ready)
-                pending = m.launch_open(work, COMM_STREAM, self.draw(6000), self.draw(8000))
+                pending = m.launch_open(work, COMM_STREAM, self.draw(6000), self.latency(8000))
                 pending.members = group.ranks
                 m.finish(pending, (yield pending))
         m.advance(self.draw(3000))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHAPES = ("training", "inference", "inference_graph", "parallel")
+SHAPES = ("training", "inference", "inference_graph", "parallel", "loop")
 GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 
@@ -19,12 +19,13 @@ class CaptureSpec:
         clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
         fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
             offsets must be whole microseconds too.
-        shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread;
+        shape: training; loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode `tokens` tokens with small operators on one thread;
             inference_graph, where a token is one CUDA graph; or parallel: training with process groups for tensor,
             pipeline and data parallelism.
         graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
             warm_up that ran the same operators, their stream capture, or both.
         tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
+        launch_jitter: by how much of their mean launch latencies differ from it, 0 to 1.
         sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
     """
 
@@ -45,6 +46,7 @@ class CaptureSpec:
     include_python_frames: bool = False
     fractional_ts: bool = True
     sync_each_step: bool = True
+    launch_jitter: float = 0.5
     gz: bool = True
     first_step: int = 0
     shape: str = "training"

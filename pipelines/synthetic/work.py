@@ -27,7 +27,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of a piece of GPU work, with the longest path into it."""
+    """The end of a piece of GPU work, with the path into it."""
 
     end_ns: int
     path: Path
@@ -70,7 +70,7 @@ class MachineTruth:
     """What the simulator knows about one rank.
 
     started_by counts pieces of GPU work by what really held them up: `launch`, `kernel` (the one before on the
-    stream) or `wait` (an event). rule counts them by the edge of the default profile that has their waiting time.
+    stream) or `wait` (an event). rule counts them by the edge of the path's rule that claims their waiting time.
     idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time).
     """
 

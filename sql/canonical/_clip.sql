@@ -1,11 +1,12 @@
 -- One row: an event that takes part in the critical path of a window.
 -- How: CPU events that start in the window; GPU work and waits whose launch starts in it; stream waits always (HTA
--- 2.8.2).
+-- 2.8.2). Where the path covers the window, also the annotations and Python functions that own host time outside
+-- operators: of threads that work, those of at least 10 us that run in the window at some time.
 WITH windows AS (
     SELECT
-        w.window_no, w.trace_profile_id, w.start_ns, w.end_ns, p.keep_zero_duration, p.one_kernel_per_launch,
-        p.exit_pops_top
-    FROM critical_path_windows AS w
+        w.window_no, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.keep_zero_duration,
+        p.one_kernel_per_launch, p.exit_pops_top, p.covers_window
+    FROM _asked_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 launches AS (
@@ -47,12 +48,21 @@ SELECT
     FALSE AS launch_in_window  -- That call is a node of this window.
 FROM windows AS w
 JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id
+LEFT JOIN _thread_roles AS r ON r.trace_profile_id = e.trace_profile_id AND r.thread_id = e.thread_id
 WHERE
-    e.side = 'cpu' AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AND (
-        e.dur_ns > 0 OR w.keep_zero_duration AND e.dur_ns = 0
+    e.side = 'cpu' AND (
+        e.ts_ns BETWEEN w.start_ns AND w.end_ns AND (e.dur_ns > 0 OR w.keep_zero_duration AND e.dur_ns = 0)
+        -- Other events matter only where the end of an operator may close them.
+        AND (e.is_operator OR NOT w.covers_window AND (e.is_forward OR e.is_backward) OR w.exit_pops_top)
+        OR w.covers_window AND NOT e.is_operator
+        AND (
+            r.is_working
+            -- The annotation that opens the window, on whatever thread.
+            OR w.annotation <> '' AND NOT e.is_frame AND (e.ts_ns = w.start_ns OR e.ts_ns + e.dur_ns = w.end_ns)
+        )
+        AND e.dur_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
+        AND e.ts_ns <= w.end_ns AND e.ts_ns + e.dur_ns >= w.start_ns
     )
-    -- Other events matter only where the end of an operator may close them.
-    AND (e.is_operator OR e.is_forward OR e.is_backward OR w.exit_pops_top)
 UNION ALL
 SELECT
     window_no, event_id, thread_id, ts_ns, dur_ns, CASE WHEN sync_kind IS NULL THEN 'gpu' ELSE 'sync' END,

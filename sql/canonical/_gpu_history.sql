@@ -6,7 +6,7 @@ WITH scopes AS (
     SELECT DISTINCT
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
         w.trace_profile_id, CASE WHEN NOT p.whole_trace_history THEN w.window_no END AS window_no
-    FROM critical_path_windows AS w
+    FROM _asked_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 all_work AS (

@@ -5,7 +5,8 @@ WITH roles AS (
     SELECT
         profile, name,
         bool_or(role = 'lock') AS is_lock, bool_or(role = 'blocking') AS is_blocking,
-        bool_or(role = 'record') AS is_record, bool_or(role = 'wait') AS is_wait, bool_or(role = 'launch') AS is_launch
+        bool_or(role = 'record') AS is_record, bool_or(role = 'wait') AS is_wait, bool_or(role = 'launch') AS is_launch,
+        bool_or(role = 'polls') AS is_poll
     FROM call_roles
     GROUP BY profile, name
 ),
@@ -64,8 +65,10 @@ SELECT
     ) AS is_forward,
     -- Names its thread the backward thread.
     e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'autograd') AS is_backward,
+    e.cat = 'python_function' AS is_frame,  -- A Python function.
     coalesce(r.is_lock AND e.is_operator, FALSE) AS is_lock,  -- Takes the runtime lock.
     coalesce(r.is_blocking AND e.is_operator, FALSE) AS is_blocking,  -- Waits for the GPU.
+    coalesce(r.is_poll AND e.is_operator, FALSE) AS is_poll,  -- Asks whether GPU work has ended.
     coalesce(r.is_record AND e.is_operator, FALSE) AS is_record,  -- Records an event.
     coalesce(r.is_wait AND e.is_operator, FALSE) AS is_wait,  -- Makes a stream wait for an event.
     coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Starts GPU work, by name.

@@ -53,7 +53,11 @@ SELECT
     bool_or(c.switch = 'infer_waits' AND c.value = 'without_sync_events') AS infer_waits,
     -- The thread of the profiler steps also counts as the forward thread, and a forward thread is never a backward
     -- thread.
-    bool_or(c.switch = 'forward_thread' AND c.value = 'by_name_or_step') AS steps_name_forward_thread
+    bool_or(c.switch = 'forward_thread' AND c.value = 'by_name_or_step') AS steps_name_forward_thread,
+    -- The path covers the window: every node has an edge that bound it and claims all the time since its source. Not
+    -- where operators follow their data: nothing is known to have bound those that nothing feeds.
+    bool_or(c.switch = 'covers_window' AND c.value = 'true')
+    AND NOT bool_or(c.switch = 'dependencies' AND c.value = 'data') AS covers_window
 FROM asked AS a
 JOIN chosen AS c ON c.profile = a.profile
 GROUP BY a.trace_id, a.profile

@@ -1,10 +1,13 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
--- How: the edges of all models whose header says `-- part of: _edge_parts`; ascending edge_id is the order in which HTA
--- inserts them.
+-- How: the edges of all models whose header says `-- part of: _edge_parts`; ascending edge_id is the order in which
+-- HTA inserts them.
+-- Where the path covers the window, the edges are those of all models whose header says `-- part of: _claim_parts`,
+-- and of _edge_parts only those that other models add (kind 7). There an edge's weight is what it claims of the time
+-- that passed: all where it bound its end, its least where it did not.
 -- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7 any
--- other), plus the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on the
--- thread. Edges of kind 7 are numbered here. Two nodes have one edge: of several of kind 7 the heaviest, and none where
--- an edge of another kind joins them.
+-- other), plus the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on
+-- the thread. Edges of kind 7 are numbered here. Two nodes have one edge: of several of kind 7 the heaviest, and none
+-- where an edge of another kind joins them.
 WITH call_waits AS (
     SELECT
         window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
@@ -46,6 +49,16 @@ joined AS (
     JOIN _edge_parts AS p
         ON p.window_no = a.window_no AND p.src_node_id = a.src_node_id AND p.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND p.kind < 7
+    UNION ALL
+    SELECT a.window_no, a.src_node_id, a.dst_node_id
+    FROM added AS a
+    JOIN _claim_parts AS p
+        ON p.window_no = a.window_no AND p.src_node_id = a.src_node_id AND p.dst_node_id = a.dst_node_id
+    WHERE a.choice = 1 AND NOT p.yields
+),
+-- Nodes that an added edge leads to need no edge that is only there because nothing else is known.
+known AS (
+    SELECT DISTINCT window_no, dst_node_id FROM added WHERE choice = 1
 ),
 all_edges AS (
     SELECT
@@ -98,3 +111,11 @@ SELECT
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no
 LEFT JOIN explained_calls AS c ON c.window_no = e.window_no AND c.dst_node_id = e.call_node_id
+UNION ALL
+SELECT
+    c.window_no, c.kind * 1152921504606846976 + c.ordinal, c.src_node_id, c.dst_node_id, c.edge_code, c.claim_ns,
+    c.claim_ns, c.attributed_event_id, c.is_earlier, c.is_inferred
+FROM _claim_parts AS c
+LEFT JOIN known AS k
+    ON k.window_no = c.window_no AND k.dst_node_id = CASE WHEN c.yields THEN c.dst_node_id END
+WHERE k.window_no IS NULL

@@ -17,5 +17,6 @@ SELECT
     FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
     TRUE AS is_inferred  -- A wait that no cuda_sync row shows.
 FROM _inferred_edges AS i
+JOIN critical_path_windows AS w ON w.window_no = i.window_no AND NOT w.covers_window
 CROSS JOIN _edge_codes AS t
 WHERE i.src_in_window

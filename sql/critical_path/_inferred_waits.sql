@@ -8,7 +8,8 @@
 -- where the trace shows such calls);
 -- a blocking call waited for work that was launched before it and ended during it; a copying call, for its own copy.
 -- The first work on a stream, if it began more than 1 ms after its launch returned, waited for work from before the
--- trace.
+-- trace; so did a copy that a call waited for, if it began more than 1 ms after the call and nothing that the trace has
+-- ended meanwhile.
 WITH inferring AS (
     SELECT p.trace_profile_id, p.trace_id
     FROM _profiles AS p
@@ -192,4 +193,11 @@ SELECT w.trace_profile_id, w.event_id, NULL, w.ts_ns, FALSE, 'before_trace'
 FROM work AS w
 JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
 LEFT JOIN latest AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
-WHERE w.busy_until_ns IS NULL AND w.ts_ns - (c.ts_ns + c.dur_ns) > 1000000 AND l.event_id IS NULL
+WHERE
+    l.event_id IS NULL
+    AND (
+        w.busy_until_ns IS NULL AND w.ts_ns - (c.ts_ns + c.dur_ns) > 1000000
+        -- A call that waited for its own copy, which began late although nothing recorded held it up.
+        OR w.end_ns <= c.ts_ns + c.dur_ns + 10000 AND w.ts_ns - c.ts_ns > 1000000
+        AND (w.busy_until_ns IS NULL OR w.busy_until_ns < c.ts_ns)
+    )

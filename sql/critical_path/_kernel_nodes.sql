@@ -10,13 +10,14 @@ WITH windows AS (
         w.window_no, w.trace_profile_id,
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
         p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
-        p.overlap_counts_once
+        p.overlap_counts_once, p.covers_window
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 in_order AS (
     SELECT
-        c.window_no, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        c.window_no, c.event_id, c.device, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns,
+        c.launch_in_window,
         row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS ordinal,
         lag(c.event_id) OVER stream AS previous_event_id,
         lag(c.ts_ns + c.dur_ns) OVER stream AS previous_end_ns,
@@ -39,7 +40,7 @@ reaching AS (
 work AS (
     SELECT
         r.*, w.trace_profile_id, w.launch_delay_needs_queue, w.one_wait_per_kernel, w.kernel_gap_limit_ns,
-        w.zero_weight_launch, w.overlap_counts_once,
+        w.zero_weight_launch, w.overlap_counts_once, w.covers_window,
         CASE
             WHEN NOT w.overlap_counts_once THEN r.previous_event_id
             WHEN g.released_ns > r.reached_ns OR r.reached_ns IS NULL THEN g.released_by_event_id
@@ -97,6 +98,8 @@ SELECT
     k.window_no,  -- The window.
     k.ordinal,  -- Place in time order.
     k.event_id,  -- The GPU work.
+    k.device,  -- Its device.
+    k.stream_key,  -- Its stream as the profile sees it.
     k.ts_ns,  -- Start, ns.
     k.dur_ns,  -- Duration, ns.
     k.last_event_id,  -- Work before it on its stream or in its graph.
@@ -113,6 +116,7 @@ SELECT
     k.launch_ts_ns,  -- Start of that call, ns.
     k.launch_in_window,  -- That call is a node of the window.
     k.zero_weight_launch,  -- The profile adds launch edges of weight 0.
+    k.covers_window,  -- The path covers the window.
     coalesce(
         k.launch_in_window
         AND (NOT k.launch_delay_needs_queue OR ql.queue_length = 1 AND qk.queue_length = 0)
@@ -130,6 +134,8 @@ SELECT
         END,
         FALSE
     ) AS may_wait_for_last,  -- It may have waited for the work before it.
+    -- Last end of work from outside the window that its stream had before it, or that it waited for, ns.
+    o.outside_end_ns,
     -- Work in the window on another stream had to end first.
     o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,
     -- It was launched behind work from outside the window, and follows no work of the window on its stream.

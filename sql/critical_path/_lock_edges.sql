@@ -7,7 +7,7 @@ WITH locks AS (
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
-    WHERE c.is_operator AND c.is_lock
+    WHERE c.is_operator AND c.is_lock AND NOT p.covers_window
 ),
 marks AS (
     SELECT window_no, event_id, 1 AS change, ts_ns AS at_ns FROM locks

@@ -46,4 +46,4 @@ FROM _clip AS c
 JOIN critical_path_windows AS w ON w.window_no = c.window_no
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 LEFT JOIN moved AS m ON m.window_no = c.window_no AND m.thread_id = c.thread_id
-WHERE c.side = 'cpu'
+WHERE c.side = 'cpu' AND NOT p.covers_window

@@ -13,6 +13,7 @@ WITH ordered AS (
             FALSE
         ) AS is_order_of_stream
     FROM _sync_edges AS s
+    JOIN critical_path_windows AS w ON w.window_no = s.window_no AND NOT w.covers_window
     LEFT JOIN _kernel_nodes AS k ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
     WHERE s.src_in_window
 ),

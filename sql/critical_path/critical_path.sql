@@ -1,6 +1,12 @@
 -- One row: an edge of the longest path of a window, in order.
 -- How: the edges that networkx chose, with what bounds them and the names of their events.
 -- check: unique(trace_id, window_id, seq)
+WITH owners AS (
+    SELECT o.window_no, o.event_id, e.name, e.cat
+    FROM _gap_owners AS o
+    JOIN critical_path_windows AS w ON w.window_no = o.window_no
+    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = o.owner_event_id
+)
 SELECT
     w.trace_id,  -- The trace.
     w.window_id,  -- The window.
@@ -30,9 +36,26 @@ SELECT
     e.pid,  -- Process of event_id.
     e.tid,  -- Thread of event_id.
     e.stream,  -- Stream of event_id; NULL on the CPU.
+    -- Who owns its time, for people: the operator, call or GPU work; in a host gap the annotation around it, else the
+    -- module's or user's own Python function, else the thread; a delay, gap or wait of a stream is its own.
+    CASE
+        WHEN b.waits_for_earlier_work THEN 'earlier work, not in the window'
+        WHEN o.event_id IS NOT NULL THEN o.name
+        WHEN t.edge_type = 'HOST_GAP' AND b.attributed_event_id IS NULL THEN 'outside operators, thread ' || e.tid
+        WHEN b.attributed_event_id IS NOT NULL THEN e.name
+        WHEN e.stream IS NULL THEN coalesce(rtrim(t.track_label, ': '), 'wait') || ', thread ' || e.tid
+        ELSE coalesce(rtrim(t.track_label, ': '), 'wait') || ', stream ' || CAST(e.stream AS VARCHAR)
+    END AS owner,
+    -- The owner's category; NULL where it is no event.
+    CASE
+        WHEN b.waits_for_earlier_work THEN NULL
+        WHEN o.event_id IS NOT NULL THEN o.cat
+        WHEN b.attributed_event_id IS NOT NULL THEN e.cat
+    END AS owner_cat,
     b.bound_by,  -- cpu_bound, gpu_compute_bound, … by bound_by and edge_types.
     b.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM _path_bounds AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
 JOIN edge_types AS t ON t.edge_code = b.edge_code
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = coalesce(b.attributed_event_id, b.dst_node_id // 2)
+LEFT JOIN owners AS o ON o.window_no = b.window_no AND o.event_id = b.attributed_event_id

@@ -1,13 +1,21 @@
 -- One row: a node of the dependency graph of a window: the start or the end of an event.
--- How: every operator and every piece of GPU work of the window has an edge at its start and at its end.
+-- How: every operator and every piece of GPU work of the window has an edge at its start and at its end; so has every
+-- annotation or Python function that begins or ends outside operators, where the path covers the window.
 -- check: unique(trace_id, window_id, node_id)
-WITH ends AS (
-    SELECT
-        window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, ts_ns
-    FROM _clip
-    WHERE is_operator OR side = 'gpu'
+WITH events_of_graph AS (
+    SELECT c.window_no, c.event_id, c.ts_ns, c.dur_ns
+    FROM _clip AS c
+    LEFT JOIN _left_out AS o ON o.window_no = c.window_no AND o.event_id = c.event_id
+    WHERE (c.is_operator OR c.side = 'gpu') AND o.event_id IS NULL
+),
+ends AS (
+    SELECT window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, ts_ns FROM events_of_graph
     UNION ALL
-    SELECT window_no, event_id * 2 + 1, event_id, FALSE, ts_ns + dur_ns FROM _clip WHERE is_operator OR side = 'gpu'
+    SELECT window_no, event_id * 2 + 1, event_id, FALSE, ts_ns + dur_ns FROM events_of_graph
+    UNION ALL
+    SELECT g.window_no, g.node_id, g.node_id // 2, g.node_id % 2 = 0, w.start_ns + g.at_ns
+    FROM _gap_nodes AS g
+    JOIN _asked_windows AS w ON w.window_no = g.window_no
 )
 SELECT
     w.trace_id,  -- The trace.

@@ -17,7 +17,7 @@ delays AS (
     FROM _path_bounds AS b
     JOIN kinds AS t ON t.edge_code = b.edge_code
     JOIN asked AS w ON w.window_no = b.window_no
-    WHERE b.path_weight_ns > 0 AND (b.bound_by = 'cpu_bound' OR t.is_gap AND b.bound_by = t.bound_by)
+    WHERE b.path_weight_ns > 0 AND (b.bound_by IN ('cpu_bound', 'host_gap') OR t.is_gap AND b.bound_by = t.bound_by)
     UNION ALL
     SELECT b.window_no * 2 + 1, b.window_no, b.path_weight_ns, b.dst_node_id
     FROM _path_bounds AS b

@@ -4,7 +4,9 @@
 -- ran beside the path.
 -- check: unique(trace_id, window_id, caveat, detail)
 WITH windows AS (
-    SELECT w.window_no, w.trace_id, w.window_id, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.infer_waits
+    SELECT
+        w.window_no, w.trace_id, w.window_id, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns,
+        w.path_end_ns - w.path_start_ns AS span_ns, w.covers_window, p.infer_waits
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
@@ -80,13 +82,13 @@ found AS (
     WHERE n_inferred > 0
     UNION ALL
     SELECT
-        w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.end_ns - w.start_ns THEN 'warning' ELSE 'info' END, 1,
-        w.end_ns - w.start_ns - p.length_ns,
-        'the path covers ' || CAST(round(100.0 * p.length_ns / (w.end_ns - w.start_ns), 1) AS VARCHAR)
+        w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.span_ns THEN 'warning' ELSE 'info' END, 1,
+        w.span_ns - p.length_ns,
+        'the path covers ' || CAST(round(100.0 * p.length_ns / w.span_ns, 1) AS VARCHAR)
         || ' % of the window: the rest is host time outside operators, or threads that are not connected to the path'
     FROM windows AS w
     JOIN paths AS p ON p.window_no = w.window_no
-    WHERE 10 * p.length_ns < 8 * (w.end_ns - w.start_ns)
+    WHERE 10 * p.length_ns < 8 * w.span_ns
     UNION ALL
     SELECT
         p.window_no, 'earlier_work', 'info', p.n_earlier, p.earlier_ns,
@@ -98,7 +100,9 @@ found AS (
     SELECT
         w.window_no, 'runs_past_window', 'info', 1, k.end_ns - w.end_ns,
         'GPU work that was launched in the window ends ' || CAST(round((k.end_ns - w.end_ns) / 1000000.0, 2) AS VARCHAR)
-        || ' ms after it: the path may be longer than the window'
+        || ' ms after it' || CASE
+            WHEN w.covers_window THEN ', and so does its path' ELSE ': the path may be longer than the window'
+        END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
     WHERE 100 * (k.end_ns - w.end_ns) > w.end_ns - w.start_ns

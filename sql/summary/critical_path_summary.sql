@@ -16,6 +16,6 @@ SELECT
     -- Their time in percent of the path's length; NULL for a path of length 0.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.window_no), 0) AS percent,
     -- Their time in percent of the window: what the path covers of the wall clock.
-    100e0 * s.duration_ns / nullif(w.end_ns - w.start_ns, 0) AS percent_of_window
+    100e0 * s.duration_ns / nullif(w.path_end_ns - w.path_start_ns, 0) AS percent_of_window
 FROM summed AS s
 JOIN critical_path_windows AS w ON w.window_no = s.window_no

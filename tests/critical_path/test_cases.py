@@ -48,15 +48,18 @@ def test_hta_profile_gives_htas_answer(shared: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "length_us"),
     [
-        ("S1", 360.0),  # a.s → launch 10, launch → g1 30, three kernels 300, gaps 10 + 10
-        ("S2", 200.0),  # the CPU operator; kC ends later but waits without weight
-        ("S3", 200.0),  # the CPU operator; kC ends after 10 + 10 + 50 + gap 55 + 10
-        ("S4", 100.0),
+        (
+            "S1",
+            400.0,
+        ),  # to the end of the sync: launch → g1 30, three kernels 300, gaps 10 + 10, and 40 until it returns
+        ("S2", 200.0),
+        ("S3", 200.0),
+        ("S4", 105.0),  # from the start of a to the end of b, on two threads
         ("S7", 520.0),  # dev0: 10 + 10 + 500; dev1 does not wait for it
-        ("S10", 90.0),  # a and b cross: 100 to 180 once, and c
+        ("S10", 110.0),  # a and b cross: 100 to 180 once, 20 until c, and c
         ("S11", 5905.0),  # nothing is cut off at 1.5 ms: the whole time from a to the end of k2
         ("S12", 80.0),  # cooperative launch and 2D copy: 10 + 20 + 20 + gap 10 + 20
-        ("S13", 240.0),
+        ("S13", 230.0),  # to the end of k1, which the sync did not wait for
     ],
 )
 def test_default_lengths(shared: Path, case: str, length_us: float) -> None:

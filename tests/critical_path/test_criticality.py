@@ -30,9 +30,9 @@ def test_windows_and_shares_over_ranks_and_batches(tmp_path: Path) -> None:
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
     steps = (_step(1, 0, 100), _step(2, 100, 100))
     long_then_short = (
-        kernel("gemm", 10, 30, 1),
+        kernel("gemm", 10, 130, 1),
         kernel("copy", 12, 8, 2, stream=8),
-        kernel("copy", 110, 8, 3, stream=8),
+        kernel("copy", 110, 95, 3, stream=8),
     )
     ingest([_rank(folder, 0, *steps, *long_then_short)], lake)
     ingest([_rank(folder, 1, kernel("gemm", 10, 2, 1), kernel("copy", 9, 62, 2, stream=8))], lake)
@@ -43,9 +43,10 @@ def test_windows_and_shares_over_ranks_and_batches(tmp_path: Path) -> None:
             "SELECT name, n_windows_on_path, n_windows, n_ranks_on_path, n_ranks, n_events, duration_ns, "
             "percent_of_windows, percent_of_path FROM kernel_criticality ORDER BY n_windows DESC, name"
         ).fetchall()
-    # Rank 0: gemm in step 1, copy in step 2; rank 1 has no steps, so the whole trace counts: copy.
+    # Rank 0: gemm in step 1, copy in step 2, each 10 us after the step's start; rank 1 has no steps, so the whole trace
+    # counts: copy.
     assert rows == [
-        ("copy", 2, 3, 2, 2, 2, 70_000, 100 * 2 / 3, 70.0),
-        ("gemm", 1, 3, 1, 2, 1, 30_000, 100 / 3, 30.0),
+        ("copy", 2, 3, 2, 2, 2, 157_000, 100 * 2 / 3, 100 * 157 / 307),
+        ("gemm", 1, 3, 1, 2, 1, 130_000, 100 / 3, 100 * 130 / 307),
         ("gemm", 1, 1, 1, 1, 1, 5_000, 100.0, 100.0),
     ]

@@ -214,12 +214,17 @@ def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
     """The collective waits for the first kernel: as a dependency, with time, with a type, as HTA's object."""
     before = tiny.saved
     assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)
-    tiny.add_edge(2 * 2 + 1, 2 * 5, weight=0)
+    tiny.add_edge(2 * 2 + 1, 2 * 5, weight=400)
     tiny.add_edge(0, 2, weight=500, object=CPEdge(0, 2, 500, CPEdgeType.OPERATOR_KERNEL))
     assert tiny.critical_path() is True
     found = steps(tiny)
     assert ("operator", "first", 500.0, "cpu_bound") in found
-    assert ("operator", "gemm", 30.0, "gpu_compute_bound") in found and ("dependency", None, 0.0, "dependency") in found
+    assert ("operator", "gemm", 30.0, "gpu_compute_bound") in found and (
+        "dependency",
+        None,
+        400.0,
+        "dependency",
+    ) in found
     assert found[-1] == ("operator", "ncclDevKernel_AllReduce", 100.0, "gpu_communication_bound")
     assert tiny.saved.meta["edited"] == {
         "edges added": 1, "edges removed": 0, "edges changed": 1, "nodes added": 0, "nodes removed": 0

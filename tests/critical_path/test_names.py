@@ -1,4 +1,4 @@
-"""The answer for people names what takes the most time on the path, below what changes how it is read."""
+"""The answer for people names what takes the where the time goes, below what changes how it is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.critical_path.answer.answer import critical_path
-from pipelines.critical_path.answer.path_names import largest_names
+from pipelines.critical_path.answer.path_names import largest_owners
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
@@ -33,25 +33,25 @@ def said(*words: object) -> str:
 def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
     con, trace_id = connect(trace)
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_path=False)
-    found = largest_names(con, load_catalog(), 4)
-    run_models(con, load_catalog(), ["critical_path_by_name", "critical_path"])
-    assert largest_names(con, load_catalog(), 4) == found  # from its table
+    found = largest_owners(con, load_catalog(), 4)
+    run_models(con, load_catalog(), ["critical_path_by_owner", "critical_path"])
+    assert largest_owners(con, load_catalog(), 4) == found  # from its table
     rows = con.execute(
-        "SELECT name, cat, n_events, duration_ns FROM critical_path_by_name WHERE duration_ns > 0"
+        "SELECT owner, owner_cat, bound_by, n_edges, duration_ns FROM critical_path_by_owner WHERE duration_ns > 0"
     ).fetchall()
-    rows.sort(key=lambda row: (-row[3], row[0], row[1]))
-    assert [tuple(row.values())[:4] for row in found] == rows[:4]
-    assert {(row["n_names"], row["all_ns"]) for row in found} == {(len(rows), sum(row[3] for row in rows))}
+    rows.sort(key=lambda row: (-row[4], row[0], row[1] or "", row[2]))
+    assert [tuple(row.values())[:5] for row in found] == rows[:4]
+    assert {(row["n_owners"], row["all_ns"]) for row in found} == {(len(rows), sum(row[4] for row in rows))}
     assert answer.success and len(rows) > 4
 
 
 def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> None:
     text = said(trace, "--top", 3, "--save", tmp_path / "path.zip")
-    table = text[text.index("most time on the path") :]
-    assert len(re.findall(r"│ +(?:kernel|operator|call|copy) +│", table)) == 3 and "more names" in table
+    table = text[text.index("where the time goes") :]
+    assert len(re.findall(r"│ +(?:kernel|operator|call|copy|annotation|gap) +│", table)) == 3 and "more owner" in table
     again = said(tmp_path / "path.zip", "--top", 3)
-    assert again[again.index("most time on the path") :] == table
-    assert "most time on the path" not in said(trace, "--top", 0)
+    assert again[again.index("where the time goes") :] == table
+    assert "where the time goes" not in said(trace, "--top", 0)
 
 
 def test_what_changes_the_reading_comes_first(shared: Path) -> None:

@@ -171,12 +171,15 @@ PHASES = """
 
 
 def test_which_phase_dominates_each_step_is_one_query(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """Three steps: small kernels behind a slow CPU, then a collective, then the optimizer's kernels; times by hand."""
+    """Three steps: small kernels behind a slow CPU, then a collective, then the optimizer's kernels, which the host waits for;
+    times by hand.
+    """
     trace = tmp_path / "rank0.json"
     events = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (1, 2, 3)]
     events += [op("aten::small", 1010, 500), call("cudaLaunchKernel", 1200, 5, 1), kernel("small", 1210, 3, 1)]
     events += [op("c10d::allreduce_", 2010, 20), call("cudaLaunchKernel", 2012, 5, 2)]
     events += [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 2020, 700, 2)]
+    events += [call("cudaDeviceSynchronize", 2100, 625, 12), call("cudaDeviceSynchronize", 3100, 525, 13)]
     events += [op("Optimizer.step#Adam.step", 3010, 20), call("cudaLaunchKernel", 3012, 5, 3)]
     events += [kernel("multi_tensor_apply_kernel", 3020, 600, 3)]
     trace.write_text(json.dumps({"traceEvents": events}))

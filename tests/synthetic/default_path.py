@@ -1,4 +1,4 @@
-"""The longest path of the default profile, read back from a written capture, in plain Python.
+"""The path of the default profile, read back from a written capture, in plain Python: every node has an edge that bound it.
 
 It shares no code with the simulator: it sees only the events, finds stacks, waits and syncs as a reader must, and sums
 up the whole graph. For captures whose threads do not overlap in time.
@@ -6,6 +6,7 @@ up the whole graph. For captures whose threads do not overlap in time.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from fractions import Fraction
 from typing import Any
@@ -15,13 +16,17 @@ Node = tuple[int, int]  # (position in traceEvents, 0 start or 1 end)
 Edges = dict[Node, list[tuple[Node, int]]]
 
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+LEAST_LATENCY_NS = 3000
+"""A launch takes longer than that; what ended before it had arrived did not hold the work up."""
 BLOCKING = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
 
 
 def default_path_ns(events: list[Event]) -> int:
     """Length of the longest path in ns over all events of one rank."""
     into: Edges = defaultdict(list)
-    times = {(i, k): _time(e, k) for i, e in enumerate(events) if e.get("ph") == "X" for k in (0, 1)}
+    cats = ("cpu_op", "cuda_runtime", "user_annotation", *WORK)
+    known = {i for i, e in enumerate(events) if e.get("ph") == "X" and e["cat"] in cats}
+    times = {(i, k): _time(events[i], k) for i in known for k in (0, 1)}
     calls = {e["args"]["correlation"]: i for i, e in enumerate(events) if e.get("cat") == "cuda_runtime"}
     launched = sorted(
         (times[calls[e["args"]["correlation"]], 0], e["args"]["stream"], i)
@@ -35,6 +40,7 @@ def default_path_ns(events: list[Event]) -> int:
     # Times grow along every edge of these captures, so the order of time is an order of the graph.
     for node in sorted(times, key=lambda n: (times[n], n[1])):
         best[node] = max((best[source] + weight for source, weight in into[node]), default=0)
+        assert node not in into or best[node] == times[node] - min(times.values()), (events[node[0]], into[node])
     return max(best.values())
 
 
@@ -43,14 +49,10 @@ def _time(event: Event, end: int) -> int:
 
 
 def _cpu_edges(events: list[Event], times: dict[Node, int], explained: set[int], into: Edges) -> None:
-    operators = [i for i, e in enumerate(events) if e.get("cat") in ("cpu_op", "cuda_runtime")]
-    last, depth = None, 0
-    for time, end, i in sorted((times[i, k], k, i) for i in operators for k in (0, 1)):
-        if last is not None:
-            free = (depth == 0 and not end) or (end and i in explained)
-            into[i, end].append((last, 0 if free else time - times[last]))
-        depth += -1 if end else 1
-        last = (i, end)
+    """Each node of the threads, which do not overlap, from the one before it; ends of calls that waited claim nothing."""
+    on_cpu = [node for node in times if events[node[0]]["cat"] not in WORK]
+    for last, node in itertools.pairwise(sorted(on_cpu, key=lambda n: (times[n], n[1], n[0]))):
+        into[node].append((last, 0 if node[1] and node[0] in explained else times[node] - times[last]))
 
 
 def _last_before(launched: list[tuple[int, int, int]], time: int, stream: int) -> int | None:
@@ -73,11 +75,10 @@ def _sync_edges(events: list[Event], calls: dict[int, int], launched: list[tuple
         else:
             on = streams if row["name"] == "Context Sync" else {args["stream"]}
             sources = [_last_before(launched, begin, stream) for stream in on]
-        for source in sources:
-            if source is not None:
-                into[call, 1].append(((source, 1), 0))
-                if times[source, 1] > begin:
-                    explained.add(call)
+        ended = [(times[source, 1], source) for source in sources if source is not None]
+        if ended and max(ended)[0] > begin:
+            explained.add(call)
+            into[call, 1].append(((max(ended)[1], 1), times[call, 1] - max(ended)[0]))
     return explained
 
 
@@ -96,11 +97,10 @@ def _gpu_edges(events: list[Event], calls: dict[int, int], launched: list[tuple[
     for begun, stream, i in launched:
         call, start = calls[events[i]["args"]["correlation"]], times[i, 0]
         into[i, 1].append(((i, 0), times[i, 1] - start))
-        into[i, 0] += [((source, 1), 0) for source in waits[i]]
-        waited = max((times[source, 1] for source in waits[i]), default=-1)
-        before = times[last[stream], 1] if stream in last else -1
-        idle = before < begun and waited < begun
-        into[i, 0].append(((call, 0), start - begun if idle else 0))
-        if not idle and before > waited:
-            into[i, 0].append(((last[stream], 1), start - before))
+        causes = [(begun + LEAST_LATENCY_NS, (call, 0))]
+        causes += [
+            (times[source, 1], (source, 1)) for source in [*waits[i], *([last[stream]] if stream in last else [])]
+        ]
+        bound = max(causes)[1]
+        into[i, 0].append((bound, start - times[bound]))
         last[stream] = i

@@ -16,41 +16,40 @@ from .default_path import default_path_ns
 
 Edge = tuple[str, str, int]
 
-CPU_BOUND: list[Edge] = []
+CPU_BOUND: list[Edge] = [("P", "op0", 1)]
 for op in range(6):
     # Start of the operator, start and end of its launch, end; then the kernel of 10 µs, launched 6 µs before it.
     CPU_BOUND += [(f"op{op}", f"call{op}", 35), (f"call{op}", f"called{op}", 5), (f"called{op}", f"end{op}", 40)]
     CPU_BOUND += [(f"call{op}", f"kernel{op}", 6), (f"kernel{op}", f"done{op}", 10)]
-    CPU_BOUND += [(f"end{op}", f"op{op + 1}", 0)]
+    CPU_BOUND += [(f"end{op}", f"op{op + 1}" if op < 5 else "Q", 21)]
 
-# Edges in µs. c: a launch call's start, C: its end, k: a kernel's start, K: its end, S: the end of the sync.
+# Edges in µs. P, Q: the annotation's start and end, c: a launch call's start, C: its end, k: a kernel's start, K: its end,
+# s, S: start and end of the sync.
 BY_HAND: dict[str, list[Edge]] = {
     "chain": [
-        *[(f"c{i}", f"C{i}", 5) for i in range(5)],
-        *[(f"C{i}", f"c{i + 1}", 0) for i in range(4)],
-        *[(f"c{i}", f"k{i}", 0) for i in range(1, 5)],
-        ("c0", "k0", 6),
-        *[(f"k{i}", f"K{i}", 50) for i in range(5)],
-        *[(f"K{i}", f"k{i + 1}", 1) for i in range(4)],
-        ("C4", "S", 0), ("K4", "S", 0),
+        ("P", "c0", 1), *[(f"c{i}", f"C{i}", 5) for i in range(5)], *[(f"C{i}", f"c{i + 1}", 1) for i in range(4)],
+        ("c0", "k0", 6), *[(f"c{i}", f"k{i}", 6) for i in range(1, 5)],
+        *[(f"k{i}", f"K{i}", 50) for i in range(5)], *[(f"K{i}", f"k{i + 1}", 1) for i in range(4)],
+        ("C4", "s", 1), ("s", "S", 0), ("K4", "S", 2), ("S", "Q", 1),
     ],
     "two_streams": [
-        ("ca", "Ca", 5), ("Ca", "cb", 0), ("cb", "Cb", 5), ("Cb", "record", 0), ("record", "recorded", 2),
-        ("recorded", "wait", 0), ("wait", "waited", 3), ("waited", "cc", 0), ("cc", "Cc", 5), ("Cc", "S", 0),
-        ("ca", "ka", 6), ("ka", "Ka", 100), ("cb", "kb", 6), ("kb", "Kb", 300), ("Kb", "kc", 0), ("cc", "kc", 0),
-        ("kc", "Kc", 50), ("Kc", "S", 0), ("Kb", "S", 0),
+        ("P", "ca", 1), ("ca", "Ca", 5), ("Ca", "cb", 1), ("cb", "Cb", 5), ("Cb", "record", 1), ("record", "recorded", 2),
+        ("recorded", "wait", 1), ("wait", "waited", 3), ("waited", "cc", 1), ("cc", "Cc", 5), ("Cc", "s", 1), ("s", "S", 0),
+        ("ca", "ka", 6), ("ka", "Ka", 100), ("cb", "kb", 6), ("kb", "Kb", 300), ("Kb", "kc", 1), ("Ka", "kc", 1), ("cc", "kc", 6),
+        ("kc", "Kc", 50), ("Kc", "S", 2), ("Kb", "S", 2), ("S", "Q", 1),
     ],
     "cpu_bound": CPU_BOUND,
     "comm_bound": [
-        ("ca", "Ca", 5), ("Ca", "r1", 0), ("r1", "R1", 2), ("R1", "w1", 0), ("w1", "W1", 3), ("W1", "cb", 0),
-        ("cb", "Cb", 5), ("Cb", "r2", 0), ("r2", "R2", 2), ("R2", "w2", 0), ("w2", "W2", 3), ("W2", "cc", 0),
-        ("cc", "Cc", 5), ("Cc", "S", 0), ("ca", "ka", 6), ("ka", "Ka", 40), ("Ka", "kb", 0), ("cb", "kb", 0),
-        ("kb", "Kb", 400), ("Kb", "kc", 0), ("cc", "kc", 0), ("kc", "Kc", 30), ("Kc", "S", 0), ("Kb", "S", 0),
+        ("P", "ca", 1), ("ca", "Ca", 5), ("Ca", "r1", 1), ("r1", "R1", 2), ("R1", "w1", 1), ("w1", "W1", 3), ("W1", "cb", 1),
+        ("cb", "Cb", 5), ("Cb", "r2", 1), ("r2", "R2", 2), ("R2", "w2", 1), ("w2", "W2", 3), ("W2", "cc", 1),
+        ("cc", "Cc", 5), ("Cc", "s", 1), ("s", "S", 0), ("ca", "ka", 6), ("ka", "Ka", 40), ("Ka", "kb", 1), ("cb", "kb", 6),
+        ("kb", "Kb", 400), ("Kb", "kc", 1), ("Ka", "kc", 1), ("cc", "kc", 6), ("kc", "Kc", 30), ("Kc", "S", 2),
+        ("Kb", "S", 2), ("S", "Q", 1),
     ],
     "memory_bound": [
-        ("ca", "Ca", 5), ("Ca", "r", 0), ("r", "R", 2), ("R", "w", 0), ("w", "W", 3), ("W", "cb", 0), ("cb", "Cb", 5),
-        ("Cb", "S", 0), ("ca", "ka", 6), ("ka", "Ka", 200), ("Ka", "kb", 0), ("cb", "kb", 0), ("kb", "Kb", 25),
-        ("Kb", "S", 0),
+        ("P", "ca", 1), ("ca", "Ca", 5), ("Ca", "r", 1), ("r", "R", 2), ("R", "w", 1), ("w", "W", 3), ("W", "cb", 1),
+        ("cb", "Cb", 5), ("Cb", "s", 1), ("s", "S", 0), ("ca", "ka", 6), ("ka", "Ka", 200), ("Ka", "kb", 1), ("cb", "kb", 6),
+        ("kb", "Kb", 25), ("Kb", "S", 2), ("S", "Q", 1),
     ],
 }  # fmt: skip
 
@@ -100,7 +99,8 @@ def _window(events: list[dict], annotation: str) -> list[dict]:
     """The events of one annotation: what the CPU does in it, and the GPU work and syncs launched by that."""
     note = next(e for e in events if e["name"] == annotation and e["cat"] == "user_annotation")
     begin, end = note["ts"], note["ts"] + note["dur"]
-    cpu = [e for e in events if e.get("cat") in ("cpu_op", "cuda_runtime") and begin <= e["ts"] <= end]
+    on_cpu = ("cpu_op", "cuda_runtime", "user_annotation")
+    cpu = [e for e in events if e.get("cat") in on_cpu and begin <= e["ts"] <= end]
     launched = {e["args"]["correlation"] for e in cpu if e["cat"] == "cuda_runtime"}
     gpu = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_sync")
     return cpu + [e for e in events if e.get("cat") in gpu and e["args"]["correlation"] in launched]

@@ -1,7 +1,8 @@
 """Small captures whose critical path a person can add up: each function states the sum it expects.
 
-All times are whole microseconds. A call at the top level lasts 5 µs and is followed by 1 µs of nothing; a kernel
-starts 6 µs after its launch call began, or 1 µs after the work or the event that it waits for ended.
+All times are whole microseconds. A call at the top level lasts 5 µs and is followed by 1 µs of nothing; so is the start of
+the annotation around all of it. A kernel starts 6 µs after its launch call began, or 1 µs after the work or the event that it
+waits for ended; a blocking call returns 2 µs after that.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from pathlib import Path as FilePath
 from pipelines.synthetic.busy import COMMUNICATION, MEMORY
 from pipelines.synthetic.capture import PathTruth
 from pipelines.synthetic.kineto import Clock, Rows, head, tail
-from pipelines.synthetic.longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM
+from pipelines.synthetic.longest import COMM, COMPUTE, CPU, GAP, HOST, LAUNCH, MEM
 from pipelines.synthetic.machine import Machine
 from pipelines.synthetic.work import Work
 
 US = 1000
-CALL, LATENCY, GAP_NS = 5 * US, 6 * US, 1 * US
+CALL, LATENCY, GAP_NS, WAKE = 5 * US, 6 * US, 1 * US, 2 * US
+AROUND = 2 * US  # from the annotation's start to the first call, and from the last to its end
 
 _GEMM = Work("ampere_sgemm_32x32_sliced1x4_tn")
 _REDUCE = Work("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", kind=COMMUNICATION)
@@ -48,25 +50,27 @@ class TextbookCase:
 
 
 def _chain(m: Machine) -> dict[str, int]:
-    """Five kernels of 50 µs one after another, then a device sync: the first launch, five kernels, four gaps."""
+    """Five kernels of 50 µs one after another, then a device sync: the first launch, five kernels, four gaps, the return."""
     for _ in range(5):
         m.launch(_GEMM, 7, 50 * US, CALL, LATENCY)
     m.device_sync()
-    return {LAUNCH: LATENCY, COMPUTE: 5 * 50 * US, GAP: 4 * GAP_NS}
+    return {HOST: AROUND, LAUNCH: LATENCY, COMPUTE: 5 * 50 * US, GAP: 4 * GAP_NS, CPU: WAKE}
 
 
 def _two_streams(m: Machine) -> dict[str, int]:
-    """A kernel that waits for the longer of two branches: the first call, the second launch, 300 µs, 50 µs."""
+    """A kernel that waits for the longer of two branches: the first call and the gap after it, the second launch, 300 µs, a
+    gap, 50 µs, the return.
+    """
     m.launch(_GEMM, 7, 100 * US, CALL, LATENCY)
     m.launch(_GEMM, 20, 300 * US, CALL, LATENCY)
     m.wait(7, m.record(20))
     m.launch(_GEMM, 7, 50 * US, CALL, LATENCY)
     m.device_sync()
-    return {CPU: CALL, LAUNCH: LATENCY, COMPUTE: 350 * US}
+    return {HOST: AROUND + US, CPU: CALL + WAKE, LAUNCH: LATENCY, COMPUTE: 350 * US, GAP: GAP_NS}
 
 
 def _cpu_bound(m: Machine) -> dict[str, int]:
-    """Six operators of 80 µs whose kernels of 10 µs end inside them: only the operators count, not the gaps."""
+    """Six operators of 80 µs whose kernels of 10 µs end inside them: the operators, and 21 µs after each."""
     for _ in range(6):
         m.enter("aten::mul")
         m.advance(34 * US)
@@ -74,18 +78,18 @@ def _cpu_bound(m: Machine) -> dict[str, int]:
         m.advance(39 * US)  # with 1 µs after entering and 1 µs after the call: 1 + 34 + 5 + 1 + 39 = 80 µs
         m.leave()
         m.advance(20 * US)
-    return {CPU: 6 * 80 * US}
+    return {HOST: US + 6 * 21 * US, CPU: 6 * 80 * US}
 
 
 def _comm_bound(m: Machine) -> dict[str, int]:
-    """Compute, an all-reduce that waits for it, compute that waits for that; waiting for events weighs nothing."""
+    """Compute, an all-reduce that waits for it, compute that waits for that."""
     m.launch(_GEMM, 7, 40 * US, CALL, LATENCY)
     m.wait(28, m.record(7))
     m.launch(_REDUCE, 28, 400 * US, CALL, LATENCY)
     m.wait(7, m.record(28))
     m.launch(_GEMM, 7, 30 * US, CALL, LATENCY)
     m.device_sync()
-    return {LAUNCH: LATENCY, COMPUTE: 70 * US, COMM: 400 * US}
+    return {HOST: AROUND, LAUNCH: LATENCY, COMPUTE: 70 * US, COMM: 400 * US, GAP: 2 * GAP_NS, CPU: WAKE}
 
 
 def _memory_bound(m: Machine) -> dict[str, int]:
@@ -94,7 +98,7 @@ def _memory_bound(m: Machine) -> dict[str, int]:
     m.wait(7, m.record(20))
     m.launch(_GEMM, 7, 25 * US, CALL, LATENCY)
     m.stream_sync(7)
-    return {LAUNCH: LATENCY, MEM: 200 * US, COMPUTE: 25 * US}
+    return {HOST: AROUND, LAUNCH: LATENCY, MEM: 200 * US, COMPUTE: 25 * US, GAP: GAP_NS, CPU: WAKE}
 
 
 _BUILDERS: dict[str, Callable[[Machine], dict[str, int]]] = {

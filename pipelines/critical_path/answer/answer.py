@@ -47,7 +47,7 @@ def critical_path(
 
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
     `edges_file` receives one row per edge (Parquet). `con` keeps the tables `_path_bounds` and `critical_path_windows`,
-    and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`, `critical_path_by_name` if `with_names`. `save_to`
+    and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`, `critical_path_by_owner` if `with_names`. `save_to`
     receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
     find; `at_once` models run beside each other (`run_models`). Raises WindowNotFound if nothing opens the window,
     NothingJoined if data dependencies are requested (switch `dependencies`) and no execution trace was joined
@@ -63,7 +63,7 @@ def critical_path(
     if with_graph or alternatives:
         targets.append("_edges")
     if with_names:
-        targets.append("critical_path_by_name")
+        targets.append("critical_path_by_owner")
     if save_to:
         from pipelines.critical_path.answer.save_path import SOURCES, check_target, save_path
 
@@ -86,7 +86,7 @@ def critical_path(
         at_once=at_once,
         without_rows=unneeded(con, request, overrides or {}),
     )
-    windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
+    windows = con.execute("SELECT path_end_ns - path_start_ns FROM critical_path_windows").fetchall()
     if not windows:
         raise explain_missing(con, request)
     if edges_file:
@@ -142,8 +142,8 @@ def _reason(con: duckdb.DuckDBPyConnection) -> str:
 
 
 def _path(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    names = ("event_id", "name", "edge_type", "duration_us", "bound_by")
+    names = ("event_id", "name", "edge_type", "duration_us", "bound_by", "owner")
     rows = con.execute(
-        "SELECT event_id, name, edge_type, duration_ns / 1000.0, bound_by FROM critical_path ORDER BY seq"
+        "SELECT event_id, name, edge_type, duration_ns / 1000.0, bound_by, owner FROM critical_path ORDER BY seq"
     ).fetchall()
     return [dict(zip(names, row, strict=True)) for row in rows]

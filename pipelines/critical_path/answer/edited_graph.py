@@ -190,7 +190,8 @@ def _edge(
     event = data["event_id"] if "event_id" in data else was[2] if was else _attributed(src, dst, kind)
     if event is not None and event not in known and (was is None or event != was[2]):
         raise ValueError(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
-    if event is None and EDGE_TYPES[kind].is_own_time:
+    # Host time outside operators may be nobody's.
+    if event is None and EDGE_TYPES[kind].is_own_time and not (was and was[2] is None and was[0] == kind):
         raise ValueError(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
     return kind, ns, event
 

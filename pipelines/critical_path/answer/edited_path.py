@@ -72,7 +72,7 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
 
     if window is None or not len(on):
         return saved.path.slice(0, 0), []
-    edges, span_ns = saved.edges.take(pa.array(on)), (saved.meta["window"]["start_ns"], saved.meta["window"]["end_ns"])
+    edges, span_ns = saved.edges.take(pa.array(on)), _span_ns(saved.meta["window"])
     weights = (int_column(edges, "weight_ns"), int_column(edges, "path_weight_ns"), window.duration[on])
     with database.connect() as con:
         con.register("of_graph", _events_of(saved, edges))
@@ -86,12 +86,19 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
         return path.cast(saved.path.schema), database.rows_of(con, f"{summary} ORDER BY duration_ns DESC, bound_by")
 
 
+def _span_ns(window: dict[str, Any]) -> tuple[int, int]:
+    """Returns from when to when the path of a window runs; an older tracelake saved only the window."""
+    return window.get("path_start_ns", window["start_ns"]), window.get("path_end_ns", window["end_ns"])
+
+
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
     """Returns what `critical_path` shows about the events of these edges."""
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
     there = np.isin(int_column(saved.graph_events, "event_id"), [event for event in ids if event is not None])
+    if "owner_event_id" in saved.graph_events.column_names:
+        there |= np.isin(int_column(saved.graph_events, "event_id"), int_column(saved.graph_events, "owner_event_id"))
     return saved.graph_events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _WINDOW = """
     CREATE OR REPLACE TABLE critical_path_windows AS
     SELECT 1 AS window_no, {trace_id} AS trace_id, {window_id} AS window_id, {profile} AS profile,
-        CAST({start_ns} AS BIGINT) AS start_ns, CAST({end_ns} AS BIGINT) AS end_ns
+        CAST({start_ns} AS BIGINT) AS start_ns, CAST({end_ns} AS BIGINT) AS end_ns,
+        CAST({start_ns} AS BIGINT) AS path_start_ns, CAST({end_ns} AS BIGINT) AS path_end_ns
 """
 _EDGES = """
     CREATE OR REPLACE TABLE _path_bounds AS
@@ -70,4 +71,19 @@ def show_path(
     con.execute(_WINDOW.format(**{k: quoted(v) for k, v in of.items()}, start_ns=start_ns, end_ns=end_ns))
     con.execute(_EDGES.format(bounds=f"[{', '.join(map(quoted, window.bounds))}]"))
     del rows
-    run_models(con, load_catalog(), tables, have=frozenset({"critical_path_windows", "_path_bounds"}))
+    _own_gaps(con, window, on)
+    run_models(con, load_catalog(), tables, have=frozenset({"critical_path_windows", "_path_bounds", "_gap_owners"}))
+
+
+def _own_gaps(con: duckdb.DuckDBPyConnection, window: Window, on: Ints) -> None:
+    """Create `_gap_owners` with the annotations and functions that own time on the path."""
+    events = window.events
+    owning = np.unique(window.owner[on])
+    owning = owning[(owning >= 0) & (events.shown[owning] >= 0)]
+    # DuckDB reads the arrays by the name of this variable.
+    owners = {"event": events.event_id[owning], "owner": events.event_id[events.shown[owning]]}
+    con.execute(
+        "CREATE OR REPLACE TABLE _gap_owners AS SELECT CAST(1 AS BIGINT) AS window_no, event AS event_id, "
+        "CAST(NULL AS BIGINT) AS around_event_id, owner AS owner_event_id FROM owners"
+    )
+    del owners

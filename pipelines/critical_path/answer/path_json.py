@@ -37,9 +37,9 @@ def as_parts(members: dict[str, Any]) -> Iterator[str]:
 
 def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
     n = con.execute("SELECT count(*) FROM _path_bounds").fetchall()[0][0]
-    name, kind, bound = texts = (_Coded(), _Coded(), _Coded())
+    name, kind, bound, owner = texts = (_Coded(), _Coded(), _Coded(), _Coded())
     event, duration = np.empty((2, n), dtype=np.int64)
-    codes = np.empty((3, n), dtype=np.int32)
+    codes = np.empty((4, n), dtype=np.int32)
     found = 0
     for batch in _batches(con, catalog):
         place = np.subtract(np.from_dlpack(batch.column(0)), 1)
@@ -50,7 +50,8 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
     assert found == n, f"{found} rows of a path of {n} edges"  # else places would hold anything
     names = _strings(f', "name": {text}' for text in name.texts)
     kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
-    after = _strings(f', "bound_by": {text}}}, ' for text in bound.texts)
+    bounds = _strings(f', "bound_by": {text}, "owner": ' for text in bound.texts)
+    owners = _strings(f"{text}}}, " for text in owner.texts)
     yield "["
     for first in range(0, n, _ROWS):
         part = slice(first, first + _ROWS)
@@ -60,7 +61,8 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
             names.take(_array(codes[0][part])),
             kinds.take(_array(codes[1][part])),
             *_microseconds(duration[part]),
-            after.take(_array(codes[2][part])),
+            bounds.take(_array(codes[2][part])),
+            owners.take(_array(codes[3][part])),
         )
         yield text if part.stop < n else text.removesuffix(", ")
     yield "]"
@@ -71,7 +73,7 @@ def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.Re
     # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
     # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
     return con.execute(
-        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by FROM (\n{catalog.models['critical_path'].sql}\n)"
+        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{catalog.models['critical_path'].sql}\n)"
     ).to_arrow_reader(_BATCH)
 
 

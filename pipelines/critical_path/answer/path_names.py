@@ -1,4 +1,4 @@
-"""The names with the most time on a path, from the models that a lake's tables come from."""
+"""The owners of the most time on a path, from the models that a lake's tables come from."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ import duckdb
 from pipelines.models.catalog import Catalog
 
 _LARGEST = """
-    WITH _path_by_event AS ({by_event}), named AS ({by_name})
-    SELECT name, cat, n_events, duration_ns, count(*) OVER () AS n_names, sum(duration_ns) OVER () AS all_ns
-    FROM named WHERE duration_ns > 0
+    {path} owned AS ({by_owner})
+    SELECT owner, owner_cat, bound_by, n_edges, duration_ns, count(*) OVER () AS n_owners, sum(duration_ns) OVER () AS all_ns
+    FROM owned WHERE duration_ns > 0
     QUALIFY duration_ns >= 5e-5 * all_ns  -- 0.01 % where people read it
-    ORDER BY duration_ns DESC, name, cat LIMIT {top}
-"""
-
-# The rows of `_path_by_event` where only the path itself is known.
-_OF_A_PATH = """
-    SELECT trace_id, window_id, attributed_event_id, name, cat, sum(duration_ns) AS duration_ns
-    FROM critical_path WHERE attributed_event_id IS NOT NULL GROUP BY ALL
+    ORDER BY duration_ns DESC, owner, owner_cat, bound_by LIMIT {top}
 """
 
 
-def largest_names(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -> list[dict[str, Any]]:
-    """Returns the first `top` rows of `critical_path_by_name` by time, of the one path in `con`, but none below 0.005 %.
+def largest_owners(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -> list[dict[str, Any]]:
+    """Returns the first `top` rows of `critical_path_by_owner` by time, of the one path in `con`, but none below 0.005 %.
 
-    Each has name, cat, n_events and duration_ns; of all names, also n_names and all_ns. `con` has the table
-    `critical_path_by_name`, or `critical_path`, or what that model reads.
+    Each has owner, owner_cat, bound_by, n_edges and duration_ns; of all owners, also n_owners and all_ns. `con` has the
+    table `critical_path_by_owner`, or `critical_path`, or what that model reads.
     """
     if top < 1:
         return []
-    by_event = _OF_A_PATH if _is_made(con, "critical_path") else catalog.models["_path_by_event"].sql
-    by_name = catalog.models["critical_path_by_name"].sql
-    if _is_made(con, "critical_path_by_name"):
-        by_name = "SELECT * FROM critical_path_by_name"
-    query = _LARGEST.format(by_event=f"\n{by_event}\n", by_name=f"\n{by_name}\n", top=top)
-    names = ("name", "cat", "n_events", "duration_ns", "n_names", "all_ns")
+    # The model's SQL is part of the query: a table of it would hold the names of all edges.
+    path = (
+        "WITH"
+        if _is_made(con, "critical_path")
+        else f"WITH critical_path AS (\n{catalog.models['critical_path'].sql}\n),"
+    )
+    by_owner = catalog.models["critical_path_by_owner"].sql
+    if _is_made(con, "critical_path_by_owner"):
+        path, by_owner = "WITH", "SELECT * FROM critical_path_by_owner"
+    query = _LARGEST.format(path=path, by_owner=f"\n{by_owner}\n", top=top)
+    names = ("owner", "owner_cat", "bound_by", "n_edges", "duration_ns", "n_owners", "all_ns")
     return [dict(zip(names, row, strict=True)) for row in con.execute(query).fetchall()]
 
 

@@ -31,6 +31,8 @@ SOURCES = (
     "_kernel_class",
     "_refused_windows",
     "_bound_by",
+    "_gap_owners",
+    "_left_out",
 )
 """The tables that `save_path` reads, besides `events`, `traces` and `switches`."""
 

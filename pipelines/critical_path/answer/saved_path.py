@@ -86,10 +86,19 @@ class SavedPath:
     @property
     def answer(self) -> PathAnswer:
         """Returns the answer that was saved, with its path."""
-        columns = (self.path[name].to_pylist() for name in ("event_id", "name", "edge_type", "duration_ns", "bound_by"))
+        owner = "owner" if "owner" in self.path.column_names else "name"  # an older tracelake saved no owners
+        names = ("event_id", "name", "edge_type", "duration_ns", "bound_by", owner)
+        columns = (self.path[name].to_pylist() for name in names)
         path = [
-            {"event_id": event, "name": name, "edge_type": kind, "duration_us": ns / 1000, "bound_by": bound_by}
-            for event, name, kind, ns, bound_by in zip(*columns, strict=True)
+            {
+                "event_id": event,
+                "name": name,
+                "edge_type": kind,
+                "duration_us": ns / 1000,
+                "bound_by": bound_by,
+                "owner": who,
+            }
+            for event, name, kind, ns, bound_by, who in zip(*columns, strict=True)
         ]
         known = {one.name for one in fields(PathAnswer)}  # a newer tracelake may have more fields
         said = {name: value for name, value in self.meta["answer"].items() if name in known}

@@ -19,22 +19,31 @@ if TYPE_CHECKING:
 CPU = "CPU"
 """The class of CPU operators and calls, besides the kernel classes."""
 
+HOST = "HOST"
+"""The class of annotations and Python functions that own host time outside operators."""
+
 EVENTS = """
     SELECT
         c.event_id, c.ts_ns, c.dur_ns, e.name, e.cat, e.pid, e.tid, c.thread_id, c.device, e.stream, c.stream_key, c.is_blocking,
-        CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') WHEN c.is_operator THEN 'CPU' END AS class
+        h.around_event_id, h.owner_event_id,
+        CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') WHEN c.is_operator THEN 'CPU' WHEN h.event_id IS NOT NULL THEN 'HOST' END
+            AS class
     FROM critical_path_windows AS t
     JOIN _clip AS c ON c.window_no = t.window_no
     JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = c.event_id
     LEFT JOIN _kernel_class AS k ON k.profile = t.profile AND k.cat = e.cat AND k.name = e.name
     LEFT JOIN (SELECT DISTINCT window_no, attributed_event_id FROM _edges) AS o
         ON o.window_no = c.window_no AND o.attributed_event_id = c.event_id
-    WHERE {of} AND (c.is_operator OR c.side = 'gpu' OR o.attributed_event_id IS NOT NULL)
+    LEFT JOIN _gap_owners AS h ON h.window_no = c.window_no AND h.event_id = c.event_id
+    LEFT JOIN _left_out AS l ON l.window_no = c.window_no AND l.event_id = c.event_id
+    WHERE
+        {of} AND l.event_id IS NULL
+        AND (c.is_operator OR c.side = 'gpu' OR o.attributed_event_id IS NOT NULL OR h.event_id IS NOT NULL)
     ORDER BY c.event_id
 """
 """The events of the graph of a window, one row per event in order of event_id; `of` is a condition on the window `t`.
 
-`class` is NULL for an event that has no nodes and only gives an edge its time (HTA attributes some to annotations).
+`around_event_id` and `owner_event_id` are those of `_gap_owners`. `class` is NULL for an event that has no nodes and only gives an edge its time (HTA attributes some to annotations).
 """
 
 RULES = """

@@ -18,7 +18,7 @@ _SWITCHED = {
 _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
 # A wait is either recorded by the trace or inferred.
 _RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
-_INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges")
+_INFERRED = ("_inferred_waits", "_likely_waits", "_inferred_edges", "_inferred_wait_edges")
 
 
 def unneeded(

@@ -30,6 +30,9 @@ SHORT = {
     "cpu": "class:CPU",
 }
 """What can be changed by a short name, and the target that it stands for."""
+_GAPS = ("edge:HOST_GAP", "edge:THREAD_HAND_OFF")
+GROUPS = {"host_gap": _GAPS, "host": ("class:CPU", *_GAPS)}
+"""Short names for several targets: host time outside operators, and all that host threads do."""
 
 
 class ScenarioError(ValueError):

@@ -1,4 +1,4 @@
-"""Which kernels are worth optimizing: the change of the path's length if a family of events gets faster."""
+"""What is worth making faster: how much less time a window takes if a kernel, an operator, a gap or a wait takes less."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from typing import Any
 import numpy as np
 
 from pipelines.base.datafiles import rule_rows
-from pipelines.critical_path.graph.bounds import CPU
+from pipelines.critical_path.graph.bounds import CPU, HOST
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.whatif.before_after import Path, Weights
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.window import Window
+from pipelines.critical_path.whatif.window import EARLIER_WORK, Window
 
 CUTS = (10, 50, 100)
 """The percentages by which each family is made faster."""
+GAP = "GAP"
+"""The class of delays, gaps and waits, by the type of their edges."""
 ONLY_WAITS = frozenset(row["name"] for row in rule_rows("call_roles") if row["role"] == "only_waits")
 """Calls that do nothing but wait for the GPU: they end when its work does, so they cannot be made faster."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Events of one class and name. Times in us; `change_us` is the change of the path's length by percent of
-    reduction.
+    """Events of one class and name, or edges of one type (class GAP). Times in us; `change_us` is the change of the window's
+    length by percent of reduction.
 
     `total_us` is their own time in the graph, `on_path_us` the part of it on the actual path. Calls that only wait change
-    nothing: their time is saved by faster work on the GPU.
+    nothing: their time is saved by faster work on the GPU. Host time outside operators (class HOST) is under the owner that
+    is shown, or under its thread.
     """
 
     kernel_class: str
@@ -50,29 +55,61 @@ class Family:
 
 
 def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
-    """Returns every family of kernels (`with_cpu`: also of CPU events), largest gain first. Raises GraphHasCycle.
+    """Returns every family of kernels, largest gain first; `with_cpu`: also those of CPU events, host time outside
+    operators, delays, gaps and waits. Raises GraphHasCycle.
 
-    A family changes as in a scenario that scales its events. If it has no time on the path, making it faster does not
-    change the path's length, so only the others are recomputed.
+    A family changes as in a scenario that scales it. If it has no time on the path, making it faster does not change the
+    window's length, so only the others are recomputed.
     """
     before = Path.under(window, Weights.of(window, Scenario()))
-    base, n = window.graph.weight, len(window.events.families)
+    base = window.graph.weight
     length = int(base[before.edges].sum())
-    events = np.bincount(window.events.family, minlength=n)
-    total = np.bincount(window.family, base, minlength=n + 1)
-    on_path = np.bincount(window.family[before.edges], base[before.edges], minlength=n + 1)
+    names, family = _families(window)
+    n = len(names)
+    count = _counts(window, family, n)
+    total = np.bincount(family, base, minlength=n + 1)
+    on_path = np.bincount(family[before.edges], base[before.edges], minlength=n + 1)
     found = []
-    for i, (kernel_class, name) in enumerate(window.events.families):
-        if kernel_class == CPU and not with_cpu:
+    for i, (kernel_class, name) in enumerate(names):
+        if (kernel_class in (CPU, HOST, GAP) and not with_cpu) or not count[i]:
             continue
         change: dict[int, float] = dict.fromkeys(CUTS, 0.0)
         only_waits = kernel_class == CPU and name in ONLY_WAITS
         if on_path[i] > 0 and not only_waits:
-            edges = np.flatnonzero(window.family == i)
+            edges = np.flatnonzero(family == i)
             change.update((cut, (_length(window, edges, cut) - length) / 1000) for cut in CUTS)
         total_us, on_path_us = float(total[i]) / 1000, float(on_path[i]) / 1000
-        found.append(Family(kernel_class, name, int(events[i]), total_us, on_path_us, change, only_waits))
+        found.append(Family(kernel_class, name, int(count[i]), total_us, on_path_us, change, only_waits))
     return sorted(found, key=lambda f: (f.change_us[100], f.change_us[50], f.change_us[10], -f.total_us, f.name))
+
+
+def _families(window: Window) -> tuple[list[tuple[str, str]], Ints]:
+    """Returns class and name of each family, and for each edge its family; `len(families)` for edges that only order."""
+    of_events, events, n_edges = window.events.families, window.events, len(window.kind)
+    threads = [(HOST, name) for name in window.thread_names]
+    types = [(GAP, name.lower()) for name in window.kinds]
+    names = [*of_events, *threads, *types]
+    family = np.where(window.family < len(of_events), window.family, len(names))
+    owned = window.gap_owner < len(events.event_id)
+    shown = np.append(np.where(events.shown < 0, np.arange(len(events.shown)), events.shown), -1)
+    family = np.where(owned, np.append(events.family, 0)[shown[window.gap_owner]], family)
+    unowned = window.gap_thread < len(threads)
+    family = np.where(unowned, len(of_events) + window.gap_thread, family)
+    timed = [
+        i for i, kind in enumerate(window.kinds)
+        if kind == EARLIER_WORK or (kind in EDGE_TYPES and not EDGE_TYPES[kind].is_own_time)
+    ]  # fmt: skip
+    rest = (family == len(names)) & np.isin(window.kind, timed) & (window.graph.weight > 0)
+    assert len(family) == n_edges
+    return names, np.where(rest, len(of_events) + len(threads) + window.kind, family)
+
+
+def _counts(window: Window, family: Ints, n: int) -> Ints:
+    """Returns how many events each family has; of gaps, how many edges."""
+    of_events = len(window.events.families)
+    count = np.bincount(family, minlength=n + 1)[:n]
+    count[:of_events] = np.bincount(window.events.family, minlength=of_events)
+    return count
 
 
 def _length(window: Window, edges: np.ndarray, cut: int) -> int:

@@ -5,6 +5,8 @@ A target selects the time of events (edges that are an event's own time) or a ki
 - `ampere_gemm*`, `name:ampere_gemm*`: events by name; `*` and `?` match any text and any character; brackets are
   literal, because names of C++ functions are full of them. For a CPU operator this is its own time, not that of its
   calls.
+- `enumerate(DataLoader)*`, `normalize`: an annotation or a Python function by name is the host time inside it that is outside
+  operators, of whatever runs there; `outside operators, thread 12` that of a thread which nothing owns.
 - `class:COMMUNICATION`: kernels of that class of the profile; `class:CPU`: all operators and calls.
 - `stream:7`: GPU work on that stream, whatever the device.
 - `op:aten::mm`, `module:Linear_*`: GPU work of operators or modules by name, launched or run by a graph replay; a module
@@ -12,6 +14,7 @@ A target selects the time of events (edges that are an event's own time) or a ki
 - `rank:3`: every edge of that rank's trace.
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
 - `edge:EARLIER_WORK`: waits at the window's start for GPU work that was launched before it, whatever their type.
+- `host`: all that host threads do, operators, calls and the time outside them; `host_gap`: only that.
 - short names: `launch_overhead`, `kernel_gaps`, … (`scenario.SHORT`).
 """
 
@@ -22,11 +25,12 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.whatif.overlap import hidden_communication
 from pipelines.critical_path.whatif.owners import KINDS
-from pipelines.critical_path.whatif.scenario import SHORT, Scenario, ScenarioError
+from pipelines.critical_path.whatif.scenario import GROUPS, SHORT, Scenario, ScenarioError
 from pipelines.critical_path.whatif.window import Window
 
 _PREFIXES = ("name", "class", "stream", "rank", "edge", *KINDS)
@@ -50,7 +54,8 @@ def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | Non
     for target, factor in scenario.scale:
         chosen.multiply(target, factor)
     if scenario.perfect_overlap:
-        chosen.edge = hidden_communication(window)
+        hidden = hidden_communication(window)
+        chosen.edge = hidden if chosen.edge is None else chosen.edge * hidden
     return chosen.of_edges()
 
 
@@ -62,19 +67,41 @@ class _Factors:
         self.family = np.ones(len(window.events.families) + 1)
         self.stream = np.ones(len(window.events.streams) + 1)
         self.kind = np.ones(len(window.kinds))
-        self.event = np.ones(1)  # of all events and "none" once an operator, module or layer is named
+        self.event = np.ones(1)  # of all events and "none" once an operator, module, layer or annotation is named
         self.edge: npt.NDArray[np.float64] | None = None
 
     def multiply(self, target: str, factor: float) -> None:
-        table, held = self._held(SHORT.get(target, target))
-        if not len(held):
+        targets = GROUPS.get(target, (SHORT.get(target, target),))
+        held = [self._held(one) for one in targets]
+        if not any(len(of_one) for _, of_one in held):
+            held = [self._held_by_gaps(target)]
+        else:
+            held += [self._held_by_gaps(one) for one in targets if _prefix(one)[0] == "name"]
+        if not any(len(of_one) for _, of_one in held):
             raise NothingMatches(f"{target!r} matches nothing in this window. {_what_there_is(self.window)}")
-        table[held] *= factor
+        for table, of_one in held:
+            table[of_one] *= factor
+
+    def _held_by_gaps(self, target: str) -> tuple[npt.NDArray[np.float64], Ints]:
+        """Host time outside operators by name: of annotations and functions with all that is inside them, and of threads."""
+        w = self.window
+        prefix, what = _prefix(target)
+        if prefix != "name":
+            return self.family, np.arange(0)
+        pattern = _pattern(what)
+        named = np.array(
+            [of == HOST_CLASS and bool(pattern.fullmatch(name)) for of, name in w.events.families], dtype=bool
+        )
+        inside = w.inside(named[w.events.family]) if len(named) else np.zeros(0, dtype=bool)
+        owned = np.append(inside, False)[w.gap_owner]
+        threads = np.array([bool(pattern.fullmatch(name)) for name in w.thread_names], dtype=bool)
+        owned |= np.append(threads, False)[w.gap_thread]
+        if self.edge is None:
+            self.edge = np.ones(len(w.kind))
+        return self.edge, np.flatnonzero(owned)
 
     def _held(self, target: str) -> tuple[npt.NDArray[np.float64], list[int] | Ints]:
-        prefix, colon, what = target.partition(":")
-        if not colon or prefix not in _PREFIXES:
-            prefix, what = "name", target
+        prefix, what = _prefix(target)
         w = self.window
         if prefix in KINDS:
             return self._held_by_owner(prefix, what)
@@ -90,7 +117,7 @@ class _Factors:
             held = [i for i, (known, _) in enumerate(w.events.families) if known == what.upper()]
         else:
             pattern = _pattern(what)
-            held = [i for i, (_, name) in enumerate(w.events.families) if pattern.fullmatch(name)]
+            held = [i for i, (of, name) in enumerate(w.events.families) if of != HOST_CLASS and pattern.fullmatch(name)]
         return self.family, held
 
     def _held_by_owner(self, kind: str, what: str) -> tuple[npt.NDArray[np.float64], Ints]:
@@ -116,6 +143,12 @@ class _Factors:
         return np.multiply.reduce(parts) if parts else None
 
 
+def _prefix(target: str) -> tuple[str, str]:
+    """Returns what a target names things by, and their name."""
+    prefix, colon, what = target.partition(":")
+    return (prefix, what) if colon and prefix in _PREFIXES else ("name", target)
+
+
 def _pattern(what: str) -> re.Pattern[str]:
     return re.compile(re.escape(what).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
@@ -123,14 +156,14 @@ def _pattern(what: str) -> re.Pattern[str]:
 def _what_there_is(window: Window) -> str:
     time = np.bincount(window.family, window.graph.weight, minlength=len(window.events.families) + 1)[:-1]
     longest = [_short(window.events.families[i][1]) for i in np.argsort(-time, kind="stable")[:10]]
-    classes = sorted({known for known, _ in window.events.families})
+    classes = sorted({known for known, _ in window.events.families} - {HOST_CLASS})
     streams = sorted({stream for _, stream in window.events.streams if stream is not None})
     kinds = [window.kinds[i] for i in sorted(window.kinds_present)]
     owners = window.owners.ids.items() if window.owners else ()
     owned = "".join(f"{kind}:{_owned(names, window)}; " for kind, names in owners)
     return (
         f"There are: {owned}class:{'|'.join(classes)}; stream:{'|'.join(map(str, streams)) or '(none)'}; "
-        f"rank:{'(unknown)' if window.rank is None else window.rank}; edge:{'|'.join(kinds)}; {', '.join(SHORT)}; "
+        f"rank:{'(unknown)' if window.rank is None else window.rank}; edge:{'|'.join(kinds)}; {', '.join(dict.fromkeys([*SHORT, *GROUPS]))}; "
         f"names by their time: {'; '.join(longest)}"
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.answer.saved_path import SavedPath
-from pipelines.critical_path.graph.bounds import CPU, EVENTS, RULES, flags, int_column, labels, owners, text_codes
+from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, RULES, flags, int_column, labels, owners, text_codes
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
@@ -35,7 +35,7 @@ EARLIER_WORK = "EARLIER_WORK"
 that changes gaps or operators changes that wait."""
 
 _SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "_bound_by", "edge_types", "_profiles",
-            "_refused_windows")  # fmt: skip
+            "_refused_windows", "_gap_owners", "_left_out")  # fmt: skip
 _EDGES = """
     SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id,
         e.waits_for_earlier_work, e.is_inferred
@@ -54,7 +54,9 @@ class NoGraph(ValueError):
 class Events:
     """The events of the graph in order of event_id (k,); times in ns.
 
-    `family` indexes `families`; `stream` indexes `streams` and is -1 on the CPU; `thread` is -1 on the GPU.
+    `family` indexes `families`; `stream` indexes `streams` and is -1 on the CPU; `thread` is -1 on the GPU. `around`: of
+    annotations and Python functions that own host time, the one around them, `shown` the one that is shown as the owner, as
+    places among the events; -1 for none. `tid` indexes `tids`, the threads' names in the trace.
     """
 
     event_id: Ints
@@ -65,6 +67,10 @@ class Events:
     thread: Ints
     families: list[tuple[str, str]]  # (class, name)
     streams: list[tuple[int, int | None]]  # (device, stream number in the trace)
+    around: Ints
+    shown: Ints
+    tid: Ints
+    tids: list[str]
 
     def name(self, event: int) -> str:
         """Returns the name of the event at that index."""
@@ -129,6 +135,41 @@ class Window:
         """Returns for each edge the family of the event whose own time it is; `len(families)` for none (m,)."""
         of_event = np.append(self.events.family, len(self.events.families))
         return of_event[self.own_time_of]
+
+    @cached_property
+    def _is_gap(self) -> npt.NDArray[np.bool_]:
+        return self.edge_type == self.kinds.index("HOST_GAP") if "HOST_GAP" in self.kinds else self.kind < 0
+
+    @cached_property
+    def gap_owner(self) -> Ints:
+        """Returns for each edge the event that owns its host time outside operators; the number of events for none (m,)."""
+        return np.where(self._is_gap & (self.owner >= 0), self.owner, len(self.events.event_id))
+
+    @cached_property
+    def gap_thread(self) -> Ints:
+        """Returns for each edge of host time outside operators that nothing owns its thread; `len(thread_names)` for others."""
+        threads = np.unique(self.events.thread)
+        unowned = self._is_gap & (self.owner < 0)
+        of_edge = np.searchsorted(threads, self.events.thread[self.dst_event])
+        return np.where(unowned, of_edge, len(threads))
+
+    @cached_property
+    def thread_names(self) -> list[str]:
+        """Returns what the host time of each thread is called that nothing owns, by ascending number of the thread."""
+        threads, first = np.unique(self.events.thread, return_index=True)
+        return [
+            f"outside operators, thread {self.events.tids[self.events.tid[i]]}" for i in first[: len(threads)].tolist()
+        ]
+
+    def inside(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Returns the events that are chosen, or inside an annotation or a function that is (k,)."""
+        around = np.append(np.where(self.events.around < 0, len(chosen), self.events.around), len(chosen))
+        found = np.append(chosen, False)
+        while True:  # as often as they are nested, at most
+            more = found | found[around]
+            if (more == found).all():
+                return found[:-1]
+            found = more
 
     @cached_property
     def stream(self) -> Ints:
@@ -248,9 +289,11 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
     order = sorted(range(len(families)), key=families.__getitem__)
     turn = np.empty(len(order), dtype=np.int64)
     turn[order] = np.arange(len(order))
-    classes = sorted(set(found) - {CPU})
-    gpu_class = np.array([classes.index(name) if name != CPU else -1 for name in found], dtype=np.int64)[of_class]
+    classes = sorted(set(found) - {CPU, HOST})
+    places = [-1 if name in (CPU, HOST) else classes.index(name) for name in found]
+    gpu_class = np.array(places, dtype=np.int64)[of_class]
     streams, stream = _streams(table, gpu_class >= 0)
+    tids, tid = text_codes(table, "tid")
     events = Events(
         int_column(table, "event_id"),
         int_column(table, "ts_ns"),
@@ -260,8 +303,18 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
         np.where(gpu_class < 0, int_column(table, "thread_id"), -1),
         [families[i] for i in order],
         streams,
+        *(_placed(table, name) for name in ("around_event_id", "owner_event_id")),
+        tid,
+        tids,
     )
     return events, classes, gpu_class
+
+
+def _placed(table: pa.Table, name: str) -> Ints:
+    """Returns the places of the events that a column names; -1 for none, and where an older tracelake saved no such column."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, -1)
+    return _place(int_column(table, "event_id"), int_column(table, name))
 
 
 def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple[int, int | None]], Ints]:

@@ -30,7 +30,10 @@ def path_tables(saved: SavedPath) -> duckdb.DuckDBPyConnection:
     con.execute("CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, window_no BIGINT)")
     con.execute(f"INSERT INTO critical_path_windows VALUES {row([*window, 1])}")
     summary = pa.Table.from_pylist(saved.meta["summary"], schema=_SUMMARY)
-    parts = {"": saved.path, "_nodes": saved.nodes, "_edges": saved.edges, "_summary": summary}
+    path = saved.path
+    if "owner" not in path.column_names:  # saved by an older tracelake
+        path = path.append_column("owner", path["name"]).append_column("owner_cat", path["cat"])
+    parts = {"": path, "_nodes": saved.nodes, "_edges": saved.edges, "_summary": summary}
     for part, table in parts.items():
         con.register(f"_saved{part}", table)
         con.execute(

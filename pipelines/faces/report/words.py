@@ -14,6 +14,7 @@ WORDS = {
     "gpu_kernel_launch_overhead": "launch overhead",
     "gpu_kernel_kernel_overhead": "gaps between kernels",
     "gpu_earlier_work": "earlier GPU work",
+    "host_gap": "host outside operators",
     "dependency": "order only",
     # causes of GPU time
     "compute": "computing",

@@ -26,6 +26,7 @@ SWITCHES = {
     "keep_zero_duration": "false",
     "infer_waits": "never",
     "forward_thread": "by_name",
+    "covers_window": "false",
 }
 _MODELS = ("_edges", "_path_events")
 

@@ -31,7 +31,7 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     answer = json.loads(done.stdout)  # the path of the drawing is not in between
     assert list(answer) == ["before", "after", "entered", "left", "inferred_waits"]
     assert list(answer["before"]) == list(answer["after"]) == ["length_us", "summary"]
-    assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (361, 106)
+    assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (367, 161)
     assert sum(answer["after"]["summary"].values()) == pytest.approx(100)
     assert all(set(event) == EVENT for event in [*answer["entered"], *answer["left"]])
     assert [path.name for path in (tmp_path / "drawn").iterdir()] == [f"overlaid_critical_path_what_if_{trace.name}"]
@@ -41,25 +41,30 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
 def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text('remove = ["launch_overhead"]\nperfect_overlap = false\n[scale]\n"ampere_*" = 0.5\n')
-    assert json.loads(what_if(trace, "--scenario", file, "--json").stdout)["after"]["length_us"] == 5 + 150 + 25
+    assert json.loads(what_if(trace, "--scenario", file, "--json").stdout)["after"]["length_us"] == 5 + 150 + 25 + 6
     file.write_text('[[scenario]]\nname = "a"\nremove = ["cpu"]\n[[scenario]]\nname = "b"\n[scenario.scale]\ncpu = 2\n')
     both = json.loads(what_if(trace, "--scenario", file, "--remove", "launch_overhead", "--json").stdout)
-    assert [(one["name"], one["after"]["length_us"]) for one in both] == [("a", 350), ("b", 360)]
+    assert [(one["name"], one["after"]["length_us"]) for one in both] == [("a", 356), ("b", 366)]
     assert (
-        "a: 361.0 us before, 350.0 us after (-3.0 %)"
+        "a: the trace takes 356.0 us instead of 367.0 us (-3.0 %)"
         in what_if(trace, "--scenario", file, "--remove", "launch_overhead").stdout
     )
 
 
 def test_tables_and_sensitivity(trace: Path) -> None:
     done = what_if(trace, "--scale", "stream:20=0")
-    for text in ("361.0 us before", "entered the path: 1 events", "left the path", "gpu_compute_bound"):
+    for text in (
+        "161.0 us instead of 367.0 us (-56.1 %)",
+        "entered the path: 1 events",
+        "left the path",
+        "gpu_compute_bound",
+    ):
         assert text in done.stdout
     families = json.loads(what_if(trace, "--sensitivity", "--json").stdout)["families"]
     assert families[0]["class"] == "COMPUTATION" and families[0]["change_us"] == {
         "-10%": -35.0,
         "-50%": -175.0,
-        "-100%": -341.0,
+        "-100%": -337.0,
     }
     assert "COMPUTATION" in what_if(trace, "--sensitivity").stdout
 

@@ -172,7 +172,7 @@ def test_graphs_without_a_path(tmp_path: Path) -> None:
 # The stream is busy with work of before the window until 60; that work is no gap that a scenario could remove.
 HELD_UP = [
     *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, 55, 1)),
-    x("user_annotation", "ProfilerStep#1", 10, 100),
+    x("user_annotation", "ProfilerStep#1", 10, 30),
     *(op("aten::mm", 10, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 61, 30, 2)),
     *(op("aten::add", 24, 8), call("cudaLaunchKernel", 26, 2, 3), kernel("add", 95, 5, 3)),
 ]

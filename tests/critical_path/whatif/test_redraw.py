@@ -128,7 +128,7 @@ def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
     flows = [(e["ts"], starts[e["id"]]) for e in after if e["ph"] == "f" and e.get("cat") == "ac2g"]
     assert len(flows) == 5 and all(at == start for at, start in flows)
     track = slices(after, "critical_path")
-    assert sum(dur for _, dur in track) == 6 + 5 * 25 + 4
+    assert sum(dur for _, dur in track) == 1 + 6 + 5 * 25 + 4 + 2 + 1
     assert all(a + dur <= b for (a, dur), (b, _) in pairwise(track))
 
 

@@ -248,6 +248,8 @@ def test_nodes_and_maps(shared: Path, cp_graph: CPGraph) -> None:
         "KERNEL_LAUNCH_DELAY": "critical_path_kernel_launch_delay",
         "KERNEL_KERNEL_DELAY": "critical_path_kernel_kernel_delay",
         "SYNC_DEPENDENCY": "critical_path_sync_dependency",
+        "HOST_GAP": "critical_path_host_gap",
+        "THREAD_HAND_OFF": "critical_path_thread_hand_off",
     }
 
 

@@ -20,7 +20,7 @@ from pipelines.faces.cli.trace.asked_path import (
     SetOption,
 )
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, keep_tables_in_file, opened
-from pipelines.faces.cli.trace.path_tables import alternatives_table, names_table, path_table, print_caveats
+from pipelines.faces.cli.trace.path_tables import alternatives_table, owners_table, path_table, print_caveats
 
 if TYPE_CHECKING:
     from pipelines.critical_path.answer.saved_path import SavedPath
@@ -50,9 +50,7 @@ def critical_path(
     alternatives: Annotated[
         int, typer.Option(help="Also show this many next longest paths that differ in a kernel or operator.", min=0)
     ] = 0,
-    top: Annotated[
-        int, typer.Option(help="Name this many kernels, operators and calls with the most time on the path.", min=0)
-    ] = 10,
+    top: Annotated[int, typer.Option(help="Name this many owners of the most time on the path.", min=0)] = 10,
     dependencies: DependenciesOption = "serial",
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
@@ -65,7 +63,7 @@ def critical_path(
     Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
     """
     from pipelines.critical_path.answer.answer import critical_path as compute
-    from pipelines.critical_path.answer.path_names import largest_names
+    from pipelines.critical_path.answer.path_names import largest_owners
     from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.graph.operator_order import NothingJoined
     from pipelines.critical_path.graph.windows import WindowNotFound
@@ -85,7 +83,7 @@ def critical_path(
         from pipelines.faces.notebook.saved_tables import path_tables
 
         with path_tables(saved) as con:
-            return _show(saved.title, saved.answer, largest_names(con, load_catalog(), top))
+            return _show(saved.title, saved.answer, largest_owners(con, load_catalog(), top))
     with opened(trace, lake, with_arguments=asked.by_data, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         try:
@@ -113,7 +111,7 @@ def critical_path(
             from pipelines.critical_path.answer.path_json import json_parts
 
             return _show_json(Path(trace).name, answer, json_parts(con, load_catalog(), answer))
-        _show(Path(trace).name, answer, largest_names(con, load_catalog(), top))
+        _show(Path(trace).name, answer, largest_owners(con, load_catalog(), top))
 
 
 def _at_once(con: Any, trace_id: str) -> int:
@@ -142,14 +140,14 @@ def _show_json(title: str, answer: Any, parts: Iterable[str]) -> None:
         raise fail(pathless(title, answer))
 
 
-def _show(title: str, answer: Any, names: list[dict[str, Any]]) -> None:
+def _show(title: str, answer: Any, owners: list[dict[str, Any]]) -> None:
     """Print the answer for people: first what changes how it is read; exits with 1 where there is no path."""
     if not answer.success:
         raise fail(pathless(title, answer))
     print_caveats(caveat for caveat in answer.caveats if caveat["severity"] != "info")
-    out.print(path_table(title, answer))
-    if names:
-        out.print(names_table(answer, names))
+    if owners:
+        out.print(owners_table(title, answer, owners))
+    out.print(path_table("" if owners else title, answer))
     print_caveats(caveat for caveat in answer.caveats if caveat["severity"] == "info")
     if answer.alternatives:
         out.print(alternatives_table(answer))

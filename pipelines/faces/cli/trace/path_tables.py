@@ -1,4 +1,4 @@
-"""A critical path for people: its caveats, what bounds it, its names, the next longest paths."""
+"""A critical path for people: its caveats, who owns its time, what bounds it, the next longest paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import human_us, out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 
-_WIDTH = 110  # of the table of names: --json and the table critical_path_by_name have them whole
+_WIDTH = 110  # of the table of owners: the table critical_path_by_owner has their names whole
 _WORDS = {
     "kernel": "kernel",
     "gpu_memcpy": "copy",
@@ -22,6 +22,7 @@ _WORDS = {
     "cuda_driver": "call",
     "user_annotation": "annotation",
     "python_function": "Python",
+    None: "gap",
 }
 """Categories in words."""
 
@@ -33,12 +34,48 @@ def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
         out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
 
 
-def path_table(title: str, answer: Any) -> Table:
-    """The critical path by boundedness, for people."""
+def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table:
+    """Where the time of the window goes, by owner, for people."""
+    rows = [
+        (
+            visible(row["owner"] or "(no name)"),
+            _WORDS.get(row["owner_cat"], row["owner_cat"] or ""),
+            row["bound_by"] or "(none)",
+            f"{row['duration_ns'] / answer.length_us / 10:.2f}" if answer.length_us else "",
+            human_us(row["duration_ns"] / 1000),
+        )
+        for row in owners
+    ]
+    headings = ("where the time goes", "is a", "bound by", "percent", "time")
+    kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
+    fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
+    left = owners[0]["n_owners"] - len(owners)
+    rest = human_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
+    more = f"and {left:,} more owner{'s' if left > 1 else ''}, {rest}" if left else None
+    heading = _heading(title, answer)
+    table = Table(title=heading, title_justify="left", min_width=len(heading), caption=more, caption_justify="left")
+    for number, of_column in enumerate(headings):
+        no_wrap = fitted.has_room and kinds[number] is Kind.WHOLE
+        table.add_column(of_column, justify="left" if number < 3 else "right", overflow="fold", no_wrap=no_wrap)
+    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _heading(title: str, answer: Any) -> str:
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
-    heading = f"critical path of {visible(title)}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
+    return f"critical path of {visible(title)}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
+
+
+def path_table(title: str, answer: Any) -> Table:
+    """The critical path by boundedness, for people; without a title, below the table of owners."""
+    heading = _heading(title, answer) if title else None
     table = Table(
-        title=heading, title_justify="left", min_width=len(heading), caption=_by_data(answer), caption_justify="left"
+        title=heading,
+        title_justify="left",
+        min_width=len(heading or ""),
+        caption=_by_data(answer),
+        caption_justify="left",
     )
     table.add_column("bound by")
     table.add_column("percent", justify="right")
@@ -46,33 +83,6 @@ def path_table(title: str, answer: Any) -> Table:
     for bound_by, percent in answer.summary.items():
         if percent:
             table.add_row(bound_by or "(none)", f"{percent:.2f}", human_us(answer.length_us * percent / 100))
-    return table
-
-
-def names_table(answer: Any, names: list[dict[str, Any]]) -> Table:
-    """The kernels, operators and calls with the most time on the path, for people."""
-    rows = [
-        (
-            visible(row["name"] or "(no name)"),
-            _WORDS.get(row["cat"], row["cat"] or ""),
-            f"{row['n_events']:,}",
-            f"{row['duration_ns'] / answer.length_us / 10:.2f}" if answer.length_us else "",
-            human_us(row["duration_ns"] / 1000),
-        )
-        for row in names
-    ]
-    headings = ("most time on the path", "is a", "times", "percent", "time")
-    kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
-    fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
-    left = names[0]["n_names"] - len(names)
-    rest = human_us((names[0]["all_ns"] - sum(row["duration_ns"] for row in names)) / 1000)
-    more = f"and {left:,} more name{'s' if left > 1 else ''}, {rest}" if left else None
-    table = Table(caption=more, caption_justify="left")
-    for number, heading in enumerate(headings):
-        no_wrap = fitted.has_room and kinds[number] is Kind.WHOLE
-        table.add_column(heading, justify="left" if number < 2 else "right", overflow="fold", no_wrap=no_wrap)
-    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*row)
     return table
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base.foreign_text import visible
-from pipelines.critical_path.whatif.scenario import SHORT
+from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
@@ -61,7 +61,8 @@ def what_if(
         typer.Option(
             metavar="PATTERN=FACTOR",
             help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
-            f"op:aten::mm, module:Linear_*, layer:3 (of graph replays), rank:3, edge:KERNEL_LAUNCH_DELAY, or {', '.join(SHORT)}.",
+            f"op:aten::mm, module:Linear_*, layer:3 (of graph replays), rank:3, rank:3:NAME (in a folder), edge:KERNEL_LAUNCH_DELAY, an annotation or Python function (host time in it outside operators), or "
+            f"{', '.join(dict.fromkeys([*SHORT, *GROUPS]))}.",
         ),
     ] = None,
     remove: Annotated[
@@ -78,7 +79,9 @@ def what_if(
     ] = None,
     sensitivity: Annotated[
         bool,
-        typer.Option("--sensitivity", help="Rank kernels and operators by how much making them faster would gain."),
+        typer.Option(
+            "--sensitivity", help="Rank kernels, operators, gaps and waits by how much less of them would gain."
+        ),
     ] = False,
     redraw: Annotated[
         Path | None,
@@ -102,7 +105,8 @@ def what_if(
 
     Only times change, not the graph: work made much slower might queue where the trace shows no queue, which
     the new length does not include (a redrawn trace does). A saved path (`critical-path --save`) is answered from its
-    file, without the trace.
+    file, without the trace. The folder of a capture is answered for all its ranks together: each waits for the others in its
+    collectives, and `rank:2:NAME` names something on one of them.
 
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
     """
@@ -123,6 +127,14 @@ def what_if(
         _check_saved(trace, asked, redraw)
     except ValueError as error:
         raise fail(str(error)) from None
+    if Path(trace).is_dir():
+        if sensitivity or redraw or process or not asked.is_usual:
+            raise fail(
+                "a folder is one capture, all its ranks as a whole", "For anything else, give the trace of one rank."
+            )
+        from pipelines.faces.cli.fleet.whatif_capture import capture_what_if
+
+        return capture_what_if(trace, lake, scenarios, json)
     try:
         by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
         with _window(trace, lake, asked, redraw is not None, process) as (con, window):
@@ -254,7 +266,8 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
     before, after = answer.before, answer.after
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
     what = f", {answer.scenario.name}" if answer.scenario.name else ""
-    heading = f"{visible(Path(trace).name + what)}: {human_us(before.length_us)} before, {human_us(after.length_us)} after{gain}"
+    window = "the trace" if before.window.window_id == "full" else "the window"
+    heading = f"{visible(Path(trace).name + what)}: {window} takes {human_us(after.length_us)} instead of {human_us(before.length_us)}{gain}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     table.add_column("bound by")
     for name in ("before %", "after %", "before", "after"):
@@ -286,7 +299,7 @@ def sensitivity_table(families: list[Family]) -> Table:
     from pipelines.critical_path.whatif.sensitivity import CUTS
 
     kernels = [family for family in families if family.change_us[100]]
-    title = "change of the critical path's length if these take less time"
+    title = "how much less time the window takes if these take less"
     if len(kernels) > _SHOWN:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)

@@ -47,6 +47,7 @@ _BOUNDS = {
     "gpu_memory_bound": "memory",
     "gpu_other_bound": "other",
     "cpu_bound": "cpu",
+    "host_gap": "cpu",
     "gpu_kernel_launch_overhead": "launch",
     "gpu_kernel_kernel_overhead": "gap",
     "gpu_earlier_work": "idle",
@@ -187,7 +188,8 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     ]  # fmt: skip
     shown = by_trace[subject.shown["trace_id"]]
     note = "The longest chain of dependent work in each trace, by what bounds its edges."
-    body = (bars(stacked, _BOUNDS), _bounds(subject, shown), _names(con, subject), _through(con, subject))
+    tables = (_owners(con, subject), _bounds(subject, shown), _names(con, subject), _through(con, subject))
+    body = (bars(stacked, _BOUNDS), *tables)
     return section(
         "path",
         "Critical path",
@@ -226,6 +228,24 @@ def _bounds(subject: Subject, rows: list[Row]) -> list[Block]:
         Column("percent_of_window", "of the window", percent),
     ]
     return [heading(label(subject.shown)), table("critical_path_summary", columns, rows)]
+
+
+def _owners(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    rows = rows_of(
+        con,
+        "SELECT owner, coalesce(owner_cat, 'gap') AS owner_cat, bound_by, duration_ns FROM critical_path_by_owner "
+        f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} "
+        f"ORDER BY duration_ns DESC, owner, owner_cat, bound_by LIMIT {_NAMES}",
+    )
+    if not rows:
+        return []
+    columns = [
+        Column("owner", "owner"),
+        Column("owner_cat", "category", in_words),
+        Column("bound_by", "bound by", in_words),
+    ]
+    columns.append(Column("duration_ns", "time on the path", time))
+    return [heading(f"where the time goes, {label(subject.shown)}"), table("critical_path_by_owner", columns, rows)]
 
 
 def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:

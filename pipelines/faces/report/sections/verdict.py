@@ -104,7 +104,8 @@ def _path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         f"{in_words(row['bound_by'])} {percent(row['percent'])}" for row in rows[:3] if row["percent"] >= 1
     )
     whose = f" of {label(subject.shown)}" if len(subject.traces) > 1 else ""
-    covered = sum(row["percent_of_window"] or 0 for row in rows)
+    # What other threads had open, which launch nothing, may last longer than the window of the path.
+    covered = min(100 * whole / (subject.shown["span_ns"] or whole), sum(row["percent_of_window"] or 0 for row in rows))
     only = f", only {percent(covered)} of the trace" if covered < _COVERED else ""
     return f"The critical path{whose} takes {time(whole)}{only}: {parts}."
 
@@ -188,7 +189,7 @@ def _of_saving(saving: Saving, subject: Subject, host: str) -> Finding:
     return Finding(
         f"{whose}{shorter(saving.what)}",
         f"{saving.advice}; most of it: {host}" if saving.what == HOST and host else saving.advice,
-        f"{saving.change}, the critical path would take {after} instead of {before} (-{percent(saving.percent)})",
+        f"{saving.change}, the trace would take {after} instead of {before} (-{percent(saving.percent)})",
         f"tracelake what-if {'RANK.json.gz' if len(subject.traces) > 1 else 'TRACE'} {saving.option}",
         ("critical-path.md", "the critical path"),
     )

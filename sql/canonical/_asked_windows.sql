@@ -1,9 +1,8 @@
--- One row: a window of a trace: a stretch whose critical path is requested.
+-- One row: a window of a trace as it was asked for, before it is known what ran in it (critical_path_windows).
 -- How: without an annotation, the whole trace; else from the first to the last requested instance, counted from 0, of
 -- the rows whose name equals (default) or contains (HTA 2.8.1) the annotation.
--- check: unique(trace_id, window_id)
 WITH asked AS (
-    SELECT w.*, p.trace_profile_id, p.instances_on_cpu
+    SELECT w.*, p.trace_profile_id, p.instances_on_cpu, p.covers_window
     FROM window_requests AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
 ),
@@ -83,6 +82,7 @@ SELECT
     b.end_ns,  -- End of the window, ns.
     -- Number of the window within this computation; private models join on it.
     row_number() OVER (ORDER BY b.trace_id, b.window_id) AS window_no,
-    w.trace_profile_id  -- Number of the trace and profile within this computation.
+    w.trace_profile_id,  -- Number of the trace and profile within this computation.
+    w.covers_window  -- The profile's path covers all of the window.
 FROM bounds AS b
 JOIN asked AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id

@@ -1,0 +1,62 @@
+"""`tracelake what-if` on the folder of a capture: all its ranks retimed together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli.console import fail, human_us, out, print_json
+from pipelines.faces.cli.fleet.opened_capture import opened_capture
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.whatif.scenario import Scenario
+    from pipelines.fleet.path.retimed import CaptureGain
+
+_RANKS = 16
+
+
+def capture_what_if(folder: str, lake: Path, scenarios: list[Scenario], json: bool) -> None:
+    """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
+    from pipelines.critical_path.graph.dependency_graph import GraphHasCycle
+    from pipelines.critical_path.whatif.scenario import ScenarioError
+    from pipelines.critical_path.whatif.targets import NothingMatches
+    from pipelines.critical_path.whatif.window import NoGraph
+    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.path.retimed import TABLES, NotJoined, load_capture
+
+    if any(scenario.perfect_overlap for scenario in scenarios):
+        raise fail("--perfect-overlap is answered for one rank: give its trace")
+    with opened_capture([folder], lake, TABLES) as (con, beginning):
+        try:
+            whole = load_capture(con, find_capture(con, beginning))
+            found = [whole.gain(scenario) for scenario in scenarios]
+        except (NoCapture, NotJoined, NothingMatches) as error:
+            raise fail(str(error.args[0])) from None
+        except (NoGraph, ScenarioError, GraphHasCycle) as error:
+            raise fail(str(error)) from None
+    if json:
+        told = [gain.as_json() for gain in found]
+        print_json(
+            told[0] if len(told) == 1 else [{"name": g.scenario.name, **t} for g, t in zip(found, told, strict=True)]
+        )
+        return
+    for gain in found:
+        out.print(_table(folder, gain))
+
+
+def _table(folder: str, gain: CaptureGain) -> Table:
+    what = f", {gain.scenario.name}" if gain.scenario.name else ""
+    change = f" ({100 * (gain.after_us / gain.before_us - 1):+.1f} %)" if gain.before_us else ""
+    heading = f"{visible(Path(folder).name + what)}: the capture takes {human_us(gain.after_us)} instead of {human_us(gain.before_us)}{change}"
+    table = Table(title=heading, title_justify="left", min_width=len(heading))
+    for name in ("rank", "ends before", "ends after"):
+        table.add_column(name, justify="right")
+    for rank, (before, after) in list(gain.ranks.items())[:_RANKS]:
+        table.add_row(str(rank), human_us(before), human_us(after))
+    left = len(gain.ranks) - _RANKS
+    if left > 0:
+        table.caption, table.caption_justify = f"and {left} more ranks", "left"
+    return table

@@ -1,0 +1,208 @@
+"""What if one rank were faster? All ranks of a capture retimed together: each by its own graph, tied at their collectives.
+
+A collective's kernel ends when the last rank has arrived and the transfer is done; so work that is made faster on one rank
+makes the others wait less, until another rank is the last.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from pipelines.base import database
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.sorted_graph import Forest
+from pipelines.critical_path.whatif.targets import NothingMatches, factors
+from pipelines.critical_path.whatif.window import Window, load
+from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
+from pipelines.fleet.path.joined import Instance
+from pipelines.models.catalog import load_catalog
+from pipelines.models.sqltext import quoted
+
+TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks", "collective_groups")
+"""What `load_capture` reads, besides the traces' own tables."""
+
+
+class NotJoined(LookupError):
+    """The capture has no ranks that meet; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class CaptureGain:
+    """A scenario over a capture: how long it takes before and after, and when each rank ends, us since its first event."""
+
+    scenario: Scenario
+    before_us: float
+    after_us: float
+    ranks: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the object that `--json` prints."""
+        return {
+            "before": {"length_us": self.before_us},
+            "after": {"length_us": self.after_us},
+            "ranks": {str(rank): {"before_us": one, "after_us": other} for rank, (one, other) in self.ranks.items()},
+        }
+
+
+@dataclass(frozen=True)
+class RankedWindow:
+    """The graph of one rank: `offset_ns`, how far its clock is ahead; `first`, the number of its first node among all."""
+
+    rank: int
+    window: Window
+    offset_ns: int
+    first: int
+
+    def times(self) -> Ints:
+        """Returns when the trace has each node, ns on the common clock."""
+        events, nodes = self.window.events, self.window.graph.node_ids
+        place = np.searchsorted(events.event_id, nodes // 2)
+        return events.ts[place] + np.where(nodes % 2 == 1, events.dur[place], 0) - self.offset_ns
+
+    def places(self, nodes: Sequence[int]) -> Ints:
+        """Returns the places of nodes among all of the capture; -1 for those that are not in the graph."""
+        order = np.argsort(self.window.graph.node_ids)
+        ids = self.window.graph.node_ids[order]
+        at = np.minimum(np.searchsorted(ids, nodes), len(ids) - 1)
+        return np.where(ids[at] == nodes, self.first + order[at], -1)
+
+
+@dataclass(frozen=True)
+class Retimed:
+    """All graphs of a capture as one. `edge`: for each edge its place among its rank's edges, `of`: the number of its rank.
+
+    Edges into collectives have no time; those out of them have the place of the kernel's own edge, which they stand for.
+    """
+
+    ranks: list[RankedWindow]
+    forest: Forest
+    weight: Ints
+    begin: Ints
+    edge: Ints
+    of: Ints
+
+    def gain(self, scenario: Scenario) -> CaptureGain:
+        """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
+        by = np.ones(len(self.weight))
+        found, missing = False, None
+        for number, one in enumerate(self.ranks):
+            for target, factor in scenario.scale:
+                try:
+                    of_edges = factors(one.window, _on_rank(target, factor, one.rank))
+                except NothingMatches as error:
+                    missing = error
+                    continue
+                found = True
+                mine = (self.of == number) & (self.edge >= 0)
+                by[mine] *= 1.0 if of_edges is None else of_edges[self.edge[mine]]
+        if missing and not found:
+            raise missing
+        before, after = (
+            self.forest.distances(weight, begin=self.begin).at for weight in (self.weight, _scaled(self.weight, by))
+        )
+        start = before.min()
+        bounds = [*(one.first for one in self.ranks), self.ranks[-1].first + len(self.ranks[-1].window.graph)]
+        ranks = {
+            one.rank: tuple(float(at[bounds[i] : bounds[i + 1]].max() - start) / 1000 for at in (before, after))
+            for i, one in enumerate(self.ranks)
+        }
+        return CaptureGain(scenario, float(before.max() - start) / 1000, float(after.max() - start) / 1000, ranks)  # type: ignore[arg-type]
+
+
+def _scaled(weight: Ints, by: np.ndarray) -> Ints:
+    return np.where(by == 1, weight, np.rint(weight * by).astype(np.int64))
+
+
+def _on_rank(target: str, factor: float, rank: int) -> Scenario:
+    """What a target names on one rank. Raises NothingMatches where it names another one."""
+    prefix, _, rest = target.partition(":")
+    number, colon, inner = rest.partition(":")
+    if prefix != "rank" or not colon:
+        return Scenario(((target, factor),))
+    if number != str(rank):
+        raise NothingMatches(
+            f"{target!r} matches nothing in this capture: it has no rank {number}, or nothing of it there"
+        )
+    return Scenario(((inner, factor),))
+
+
+def load_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Retimed:
+    """Compute the graphs of a capture's ranks and join them. Raises NotJoined, NoGraph and GraphHasCycle."""
+    instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
+    if not instances:
+        raise NotJoined(
+            "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
+        )
+    return retimed(_windows(con, ranks), instances)
+
+
+def _windows(con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank]) -> list[RankedWindow]:
+    found: list[RankedWindow] = []
+    first = 0
+    for rank in ranks:
+        with _alone(con, rank.trace_id) as own:
+            window = load(own, load_catalog(), WindowRequest(rank.trace_id))
+        found.append(RankedWindow(rank.rank, window, rank.offset_ns, first))
+        first += len(window.graph)
+    return found
+
+
+@contextmanager
+def _alone(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Opens a connection of its own with the tables of one trace: that of a published lake only reads."""
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder, database.connect() as own:
+        for table in ("traces", "events", "findings"):
+            file = Path(folder, f"{table}.parquet")
+            rows = f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}"
+            con.execute(f"COPY ({rows}) TO {quoted(file)} (FORMAT parquet, COMPRESSION lz4)")
+            own.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(file)})")
+        yield own
+
+
+def retimed(ranks: list[RankedWindow], instances: Iterable[Instance]) -> Retimed:
+    """Join the graphs of ranks at the collectives that two or more of them have. Raises GraphHasCycle."""
+    n_nodes = ranks[-1].first + len(ranks[-1].window.graph)
+    number = {one.rank: i for i, one in enumerate(ranks)}
+    old = np.concatenate([one.times() for one in ranks])
+    src = np.concatenate([one.window.graph.src.astype(np.int64) + one.first for one in ranks])
+    dst = np.concatenate([one.window.graph.dst.astype(np.int64) + one.first for one in ranks])
+    weight = np.concatenate([one.window.graph.weight for one in ranks])
+    edge = np.concatenate([np.arange(len(one.window.graph.weight)) for one in ranks])
+    of = np.repeat(np.arange(len(ranks)), [len(one.window.graph.weight) for one in ranks])
+    own = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(src.tolist(), dst.tolist(), strict=True))}
+    gone, more = [], []
+    for instance in instances:
+        members = [
+            (number[rank], *ranks[number[rank]].places([2 * event, 2 * event + 1]))
+            for rank, event in instance.members
+            if rank in number
+        ]
+        members = [(rank, int(a), int(b)) for rank, a, b in members if (int(a), int(b)) in own]
+        if len(members) < 2:
+            continue
+        arrived = max(int(old[start]) for _, start, _ in members)
+        for rank, start, end in members:
+            kernel = own[start, end]
+            gone.append(kernel)
+            more.append((start, n_nodes, 0, -1, rank))
+            more.append((n_nodes, end, max(int(old[end]) - arrived, 0), int(edge[kernel]), rank))
+        n_nodes += 1
+    kept = np.ones(len(src), dtype=bool)
+    kept[gone] = False
+    added = np.array(more, dtype=np.int64).reshape(-1, 5).T
+    src, dst, weight, edge, of = (
+        np.append(own_[kept], new) for own_, new in zip((src, dst, weight, edge, of), added, strict=True)
+    )
+    graph = ArrayGraph(np.arange(n_nodes), src, dst, weight)
+    begin = np.append(old, np.zeros(n_nodes - len(old), dtype=np.int64))
+    return Retimed(ranks, Forest(graph), weight, begin, edge, of)

@@ -1,0 +1,57 @@
+-- One row: a CPU thread of a trace with operators, calls or annotations, and its part in a path that covers the
+-- window.
+-- How: threads that launch GPU work, and that of the profiler steps, work; where there is no GPU work, all with
+-- operators do. A thread that only asks whether GPU work has ended (NCCL's watchdog) hands nothing over and waits for
+-- nobody. The autograd engine's threads are told by their names, by those of their operators, and by the arrows from
+-- forward to backward.
+WITH asked AS (
+    SELECT trace_profile_id, trace_id FROM _profiles WHERE covers_window
+),
+launching AS (
+    SELECT DISTINCT l.trace_profile_id, l.launch_event_id
+    FROM _links AS l
+    JOIN asked AS a ON a.trace_profile_id = l.trace_profile_id
+    WHERE l.is_known
+),
+sums AS (
+    SELECT
+        e.trace_profile_id, e.thread_id, count(*) FILTER (WHERE e.is_operator) AS n_operators,
+        count(*) FILTER (WHERE e.is_poll) AS n_polls, count(l.launch_event_id) AS n_launches,
+        bool_or(e.is_backward) AS is_backward, bool_or(e.is_forward) AS is_forward
+    FROM _loaded_events AS e
+    JOIN asked AS a ON a.trace_profile_id = e.trace_profile_id
+    LEFT JOIN launching AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
+    WHERE e.side = 'cpu' AND NOT e.is_frame
+    GROUP BY e.trace_profile_id, e.thread_id
+),
+with_work AS (
+    SELECT trace_profile_id, sum(n_launches) AS n_launches FROM sums GROUP BY trace_profile_id
+),
+arrows AS (
+    SELECT
+        a.trace_profile_id, t.thread_id, count(*) FILTER (WHERE e.ph = 's') AS n_from,
+        count(*) FILTER (WHERE e.ph = 'f') AS n_into
+    FROM events AS e
+    JOIN asked AS a ON a.trace_id = e.trace_id
+    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+    WHERE e.cat = 'fwdbwd'
+    GROUP BY a.trace_profile_id, t.thread_id
+)
+SELECT
+    s.trace_profile_id,  -- The trace as a profile sees it.
+    s.thread_id,  -- The thread.
+    dense_rank() OVER (PARTITION BY s.trace_profile_id ORDER BY t.pid) AS process_no,  -- Its process within the trace.
+    -- The window ends with what it does, and its gaps have owners.
+    s.n_launches > 0 OR s.is_forward OR w.n_launches = 0 AND s.n_operators > 0 AS is_working,
+    s.n_operators > 0 AND s.n_polls = s.n_operators AS only_polls,  -- It only asks whether GPU work has ended.
+    -- A thread of the autograd engine: it begins when the thread that called backward stops.
+    coalesce(
+        starts_with(t.thread_name, 'pt_autograd') OR s.is_backward AND NOT s.is_forward
+        OR r.n_into > 0 AND r.n_from = 0, FALSE
+    ) AS is_autograd,
+    coalesce(r.n_from > 0, FALSE) AS calls_backward  -- Arrows lead from its operators to backward ones.
+FROM sums AS s
+JOIN asked AS a ON a.trace_profile_id = s.trace_profile_id
+JOIN with_work AS w ON w.trace_profile_id = s.trace_profile_id
+JOIN threads AS t ON t.trace_id = a.trace_id AND t.thread_id = s.thread_id
+LEFT JOIN arrows AS r ON r.trace_profile_id = s.trace_profile_id AND r.thread_id = s.thread_id

@@ -1,0 +1,94 @@
+-- One row: a piece of GPU work of a window that the path covers, with what held up its start.
+-- How: a launch holds work up for at least the least latency of the device, work before it on the stream and waits for
+-- at least the least gap. Whatever would have let it start last is what bound it; its edge claims all of the time, the
+-- others the least.
+WITH asked AS (
+    SELECT window_no, trace_profile_id FROM critical_path_windows WHERE covers_window
+),
+-- A wait is none where that work ended later, by more than clocks disagree.
+waits AS (
+    SELECT w.window_no, w.event_id, max(w.source_end_ns) AS waited_until_ns
+    FROM _possible_waits AS w
+    GROUP BY w.window_no, w.event_id
+),
+-- Edges never go back in time: from work that had not ended by then, the time since its start counts. Where work began
+-- before its launch, because clocks disagree, its edge comes from what the launching thread had passed by then.
+possible AS (
+    SELECT
+        k.*, coalesce(f.gap_ns, 0) AS gap_ns,
+        CASE
+            WHEN k.launch_in_window AND k.launch_ts_ns <= k.ts_ns THEN k.ts_ns - k.launch_ts_ns
+            ELSE y.elapsed_ns
+        END AS since_launch_ns,
+        CASE
+            WHEN k.launch_in_window AND k.launch_ts_ns <= k.ts_ns THEN k.launch_event_id * 2
+            ELSE y.node_id
+        END AS launch_node_id,
+        CASE WHEN k.launch_in_window THEN k.ts_ns - k.launch_ts_ns END AS latency_ns,
+        y.event_id IS NOT NULL AS is_early,
+        -- Later work of a graph follows the first, and what was launched long before the stream was free follows that.
+        g.first_ns < k.ts_ns
+        -- (Work that the trace does not have is taken to end when what waited for it began.)
+        OR greatest(CASE WHEN k.outside_end_ns < k.ts_ns THEN k.outside_end_ns END, k.last_end_ns)
+        > k.launch_ts_ns + f.launch_ns + least(4 * f.launch_spread_ns, 20000)
+            AS is_launched_before,
+        CASE
+            WHEN k.last_event_id IS NOT NULL THEN k.ts_ns - coalesce(k.overlapped_ts_ns, k.last_end_ns)
+        END AS since_last_ns,
+        CASE WHEN v.waited_until_ns IS NOT NULL THEN greatest(k.ts_ns - v.waited_until_ns, 0) END AS since_wait_ns,
+        coalesce(f.launch_ns, 0) AS launch_ns, f.earliest_ns, f.launch_spread_ns, f.gap_spread_ns
+    FROM _kernel_nodes AS k
+    JOIN asked AS w ON w.window_no = k.window_no
+    LEFT JOIN waits AS v ON v.window_no = k.window_no AND v.event_id = k.event_id
+    LEFT JOIN _early_work AS y ON y.window_no = k.window_no AND y.event_id = k.event_id
+    LEFT JOIN _graph_launches AS g
+        ON g.trace_profile_id = w.trace_profile_id AND g.launch_event_id = k.launch_event_id
+    LEFT JOIN _device_floors AS f
+        ON f.trace_profile_id = w.trace_profile_id AND f.device = k.device
+            AND f.is_graph = (g.launch_event_id IS NOT NULL)
+),
+-- What is left of the time after the least of each.
+rests AS (
+    SELECT
+        *,
+        CASE
+            WHEN since_launch_ns IS NULL OR is_launched_before AND (since_last_ns >= 0 OR since_wait_ns >= 0) THEN NULL
+            ELSE (latency_ns - least(latency_ns, earliest_ns)) / launch_spread_ns
+        END AS launch_rest,
+        CASE
+            WHEN overlapped_ts_ns IS NULL THEN since_last_ns - least(since_last_ns, gap_ns)
+            -- What was launched before the work that it overlaps began follows that; what was not, its launch.
+            WHEN latency_ns - launch_ns < since_last_ns THEN since_last_ns
+            ELSE 0
+        END / gap_spread_ns AS last_rest,
+        (since_wait_ns - least(since_wait_ns, gap_ns)) / gap_spread_ns AS wait_rest
+    FROM possible
+)
+SELECT
+    window_no,  -- The window.
+    ordinal,  -- Place in time order.
+    event_id,  -- The GPU work.
+    ts_ns,  -- Start, ns.
+    dur_ns,  -- Duration, ns.
+    launch_node_id,  -- The start of the call that launched it; a node before it where clocks disagree.
+    since_launch_ns,  -- Time since that node, ns; NULL where it is no node of the window.
+    last_event_id,  -- Work before it on its stream or in its graph.
+    since_last_ns,  -- Time since that ended, or began where both overlap, ns; NULL where there is none.
+    overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- It began before that work ended.
+    last_end_ns <= ts_ns + dur_ns AS ends_after_last,  -- It ends after that work.
+    -- Other work on its stream that it follows.
+    CASE WHEN ordered_after_event_id <> last_event_id THEN ordered_after_event_id END AS ordered_after_event_id,
+    overlaps_previous,  -- That has not ended when it begins.
+    since_wait_ns,  -- Time since the last work that it waited for ended, ns; NULL where it waited for none.
+    CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
+    gap_ns,  -- Least gap on its device, ns.
+    waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
+    coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,  -- It was launched behind such work.
+    -- What held it up: launch, last (the work before it), wait, or start (nothing in the window).
+    CASE
+        WHEN last_rest <= least(coalesce(wait_rest, last_rest), coalesce(launch_rest, last_rest)) THEN 'last'
+        WHEN wait_rest <= coalesce(launch_rest, wait_rest) THEN 'wait'
+        WHEN since_launch_ns IS NOT NULL THEN 'launch'
+        ELSE 'start'
+    END AS bound_by
+FROM rests

@@ -1,0 +1,246 @@
+"""The rule of the default path, each part of it on a trace that a person can add up: the path covers the window, and every
+stretch of it has an owner. `test_invariants.py` asserts the rule itself for every trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import call, connect, kernel, op, sync, x
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def frame(name: str, ts: float, dur: float, tid: Any = 1) -> dict[str, Any]:
+    return x("python_function", name, ts, dur, tid)
+
+
+def path_of(trace: list[dict[str, Any]], annotation: str = "") -> list[tuple[str, float, str]]:
+    """Owner, microseconds and label of each edge of the path that takes time."""
+    con, trace_id = connect(trace)
+    with con:
+        request_windows(con, [WindowRequest(trace_id, "w", annotation=annotation)])
+        run_models(con, load_catalog(), ["critical_path", "critical_path_windows"])
+        rows = con.execute(
+            "SELECT owner, duration_ns / 1000, bound_by FROM critical_path WHERE duration_ns > 0 ORDER BY seq"
+        ).fetchall()
+        query = "SELECT (path_end_ns - path_start_ns) / 1000 FROM critical_path_windows"
+        ((length,),) = con.execute(query).fetchall()
+        assert sum(us for _, us, _ in rows) == length
+        return rows
+
+
+def owners(trace: list[dict[str, Any]], annotation: str = "") -> list[tuple[str, float]]:
+    """Owners and microseconds alone."""
+    return [(owner, us) for owner, us, _ in path_of(trace, annotation)]
+
+
+def test_a_gap_belongs_to_what_spans_it() -> None:
+    """Each part of it: the annotation; the user's function around a library's; the step where nothing else is inside."""
+    trace = [
+        x("user_annotation", "ProfilerStep#1", 0, 1000),
+        x("user_annotation", LOADER, 100, 200),
+        *(frame("data.py(5): read", 150, 100), op("aten::a", 400, 50)),
+        *(frame("data.py(9): normalize", 500, 200), frame("<built-in function zoom_shift>", 550, 100)),
+        op("aten::b", 800, 150),
+    ]
+    assert path_of(trace) == [
+        ("ProfilerStep#1", 100, "host_gap"),
+        *((LOADER, us, "host_gap") for us in (50, 100, 50)),
+        ("ProfilerStep#1", 100, "host_gap"),
+        ("aten::a", 50, "cpu_bound"),
+        ("ProfilerStep#1", 50, "host_gap"),
+        *(("data.py(9): normalize", us, "host_gap") for us in (50, 100, 50)),
+        ("ProfilerStep#1", 100, "host_gap"),
+        ("aten::b", 150, "cpu_bound"),
+        ("ProfilerStep#1", 50, "host_gap"),
+    ]
+
+
+def test_rows_keep_the_leaf() -> None:
+    trace = [
+        op("a", 0, 10),
+        frame("train.py(3): fit", 5, 400),
+        frame("<built-in method get>", 50, 300),
+        op("b", 500, 10),
+    ]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path"])
+    rows = con.execute(
+        "SELECT name, owner, duration_ns / 1000 FROM critical_path WHERE edge_type = 'HOST_GAP' ORDER BY seq"
+    )
+    assert [row for row in rows.fetchall() if row[0]] == [
+        ("train.py(3): fit", "train.py(3): fit", 40),
+        ("<built-in method get>", "train.py(3): fit", 300),
+        ("train.py(3): fit", "train.py(3): fit", 55),
+    ]
+
+
+def test_time_that_nothing_spans_is_the_threads() -> None:
+    assert owners([op("a", 0, 100, tid=7), op("b", 300, 100, tid=7)]) == [
+        ("a", 100),
+        ("outside operators, thread 7", 200),
+        ("b", 100),
+    ]
+
+
+BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def launch(number: int, ts: float, tid: Any = 1) -> list[dict[str, Any]]:
+    return [call("cudaLaunchKernel", ts, 2, number, tid=tid), kernel("tiny", ts + 5, 1, number)]
+
+
+def test_autograds_threads_hand_over_both_ways() -> None:
+    """Told by their operators' names, so nothing is inferred; between two passes the idle thread owns nothing."""
+    trace: list[dict[str, Any]] = []
+    for step in (0, 1000):
+        trace += [op("aten::forward", step, 200), *launch(1 + step, step + 10)]
+        trace += [op(BACKWARD, step + 230, 300, tid=2), *launch(2 + step, step + 240, tid=2)]
+        trace += [op("aten::optimizer", step + 550, 250), *launch(3 + step, step + 600)]
+    found = owners(trace)
+    assert [(who, us) for who, us in found if us >= 100 and who.startswith("outside")] == [
+        ("outside operators, thread 1", 200)
+    ]
+    assert [us for who, us in found if who.startswith("hand-off")] == [30, 20, 30, 20]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    told = "SELECT DISTINCT is_inferred FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF'"
+    assert con.execute(told).fetchall() == [(False,)]
+
+
+def test_what_another_thread_does_and_then_stops_is_inferred() -> None:
+    trace = [op("a", 0, 100), op("worker", 110, 480, tid=2), op("b", 600, 100)]
+    assert owners(trace) == [
+        ("a", 100),
+        ("hand-off, thread 2", 10),
+        ("worker", 480),
+        ("hand-off, thread 1", 10),
+        ("b", 100),
+    ]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path"])
+    rows = con.execute("SELECT is_inferred FROM critical_path WHERE edge_type = 'THREAD_HAND_OFF'").fetchall()
+    assert rows == [(True,), (True,)]
+
+
+@pytest.mark.parametrize(
+    ("start", "dur"),
+    [
+        pytest.param(110, 100, id="it stopped long before"),
+        pytest.param(400, 190, id="it worked for less than half of the time"),
+        pytest.param(110, 900, id="it goes on"),
+    ],
+)
+def test_a_coincidence_is_no_hand_off(start: float, dur: float) -> None:
+    trace = [op("a", 0, 100), op("worker", start, dur, tid=2), op("b", 600, 500)]
+    assert ("outside operators, thread 1", 500) in owners(trace)
+
+
+def test_a_thread_that_only_polls_hands_nothing_over() -> None:
+    """NCCL's watchdog asks about an event right before the main thread goes on after a sleep."""
+    polls = [call("cudaEventQuery", ts, 90, 900 + ts, tid=9) for ts in range(100, 1900, 100)]
+    trace = [
+        *(op("a", 0, 100), *launch(1, 10), op("b", 1200, 100), *launch(2, 1210)),
+        *(x("user_annotation", "# running sparse arch", 90, 1115), *polls),
+    ]
+    found = owners(trace)
+    assert ("# running sparse arch", 1100) in found
+    # And its polling goes on after the window has ended.
+    assert sum(us for _, us in found) == 1300
+
+
+def test_what_runs_in_the_background_ends_no_window() -> None:
+    trace = [
+        op("a", 0, 100),
+        *launch(1, 10),
+        frame("tqdm/_monitor.py(60): run", 0, 9000, tid=5),
+        op("log", 50, 5000, tid=6),
+    ]
+    assert sum(us for _, us in owners(trace)) == 100
+
+
+def test_a_stream_keeps_its_order() -> None:
+    """An edge between neighbours even where the launch held the second up; it claims all where it bound."""
+    trace = [
+        *(op("a", 0, 1000), call("cudaLaunchKernel", 10, 5, 1), kernel("k1", 15, 100, 1)),
+        *(call("cudaLaunchKernel", 20, 5, 2), kernel("k2", 117, 100, 2)),
+        *(call("cudaLaunchKernel", 400, 5, 3), kernel("k3", 406, 700, 3)),
+    ]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    query = (
+        "SELECT src_event_id, dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE dst_is_start "
+        "AND edge_type IN ('KERNEL_LAUNCH_DELAY', 'KERNEL_KERNEL_DELAY') ORDER BY ALL"
+    )
+    assert con.execute(query).fetchall() == [
+        (1, 2, "KERNEL_LAUNCH_DELAY", 5000),
+        (2, 4, "KERNEL_KERNEL_DELAY", 2000),  # bound: all of it
+        (3, 4, "KERNEL_LAUNCH_DELAY", 5000),  # the least latency of the device
+        (4, 6, "KERNEL_KERNEL_DELAY", 2000),  # the least gap
+        (5, 6, "KERNEL_LAUNCH_DELAY", 6000),  # bound
+    ]
+    assert owners(trace)[-2:] == [("launch delay, stream 7", 6), ("k3", 700)]
+
+
+def test_what_a_call_takes_beyond_its_wait_is_its_own() -> None:
+    """hipFree blocks for 3 ms of which the GPU explains the first 100 us."""
+    trace = [
+        *(call("hipLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
+        call("hipFree", 20, 3000, 2),
+        op("next", 3020, 10),
+    ]
+    assert owners(trace)[-3:] == [("k", 100), ("hipFree", 2910), ("next", 10)]
+
+
+def test_a_short_return_is_the_calls_time_too() -> None:
+    trace = [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
+        *(call("cudaDeviceSynchronize", 20, 97, 2), sync("Context Sync", 21, 95, 2), op("next", 117, 10)),
+    ]
+    assert path_of(trace)[-3:] == [
+        ("k", 100, "gpu_compute_bound"),
+        ("cudaDeviceSynchronize", 7, "cpu_bound"),
+        ("next", 10, "cpu_bound"),
+    ]
+
+
+def test_a_copy_that_waits_for_what_is_not_in_the_trace() -> None:
+    """It blocks for 463 ms, and no recorded work of the GPU ends in it."""
+    trace = [
+        *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
+        call("hipMemcpyWithStream", 200, 463_000, 2),
+        kernel("Memcpy DtoH", 463_100, 50, 2, cat="gpu_memcpy"),
+        op("b", 463_210, 10),
+    ]
+    assert ("earlier work, not in the window", 462_900) in owners(trace)
+
+
+def test_kernels_before_their_launch_do_not_break_the_path() -> None:
+    """The GPU's clock is behind by 50 us: what bound the second kernel is what its thread had done by then."""
+    trace = [
+        *(op("a", 0, 300), call("cudaLaunchKernel", 100, 5, 1), kernel("k1", 56, 10, 1)),
+        *(call("cudaLaunchKernel", 200, 5, 2), kernel("k2", 156, 300, 2)),
+    ]
+    found = owners(trace)
+    assert found[-1] == ("k2", 300) and sum(us for _, us in found) == 456
+    assert ("a", 95) in found or ("a", 100) in found
+
+
+def test_a_step_ends_with_the_work_that_it_launched() -> None:
+    trace = [
+        x("user_annotation", "ProfilerStep#1", 0, 100),
+        *(op("a", 10, 50), call("cudaLaunchKernel", 20, 5, 1), kernel("k", 30, 300, 1)),
+        op("later", 200, 500),
+    ]
+    assert owners(trace, "ProfilerStep#1") == [
+        ("ProfilerStep#1", 10),
+        ("a", 10),
+        ("launch delay, stream 7", 10),
+        ("k", 300),
+    ]

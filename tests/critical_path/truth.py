@@ -1,0 +1,246 @@
+"""What-if against the truth: programs that the simulator runs again with changed durations.
+
+    python -m tests.critical_path.truth [--programs 200] [--write]
+
+Prints for each shape, with and without sync events, how far predictions are from what then happens, in percent of the
+window (`make truth`), and for each shared trace how much of its windows the path covers. Fails where the worst prediction is off
+by more than 1, the median by more than 0.1, or a path covers less or more than its window. `--write` puts the tables into
+docs/what-if.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.targets import NothingMatches
+from pipelines.critical_path.whatif.window import load
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.conftest import SHARED
+from tests.critical_path.test_invariants import TRACES
+from tests.harness import connect, connect_all
+from tests.pages import DOCS
+
+WORST, MEDIAN = 1.0, 0.1
+"""Floors, in percent of the window."""
+SHAPES = ("training", "side streams", "inference", "inference_graph", "loop", "two processes")
+CHANGES: tuple[dict[str, float], ...] = (
+    {"*gemm*": 0.5},
+    {"*gemm*": 2.0},
+    {"*elementwise*": 0.1},
+    {"class:COMPUTATION": 0.3},
+    {"class:MEMORY": 0.0},
+    {"cpu": 0.3},
+    {"cpu": 0.0},
+    {"cpu": 1.5},
+    {"host_gap": 0.0},
+    {"host": 0.25},
+    {"host": 0.0},
+    {"enumerate(DataLoader)*": 0.0},
+    {"*normalize": 0.5},
+    {"aten::*": 0.2},
+    {"cudaLaunchKernel": 0.1},
+    {"*gemm*": 0.5, "cpu": 0.5},
+)
+
+
+@dataclass(frozen=True)
+class Error:
+    """A prediction: how far it is from what happened, percent of the window before."""
+
+    shape: str
+    sync_events: bool
+    seed: int
+    change: dict[str, float]
+    percent: float
+
+
+def program(shape: str, seed: int) -> CaptureSpec:
+    """A random program of a shape; two processes are two of them."""
+    rng = Random(f"{shape}/{seed}")
+    spec = CaptureSpec(
+        ranks=1, steps=2, seed=seed, layers=rng.randint(2, 5), ops_per_layer=rng.randint(2, 4), compute_streams=1,
+        op_ns=rng.choice((6000, 12_000, 24_000, 90_000, 200_000)), kernel_ns=rng.choice((4000, 16_000, 40_000, 120_000)),
+        sync_each_step=rng.random() < 0.7, gz=False, include_python_frames=rng.random() < 0.3,
+        launch_jitter=0.1,
+    )  # fmt: skip
+    if shape == "side streams":
+        return replace(spec, compute_streams=rng.randint(2, 4))
+    if shape in ("inference", "inference_graph"):
+        return replace(spec, shape=shape, tokens=rng.randint(2, 6), layers=rng.randint(1, 3))
+    return replace(spec, shape="loop" if shape in ("loop", "two processes") else "training")
+
+
+def errors(shape: str, seed: int, n_changes: int, folder: Path) -> Iterator[Error]:
+    """The predictions for one program, with and without sync events."""
+    rng = Random(f"{shape}/{seed}/changes")
+    chosen = rng.sample(CHANGES, n_changes)
+    spec = program(shape, seed)
+    before = _document(spec, {}, shape, folder)
+    after = [length_ns(_document(spec, change, shape, folder)) for change in chosen]
+    for sync_events in (True, False):
+        kept = [e for e in before if sync_events or e.get("cat") != "cuda_sync"]
+        con, trace_id = connect(kept)
+        window = load(con, load_catalog(), WindowRequest(trace_id))
+        for change, actual in zip(chosen, after, strict=True):
+            try:
+                (answer,) = what_if(window, [Scenario(tuple(change.items()))])
+            except NothingMatches:
+                continue
+            off = 1000 * answer.after.length_us - actual
+            yield Error(shape, sync_events, seed, change, 100 * off / length_ns(before))
+
+
+def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: Path) -> list[dict[str, Any]]:
+    """The events of one run."""
+    found: list[dict[str, Any]] = []
+    for number in range(2 if shape == "two processes" else 1):
+        capture = write_capture(replace(spec, seed=spec.seed + 1000 * number), folder).again(change, folder)
+        raw = capture.paths[0].read_bytes()
+        events = json.loads(gzip.decompress(raw) if capture.paths[0].suffix == ".gz" else raw)["traceEvents"]
+        found += [_moved(event, number) for event in events]
+    return found
+
+
+def _moved(event: dict[str, Any], number: int) -> dict[str, Any]:
+    """An event of another process, on another device."""
+    if not number:
+        return event
+    args = dict(event.get("args") or {})
+    if "device" in args:
+        args["device"] += number
+    for name in ("correlation", "External id", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"):
+        if name in args:
+            args[name] += 10_000_000 * number
+    moved = {**event, "args": args}
+    if isinstance(event.get("pid"), int):
+        moved["pid"] = event["pid"] + (500 if event["pid"] >= 1000 else number)
+    if isinstance(event.get("tid"), int) and event["tid"] >= 1000:
+        moved["tid"] = event["tid"] + 500
+    if "id" in event:
+        moved["id"] = event["id"] + 10_000_000 * number
+    return moved
+
+
+def length_ns(events: list[dict[str, Any]]) -> int:
+    """From the first event to the last, ns."""
+    spans = [e for e in events if e.get("ph") == "X" and e["cat"] not in ("Trace", "cuda_sync", "gpu_user_annotation")]
+    return round(1000 * (max(e["ts"] + e["dur"] for e in spans) - min(e["ts"] for e in spans)))
+
+
+def shared_traces() -> list[Path]:
+    """The traces of the reference collection; none where it is not there."""
+    return sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
+
+
+def table(found: list[Error]) -> str:
+    """The errors by shape, as a table in Markdown."""
+    rows = defaultdict(list)
+    for error in found:
+        rows[error.shape, error.sync_events].append(abs(error.percent))
+    rows["all", None] = [abs(error.percent) for error in found]
+    lines = ["| programs | sync events | predictions | median | 95 % | worst |", "|---|---|---:|---:|---:|---:|"]
+    for (shape, sync_events), values in rows.items():
+        values.sort()
+        told = {True: "yes", False: "no", None: "both"}[sync_events]
+        at = [values[len(values) // 2], values[int(0.95 * (len(values) - 1))], values[-1]]
+        lines.append(f"| {shape} | {told} | {len(values)} | {' | '.join(f'{value:.3f}' for value in at)} |")
+    return "\n".join(lines)
+
+
+def measure(programs: int, n_changes: int = 4) -> list[Error]:
+    """The predictions for that many programs, of all shapes in turn."""
+    found: list[Error] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(programs):
+            found += errors(SHAPES[number % len(SHAPES)], number, n_changes, Path(folder))
+    return sorted(found, key=lambda e: (SHAPES.index(e.shape), not e.sync_events))
+
+
+def floors_hold(found: list[Error]) -> bool:
+    """Whether the worst and the median are within their floors."""
+    off = sorted(abs(error.percent) for error in found)
+    return bool(off) and off[-1] <= WORST and off[len(off) // 2] <= MEDIAN
+
+
+def coverage(paths: list[Path]) -> tuple[str, bool]:
+    """A row for each trace: its window, how much of it and of its steps the path covers, and host time on it; and whether all is
+    covered within 0.1 %.
+    """
+    lines = [
+        "| trace | window, ms | covered | steps | covered | host, % | of it outside operators, % |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    holds = True
+    for path in paths:
+        con, (trace_id,) = connect_all([path])
+        request_windows(con, usual_windows(con, [trace_id]))
+        run_models(con, load_catalog(), ["critical_path_windows", "critical_path_summary"])
+        rows = con.execute(
+            "SELECT w.window_id, w.path_end_ns - w.path_start_ns, sum(s.duration_ns), "
+            "sum(s.duration_ns) FILTER (WHERE s.bound_by IN ('cpu_bound', 'host_gap')), "
+            "sum(s.duration_ns) FILTER (WHERE s.bound_by = 'host_gap') "
+            "FROM critical_path_windows AS w JOIN critical_path_summary AS s USING (trace_id, window_id) GROUP BY ALL"
+        ).fetchall()
+        covered = {window: 100 * length / span for window, span, length, *_ in rows}
+        holds &= all(abs(percent - 100) <= 0.1 for percent in covered.values())
+        steps = [percent for window, percent in covered.items() if window != "full"]
+        for window, span, length, host, gaps in rows:
+            if window == "full":
+                of_steps = f"{min(steps, key=lambda percent: -abs(percent - 100)):.2f} %" if steps else ""
+                shares = " | ".join(f"{100 * (part or 0) / length:.1f}" for part in (host, gaps))
+                name = "/".join(path.parts[-2:]).removesuffix(".gz").removesuffix(".json")
+                lines.append(
+                    f"| {name} | {span / 1e6:,.1f} | {covered[window]:.2f} % | {len(steps) or ''} | {of_steps} | {shares} |"
+                )
+    return "\n".join(lines), holds
+
+
+def write(page: Path, **tables: str) -> None:
+    """Put tables between their marks in a page."""
+    text = page.read_text(encoding="utf-8")
+    for name, shown in tables.items():
+        before, mark, rest = text.partition(f"<!-- {name} -->\n")
+        text = f"{before}{mark}{shown}\n<!-- /{name} -->{rest.partition(f'<!-- /{name} -->')[2]}"
+    page.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Prints the tables; exits with 1 where the floors do not hold."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--changes", type=int, default=4)
+    parser.add_argument("--write", action="store_true", help="Put the tables into docs/what-if.md.")
+    asked = parser.parse_args()
+    found = measure(asked.programs, asked.changes)
+    print(table(found))
+    for error in sorted(found, key=lambda e: -abs(e.percent))[:5]:
+        print(
+            f"\n{error.percent:+.3f} % {error.shape}, seed {error.seed}, sync events {error.sync_events}: {error.change}"
+        )
+    shown, covers = coverage([path for path in shared_traces() if "begin_end" not in path.name])
+    print(f"\n{shown}")
+    if asked.write:
+        write(DOCS / "what-if.md", truth=table(found), coverage=shown)
+    if not floors_hold(found):
+        sys.exit(f"the floors are {WORST} (worst) and {MEDIAN} (median) percent of the window")
+    if not covers:
+        sys.exit("a path is not as long as its window")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What holds for every prediction on every shared trace, without knowing what would really happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.critical_path.whatif.before_after import Comparison, Weights, what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.targets import NothingMatches
+from pipelines.critical_path.whatif.window import Window
+from tests.critical_path.test_invariants import _shared_traces
+from tests.effort import LARGE
+
+from .windows import opened
+
+TARGETS = ("cpu", "host", "host_gap", "computation", "communication", "memory", "launch_overhead", "kernel_gaps", "*")
+FASTER = [Scenario(((target, factor),)) for target in TARGETS for factor in (0.0, 0.5)]
+
+
+def answers(window: Window, scenarios: list[Scenario]) -> list[Comparison]:
+    """Of the scenarios that name something in the window."""
+    found = []
+    for scenario in scenarios:
+        try:
+            found += what_if(window, [scenario])
+        except NothingMatches:
+            continue
+    return found
+
+
+def busiest(window: Window, weight: np.ndarray) -> int:
+    """The most that one stream works, or one thread in its operators and calls, ns."""
+    own = window.own_time_of
+    gaps = window.gap_owner < len(window.events.event_id)
+    thread = np.append(window.events.thread, -1)[own]
+    on_cpu = (thread >= 0) & ~gaps & (np.append(window.events.thread, -1)[window.src_event] == thread)
+    of_threads = np.bincount(thread[on_cpu], weight[on_cpu]) if on_cpu.any() else np.zeros(1)
+    stream = np.append(window.events.stream, -1)[own]
+    node = window.graph.node_ids
+    whole = (stream >= 0) & (node[window.graph.src] % 2 == 0) & (node[window.graph.dst] == node[window.graph.src] + 1)
+    # Of work that overlaps on its stream, the time until the next began: its own edge counts where nothing follows it so.
+    starts = window.graph.src[(stream >= 0) & (node[window.graph.dst] % 2 == 0) & (node[window.graph.src] % 2 == 0)]
+    whole &= ~np.isin(window.graph.src, starts)
+    of_streams = np.bincount(stream[whole], weight[whole]) if whole.any() else np.zeros(1)
+    return int(max(of_threads.max(initial=0), of_streams.max(initial=0)))
+
+
+def check(path: Path) -> None:
+    with opened(path) as (_, window):
+        (same,) = what_if(window, [Scenario()])
+        assert same.as_json()["before"] == same.as_json()["after"]
+        length = same.before.length_us
+        lengths = {}
+        for answer in answers(window, FASTER):
+            weight = Weights.of(window, answer.scenario).path
+            assert 1000 * answer.after.length_us >= busiest(window, weight) - 1
+            assert answer.after.length_us <= length
+            lengths[answer.scenario.scale[0]] = answer.after.length_us
+        for one, other in (("cpu", "computation"), ("host_gap", "kernel_gaps"), ("host", "launch_overhead")):
+            halves = Scenario(((one, 0.5), (other, 0.5)))
+            both = Scenario(((one, 0.0), (other, 0.0)))
+            found = [answer.after.length_us for answer in answers(window, [halves, both])]
+            assert found == sorted(found, reverse=True)
+            if found:
+                assert found[-1] <= min(lengths[one, 0.0], lengths[other, 0.0])
+        (slower,) = answers(window, [Scenario((("*", 2.0),))]) or [same]
+        assert length <= slower.after.length_us <= 2 * length
+
+
+def test_small_shared_traces(shared: Path) -> None:
+    for path in _shared_traces():
+        if path.stat().st_size <= LARGE and "begin_end" not in path.name:
+            check(path)
+
+
+@pytest.mark.slow
+def test_every_shared_trace(trace: Path) -> None:
+    check(trace)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "trace" in metafunc.fixturenames:
+        paths = [path for path in _shared_traces() if "begin_end" not in path.name]
+        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])

@@ -1,0 +1,36 @@
+"""A sample of `make truth`: predictions against programs that the simulator runs again with changed durations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.truth import SHAPES, errors, floors_hold
+from tests.effort import SLOW
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_predictions_are_what_happens(shape: str, tmp_path: Path) -> None:
+    found = [error for seed in range(5 if SLOW else 1) for error in errors(shape, 500 + seed, 4, tmp_path)]
+    assert len(found) >= 4 and floors_hold(found), max(found, key=lambda error: abs(error.percent))
+
+
+def test_a_run_without_changes_is_the_same_run(tmp_path: Path) -> None:
+    for shape in ("training", "inference", "inference_graph", "loop"):
+        capture = write_capture(CaptureSpec(ranks=1, steps=1, shape=shape, tokens=2, gz=False), tmp_path / "a")
+        again = capture.again({"nothing like this": 0.5}, tmp_path / "b")
+        assert capture.paths[0].read_bytes() == again.paths[0].read_bytes()
+
+
+def test_changes_change_what_they_name(tmp_path: Path) -> None:
+    """Kernels by name, the host by all its time; a program of the same order."""
+    capture = write_capture(CaptureSpec(ranks=1, steps=2, shape="loop", gz=False), tmp_path / "a")
+    truth = capture.ranks[0].truth
+    faster = capture.again({"host": 0.5}, tmp_path / "b").ranks[0].truth
+    assert faster.full.length_ns < truth.full.length_ns
+    assert faster.breakdown.compute_ns == truth.breakdown.compute_ns
+    kernels = capture.again({"*": 2.0}, tmp_path / "c").ranks[0].truth
+    assert kernels.breakdown.compute_ns == pytest.approx(2 * truth.breakdown.compute_ns, rel=1e-6)
+    assert kernels.machine.n_kernels == truth.machine.n_kernels

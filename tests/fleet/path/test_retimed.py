@@ -1,0 +1,65 @@
+"""All ranks of a capture retimed together, against simulated captures that run again with another rank as fast as the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.synthetic import Capture, CaptureSpec, write_capture
+
+SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, seed=5, layers=3)
+
+
+def us(capture: Capture) -> float:
+    """How long a capture takes: its ranks begin together."""
+    return max(rank.truth.full.length_ns for rank in capture.ranks) / 1000
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Capture]:
+    folder = tmp_path_factory.mktemp("capture")
+    return folder, write_capture(SPEC, folder)
+
+
+def asked(folder: Path, *words: str) -> dict:
+    done = CliRunner().invoke(app, ["what-if", str(folder), *words, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_path: Path) -> None:
+    folder, before = capture
+    actual = write_capture(replace(SPEC, straggler=None), tmp_path)
+    found = asked(folder, "--scale", f"rank:1:class:COMPUTATION={1 / SPEC.straggler_slowdown}")
+    assert found["before"]["length_us"] == pytest.approx(us(before), rel=1e-4)
+    assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
+    # Another rank that gets faster waits for this one all the same.
+    other = asked(folder, "--scale", "rank:0:class:COMPUTATION=0.5")
+    assert other["after"]["length_us"] > 0.98 * other["before"]["length_us"]
+    assert set(found["ranks"]) == {"0", "1", "2"}
+
+
+def test_everything_faster_is_what_happens(capture: tuple[Path, Capture], tmp_path: Path) -> None:
+    folder, before = capture
+    actual = before.again({"class:COMPUTATION": 0.5}, tmp_path)
+    found = asked(folder, "--scale", "class:COMPUTATION=0.5")
+    assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.01)
+
+
+def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
+    folder, _ = capture
+    for words, said in (
+        (["--scale", "rank:7:cpu=0.5"], "no rank 7"),
+        (["--scale", "nothing like it=0.5"], "matches nothing"),
+        (["--sensitivity"], "all its ranks as a whole"),
+        (["--perfect-overlap"], "for one rank"),
+    ):
+        done = CliRunner().invoke(app, ["what-if", str(folder), *words])
+        assert done.exit_code == 1 and said in " ".join(done.output.split())
+    text = CliRunner().invoke(app, ["what-if", str(folder), "--remove", "cpu"]).stdout
+    assert "the capture takes" in text
