@@ -17,7 +17,7 @@ launches AS (
 ),
 gpu AS (
     SELECT
-        w.window_no, e.*, l.launch_event_id, l.start_ns AS launch_ts_ns,
+        w.window_no, w.covers_window, e.*, l.launch_event_id, l.start_ns AS launch_ts_ns,
         coalesce(
             l.start_ns BETWEEN w.start_ns AND w.end_ns
             AND (l.duration_ns > 0 OR w.keep_zero_duration AND l.duration_ns = 0),
@@ -71,6 +71,10 @@ SELECT
     FALSE, FALSE, FALSE, FALSE, FALSE, sync_kind, device, stream_key, launch_event_id, launch_ts_ns, launch_in_window
 FROM gpu
 WHERE
-    launch_in_window
-    OR sync_kind = 'Stream Wait Event' AND launch_event_id IS NOT NULL
-    OR is_unlaunched_in_window
+    (
+        launch_in_window
+        OR sync_kind = 'Stream Wait Event' AND launch_event_id IS NOT NULL
+        OR is_unlaunched_in_window
+    )
+    -- Where time never goes back, work of negative duration is none.
+    AND (duration_ns >= 0 OR NOT covers_window)

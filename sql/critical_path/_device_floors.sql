@@ -1,9 +1,9 @@
 -- One row: a device of a trace and a kind of launch (of one piece of work, or of a graph), with how long it takes at
 -- least, the gap between neighbours of a stream, and how much either varies.
 -- How: the smallest of each that is not negative, over the whole trace. Where a device never did either at once, the
--- smallest gap (above 5 us) or latency (above 20 us, of a graph 100 us) says nothing, and 1 us or 5 us is taken, as on most devices. A
--- launch surely held up work that began long after the work before it, which surely held up what was launched long
--- before.
+-- smallest gap (above 2 us) or latency (above 20 us, of a graph 100 us) says nothing, and 1 us or 5 us is taken, as on
+-- most devices. A launch surely held up work that began long after the work before it, which surely held up what was
+-- launched long before.
 WITH work AS (
     SELECT
         h.trace_profile_id, h.device, h.start_ns, h.launch_ts_ns, h.busy_until_ns,
@@ -40,7 +40,7 @@ known AS (
             WHEN f.launch_ns <= CASE WHEN f.is_graph THEN 100000 ELSE 20000 END THEN f.launch_ns
             ELSE 5000
         END AS earliest_ns,
-        CASE WHEN g.gap_ns <= 5000 THEN g.gap_ns ELSE 1000 END AS gap_ns
+        CASE WHEN g.gap_ns <= 2000 THEN g.gap_ns ELSE 1000 END AS gap_ns
     FROM floors AS f
     JOIN gaps AS g ON g.trace_profile_id = f.trace_profile_id AND g.device = f.device
 ),

@@ -65,37 +65,45 @@ waits AS (
     -- In traces, work begins up to 2 us before the end of what it waited for.
     SELECT
         w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns,
-        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, w.start_ns
+        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, w.start_ns, CAST(NULL AS VARCHAR) AS pid
     FROM work AS w
     JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
     SELECT
-        trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001),
-        start_ns + 2000,
-        start_ns
+        trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001), start_ns + 2000,
+        start_ns, NULL
     FROM work
     WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for, because GPU and host clocks differ. Shorter
     -- calls tell us nothing.
     SELECT
-        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
-        e.start_ns + e.duration_ns + 10000, NULL
+        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns, e.start_ns + e.duration_ns + 10000, NULL,
+        t.pid
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
+    JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = e.thread_id
     LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
     WHERE e.is_blocking AND e.duration_ns > 10000 AND o.event_id IS NULL
 ),
 stream_list AS (
-    SELECT DISTINCT trace_profile_id, device, stream_key FROM work
+    SELECT DISTINCT w.trace_profile_id, w.device, w.stream_key, t.pid
+    FROM work AS w
+    JOIN inferring AS i ON i.trace_profile_id = w.trace_profile_id
+    LEFT JOIN _loaded_events AS c
+        ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
+    LEFT JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = c.thread_id
 ),
 -- Every wait with every stream that it may have waited for.
 asked AS (
-    SELECT q.*, s.stream_key AS source_stream_key
+    SELECT DISTINCT q.*, s.stream_key AS source_stream_key
     FROM waits AS q
     JOIN stream_list AS s ON s.trace_profile_id = q.trace_profile_id
-    WHERE q.basis = 'blocking_call' OR s.device = q.device AND s.stream_key <> q.stream_key
+    WHERE
+        -- A call waits for work that its own process launched.
+        q.basis = 'blocking_call' AND coalesce(s.pid = q.pid, TRUE)
+        OR q.basis <> 'blocking_call' AND s.device = q.device AND s.stream_key <> q.stream_key
 ),
 launched AS (
     SELECT

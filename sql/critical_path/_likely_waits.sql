@@ -2,8 +2,8 @@
 -- cuda_sync rows that would show this.
 -- How: by the order of a thread's calls. A stream waits for the event recorded last, and that follows the work
 -- launched last; the next launch is what waits. A blocking call waits for the work that its thread launched last, one
--- for the whole device for the work launched last on every stream, and one that copies for its own copy. Whether any
--- of them did wait is for the times to tell: the edges say what could not have happened earlier.
+-- for the whole device for the work launched last on every stream of its process, and one that copies for its own
+-- copy. Whether any of them did wait is for the times to tell: the edges say what could not have happened earlier.
 WITH inferring AS (
     SELECT p.trace_profile_id
     FROM _profiles AS p
@@ -75,16 +75,19 @@ recording AS (
     FROM launching
 ),
 device_syncs AS (
-    SELECT c.trace_profile_id, c.event_id, c.start_ns
+    SELECT c.trace_profile_id, c.event_id, c.start_ns, r.process_no
     FROM calls AS c
+    JOIN _thread_roles AS r ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id
     JOIN _profiles AS p ON p.trace_profile_id = c.trace_profile_id
     JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = c.event_id
     WHERE c.is_blocking AND regexp_matches(e.name, '(Device|Ctx)Synchronize$')
 ),
 stream_list AS (
-    SELECT DISTINCT h.trace_profile_id, h.stream_key
+    SELECT DISTINCT h.trace_profile_id, h.stream_key, r.process_no
     FROM _gpu_history AS h
     JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
+    JOIN calls AS c ON c.trace_profile_id = h.trace_profile_id AND c.event_id = h.launch_event_id
+    JOIN _thread_roles AS r ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id
 ),
 on_streams AS (
     SELECT
@@ -102,7 +105,7 @@ on_streams AS (
         UNION ALL
         SELECT s.trace_profile_id, s.stream_key, d.start_ns, d.start_ns, d.event_id, TRUE
         FROM device_syncs AS d
-        JOIN stream_list AS s ON s.trace_profile_id = d.trace_profile_id
+        JOIN stream_list AS s ON s.trace_profile_id = d.trace_profile_id AND s.process_no = d.process_no
     ) AS both_kinds
 )
 SELECT

@@ -95,6 +95,16 @@ def check(*traces: Path | dict[str, Any]) -> int:
     return con.execute(query).fetchall()[0][0]
 
 
+def check_rule(trace: dict[str, Any]) -> None:
+    """Assert of every usual window of a trace only that its nodes are bound, and that the path covers it: of broken input, too."""
+    con, (trace_id,) = connect_all([trace])
+    request_windows(con, usual_windows(con, [trace_id]))
+    run_models(con, load_catalog(), TABLES)
+    only(con, trace_id, TABLES)
+    _every_node_is_bound(con)
+    _the_path_covers_the_window(con)
+
+
 def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
     """No edge claims more than passed, and every node of a window but its start has one that claims all of it."""
     con.execute("CREATE OR REPLACE TEMP TABLE node AS SELECT window_id, node_id, at_ns FROM critical_path_nodes")

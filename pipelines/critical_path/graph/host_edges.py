@@ -202,11 +202,9 @@ def _tables(
     threads, first, thread = np.unique(rows["window"] << 20 | rows["thread_id"], return_index=True, return_inverse=True)
     window = threads >> 20
     roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls")))
-    events = HostEvents(
-        thread,
-        *(rows[name] for name in ("event", "start", "duration", "until", "is_operator", "blocks")),
-        *_of_names(rows, frames),
-    )
+    waits, shown = _of_names(rows, frames)
+    of_rows = {name: rows[name] for name in ("event", "start", "duration", "until", "is_operator", "blocks")}
+    events = HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)
     del rows, thread, frames
     nodes, owners = host_nodes(events)
     found = _all_hand_offs(nodes, window, roles)

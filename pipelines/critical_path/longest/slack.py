@@ -1,7 +1,7 @@
 """Slack and drag of every event of a window, and the table `event_slack`.
 
-The edges of an event are those attributed to it: its own time, and for GPU work also the gap until the next piece of work
-on its stream (as in HTA 2.8.6) or, where that began before it ended, the time until then. Their weights are those used on
+The edges of an event are those attributed to it: its own time, and for GPU work also the time until the next piece of work
+began on its stream before it ended; where the path does not cover the window also the gap until that (as in HTA 2.8.6). Their weights are those used on
 the path, and the length is the path's.
 
 - Slack: the event may get longer by this without changing the path's length, however the time is spread over its edges.

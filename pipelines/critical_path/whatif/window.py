@@ -300,7 +300,8 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
         np.where(gpu_class < 0, int_column(table, "thread_id"), -1),
         [families[i] for i in order],
         streams,
-        *(_placed(table, name) for name in ("around_event_id", "owner_event_id")),
+        _placed(table, "around_event_id"),
+        _placed(table, "owner_event_id"),
         tid,
         tids,
     )
