@@ -22,20 +22,32 @@ WITH told AS (
         ON i.window_no = w.window_no AND i.dst_event_id = l.event_id AND i.src_event_id = l.source_event_id
             AND NOT i.dst_is_start
     WHERE l.is_call AND i.window_no IS NULL
+),
+-- Short work that by the GPU's clock began after the call had returned stands for the work before it on its stream.
+placed AS (
+    SELECT
+        t.window_no, t.event_id, t.source_in_window, t.is_inferred, c.start_ns, c.start_ns + c.duration_ns AS end_ns,
+        CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.event_id ELSE t.source_event_id END AS source_event_id,
+        CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.start_ns ELSE k.start_ns END AS source_start_ns,
+        CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END AS source_end_ns
+    FROM told AS t
+    JOIN critical_path_windows AS w ON w.window_no = t.window_no AND w.covers_window
+    JOIN _clip AS c ON c.window_no = t.window_no AND c.event_id = t.event_id AND c.is_operator
+    LEFT JOIN _kernel_nodes AS k ON k.window_no = t.window_no AND k.event_id = t.source_event_id
+    LEFT JOIN _kernel_nodes AS l ON l.window_no = k.window_no AND l.event_id = k.last_event_id
 )
-SELECT
-    t.window_no,  -- The window.
-    t.event_id,  -- The call.
-    c.start_ns,  -- Its start, ns.
-    c.start_ns + c.duration_ns AS end_ns,  -- Its end, ns.
-    t.source_event_id,  -- The GPU work.
-    k.start_ns AS source_start_ns,  -- Its start, ns; NULL outside the window.
-    t.source_end_ns,  -- Its end, ns.
-    t.source_in_window,  -- It belongs to the window.
-    t.source_end_ns > c.start_ns AS has_waited,  -- The call began while it was still running.
-    t.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
-FROM told AS t
-JOIN critical_path_windows AS w ON w.window_no = t.window_no AND w.covers_window
-JOIN _clip AS c ON c.window_no = t.window_no AND c.event_id = t.event_id AND c.is_operator
-LEFT JOIN _kernel_nodes AS k ON k.window_no = t.window_no AND k.event_id = t.source_event_id
-WHERE t.source_end_ns <= c.start_ns + c.duration_ns + 10000 AND (k.start_ns IS NULL OR k.start_ns <= c.start_ns + c.duration_ns)
+SELECT DISTINCT
+    window_no,  -- The window.
+    event_id,  -- The call.
+    start_ns,  -- Its start, ns.
+    end_ns,  -- Its end, ns.
+    source_event_id,  -- The GPU work.
+    source_start_ns,  -- Its start, ns; NULL outside the window.
+    source_end_ns,  -- Its end, ns.
+    source_in_window,  -- It belongs to the window.
+    source_end_ns > start_ns AS has_waited,  -- The call began while it was still running.
+    is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
+FROM placed
+WHERE
+    source_event_id IS NOT NULL AND source_end_ns <= end_ns + 10000
+    AND (source_start_ns IS NULL OR source_start_ns <= end_ns)

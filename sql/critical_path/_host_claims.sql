@@ -1,7 +1,7 @@
 -- One row: an edge into a node of a host thread, in a window that the path covers.
 -- part of: _claim_parts
 -- How: the edges of _host_edges. Where a call waited for work of the window, its own edge claims no more than it needs
--- when it waits for nothing; where it waited for work of before the window, its time is that work's.
+-- when it waits for nothing, and never all of the time; where it waited for work of before the window, its time is that work's.
 SELECT
     h.window_no,  -- The window.
     2 AS kind,  -- See _edges.
@@ -10,7 +10,9 @@ SELECT
     h.dst_node_id,  -- Destination node.
     h.edge_code,  -- Type of the edge.
     -- What the edge claims of the time that passed, ns.
-    CASE WHEN b.source_in_window THEN least(h.claim_ns, b.need_ns) ELSE h.claim_ns END AS claim_ns,
+    CASE
+        WHEN b.source_in_window THEN least(h.claim_ns, b.need_ns, greatest(h.elapsed_ns - 1, 0)) ELSE h.claim_ns
+    END AS claim_ns,
     h.attributed_event_id,  -- Event whose time it is.
     -- A wait for GPU work from outside the window.
     coalesce(NOT b.source_in_window AND 2 * b.remaining_ns <= h.elapsed_ns, FALSE) AS is_earlier,

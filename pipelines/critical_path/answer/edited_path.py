@@ -96,10 +96,10 @@ def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
-    there = np.isin(int_column(saved.graph_events, "event_id"), [event for event in ids if event is not None])
-    if "owner_event_id" in saved.graph_events.column_names:
-        there |= np.isin(int_column(saved.graph_events, "event_id"), int_column(saved.graph_events, "owner_event_id"))
-    return saved.graph_events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
+    there = np.isin(int_column(saved.events, "event_id"), [event for event in ids if event is not None])
+    if "owner_event_id" in saved.events.column_names:
+        there |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
+    return saved.events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:

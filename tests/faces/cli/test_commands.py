@@ -46,7 +46,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     done = process("critical-path", trace_id[:8], "--lake", lake, "--edges", edges, "--json")
     answer = json.loads(done.stdout)
     assert answer["success"] and round(1000 * answer["length_us"]) == capture.ranks[0].truth.full.length_ns
-    assert set(answer["path"][0]) == {"event_id", "name", "edge_type", "duration_us", "bound_by"}
+    assert set(answer["path"][0]) == {"event_id", "name", "edge_type", "duration_us", "bound_by", "owner"}
     assert sum(kind["count"] for kind in answer["edges_by_type"].values()) == answer["edges"]
     assert edges.stat().st_size > 0
     done = tracelake("critical-path", trace_id[:8], "--lake", lake, "--alternatives", 3, "--json")
