@@ -168,7 +168,10 @@ def test_graphs_of_the_program_stay_with_networkx(monkeypatch: pytest.MonkeyPatc
         BackendInterface, "dag_longest_path", staticmethod(lambda graph, *_: asked.append(type(graph)) or [0])
     )
     with nx.config(backend_priority=priority):
-        assert nx.dag_longest_path(nx.DiGraph([(0, 1)])) == nx.dag_longest_path(G=nx.DiGraph([(0, 1)])) == [0, 1]
+        for place in ("args", "kwargs"):
+            theirs = nx.DiGraph([(0, 1, {"weight": 5})])
+            path = nx.dag_longest_path(theirs) if place == "args" else nx.dag_longest_path(G=theirs)
+            assert path == [0, 1]
         assert asked == []
         assert nx.dag_longest_path(ArrayGraph.from_edges(np.array([0]), np.array([1]), np.array([5]))) == [0]
     assert asked == [ArrayGraph]
