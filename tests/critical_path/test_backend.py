@@ -158,3 +158,20 @@ def test_functions_of_networkx_that_are_not_here_run_on_the_converted_graph() ->
     arrays: Any = ArrayGraph.from_edges(np.array([4, 2]), np.array([2, 9]), np.array([1, 5]))
     assert nx.descendants(arrays, 4, backend="networkx") == {2, 9}
     assert (len(arrays), list(arrays), arrays.number_of_nodes(), arrays.number_of_edges()) == (3, [4, 2, 9], 3, 2)
+
+
+@pytest.mark.parametrize("priority", [[], ["tracelake"]])
+def test_graphs_of_the_program_stay_with_networkx(monkeypatch: pytest.MonkeyPatch, priority: list[str]) -> None:
+    """Whoever imports networkx beside an installed tracelake has not asked for another longest path."""
+    asked: list[type] = []
+    monkeypatch.setattr(
+        BackendInterface, "dag_longest_path", staticmethod(lambda graph, *_: asked.append(type(graph)) or [0])
+    )
+    with nx.config(backend_priority=priority):
+        for place in ("args", "kwargs"):
+            theirs = nx.DiGraph([(0, 1, {"weight": 5})])
+            path = nx.dag_longest_path(theirs) if place == "args" else nx.dag_longest_path(G=theirs)
+            assert path == [0, 1]
+        assert asked == []
+        assert nx.dag_longest_path(ArrayGraph.from_edges(np.array([0]), np.array([1]), np.array([5]))) == [0]
+    assert asked == [ArrayGraph]
