@@ -60,7 +60,8 @@ WHERE
         AND (
             r.is_working
             -- The annotation that opens the window, on whatever thread.
-            OR w.annotation <> '' AND NOT e.is_frame AND (e.start_ns = w.start_ns OR e.start_ns + e.duration_ns = w.end_ns)
+            OR w.annotation <> '' AND NOT e.is_frame
+            AND (e.start_ns = w.start_ns OR e.start_ns + e.duration_ns = w.end_ns)
         )
         AND e.duration_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
         AND e.start_ns <= w.end_ns AND e.start_ns + e.duration_ns >= w.start_ns

@@ -29,7 +29,8 @@ placed AS (
         t.window_no, t.event_id, t.source_in_window, t.is_inferred, c.start_ns, c.start_ns + c.duration_ns AS end_ns,
         CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.event_id ELSE t.source_event_id END AS source_event_id,
         CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.start_ns ELSE k.start_ns END AS source_start_ns,
-        CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END AS source_end_ns
+        CASE WHEN k.start_ns > c.start_ns + c.duration_ns THEN l.start_ns + l.duration_ns ELSE t.source_end_ns END
+            AS source_end_ns
     FROM told AS t
     JOIN critical_path_windows AS w ON w.window_no = t.window_no AND w.covers_window
     JOIN _clip AS c ON c.window_no = t.window_no AND c.event_id = t.event_id AND c.is_operator

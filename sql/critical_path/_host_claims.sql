@@ -1,7 +1,8 @@
 -- One row: an edge into a node of a host thread, in a window that the path covers.
 -- part of: _claim_parts
 -- How: the edges of _host_edges. Where a call waited for work of the window, its own edge claims no more than it needs
--- when it waits for nothing, and never all of the time; where it waited for work of before the window, its time is that work's.
+-- when it waits for nothing, and never all of the time; where it waited for work of before the window, its time is that
+-- work's.
 SELECT
     h.window_no,  -- The window.
     2 AS kind,  -- See _edges.

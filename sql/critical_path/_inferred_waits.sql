@@ -71,16 +71,16 @@ waits AS (
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
     SELECT
-        trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001), start_ns + 2000,
-        start_ns, NULL
+        trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001),
+        start_ns + 2000, start_ns, NULL
     FROM work
     WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for, because GPU and host clocks differ. Shorter
     -- calls tell us nothing.
     SELECT
-        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns, e.start_ns + e.duration_ns + 10000, NULL,
-        t.pid
+        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
+        e.start_ns + e.duration_ns + 10000, NULL, t.pid
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = e.thread_id

@@ -44,8 +44,8 @@ launched AS (
 ),
 calls AS (
     SELECT
-        e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, l.first_event_id, l.last_event_id, e.is_record, e.is_wait,
-        e.is_blocking AND NOT e.is_poll AND l.launch_event_id IS NULL AS is_blocking,
+        e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, l.first_event_id, l.last_event_id, e.is_record,
+        e.is_wait, e.is_blocking AND NOT e.is_poll AND l.launch_event_id IS NULL AS is_blocking,
         e.is_blocking AND l.launch_event_id IS NOT NULL AS is_copying
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id

@@ -22,4 +22,5 @@ FROM waits AS w
 JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
 WHERE
-    s.covers_window AND s.stream_key <> k.stream_key AND s.start_ns <= k.start_ns AND s.start_ns + s.duration_ns <= k.start_ns + 10000
+    s.covers_window AND s.stream_key <> k.stream_key AND s.start_ns <= k.start_ns
+    AND s.start_ns + s.duration_ns <= k.start_ns + 10000
