@@ -108,6 +108,7 @@ def test_a_store_of_a_newer_version_is_refused(ducklake: DuckLakeStore, small: l
             call()
 
 
+@pytest.mark.ducklake("sqlite")
 def test_a_store_of_an_older_version_is_refused_with_the_command_that_reads_its_files_again(
     ducklake: DuckLakeStore, small: list[Lake]
 ) -> None:
