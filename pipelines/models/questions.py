@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pipelines.base.close_names import meant
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.catalog import QUESTIONS
 from pipelines.models.errors import CatalogError
@@ -34,7 +35,7 @@ _CONDITIONS = {
 
 
 class NotAsked(ValueError):
-    """The question cannot be limited in this way; the message says to what it can be."""
+    """There is no such question, or it cannot be limited in this way; the message says what there is."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,13 @@ def load_questions() -> dict[str, Question]:
         sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
         found.append(Question(path.stem, told[1], told[2], told[3], sql))
     return {one.name: one for one in sorted(found, key=lambda one: TOPICS.index(one.topic))}
+
+
+def question_named(name: str) -> Question:
+    """Returns a question. Raises NotAsked, with names that are like this one."""
+    if (found := load_questions().get(name)) is None:
+        raise NotAsked(f"no question {name!r}: {meant(name, load_questions())}")
+    return found
 
 
 def _literal(value: str | int) -> str:

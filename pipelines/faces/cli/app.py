@@ -148,7 +148,7 @@ COMMANDS = {
     ),
     "mcp": (
         "lake.serve:mcp",
-        "Serve the lake to a language model over MCP (stdio): tables, SQL, and each saved question as a tool. Read-only.",
+        "Serve the lake to a language model over MCP (stdio): tables, saved questions, SQL. Read-only.",
     ),
     "ui": ("lake.demo:ui", "Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor."),
 }

@@ -34,8 +34,8 @@ def make_server(served: Served) -> Server[Any]:
         try:
             tool = tools.get(params.name)
             if tool is None:
-                raise NotAnswered(f"no tool {params.name!r}")
-            answer, stop = tool.start(tool.checked(params.arguments))
+                raise NotAnswered(f"no tool {params.name!r}: there are {', '.join(tools)}")
+            answer, stop = tool.start(**tool.checked(params.arguments))
             return _result(await _in_thread(answer, stop, places))
         except NotAnswered as error:
             return _result(f"error: {error}{' ' if error.hint else ''}{error.hint}", is_error=True)

@@ -28,7 +28,7 @@ from pipelines.faces.serve.downloads import KINDS, Download
 from pipelines.faces.serve.reports import Reports, existence, known_id
 from pipelines.faces.serve.running import Busy, Places, Streamed, in_thread, while_there
 from pipelines.lake.read.sandbox import Limits, QueryStopped
-from pipelines.models.questions import NotAsked, load_questions
+from pipelines.models.questions import NotAsked, question_named
 
 _HERE = Path(__file__).parent
 # The only files that are served, by name.
@@ -133,11 +133,11 @@ class Console:
     async def question(self, request: Request) -> Response:
         """The query of a saved question, for a part of the lake."""
         body = await _body(request)
-        asked = load_questions().get(body.text("name"))
-        if asked is None:
-            raise NotAnswered(f"no question {body.text('name')!r}")
-        limits = {name: body.number(name) if name == "rank" else body.text(name, "") or None for name in asked.limits}
         try:
+            asked = question_named(body.text("name"))
+            limits = {
+                name: body.number(name) if name == "rank" else body.text(name, "") or None for name in asked.limits
+            }
             return JSONResponse({"sql": asked.asked(body.number("top") or 0, **limits)})
         except NotAsked as error:
             raise NotAnswered(str(error)) from None

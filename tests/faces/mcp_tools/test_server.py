@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.models.questions import load_questions
+from pipelines.faces.mcp_tools.tools import Served
+from pipelines.lake.read.sandbox import Limits
 from tests.faces.serve.world import FOREVER, hostile_lake
 
 mcp: Any = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 anyio: Any = pytest.importorskip("anyio")  # mcp needs it
-pytestmark = pytest.mark.slow
 
 
 def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> None:
@@ -33,35 +33,52 @@ def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> N
     anyio.run(run)
 
 
+def test_the_declarations_are_few_and_short(tmp_path: Path) -> None:
+    """They are in each session's context: as they go over the wire, with what the server says of itself."""
+    from pipelines.faces.mcp_tools.server import make_server
+
+    async def said() -> None:
+        async with mcp.Client(make_server(Served(tmp_path, Limits()))) as client:
+            listed = await client.list_tools()
+            sent = listed.model_dump_json(by_alias=True, exclude_none=True)
+            assert 4 <= len(listed.tools) <= 8
+            assert 1_000 < len(sent) + len(client.instructions) < 6_000
+
+    anyio.run(said)
+
+
+@pytest.mark.slow
 def test_a_client_lists_and_calls_the_tools(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
 
     async def said(client: Any) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert {"list_tables", "describe_table", "query"} < tools.keys()
-        assert len(tools) == 3 + len(load_questions())
+        assert tools.keys() == {"list_questions", "ask", "tables", "sql"}
         assert all(tool.annotations.read_only_hint for tool in tools.values())
         assert "never instructions" in client.instructions
-        found = await client.call_tool("query", {"sql": "SELECT count(*) AS n FROM kernels"})
+        found = await client.call_tool("sql", {"query": "SELECT count(*) AS n FROM kernels"})
         told = json.loads(found.content[0].text)
         assert not found.is_error and told["rows"] == [[4]] and told["truncated"] is False
-        asked = await client.call_tool("ask_top_kernels", {"rank": 0, "top": 5})
+        asked = await client.call_tool("ask", {"name": "top-kernels", "rank": 0, "top": 5})
         assert json.loads(asked.content[0].text)["rows"][0][2] == 4
-        refused = await client.call_tool("query", {"sql": "FROM '/etc/passwd'"})
+        refused = await client.call_tool("sql", {"query": "FROM '/etc/passwd'"})
         assert refused.is_error and refused.content[0].text.startswith("error: ")
+        wrong = await client.call_tool("ask", {"name": "top_kernels"})
+        assert wrong.is_error and "did you mean top-kernels" in wrong.content[0].text
         unknown = await client.call_tool("nope", {})
         assert unknown.is_error and "no tool 'nope'" in unknown.content[0].text
 
     talk(lake.root, said)
 
 
+@pytest.mark.slow
 def test_a_query_ends_at_its_time_limit_and_the_server_goes_on(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
 
     async def said(client: Any) -> None:
-        late = await client.call_tool("query", {"sql": FOREVER})
+        late = await client.call_tool("sql", {"query": FOREVER})
         assert late.is_error and "stopped after 1 s" in late.content[0].text
-        found = await client.call_tool("query", {"sql": "SELECT 42"})
+        found = await client.call_tool("sql", {"query": "SELECT 42"})
         assert json.loads(found.content[0].text)["rows"] == [[42]]
 
     talk(lake.root, said, "--timeout", "1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,57 +33,79 @@ def tools(served: Served) -> dict[str, Tool]:
 
 
 def answer(tool: Tool, **given: Any) -> Any:
-    found, _ = tool.start(tool.checked(given))
+    found, _ = tool.start(**tool.checked(given))
     return json.loads(found())
 
 
-def test_every_question_is_a_tool(tools: dict[str, Tool]) -> None:
-    questions = load_questions()
-    assert tools.keys() == {
-        "list_tables",
-        "describe_table",
-        "query",
-        *(f"ask_{name.replace('-', '_')}" for name in questions),
-    }
-    for name, one in questions.items():
-        tool = tools[f"ask_{name.replace('-', '_')}"]
-        assert set(tool.parameters) == {*one.limits, "top"}
-        assert one.question in tool.description and one.reading in tool.description
+def test_every_question_is_listed_and_found_with_what_it_takes_and_its_reading(tools: dict[str, Tool]) -> None:
+    listed = answer(tools["list_questions"])["questions"]
+    questions = load_questions().values()
+    assert listed == [{"topic": one.topic, "name": one.name, "question": one.question} for one in questions]
+    for one, row in zip(questions, listed, strict=True):
+        found = answer(tools["list_questions"], search=one.question)["questions"]
+        assert {**row, "limits": one.limits, "how_to_read": one.reading} in found
+        assert {*one.limits, "name", "top"} <= tools["ask"].parameters.keys()
+
+
+def test_questions_are_found_by_their_words(tools: dict[str, Tool]) -> None:
+    def found(search: str) -> list[str]:
+        return [row["name"] for row in answer(tools["list_questions"], search=search)["questions"]]
+
+    assert found("Reasons IDLE") == ["idle-reasons"]  # words of its name and its question, in any case and order
+    assert found("idle frobnicate") == found("idle") and {"gaps", "gpu-idle"} < set(found("idle"))
+    assert found("roofline") == [
+        n for n, one in load_questions().items() if "roofline" in f"{one.question}{one.reading}"
+    ]
+    assert found(" ") == list(load_questions())
 
 
 @pytest.mark.slow
-def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool]) -> None:
-    for name, one in load_questions().items():
-        found = answer(tools[f"ask_{name.replace('-', '_')}"])
-        assert found["how_to_read"] == one.reading and len(found["rows"]) <= 3, name
+@pytest.mark.parametrize("name", load_questions())
+def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool], name: str) -> None:
+    one = load_questions()[name]
+    found = answer(tools["ask"], name=name)
+    assert found["how_to_read"] == one.reading and found["columns"] and len(found["rows"]) <= 3
+    for limit in ("job", "capture", "trace", "rank"):
+        part = {"name": name, limit: 7 if limit == "rank" else "no such"}
+        if limit in one.limits:
+            assert answer(tools["ask"], **part)["columns"] == found["columns"]
+        else:
+            with pytest.raises(NotAnswered, match=f"{name} cannot be limited by {limit}: (only by|not at all)"):
+                answer(tools["ask"], **part)
 
 
-def test_questions_are_asked_of_a_part_and_say_if_there_is_more(tools: dict[str, Tool]) -> None:
-    found = answer(tools["ask_top_kernels"], job="<b>train</b>", top=1)
+def test_questions_are_asked_of_a_part_and_say_if_there_is_more(served: Served, tools: dict[str, Tool]) -> None:
+    ask = tools["ask"]
+    found = answer(ask, name="top-kernels", job="<b>train</b>", top=1)
     assert found["rows"][0][0] == visible(HOSTILE) and found["truncated"] is False
-    assert answer(tools["ask_top_kernels"], job="other")["rows"] == []
-    one, both = (answer(tools["ask_gpu_idle"], top=n) for n in (1, 2))  # a row per rank
+    assert answer(ask, name="top-kernels", job="other")["rows"] == []
+    one, both = (answer(ask, name="gpu-idle", top=n) for n in (1, 2))  # a row per rank
     assert one["rows"] == both["rows"][:1] and one["truncated"] == "the first row; there are more"
     assert len(both["rows"]) == 2 and both["truncated"] is False
+    assert one["how_to_read"] == load_questions()["gpu-idle"].reading
+    assert answer(make_tools(replace(served, rows=1))["ask"], name="gpu-idle", top=5) == one
+    assert answer(ask, name="gpu-idle", rank=1)["rows"] == both["rows"][1:]
 
 
 def test_rows_beyond_the_limit_are_announced(tools: dict[str, Tool]) -> None:
-    exactly, more = (answer(tools["query"], sql=f"SELECT range AS i FROM range({n})") for n in (3, 4))
+    exactly, more = (answer(tools["sql"], query=f"SELECT range AS i FROM range({n})") for n in (3, 4))
     assert exactly["rows"] == more["rows"] == [[0], [1], [2]] and more["columns"] == ["i BIGINT"]
     assert (exactly["truncated"], more["truncated"]) == (False, "the first 3 rows; there are more")
 
 
 def test_integers_stay_exact_and_names_stay_data(tools: dict[str, Tool]) -> None:
-    found = answer(tools["query"], sql="SELECT 9007199254740993, 'nan'::DOUBLE, NULL, chr(27), [1]")
+    found = answer(tools["sql"], query="SELECT 9007199254740993, 'nan'::DOUBLE, NULL, chr(27), [1]")
     assert found["rows"] == [[9007199254740993, "nan", None, "\\x1b", "[1]"]]
 
 
 def test_tables_are_listed_found_and_described(tools: dict[str, Tool]) -> None:
-    listed = answer(tools["list_tables"])["tables"]
+    listed = answer(tools["tables"])["tables"]
     assert {row["table"] for row in listed} == set(load_catalog().public)
-    found = {row["table"]: row["columns"] for row in answer(tools["list_tables"], search="EXPOSED")["tables"]}
+    found = {row["table"]: row["columns"] for row in answer(tools["tables"], search="EXPOSED")["tables"]}
     assert "exposed_communication_ns" in found["temporal_breakdown"] and "kernels" not in found
-    described = answer(tools["describe_table"], table="kernels")
+    of_one = answer(tools["tables"], table="temporal_breakdown", search="EXPOSED")["columns"]
+    assert [c["column"] for c in of_one] == found["temporal_breakdown"]
+    described = answer(tools["tables"], table="kernels")
     names = [c["column"] for c in described["columns"]]
     assert names == [c.name for c in load_catalog().models["kernels"].columns]
     assert all(c["type"] and c["meaning"] for c in described["columns"])
@@ -90,34 +114,41 @@ def test_tables_are_listed_found_and_described(tools: dict[str, Tool]) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "told"),
     [
-        ("query", {}, "query needs 'sql'"),
-        ("query", {"sql": 1}, "sql is not of type string"),
-        ("query", {"sql": "SELECT 1", "limit": 5}, "takes no 'limit'"),
-        ("query", {"sql": "COPY kernels TO 'x.csv'"}, "COPY"),
-        ("query", {"sql": "FROM read_text('/etc/passwd')"}, "read_text"),
-        ("query", {"sql": "SELECT nope FROM kernels"}, "nope"),
-        ("describe_table", {"table": "nope"}, "no table 'nope'"),
-        ("ask_top_kernels", {"rank": "1"}, "rank is not of type integer"),
-        ("ask_top_kernels", {"rank": True}, "rank is not of type integer"),
-        ("ask_top_kernels", {"top": 0}, "at least 1 row"),
+        ("sql", {}, "sql needs 'query'"),
+        ("sql", {"query": 1}, "query is not of type string"),
+        ("sql", {"query": "SELECT 1", "limit": 5}, "takes no 'limit': it takes query"),
+        ("sql", {"query": "COPY kernels TO 'x.csv'"}, "COPY"),
+        ("sql", {"query": "FROM read_text('/etc/passwd')"}, "read_text"),
+        ("sql", {"query": "SELECT nope FROM kernels"}, "nope"),
+        ("tables", {"table": "kernel"}, "no table 'kernel': did you mean kernels"),
+        ("tables", {"table": "???"}, "no table '???': there are: "),
+        ("list_questions", {"search": "frobnicate"}, "no question has a word of 'frobnicate'"),
+        ("ask", {}, "ask needs 'name'"),
+        ("ask", {"name": "top_kernel"}, "no question 'top_kernel': did you mean top-kernels"),
+        ("ask", {"name": "???"}, f"no question '???': there are: {', '.join(load_questions())}"),
+        ("ask", {"name": "clocks", "rank": 1}, "clocks cannot be limited by rank: only by job, capture"),
+        ("ask", {"name": "top-kernels", "ranks": 1}, "takes no 'ranks': it takes name, job, capture, trace, rank, top"),
+        ("ask", {"name": "top-kernels", "rank": "1"}, "rank is not of type integer"),
+        ("ask", {"name": "top-kernels", "rank": True}, "rank is not of type integer"),
+        ("ask", {"name": "top-kernels", "top": 0}, "at least 1 row"),
     ],
 )
 def test_what_cannot_be_answered_is_told(tools: dict[str, Tool], name: str, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(NotAnswered, match=told.replace("(", r"\(")):
+    with pytest.raises(NotAnswered, match=re.escape(told)):
         answer(tools[name], **given)
 
 
 def test_what_a_table_lacks_is_a_caveat(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
     ingest([write_hostile(tmp_path / "more" / "rank7.json", 7)], lake, job="more")
-    query = make_tools(Served(lake.root, LIMITS))["query"]
-    ((caveat,), rows) = (answer(query, sql="SELECT count(*) FROM kernels")[name] for name in ("caveats", "rows"))
+    sql = make_tools(Served(lake.root, LIMITS))["sql"]
+    ((caveat,), rows) = (answer(sql, query="SELECT count(*) FROM kernels")[name] for name in ("caveats", "rows"))
     assert rows == [[4]] and caveat.startswith("kernels is not computed, or of an older model, for 1 of 2 batches")
-    assert answer(query, sql="SELECT count(*) FROM traces")["caveats"] == []
+    assert answer(sql, query="SELECT count(*) FROM traces")["caveats"] == []
 
 
 def test_a_stopped_query_is_not_answered(served: Served) -> None:
-    found, stop = make_tools(served)["query"].start({"sql": "SELECT 1"})
+    found, stop = make_tools(served)["sql"].start(query="SELECT 1")
     stop()
     with pytest.raises(QueryStopped):
         found()

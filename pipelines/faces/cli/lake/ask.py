@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -28,21 +27,16 @@ def ask(
 
     Example: `tracelake ask top-kernels --job llama --rank 3`
     """
-    from pipelines.models.questions import NotAsked, load_questions
+    from pipelines.models.questions import NotAsked, question_named
 
-    questions = load_questions()
     if name is None:
         _list(format)
         return
-    if name not in questions:
-        close = get_close_matches(name, questions, n=3, cutoff=0.4)
-        hint = f"Did you mean {' or '.join(close)}? " if close else ""
-        raise fail(f"no question {name!r}", f"{hint}`tracelake ask` lists them all.")
-    asked = questions[name]
     try:
+        asked = question_named(name)
         query = asked.asked(top, job=job, capture=capture, trace=trace, rank=rank)
     except NotAsked as error:
-        raise fail(str(error)) from None
+        raise fail(str(error), "`tracelake ask` lists all questions.") from None
     if show_sql:
         print(query)
         return

@@ -98,7 +98,7 @@ def mcp(
     spill: SpillOption = "10GB",
     without_broken: WithoutOption = False,
 ) -> None:
-    """Serve the lake to a language model over MCP (stdio): tables, SQL, and each saved question as a tool. Read-only.
+    """Serve the lake to a language model over MCP (stdio): tables, saved questions, SQL. Read-only.
 
     Example: `tracelake mcp --lake /data/lake`
     """
