@@ -191,6 +191,7 @@ def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
         cpu(2, "SWP/Copy/iter0", 0, 10, "user_annotation"),
         cpu(2, "cudaMemcpyAsync", 2, 4, "cuda_runtime", correlation=1),
         gpu("gpu_memcpy", 5, 10, 20, 1),
+        cpu(1, "aten::zeros", 0, 20, "cpu_op"),  # thread 1 waits for nobody
         cpu(1, "SWP/Forward/iter0", 20, 40, "user_annotation"),
         cpu(1, "aten::mm", 22, 28, "cpu_op"),
         cpu(1, "cudaLaunchKernel", 30, 4, "cuda_runtime", correlation=2),
@@ -205,9 +206,9 @@ def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
         "SELECT task, n_spans, span_ns, n_kernels, kernel_ns, path_ns, kernel_path_ns, slack_ns, disagreement "
         "FROM schedule_traced_tasks ORDER BY task",
     )
-    # The path: 8 us of aten::mm until it launches, 10 until the kernel begins, 100 of the kernel. What the copy does ends
-    # 3 + 10 us after its call began, so it has 105 left.
+    # The path: 20 us of thread 1 before the task, 2 in it before aten::mm, 8 of aten::mm until it launches, 10 until the
+    # kernel begins, 100 of the kernel. What the copy does ends 15 us after the start, so it has 125 left.
     assert found == [
-        ("Copy", 1, 10_000, 1, 10_000, 0, 0, 105_000, "exposed, but not on the path"),
-        ("Forward", 1, 40_000, 1, 100_000, 108_000, 100_000, 0, None),
+        ("Copy", 1, 10_000, 1, 10_000, 0, 0, 125_000, "exposed, but not on the path"),
+        ("Forward", 1, 40_000, 1, 100_000, 110_000, 100_000, 0, None),
     ]
