@@ -144,6 +144,16 @@ def test_a_coincidence_is_no_hand_off(start: float, dur: float) -> None:
     assert ("outside operators, thread 1", 500) in owners(trace)
 
 
+@pytest.mark.parametrize("name", ["threading.py(320): wait", "run_backward", "train.py(7): think"])
+def test_a_frame_named_after_a_wait_is_what_was_waited_for(name: str) -> None:
+    """Another thread works for less than half of it, which alone would be a coincidence."""
+    trace = [op("a", 0, 100), frame(name, 100, 490), op("worker", 400, 180, tid=2), op("b", 600, 100)]
+    inside = [(name, 490)]
+    if "think" not in name:
+        inside = [(name, 300), ("worker", 180), ("hand-off, thread 1", 10)]
+    assert owners(trace) == [("a", 100), *inside, ("outside operators, thread 1", 10), ("b", 100)]
+
+
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
     """NCCL's watchdog asks about an event right before the main thread goes on after a sleep."""
     polls = [call("cudaEventQuery", ts, 90, 900 + ts, tid=9) for ts in range(100, 1900, 100)]
