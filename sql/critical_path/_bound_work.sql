@@ -72,6 +72,7 @@ SELECT
     duration_ns,  -- Duration, ns.
     launch_node_id,  -- The start of the call that launched it; a node before it where clocks disagree.
     since_launch_ns,  -- Time since that node, ns; NULL where it is no node of the window.
+    is_early,  -- It began before its launch, because clocks disagree.
     last_event_id,  -- Work before it on its stream or in its graph.
     since_last_ns,  -- Time since that ended, or began where both overlap, ns; NULL where there is none.
     overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- It began before that work ended.

@@ -21,12 +21,17 @@ SELECT
     -- Launched behind work from outside the window: not a launch delay.
     CASE
         WHEN k.bound_by = 'launch' AND (k.waits_for_earlier_work OR k.held_up_since_launch) THEN t.kernel_kernel_delay
+        -- Begun before its launch, by its clock: the time is that of the operator which its thread was in.
+        WHEN c.event_id IS NOT NULL THEN t.operator_kernel
         ELSE t.kernel_launch_delay
     END,
     CASE WHEN k.bound_by = 'launch' THEN k.since_launch_ns ELSE least(k.launch_ns, k.since_launch_ns) END,
-    NULL, k.bound_by = 'launch' AND k.waits_for_earlier_work, FALSE, FALSE
+    CASE WHEN NOT (k.waits_for_earlier_work OR coalesce(k.held_up_since_launch, FALSE)) THEN c.event_id END,
+    k.bound_by = 'launch' AND k.waits_for_earlier_work, FALSE, FALSE
 FROM _bound_work AS k
 CROSS JOIN _edge_codes AS t
+LEFT JOIN _clip AS c
+    ON c.window_no = k.window_no AND c.event_id * 2 = k.launch_node_id AND c.is_operator AND k.is_early
 WHERE k.since_launch_ns IS NOT NULL
 UNION ALL
 SELECT
