@@ -1,7 +1,8 @@
 -- One row: a rank of a capture: the offset of its GPU's clock from that of the lowest rank. To compare times across
 -- ranks, subtract offset_ns and report error_ns beside the result.
 -- How: median polish of the ends of matched collectives, clipped to the hard bounds that no rank leaves before the last
--- has arrived (pipelines/fleet/clocks/clock_offsets.py). For ranks of one host also the difference of the shortest launch delays.
+-- has arrived (pipelines/fleet/clocks/clock_offsets.py). For ranks of one host also the difference of the
+-- shortest launch delays.
 -- scope: capture
 -- check: unique(capture_id, rank)
 WITH devices AS (

@@ -8,7 +8,8 @@
 -- Where a double holds the nanoseconds of all times of a piece, the reader gives ts_us and dur_us, and no text.
 -- A ~ in front of a time means that the reader quoted it to keep its digits (~~: the text itself begins with a ~).
 -- Times lie within 2^62 - 2^53 ns of zero (4602678819172646912) and durations within 2^53 ns (9007199254740992; see
--- pipelines/readers/kineto/numbers.py), so that no sum of two overflows. In microseconds these limits are cut to whole ones.
+-- pipelines/readers/kineto/numbers.py), so that no sum of two overflows. In microseconds these limits are cut to
+-- whole ones.
 WITH raw AS (
     SELECT
         row_number() OVER () - 1 AS event_id,

@@ -1,6 +1,6 @@
 -- One row: a process group of a set of dumps, with the first collective that its ranks do not agree on.
--- How: the rules of pipelines/readers/flight_recorder/findings.py, at the first number that is wrong; no rank serves as the
--- reference. A send or receive that waits counts where it came first.
+-- How: the rules of pipelines/readers/flight_recorder/findings.py, at the first number that is wrong; no rank serves
+-- as the reference. A send or receive that waits counts where it came first.
 -- scope: dump
 -- check: unique(set_id, group_name, group_ranks)
 SELECT
