@@ -23,6 +23,12 @@ from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.models.sqltext import quoted
 
+_READS = ("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events")
+_NODES = (
+    ("window_no", "BIGINT", "The window."),
+    ("node_id", "BIGINT", "The node."),
+    ("at_ns", "BIGINT", "Its time since the window's start, ns."),
+)
 _HAND_OFFS = 1 << 40
 """The first number of hand-offs in a window, behind all other edges of its threads."""
 _OF = "c.side = 'cpu' AND c.window_no BETWEEN {first} AND {last} AND w.covers_window"
@@ -95,36 +101,28 @@ _INSERTS = {
         ("ends_blocking_call", "BOOLEAN", "It leads to the end of a call that may wait for the GPU."),
         ("is_inferred", "BOOLEAN", "A hand-off that no arrow and no name shows: inferred from the times."),
     ),
-    reads=("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events"),
+    reads=_READS,
 )
 @python_model(
     "_host_roots",
     layer="critical_path",
     doc="One row: the first node of a host thread, in a window that the path covers, where no other thread handed over to it.",
-    columns=(
-        ("window_no", "BIGINT", "The window."),
-        ("node_id", "BIGINT", "The node."),
-        ("at_ns", "BIGINT", "Its time since the window's start, ns."),
-    ),
-    reads=("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events"),
+    columns=_NODES,
+    reads=_READS,
 )
 @python_model(
     "_gap_nodes",
     layer="critical_path",
     doc="One row: the start or end of an annotation or Python function outside operators, which is a node of a window that the path covers.",
-    columns=(
-        ("window_no", "BIGINT", "The window."),
-        ("node_id", "BIGINT", "The node."),
-        ("at_ns", "BIGINT", "Its time since the window's start, ns."),
-    ),
-    reads=("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events"),
+    columns=_NODES,
+    reads=_READS,
 )
 @python_model(
     "_left_out",
     layer="critical_path",
     doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end.",
     columns=(("window_no", "BIGINT", "The window."), ("event_id", "BIGINT", "The event.")),
-    reads=("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events"),
+    reads=_READS,
 )
 @python_model(
     "_gap_owners",
@@ -140,7 +138,7 @@ _INSERTS = {
             "The one that is shown: the annotation around it, else the module's or user's own function, else itself.",
         ),
     ),
-    reads=("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events"),
+    reads=_READS,
 )
 @python_model(
     "_early_work",
@@ -152,7 +150,7 @@ _INSERTS = {
         ("node_id", "BIGINT", "The last node of the launching thread before it."),
         ("elapsed_ns", "BIGINT", "Time from that node to the work's start, ns."),
     ),
-    reads=("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events"),
+    reads=_READS,
 )
 def host_edges(con: duckdb.DuckDBPyConnection) -> None:
     """Create the six tables from `_clip`, for the windows that the path covers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors
 from pipelines.critical_path.whatif.window import Window, load
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
+from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.path.joined import Instance
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
@@ -38,12 +39,17 @@ class NotJoined(LookupError):
 
 @dataclass(frozen=True)
 class CaptureGain:
-    """A scenario over a capture: how long it takes before and after, and when each rank ends, us since its first event."""
+    """A scenario over a capture: how long it takes before and after, and when each rank ends, us since its first event.
+
+    `inferred_waits`: how many waits of the graphs no cuda_sync row tells. `caveats`: sentences on what the numbers lack.
+    """
 
     scenario: Scenario
     before_us: float
     after_us: float
     ranks: dict[int, tuple[float, float]] = field(default_factory=dict)
+    inferred_waits: int = 0
+    caveats: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
@@ -51,6 +57,8 @@ class CaptureGain:
             "before": {"length_us": self.before_us},
             "after": {"length_us": self.after_us},
             "ranks": {str(rank): {"before_us": one, "after_us": other} for rank, (one, other) in self.ranks.items()},
+            "inferred_waits": self.inferred_waits,
+            "caveats": list(self.caveats),
         }
 
 
@@ -90,6 +98,7 @@ class Retimed:
     begin: Ints
     edge: Ints
     of: Ints
+    caveats: tuple[str, ...] = ()
 
     def gain(self, scenario: Scenario) -> CaptureGain:
         """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
@@ -116,7 +125,9 @@ class Retimed:
             one.rank: tuple(float(at[bounds[i] : bounds[i + 1]].max() - start) / 1000 for at in (before, after))
             for i, one in enumerate(self.ranks)
         }
-        return CaptureGain(scenario, float(before.max() - start) / 1000, float(after.max() - start) / 1000, ranks)  # type: ignore[arg-type]
+        lengths = (float(at.max() - start) / 1000 for at in (before, after))
+        n_inferred = sum(one.window.n_inferred for one in self.ranks)
+        return CaptureGain(scenario, *lengths, ranks, n_inferred, self.caveats)  # type: ignore[arg-type]
 
 
 def _scaled(weight: Ints, by: np.ndarray) -> Ints:
@@ -143,7 +154,18 @@ def load_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Retimed:
         raise NotJoined(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
-    return retimed(_windows(con, ranks), instances)
+    return replace(retimed(_windows(con, ranks), instances), caveats=tuple(_caveats(con, capture_id, ranks)))
+
+
+def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:
+    query = f"SELECT DISTINCT rank FROM capture_ranks WHERE capture_id = {quoted(capture_id)} ORDER BY rank"
+    joined = {rank.rank for rank in ranks}
+    left = [str(rank) for (rank,) in con.execute(query).fetchall() if rank not in joined]
+    if left:
+        yield f"ranks that are left out, as their clocks or traces cannot be joined: {', '.join(left)}"
+    drifting = sorted(drifting_ranks(con, capture_id))
+    if drifting:
+        yield f"ranks whose clocks drift, which is left out here: {', '.join(map(str, drifting))}"
 
 
 def _windows(con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank]) -> list[RankedWindow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -63,3 +64,22 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
         assert done.exit_code == 1 and said in " ".join(done.output.split())
     text = CliRunner().invoke(app, ["what-if", str(folder), "--remove", "cpu"]).stdout
     assert "the capture takes" in text
+
+
+def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
+    """A rank without collectives has no clock in common with the others; without cuda_sync rows waits are inferred."""
+    for path in write_capture(SPEC, tmp_path).paths:
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        gone = ("nccl",) if path.name == "rank2.json.gz" else ()
+        trace["traceEvents"] = [
+            e
+            for e in trace["traceEvents"]
+            if e.get("cat") != "cuda_sync" and not any(word in e["name"].lower() for word in gone)
+        ]
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    found = asked(tmp_path, "--remove", "cpu")
+    assert set(found["ranks"]) == {"0", "1"} and found["inferred_waits"] > 0
+    (caveat,) = found["caveats"]
+    assert "left out" in caveat and caveat.endswith(": 2")
+    text = " ".join(CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "cpu"]).stdout.split())
+    assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import fail, human_us, out, print_json
+from pipelines.faces.cli.console import fail, human_us, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
+from pipelines.faces.cli.trace.path_tables import tell_inferred
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.scenario import Scenario
@@ -45,6 +46,9 @@ def capture_what_if(folder: str, lake: Path, scenarios: list[Scenario], json: bo
         return
     for gain in found:
         out.print(_table(folder, gain))
+    for caveat in found[0].caveats:
+        out.print(styled("[yellow]caveat[/]: {}", caveat))
+    tell_inferred(found[0].inferred_waits)
 
 
 def _table(folder: str, gain: CaptureGain) -> Table:

@@ -34,6 +34,13 @@ def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
         out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
 
 
+def tell_inferred(n: int) -> None:
+    """Say below an answer that some waits of its graph are inferred."""
+    if n:
+        waits = "waits of this graph are inferred: no cuda_sync events show them"
+        out.print(styled("[yellow]caveat[/]: {:,} {}", n, waits))
+
+
 def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table:
     """Where the time of the window goes, by owner, for people."""
     rows = [

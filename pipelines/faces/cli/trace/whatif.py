@@ -39,6 +39,7 @@ from pipelines.faces.cli.trace.asked_path import (
 )
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, catalog_of, opened
+from pipelines.faces.cli.trace.path_tables import tell_inferred
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.before_after import Comparison
@@ -103,8 +104,8 @@ def what_if(
 ) -> None:
     """The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.
 
-    Only times change, not the graph: work made much slower might queue where the trace shows no queue, which
-    the new length does not include (a redrawn trace does). A saved path (`critical-path --save`) is answered from its
+    Only times change, not the order of work: each piece begins when the last of what it waited for has ended, on its stream, its
+    thread or another one. A saved path (`critical-path --save`) is answered from its
     file, without the trace. The folder of a capture is answered for all its ranks together: each waits for the others in its
     collectives, and `rank:2:NAME` names something on one of them.
 
@@ -166,9 +167,7 @@ def what_if(
         if percent:
             where = f"of the trace's GPU time ran in graph replays whose {_KINDS[kind]} is not known: no {kind}: target selects it"
             out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
-    if window.n_inferred:
-        waits = "waits of this graph are inferred: the trace has no cuda_sync events"
-        out.print(styled("[yellow]caveat[/]: {:,} {}", window.n_inferred, waits))
+    tell_inferred(window.n_inferred)
 
 
 @contextmanager
