@@ -14,8 +14,6 @@ from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
-from tests.conftest import SHARED
-from tests.effort import SLOW
 from tests.harness import call, kernel, x
 
 Rows = Callable[[str, str], list[tuple]]
@@ -58,16 +56,11 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     return write_capture(spec, tmp_path_factory.mktemp("slow"))
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
+def asking(folder: Path, files: dict[str, list[Path]]) -> Rows:
     """Columns of step_exposure e and step_pipeline p of a job, by step and rank: of one lake with all jobs."""
-    folder = tmp_path_factory.mktemp("exposure")
     lake = Lake(folder / "lake")
-    torchrec = sorted((SHARED / "traces" / "ranks" / "torchrec_4").glob("*.json.gz")) if SLOW else []
-    files = {"late": written(folder / "late", 6), "short": written(folder / "short", 3), "slow": slow.paths}
-    for job, paths in {**files, "torchrec": torchrec}.items():
-        if paths:
-            ingest(paths, lake, job=job)
+    for job, paths in files.items():
+        ingest(paths, lake, job=job)
     materialize_all(lake, TABLES)
 
     def found(job: str, columns: str) -> list[tuple]:
@@ -79,6 +72,14 @@ def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
             ).fetchall()
 
     return found
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
+    folder = tmp_path_factory.mktemp("exposure")
+    return asking(
+        folder, {"late": written(folder / "late", 6), "short": written(folder / "short", 3), "slow": slow.paths}
+    )
 
 
 def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(rows: Rows) -> None:
@@ -119,8 +120,9 @@ def test_beside_a_slow_rank_the_others_do_not_read_as_busy(rows: Rows, slow: Cap
 
 
 @pytest.mark.slow
-def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, rows: Rows) -> None:
+def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, tmp_path: Path) -> None:
     """Rank 2 is late; the three others waited in NCCL, and once read 0.98 to 1.03 beside its 0.92 to 0.94."""
+    rows = asking(tmp_path, {"torchrec": sorted((shared / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))})
     found = rows(
         "torchrec",
         "e.step, e.rank, e.efficiency, e.transfer_ns, e.wait_ns, e.exposed_transfer_ns + e.exposed_wait_ns, p.communication_ns, "

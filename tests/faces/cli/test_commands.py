@@ -18,6 +18,7 @@ def tracelake(*words: object) -> subprocess.CompletedProcess[str]:
     """The command in this process, as a process of its own would end."""
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    print(done.stderr, file=sys.stderr)  # why, where a test expects an answer and gets none
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
