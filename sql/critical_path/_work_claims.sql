@@ -30,8 +30,11 @@ SELECT
     k.bound_by = 'launch' AND k.waits_for_earlier_work, FALSE, FALSE
 FROM _bound_work AS k
 CROSS JOIN _edge_codes AS t
+-- A key of its own, and none that is NULL: a condition over k beside it would compare every work with every call.
 LEFT JOIN _clip AS c
-    ON c.window_no = k.window_no AND c.event_id * 2 = k.launch_node_id AND c.is_operator AND k.is_early
+    ON
+        c.window_no = k.window_no AND c.is_operator
+        AND c.event_id * 2 = CASE WHEN k.is_early THEN k.launch_node_id ELSE -1 - k.event_id END
 WHERE k.since_launch_ns IS NOT NULL
 UNION ALL
 SELECT

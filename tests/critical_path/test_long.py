@@ -19,8 +19,8 @@ from pipelines.faces.cli.trace import path as path_command
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.benchmarks.enlarge import enlarge
 
-BOUND_MIB = 858
-"""0.9 GB: 821 MiB were measured where the path covers the window (before: 646)."""
+BOUND_MIB = 763
+"""0.8 GB."""
 # VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
 CHILD = """
 import sys

@@ -98,7 +98,7 @@ def test_what_is_not_annotations_is_refused(tmp_path: Path, why: str, capfd: pyt
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
 def test_no_bytes_break_it(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int, byte: int) -> None:
     """Anything, and a genuine file with a byte changed: names, or the error that says what to do."""
-    folder = tmp_path_factory.getbasetemp()
+    folder = tmp_path_factory.mktemp("noise")
     genuine = bytearray(pickle.dumps(TOLD))
     genuine[place % len(genuine)] = byte
     for content in (noise, b"{" + noise, b"\x80\x04" + noise + b".", bytes(genuine)):

@@ -29,14 +29,15 @@ _NODES = (
     ("node_id", "BIGINT", "The node."),
     ("at_ns", "BIGINT", "Its time since the window's start, ns."),
 )
+_PART = 1 << 18  # rows that are written at a time
 _HAND_OFFS = 1 << 40
 """The first number of hand-offs in a window, behind all other edges of its threads."""
 _OF = "c.side = 'cpu' AND c.window_no BETWEEN {first} AND {last} AND w.covers_window"
 _EVENTS = f"""
     SELECT
-        c.window_no AS "window", c.thread_id, c.event_id AS event, c.start_ns - w.start_ns AS start, c.duration_ns AS duration,
-        c.is_operator, c.is_blocking AS blocks, w.end_ns - w.start_ns AS until,
-        coalesce(r.process_no, 0) AS process, coalesce(r.is_working, FALSE) AS works,
+        CAST(c.window_no AS INTEGER) AS "window", CAST(c.thread_id AS INTEGER) AS thread_id, c.event_id AS event,
+        c.start_ns - w.start_ns AS start, c.duration_ns AS duration, c.is_operator, c.is_blocking AS blocks,
+        CAST(coalesce(r.process_no, 0) AS INTEGER) AS process, coalesce(r.is_working, FALSE) AS works,
         coalesce(r.only_polls, FALSE) AS polls, coalesce(r.is_autograd, FALSE) AS autograd,
         coalesce(r.calls_backward, FALSE) AS calls
     FROM _clip AS c
@@ -57,10 +58,14 @@ _FRAMES = f"""
     JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id
     WHERE {_OF} AND NOT c.is_operator
 """
-_WORK_ENDS = """
-    SELECT c.window_no, max(c.start_ns + c.duration_ns - w.start_ns)
-    FROM _clip AS c JOIN _asked_windows AS w ON w.window_no = c.window_no
-    WHERE c.side = 'gpu' AND c.window_no BETWEEN {first} AND {last} GROUP BY c.window_no
+_WINDOWS = """
+    SELECT
+        w.window_no AS "window", w.end_ns - w.start_ns AS until,
+        coalesce(max(c.start_ns + c.duration_ns - w.start_ns), -1) AS work_end
+    FROM _asked_windows AS w
+    LEFT JOIN _clip AS c ON c.window_no = w.window_no AND c.side = 'gpu'
+    WHERE w.window_no BETWEEN {first} AND {last}
+    GROUP BY ALL ORDER BY w.window_no
 """
 # GPU work that began before the call that launched it: the clocks of both disagree.
 _EARLY = """
@@ -156,18 +161,6 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
     """Create the six tables from `_clip`, for the windows that the path covers."""
     for name in _INSERTS:
         create_table(con, name)
-    for rows, frames, work_ends, early in _groups(con):
-        for name, found in _tables(rows, frames, work_ends, early).items():
-            if len(found["window"]):
-                con.execute(f"INSERT INTO {name} SELECT {_INSERTS[name]} FROM found")
-
-
-def _groups(
-    con: duckdb.DuckDBPyConnection,
-) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[int, int], dict[str, Any]]]:
-    """Yields the CPU events of windows, what the names of annotations and functions among them say, when the last GPU work
-    of each window ends, and the GPU work that began before its launch.
-    """
     counted = con.execute(
         "SELECT c.window_no, count(*) FROM _clip AS c JOIN _asked_windows AS w ON w.window_no = c.window_no "
         "WHERE w.covers_window AND c.side = 'cpu' GROUP BY 1 ORDER BY 1"
@@ -176,8 +169,11 @@ def _groups(
     library = _any_of(con, "SELECT name_pattern FROM python_frames WHERE owner <> 'module'")
     for numbers in in_groups(counted, EVENTS):
         these = {"first": numbers[0], "last": numbers[-1], "waiting": waiting, "library": library}
-        rows, frames, early = (_columns(con, query.format(**these)) for query in (_EVENTS, _FRAMES, _EARLY))
-        yield rows, frames, dict(con.execute(_WORK_ENDS.format(**these)).fetchall()), early
+        for name, rows in _tables(con, these):
+            for first in range(0, len(rows["window"]), _PART):
+                # DuckDB reads the arrays by the name of this variable.
+                found = {column: values[first : first + _PART] for column, values in rows.items()}
+                con.execute(f"INSERT INTO {name} SELECT {_INSERTS[name]} FROM found")
 
 
 def _any_of(con: duckdb.DuckDBPyConnection, query: str) -> str:
@@ -189,44 +185,52 @@ def _columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     return {name: np.asarray(column) for name, column in con.execute(query).fetchnumpy().items()}
 
 
-def _tables(
-    rows: dict[str, Any], frames: dict[str, Any], work_ends: dict[int, int], early: dict[str, Any]
-) -> dict[str, dict[str, Ints]]:
-    """Returns the rows of the six tables for some windows."""
-    kept = _kept(rows, work_ends)
+def _narrow(column: Ints) -> Ints:
+    """Numbers of events in half the memory where twice as many still fit: nodes are numbered so."""
+    return column.astype(np.int32) if column.max(initial=0) < 1 << 30 else column
+
+
+def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[tuple[str, dict[str, Ints]]]:
+    """Yields the names and rows of the six tables for some windows, one after another: what is done with is let go."""
+    rows = _columns(con, _EVENTS.format(**these))
+    rows["event"] = _narrow(rows["event"])
+    windows = con.execute(_WINDOWS.format(**these)).fetchnumpy()
+    kept = _kept(rows, windows["window"], windows["work_end"])
     left = ~kept & rows["is_operator"]
-    left_out = {"window": rows["window"][left], "event": rows["event"][left]}
+    yield "_left_out", {"window": rows["window"][left], "event": rows["event"][left]}
     rows = {name: column[kept] for name, column in rows.items()}
-    threads, first, thread = np.unique(rows["window"] << 20 | rows["thread_id"], return_index=True, return_inverse=True)
-    window = threads >> 20
+    key = rows["window"].astype(np.int64) << 20 | rows["thread_id"]
+    threads, first, thread = np.unique(key, return_index=True, return_inverse=True)
+    thread = thread.astype(np.int32)
+    del key, kept, left
+    window = (threads >> 20).astype(np.int32)
     roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls")))
-    waits, shown = _of_names(rows, frames)
-    of_rows = {name: rows[name] for name in ("event", "start", "duration", "until", "is_operator", "blocks")}
-    events = HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)
-    del rows, thread, frames
-    nodes, owners = host_nodes(events)
+    waits, shown = _of_names(rows, _columns(con, _FRAMES.format(**these)))
+    of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator", "blocks")}
+    events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)]
+    del rows, of_rows, thread, waits, shown
+    until = windows["until"][np.searchsorted(windows["window"], window)]
+    nodes, owners = host_nodes(events.pop(), until)
     found = _all_hand_offs(nodes, window, roles)
     bound = np.zeros(len(nodes.node), dtype=bool)
     bound[found.to] = True
     roots = ~nodes.before & ~bound
-    gap_owners = {
-        "window": window[owners.thread],
-        "event": owners.event,
-        "around": owners.around,
-        "owner": owners.shown,
-    }
-    window = window[nodes.thread]
-    return {
-        "_host_edges": _edges(nodes, window, found, bound),
-        "_host_roots": {"window": window[roots], "node": nodes.node[roots], "at": nodes.at[roots]},
-        "_gap_nodes": {
-            name: column[nodes.of_frame]
-            for name, column in (("window", window), ("node", nodes.node), ("at", nodes.at))
+    early = _early(nodes, threads, _columns(con, _EARLY.format(**these)))
+    yield (
+        "_gap_owners",
+        {
+            "window": window[owners.thread],
+            "event": owners.event,
+            "around": owners.around,
+            "owner": owners.shown,
         },
-        "_left_out": left_out,
-        "_gap_owners": gap_owners,
-        "_early_work": _early(nodes, threads, early),
-    }
+    )
+    window = window[nodes.thread]
+    of_window = {"window": window, "node": nodes.node, "at": nodes.at}
+    yield "_early_work", early
+    yield "_host_roots", {name: column[roots] for name, column in of_window.items()}
+    yield "_gap_nodes", {name: column[nodes.of_frame] for name, column in of_window.items()}
+    yield "_host_edges", _edges(nodes, window, found, bound)
 
 
 def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, Ints]:
@@ -234,7 +238,8 @@ def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, 
     key = early["window"] << 20 | early["thread_id"]
     thread = np.minimum(np.searchsorted(threads, key), max(len(threads) - 1, 0))
     span = max(int(nodes.at.max(initial=0)), int(early["at"].max(initial=0))) + 1
-    place = np.searchsorted(nodes.thread * span + nodes.at, thread * span + early["at"], side="right") - 1
+    keys = nodes.thread * np.int64(span) + nodes.at
+    place = np.searchsorted(keys, thread * span + early["at"], side="right") - 1
     there = np.zeros(0, dtype=bool)
     if len(place) and len(threads):
         there = (threads[thread] == key) & (place >= 0) & (early["at"] >= 0) & (nodes.thread[place] == thread)
@@ -249,26 +254,27 @@ def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, 
 
 def _of_names(rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints]:
     """Returns for each event whether it is named after a wait, and how it is shown as an owner (0 for operators)."""
-    key, wanted = frames["window"] << 40 | frames["event"], rows["window"] << 40 | rows["event"]
+    n = len(rows["event"])
+    waits, shown = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int8)
+    asked = np.flatnonzero(~rows["is_operator"])
+    key = frames["window"] << 40 | frames["event"]
     order = np.argsort(key)
-    place = np.minimum(np.searchsorted(key[order], wanted), max(len(key) - 1, 0))
-    there = key[order][place] == wanted if len(key) else np.zeros(len(wanted), dtype=bool)
-    waits, shown = (np.append(frames[name][order], 0) for name in ("waits", "shown"))
-    return there & waits[place].astype(bool), np.where(there, shown[place], 0).astype(np.int64)
+    place = order[np.searchsorted(key[order], rows["window"][asked].astype(np.int64) << 40 | rows["event"][asked])]
+    waits[asked], shown[asked] = frames["waits"][place], frames["shown"][place]
+    return waits, shown
 
 
-def _kept(rows: dict[str, Any], work_ends: dict[int, int]) -> Flags:
+def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
     """Returns the events of the graph (n,): not those of threads that only poll, nor what a thread that launches nothing
-    does after the window's end, which is the end of GPU work or of a thread that launches some.
+    does after the window's end, which is the end of GPU work (-1: none) or of a thread that launches some.
     """
-    windows, place = np.unique(rows["window"], return_inverse=True)
+    place = np.searchsorted(windows, rows["window"]).astype(np.int32)
     # Annotations alone are no work: a window has a path if there is an operator or GPU work in it.
-    works = np.bincount(place, rows["is_operator"], minlength=len(windows)) > 0
-    works |= np.array([window in work_ends for window in windows.tolist()], dtype=bool)
+    works = (np.bincount(place[rows["is_operator"]], minlength=len(windows)) > 0) | (work_end >= 0)
     kept = ~rows["polls"] & works[place]
     if rows["works"].all():
         return kept
-    limit = np.array([work_ends.get(window, -1) for window in windows.tolist()])
+    limit = work_end.copy()
     end = rows["start"] + rows["duration"]
     np.maximum.at(limit, place[rows["works"]], end[rows["works"]])
     return kept & (rows["works"] | (limit[place] < 0) | (end <= limit[place]))
@@ -293,26 +299,34 @@ def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles) -> HandOffs:
 def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> dict[str, Ints]:
     own, gap, hand_off = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "THREAD_HAND_OFF"))
     to = np.flatnonzero(nodes.before)
-    elapsed = nodes.at[to] - nodes.at[to - 1]
     begins = np.maximum.accumulate(np.where(np.append(-1, window[:-1]) != window, np.arange(len(window)), 0))
+    # Of the window alone, whatever others are computed with it.
+    ordinal = np.append(to - begins[to], _HAND_OFFS + found.to - begins[found.to])
+    del begins
     passed = nodes.at[found.to] - nodes.at[found.of]
     # What a thread does after the other one has stopped, until its next node, is its own gap.
     short = (passed <= SHORT_NS) | nodes.waits[found.to]
     # Whose it is, is what spans it there; else what spans the thread that handed over.
     gap_after = np.append(nodes.in_gap, False)[found.of + 1]
     after = np.where(gap_after, np.append(nodes.owner, -1)[found.of + 1], -1)
-    spans = np.where(nodes.before, nodes.owner, -1)[found.to]
+    spans = np.where(nodes.before[found.to], nodes.owner[found.to], -1)
     spans = np.where(spans < 0, after, spans)
+    code = np.append(np.where(nodes.in_gap[to], gap, own), np.where(short, hand_off, gap)).astype(np.int8)
+    owner = np.append(nodes.owner[to], np.where(short, -1, spans).astype(nodes.owner.dtype))
+    n = len(to)
+    source, to = np.append(to - 1, found.of), np.append(to, found.to)
+    elapsed = nodes.at[to] - nodes.at[source]
+    claim = elapsed.copy()
+    claim[:n][bound[to[:n]]] = 0
     return {
-        "window": np.append(window[to], window[found.to]),
-        # Of the window alone, whatever others are computed with it.
-        "ordinal": np.append(to - begins[to], _HAND_OFFS + found.to - begins[found.to]),
-        "src": nodes.node[np.append(to - 1, found.of)],
-        "dst": nodes.node[np.append(to, found.to)],
-        "code": np.append(np.where(nodes.in_gap[to], gap, own), np.where(short, hand_off, gap)),
-        "elapsed": np.append(elapsed, passed),
-        "claim": np.append(np.where(bound[to], 0, elapsed), passed),
-        "owner": np.append(nodes.owner[to], np.where(short, -1, spans)),
-        "blocks": np.append(nodes.blocks[to], np.zeros(len(passed), dtype=bool)),
-        "inferred": np.append(np.zeros(len(to), dtype=bool), found.inferred),
+        "window": window[to],
+        "ordinal": ordinal,
+        "src": nodes.node[source],
+        "dst": nodes.node[to],
+        "code": code,
+        "elapsed": elapsed,
+        "claim": claim,
+        "owner": owner,
+        "blocks": np.append(nodes.blocks[to[:n]], np.zeros(len(passed), dtype=bool)),
+        "inferred": np.append(np.zeros(n, dtype=bool), found.inferred),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +13,15 @@ from pipelines.critical_path.graph.stack_order import Flags, Ints, stacks
 @dataclass(frozen=True)
 class HostEvents:
     """CPU events of threads, arrays (n,): `thread` numbers threads of windows from 0, ascending; `start` counts from the
-    window's start, `until` is its end, ns. `is_operator`: else an annotation or a Python function. `waits`: one that is
-    named after a wait for another thread; `shown`: one that is shown as the owner of what is inside it (0 no, 1 a function
-    of a module or of the user's, 2 an annotation other than a step). `blocks`: a call that may wait for the GPU.
+    window's start, ns. `is_operator`: else an annotation or a Python function. `waits`: one that is named after a wait for
+    another thread; `shown`: one that is shown as the owner of what is inside it (0 no, 1 a function of a module or of the
+    user's, 2 an annotation other than a step). `blocks`: a call that may wait for the GPU.
     """
 
     thread: Ints
     event: Ints
     start: Ints
     duration: Ints
-    until: Ints
     is_operator: Flags
     blocks: Flags
     waits: Flags
@@ -55,12 +55,18 @@ class HostNodes:
 
 @dataclass(frozen=True)
 class _Marks:
-    """Starts and ends, arrays: `key` sorts them by thread and time, ends first."""
+    """Starts and ends of operators, arrays (2n,) for n of them, in the order in which each thread passes them.
 
-    key: Ints
+    `n_open`: operators open after it; `around`: the operator around it, -1 for none; `blocks`: it ends a call that may wait
+    for the GPU.
+    """
+
     thread: Ints
     node: Ints
     at: Ints
+    n_open: Ints
+    around: Ints
+    blocks: Flags
 
 
 @dataclass(frozen=True)
@@ -75,24 +81,37 @@ class Frames:
     shown: Ints
 
 
-def host_nodes(events: HostEvents) -> tuple[HostNodes, Frames]:
-    """Returns the nodes of all operators, and of those annotations and Python functions that begin or end outside them."""
+def host_nodes(events: HostEvents, until: Ints) -> tuple[HostNodes, Frames]:
+    """Returns the nodes of all operators, and of those annotations and Python functions that begin or end outside them.
+
+    `until`: the end of each thread's window since its start, ns. Numbers are as narrow as those of `events`.
+    """
     span = 2 * int((events.start + events.duration).max(initial=0)) + 4
-    operators, frames = events[events.is_operator], events[~events.is_operator]
+    frames = events[~events.is_operator]
+    marks, keys = _operator_marks(events[events.is_operator], span)
+    gaps, owners = _frame_marks(frames, until, keys, marks.n_open, span)
+    del events, frames, keys
+    return _merged(marks, gaps), owners
+
+
+def _operator_marks(operators: HostEvents, span: int) -> tuple[_Marks, Ints]:
+    """Returns also the keys that sort the marks by thread and time, ends first."""
     found = stacks(
-        operators.thread.astype(np.min_scalar_type(int(events.thread.max(initial=0)))),
+        operators.thread.astype(np.min_scalar_type(int(operators.thread.max(initial=0)))),
         operators.event, operators.start, operators.duration, np.zeros(len(operators.event), dtype=bool),
     )  # fmt: skip
     row, ends = found.row, found.change < 0
-    lasting = operators.duration[row] > 0
-    at = operators.start[row] + np.where(ends, operators.duration[row], 0)
-    thread = operators.thread[row]
-    marks = _Marks(thread * span + 2 * at + ~(ends & lasting), thread, 2 * operators.event[row] + ends, at)
-    n_open = np.cumsum(found.change, dtype=np.int64)
-    around = np.where(found.parent < 0, -1, operators.event[found.parent])
-    blocks = operators.blocks[row] & ends
-    gaps, owners = _frame_marks(frames, marks.key, n_open, span)
-    return _merged(marks, n_open, around, blocks, gaps), owners
+    marks = _Marks(
+        thread=operators.thread[row],
+        node=2 * operators.event[row] + ends,
+        at=operators.start[row] + np.where(ends, operators.duration[row], 0),
+        n_open=np.cumsum(found.change, dtype=np.int32),
+        around=np.where(found.parent < 0, -1, operators.event[found.parent]),
+        blocks=operators.blocks[row] & ends,
+    )
+    keys = marks.thread * np.int64(span) + 2 * marks.at
+    keys += ~(ends & (operators.duration[row] > 0))
+    return marks, keys
 
 
 @dataclass(frozen=True)
@@ -112,13 +131,13 @@ class _FrameMarks:
     is_node: Flags
 
 
-def _frame_marks(frames: HostEvents, keys: Ints, n_open: Ints, span: int) -> tuple[_FrameMarks, Frames]:
+def _frame_marks(frames: HostEvents, until: Ints, keys: Ints, n_open: Ints, span: int) -> tuple[_FrameMarks, Frames]:
     n = len(frames.event)
     start, end = frames.start, frames.start + frames.duration
     at = np.concatenate((start, end))
-    thread, event, until = (np.tile(column, 2) for column in (frames.thread, frames.event, frames.until))
+    thread, event = (np.tile(column, 2) for column in (frames.thread, frames.event))
     is_end = np.arange(2 * n) >= n
-    key = thread * span + 2 * np.clip(at, 0, span // 2 - 2)
+    key = thread * np.int64(span) + 2 * np.clip(at, 0, span // 2 - 2)
     place = np.searchsorted(keys, key, side="right")
     outside = np.append(n_open, 0)[place - 1] == 0  # before the first mark: what the threads before left open, nothing
     # One that begins in an operator and ends in another spans what lies between.
@@ -134,8 +153,8 @@ def _frame_marks(frames: HostEvents, keys: Ints, n_open: Ints, span: int) -> tup
     inner, around, owner = _innermost(
         (kept % max(n, 1)).tolist(), is_end[kept].tolist(), thread[kept].tolist(), frames.shown.tolist()
     )
-    named = np.append(frames.event, -1)
-    is_node = (outside & (at >= 0) & (at <= until))[kept]
+    named = np.append(frames.event, frames.event.dtype.type(-1))
+    is_node = (outside & (at >= 0) & (at <= until[thread]))[kept]
     marks = _FrameMarks(
         thread[kept], 2 * event[kept] + is_end[kept], at[kept], place[kept], named[inner],
         np.append(frames.waits, False)[inner], is_node,
@@ -170,29 +189,39 @@ def _innermost(frame: list[int], is_end: list[bool], thread: list[int], rank: li
     return inner, np.array(around, dtype=np.int64), np.array(owner, dtype=np.int64)
 
 
-def _merged(marks: _Marks, n_open: Ints, around: Ints, blocks: Flags, gaps: _FrameMarks) -> HostNodes:
-    thread = np.insert(marks.thread, gaps.place, gaps.thread)
-    node = np.insert(marks.node, gaps.place, gaps.node)
-    at = np.insert(marks.at, gaps.place, gaps.at)
-    n_open = np.insert(n_open, gaps.place, 0)
-    of_frame = np.insert(np.zeros(len(marks.node), dtype=bool), gaps.place, True)
-    around = np.insert(around, gaps.place, -1)
-    blocks = np.insert(blocks, gaps.place, False)
+def _merged(marks: _Marks, gaps: _FrameMarks) -> HostNodes:
+    n = len(marks.node)
+    kept = np.flatnonzero(gaps.is_node)
+    # Columns are put together one after another: all of them twice would take the most memory of a long window's path.
+    order = np.insert(np.arange(n, dtype=np.int32), gaps.place[kept], (n + kept).astype(np.int32))
+    of_frame = order >= n
+
+    def both(of_marks: Ints | Flags, of_gaps: Ints | Flags) -> Any:
+        return np.append(of_marks, of_gaps)[order]
+
+    nothing = np.zeros(len(gaps.node), dtype=np.int8)
+    thread = both(marks.thread, gaps.thread)
+    node, at = both(marks.node, gaps.node), both(marks.at, gaps.at)
+    n_open, around = both(marks.n_open, nothing), both(marks.around, nothing - 1)
     # The innermost frame after each mark is that after the last frame's mark on its thread.
-    last = np.maximum.accumulate(np.where(of_frame, np.arange(len(node)), -1))
-    known = (last >= 0) & (thread[last] == thread) if len(node) else of_frame
-    number = np.cumsum(of_frame) - 1
-    inner = np.where(known, np.append(gaps.inner, -1)[np.where(known, number, -1)], -1)
-    waits = np.where(known, np.append(gaps.waits, False)[np.where(known, number, -1)], False)
-    is_node = np.insert(np.ones(len(marks.node), dtype=bool), gaps.place, gaps.is_node)
-    thread, node, at, n_open, of_frame, around, blocks, inner, waits = (
-        column[is_node] for column in (thread, node, at, n_open, of_frame, around, blocks, inner, waits)
-    )
+    place = np.searchsorted(gaps.place, np.arange(n, dtype=np.int32), side="right").astype(np.int32) - 1
+    last = both(place, np.arange(len(gaps.node), dtype=np.int32))
+    last[np.append(gaps.thread, -1)[last] != thread] = -1
     before = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
-    in_gap = before & (np.append(0, n_open)[:-1] == 0)
-    previous = np.append(-1, node)[:-1]
+    in_gap = before & (_one_before(n_open) == 0)
+    previous = _one_before(node)
     # Inside an operator: of the one that began, of the one that ends, or of that around two that follow each other.
-    own = np.where(previous % 2 == 0, previous // 2, np.where(node % 2 == 1, node // 2, around))
-    owner = np.where(in_gap, np.append(-1, inner)[:-1], own)
-    waits = in_gap & np.append(False, waits)[:-1]
-    return HostNodes(thread, node, at, n_open, before, owner, in_gap, waits, blocks & ~in_gap, of_frame)
+    owner = np.where(previous % 2 == 0, previous // 2, np.where(node % 2 == 1, node // 2, around))
+    del previous, around
+    last = _one_before(last)
+    owner[in_gap] = np.append(gaps.inner, -1)[last[in_gap]]
+    waits = in_gap & np.append(gaps.waits, False)[last]
+    blocks = both(marks.blocks, nothing.astype(bool)) & ~in_gap
+    return HostNodes(thread, node, at, n_open, before, owner, in_gap, waits, blocks, of_frame)
+
+
+def _one_before(column: Ints) -> Ints:
+    """Returns for each place what stands at the one before it, -1 for the first."""
+    found = np.empty_like(column)
+    found[:1], found[1:] = -1, column[:-1]
+    return found
