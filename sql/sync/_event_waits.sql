@@ -21,21 +21,32 @@ records AS (
     WHERE is_record AND correlation IS NOT NULL
     GROUP BY trace_profile_id, correlation
 ),
+launched_on AS (
+    SELECT DISTINCT trace_profile_id, device, stream_key FROM _launches
+),
 -- An event may be waited for on a device other than the one it was recorded on: every device with that stream is a
 -- candidate.
+waited_on AS (
+    SELECT w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device AS wait_device, l.device, l.stream_key
+    FROM waits AS w
+    JOIN launched_on AS l
+        ON l.trace_profile_id = w.trace_profile_id AND l.device = w.device AND l.stream_key = w.wait_on_stream
+    WHERE NOT w.stream_by_device
+    UNION ALL
+    SELECT w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device, l.device, l.stream_key
+    FROM waits AS w
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
+    JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
+    JOIN launched_on AS l ON l.trace_profile_id = w.trace_profile_id AND l.stream_key = s.stream_id
+    WHERE w.stream_by_device
+),
 recorded_on AS (
     SELECT DISTINCT
-        r.trace_profile_id, r.record_event_id, r.start_ns, l.device, l.stream_key, w.wait_event_id,
-        l.device = w.device AS same_device
-    FROM waits AS w
+        w.trace_profile_id, r.record_event_id, r.start_ns, w.device, w.stream_key, w.wait_event_id,
+        w.device = w.wait_device AS same_device
+    FROM waited_on AS w
     JOIN records AS r
         ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
-    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
-    LEFT JOIN streams AS s ON w.stream_by_device AND s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
-    JOIN _launches AS l
-        ON l.trace_profile_id = w.trace_profile_id
-            AND l.stream_key = CASE WHEN w.stream_by_device THEN s.stream_id ELSE w.wait_on_stream END
-            AND (w.stream_by_device OR l.device = w.device)
 ),
 record_places AS (
     SELECT DISTINCT trace_profile_id, record_event_id, start_ns, device, stream_key FROM recorded_on

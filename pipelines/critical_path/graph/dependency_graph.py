@@ -49,7 +49,7 @@ class ArrayGraph:
     `weight` (m,) is the edge attribute `weight`; in graphs of traces nanoseconds.
     """
 
-    node_ids: Ints
+    node_ids: Nodes
     src: Nodes
     dst: Nodes
     weight: Ints
@@ -76,7 +76,7 @@ class ArrayGraph:
         first_in[dst[::-1]] = np.arange(count - 1, 0, -2, dtype=small)
         np.minimum(first, first_in, out=first)
         del first_in
-        ids = np.flatnonzero(first < count)
+        ids = np.flatnonzero(first < count).astype(small)
         ids = ids[np.argsort(first[ids], kind="stable")]
         first[ids] = np.arange(len(ids), dtype=small)  # from here on, the place of the id
         return cls(ids, first[src], first[dst], np.asarray(weight, dtype=np.int64))

@@ -174,6 +174,7 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
                 # DuckDB reads the arrays by the name of this variable.
                 found = {column: values[first : first + _PART] for column, values in rows.items()}
                 con.execute(f"INSERT INTO {name} SELECT {_INSERTS[name]} FROM found")
+                del found
 
 
 def _any_of(con: duckdb.DuckDBPyConnection, query: str) -> str:
@@ -194,7 +195,7 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     """Yields the names and rows of the six tables for some windows, one after another: what is done with is let go."""
     rows = _columns(con, _EVENTS.format(**these))
     rows["event"] = _narrow(rows["event"])
-    windows = con.execute(_WINDOWS.format(**these)).fetchnumpy()
+    windows = _columns(con, _WINDOWS.format(**these))
     kept = _kept(rows, windows["window"], windows["work_end"])
     left = ~kept & rows["is_operator"]
     yield "_left_out", {"window": rows["window"][left], "event": rows["event"][left]}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, Nodes
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Chains:
     """
 
     node: Ints
-    src: Ints
-    dst: Ints
+    src: Nodes
+    dst: Nodes
     weight: Ints
     first: Ints
     last: Ints
@@ -69,10 +69,14 @@ def _uncontracted(graph: ArrayGraph) -> Chains:
 
 def _contract(graph: ArrayGraph) -> Chains:
     n, src, dst, weight = len(graph), graph.src, graph.dst, graph.weight
-    out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
-    inside = (out == 1) & (into == 1)
-    kept = (out == 0) & (into == 0)
-    del out, into
+    # One after the other: a long trace's path is the time when its memory is fullest.
+    count = np.bincount(src, minlength=n)
+    inside, kept = count == 1, count == 0
+    del count
+    count = np.bincount(dst, minlength=n)
+    inside &= count == 1
+    kept &= count == 0
+    del count
     backwards = weight < 0  # a path may start at such an edge, so its ends stay nodes
     inside[src[backwards]] = False
     inside[dst[backwards]] = False
@@ -80,13 +84,14 @@ def _contract(graph: ArrayGraph) -> Chains:
     continues[1:] = (dst[:-1] == src[1:]) & inside[src[1:]]
     first = np.flatnonzero(~continues)
     last = np.append(first[1:], len(src)) - 1
-    total = np.concatenate(([0], np.cumsum(weight)))
+    total = np.zeros(len(weight) + 1, dtype=np.int64)
+    np.cumsum(weight, out=total[1:])
+    length = total[last + 1] - total[first]
+    del total, inside, continues
     kept[src[first]] = True
     kept[dst[last]] = True
-    place = np.cumsum(kept) - 1
-    return Chains(
-        np.flatnonzero(kept), place[src[first]], place[dst[last]], total[last + 1] - total[first], first, last
-    )
+    place = np.cumsum(kept, dtype=src.dtype) - 1
+    return Chains(np.flatnonzero(kept), place[src[first]], place[dst[last]], length, first, last)
 
 
 def _cycle(graph: ArrayGraph, nodes: Ints) -> Exception:

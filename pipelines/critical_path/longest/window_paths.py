@@ -84,6 +84,7 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
                 edges = path_edges(window)
             except unfeasible():
                 continue
+            del window, columns
             found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
         if found:
             # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.

@@ -126,7 +126,7 @@ def _at_once(con: Any, trace_id: str) -> int:
     if not found or found[0][0] >= _LONG:
         keep_tables_in_file(con)
         # What DuckDB keeps beyond its tables is soon as much as they are.
-        con.execute("SET memory_limit = '250MB'; SET allocator_flush_threshold = '32MB'")
+        con.execute("SET memory_limit = '200MB'; SET allocator_flush_threshold = '32MB'")
         con.execute("SET enable_external_file_cache = false")
         return 1
     con.execute("SET threads = 1")

@@ -1,0 +1,81 @@
+"""How DuckDB runs the models: what they cost must grow with the trace, not with its square."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, request_windows, usual_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.harness import call, connect, kernel, op
+
+# Every row with every row (as JSON: a wide plan as text has "BLOCKWISE_..."); the names of a trace, or its devices, with the few rules about them are meant so.
+EVERY_PAIR = ("BLOCKWISE_NL_JOIN", "NESTED_LOOP_JOIN", "PIECEWISE_MERGE_JOIN", "IE_JOIN")
+MEANT = (
+    "_frame_calls",
+    "_kernel_class",
+    "_step_intervals",
+    "collective_kernels",
+    "event_classes",
+    "serving_steps",
+    "tensor_core_use",
+    "trace_devices",
+)
+REAL = ("single/v100_ns_absolute", "single/mi300_rccl_metadata", "single/h100_qwen", "critical_path/cuda_event_sync")
+PATH = ("critical_path", "critical_path_summary", "critical_path_caveats")
+
+
+def compared(con: duckdb.DuckDBPyConnection, tables: list[str]) -> list[str]:
+    """Models that compare every row with every row."""
+    catalog = load_catalog()
+    names = catalog.closure(tables)
+    run_models(con, catalog, names)
+    models = [model for name in names if (model := catalog.models[name]).kind == "sql" and name not in MEANT]
+    assert len(models) > 30
+    plans = {model.name: con.execute(f"EXPLAIN (FORMAT json) {model.sql}").fetchall()[0][1] for model in models}
+    return [name for name, plan in plans.items() if any(join in plan for join in EVERY_PAIR)]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_model_of_a_path_compares_every_row_with_every_row(profile: str) -> None:
+    con, trace_id = connect([op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 50, 1)])
+    request_windows(con, [WindowRequest(trace_id, profile=profile)])
+    assert compared(con, [*PATH]) == []
+
+
+def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[str, Any]]:
+    """Many operators for each launch, and every third kernel begins before it, by its clock."""
+    events = []
+    for i in range(n_kernels):
+        at = i * 1000
+        events += [op(f"a{j}", at + j * 2, 1) for j in range(n_operators)]
+        events += [
+            call("cudaLaunchKernel", at + 900, 5, i + 1),
+            kernel("gemm", at + (950 if i % 3 else 890), 20, i + 1),
+        ]
+    return events
+
+
+def written(shape: str, folder: Path) -> Path:
+    training, graph = CaptureSpec(ranks=1, steps=3, seed=7), CaptureSpec(ranks=1, shape=shape, tokens=20, layers=8)
+    return write_capture(training if shape == "training" else graph, folder).paths[0]
+
+
+@pytest.mark.parametrize("shape", ["training", "inference_graph", "clocks disagree"])
+def test_nor_does_any_model_where_host_and_device_have_many_rows(tmp_path: Path, shape: str) -> None:
+    """How DuckDB joins depends on how many rows it expects on each side, and on which values it knows to be there."""
+    con, trace_id = connect(clocks_disagree() if shape == "clocks disagree" else written(shape, tmp_path))
+    request_windows(con, [WindowRequest(trace_id), WindowRequest(trace_id, "hta", profile="hta")])
+    assert compared(con, [*load_catalog().materialized]) == []
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in REAL])
+def test_nor_in_real_traces(shared: Path, name: str) -> None:
+    con, trace_id = connect(shared / "traces" / f"{name}.json.gz")
+    request_windows(con, usual_windows(con, [trace_id]))
+    assert compared(con, [*load_catalog().materialized]) == []
