@@ -43,7 +43,9 @@ def check_layout(root: Path) -> None:
             "pip install -U tracelake"
         )
     if found != LAYOUT:
-        why = f"{path_text(root)} has no {MARKER}: tracelake 0.1 wrote it, or it was copied without its hidden files"
+        old = f"was written by an older tracelake (layout {found}; this one reads {LAYOUT})"
+        none = f"has no {MARKER}: tracelake 0.1 wrote it, or it was copied without its hidden files"
+        why = f"{path_text(root)} {none if found is None else old}"
         raise OtherLayout(f"{why}; {read_again(files_of(root), f'{root}-new', root)}")
 
 

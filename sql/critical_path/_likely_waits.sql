@@ -46,7 +46,7 @@ calls AS (
     SELECT
         e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, l.first_event_id, l.last_event_id, e.is_record,
         e.is_wait, e.is_blocking AND NOT e.is_poll AND l.launch_event_id IS NULL AS is_blocking,
-        e.is_blocking AND l.launch_event_id IS NOT NULL AS is_copying
+        e.waits_for_device, e.is_blocking AND l.launch_event_id IS NOT NULL AS is_copying
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
@@ -78,9 +78,7 @@ device_syncs AS (
     SELECT c.trace_profile_id, c.event_id, c.start_ns, r.process_no
     FROM calls AS c
     JOIN _thread_roles AS r ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id
-    JOIN _profiles AS p ON p.trace_profile_id = c.trace_profile_id
-    JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = c.event_id
-    WHERE c.is_blocking AND regexp_matches(e.name, '(Device|Ctx)Synchronize$')
+    WHERE c.is_blocking AND c.waits_for_device
 ),
 stream_list AS (
     SELECT DISTINCT h.trace_profile_id, h.stream_key, r.process_no

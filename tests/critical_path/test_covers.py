@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.critical_path.graph import hand_offs
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -129,6 +130,45 @@ def test_what_another_thread_does_and_then_stops_is_inferred() -> None:
     run_models(con, load_catalog(), ["critical_path"])
     rows = con.execute("SELECT is_inferred FROM critical_path WHERE edge_type = 'THREAD_HAND_OFF'").fetchall()
     assert rows == [(True,), (True,)]
+
+
+def test_a_thread_that_works_begins_after_one_that_works() -> None:
+    """Thread 3 only logs; that it did something last says nothing about thread 2, which launches work."""
+    trace = [
+        op("a", 0, 150),
+        *launch(1, 10),
+        op("log", 160, 30, tid=3),
+        op("b", 200, 100, tid=2),
+        *launch(2, 210, tid=2),
+    ]
+    assert ("hand-off, thread 2", 50) in owners(trace)
+    quiet = [op("log", 0, 150, tid=3), op("b", 200, 100, tid=2), *launch(2, 210, tid=2)]
+    assert owners(quiet)[:2] == [("log", 150), ("hand-off, thread 2", 50)]
+
+
+def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that stopped last is found among any number, and of the others only so many are looked at."""
+    threads, asked = 200, []
+    trace = [op("a", 0, 50), op("b", 100_000, 100)]
+    for tid in range(2, threads):
+        trace += [op("c", 50 * tid + j * 20_000, 10, tid=tid) for j in range(4)]
+    trace.append(op("worker", 60, 99_930, tid=threads))
+    infer = hand_offs._infer
+
+    def counted(*given: Any) -> None:
+        asked.append(len(given[2]))
+        infer(*given)
+
+    monkeypatch.setattr(hand_offs, "_infer", counted)
+    assert owners(trace) == [
+        ("a", 50),
+        (f"hand-off, thread {threads}", 10),
+        ("worker", 99_930),
+        ("hand-off, thread 1", 10),
+        ("b", 100),
+    ]
+    gaps = len(trace) - threads
+    assert threads < sum(asked) <= hand_offs._NEAR * gaps
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ has ended takes no part, and neither does work that goes on: a coincidence of ti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,7 @@ SHORT_NS = 100_000
 _LEAST_NS = 20_000  # shorter gaps need no other thread to explain them
 _RIGHT_BEFORE = 0.1  # of the gap: the other thread stops that shortly before its end, or within _LEAST_NS
 _WORKING = 0.5  # of the gap: the other thread works for that long
+_NEAR = 32  # threads are asked which stopped that late before a gap's end
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class _Thread:
         self.gaps = np.flatnonzero(nodes.in_gap[first:past] | ~before)  # the nodes that end them, the first node too
         self.since = np.where(before[self.gaps], self.at[self.gaps - 1], -1)
         self.until = self.at[self.gaps]
+        self.lasted = self.until - self.since
         self.waits = nodes.waits[first:past][self.gaps]
 
     @cached_property
@@ -97,30 +100,32 @@ class _Thread:
 def hand_offs(nodes: HostNodes, bounds: list[tuple[int, int]], roles: Roles) -> HandOffs:
     """Returns the hand-offs between the threads of one window; `bounds`: first and past the last node of each."""
     threads = [_Thread(nodes, first, past) for first, past in bounds]
+    firsts, stops = _firsts(threads, roles), _Stops(threads, roles)
     to: list[Ints] = []
     of: list[Ints] = []
     inferred: list[Flags] = []
-    calling = roles.calls.any()
+    calls = ~roles.autograd & roles.works & (roles.calls | ~roles.calls.any())
     for number, thread in enumerate(threads):
-        others = [i for i in range(len(threads)) if i != number and roles.process[i] == roles.process[number]]
-        if not others or not len(thread.gaps):
+        if not len(thread.gaps):
             continue
         source, at_ns = np.full(len(thread.gaps), -1), np.full(len(thread.gaps), -2)
-        told = np.zeros(len(thread.gaps), dtype=bool)
-        callers = [i for i in others if not roles.autograd[i] and roles.works[i] and (roles.calls[i] or not calling)]
-        engines = [i for i in others if roles.autograd[i]]
+        beside = (roles.process == roles.process[number]) & (np.arange(len(threads)) != number)
+        hinted = np.zeros(0, dtype=np.int64)
         if roles.autograd[number]:
-            for i in callers:
+            hinted = np.flatnonzero(beside & calls)
+            for i in hinted.tolist():
                 _later(source, at_ns, threads[i], *threads[i].last_before(thread.since, thread.until))
-        elif roles.works[number] and (roles.calls[number] or not calling):
-            for i in engines:
+        elif calls[number]:
+            hinted = np.flatnonzero(beside & roles.autograd)
+            for i in hinted.tolist():
                 _later(source, at_ns, threads[i], *threads[i].stopped_by(thread.since, thread.until))
         told = source >= 0
-        hinted = {*callers} if roles.autograd[number] else {*engines}
-        for i in others:
-            if i not in hinted:
-                _infer(source, at_ns, told, thread, threads[i])
-        _first(source, at_ns, thread, [threads[i] for i in others if not roles.autograd[i]])
+        asked = np.flatnonzero(~told & (thread.since >= 0) & (thread.waits | (thread.lasted >= _LEAST_NS)))
+        for i, places in stops.right_before(thread, asked, roles.process[number]):
+            if beside[i] and i not in hinted:
+                _infer(source, at_ns, places, thread, threads[i])
+        if thread.since[0] < 0 and source[0] < 0:
+            source[0] = firsts[number]
         found = np.flatnonzero(source >= 0)
         to.append(thread.first + thread.gaps[found])
         of.append(source[found])
@@ -131,33 +136,68 @@ def hand_offs(nodes: HostNodes, bounds: list[tuple[int, int]], roles: Roles) -> 
     return HandOffs(np.concatenate(to), np.concatenate(of), np.concatenate(inferred))
 
 
+class _Stops:
+    """When the threads of each process stopped working, in order of time, and which thread it was."""
+
+    def __init__(self, threads: list[_Thread], roles: Roles) -> None:
+        self._of_process: dict[int, tuple[Ints, Ints]] = {}
+        self._threads: dict[int, list[int]] = {}
+        for process in np.unique(roles.process).tolist():
+            these = [i for i in np.flatnonzero(roles.process == process).tolist() if len(threads[i].end_ns)]
+            self._threads[process] = these
+            if len(these) > _NEAR:
+                end_ns = np.concatenate([threads[i].end_ns for i in these])
+                number = np.repeat(these, [len(threads[i].end_ns) for i in these])
+                order = np.argsort(end_ns, kind="stable")
+                # Of one thread's stops, one after another, the first: only which thread it was is asked.
+                number, end_ns = number[order], end_ns[order]
+                starts = np.append(True, np.diff(number) != 0)
+                self._of_process[process] = end_ns[starts], number[starts]
+
+    def right_before(self, thread: _Thread, gaps: Ints, process: int) -> Iterator[tuple[int, Ints]]:
+        """Yields threads, in their order, and those of the gaps before whose end they were among the last to stop.
+
+        Of many threads those that stopped before _NEAR others had do not count: what they cost together would be their
+        square.
+        """
+        if process not in self._of_process:
+            yield from ((i, gaps) for i in self._threads[process] if len(gaps))
+            return
+        end_ns, number = self._of_process[process]
+        place = np.searchsorted(end_ns, thread.until[gaps], side="right")[:, None] - np.arange(1, _NEAR + 1)
+        gap = np.broadcast_to(gaps[:, None], place.shape)[place >= 0]
+        pairs = np.unique(number[place[place >= 0]] * np.int64(len(thread.gaps)) + gap)
+        owner, gap = np.divmod(pairs, len(thread.gaps))
+        for part in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(owner)) + 1):
+            if len(part):
+                yield int(owner[part[0]]), gap[part]
+
+
 def _later(source: Ints, at_ns: Ints, other: _Thread, node: Ints, when: Ints) -> None:
     """Where the other thread's node is later than what was found so far, it takes its place."""
     later = (node >= 0) & (when > at_ns)
     source[later], at_ns[later] = other.first + node[later], when[later]
 
 
-def _infer(source: Ints, at_ns: Ints, told: Flags, thread: _Thread, other: _Thread) -> None:
-    node, when = other.stopped_by(thread.since, thread.until)
-    length = thread.until - thread.since
-    in_window = thread.since >= 0
-    asked = ~told & (node >= 0) & in_window & (thread.waits | (length >= _LEAST_NS))
-    places = np.flatnonzero(asked)
-    if not len(places):
-        return
-    worked = other.worked_by(thread.until[places]) - other.worked_by(thread.since[places])
-    shortly = thread.until[places] - when[places] <= np.maximum(_LEAST_NS, _RIGHT_BEFORE * length[places])
-    fits = thread.waits[places] | shortly & (worked >= _WORKING * length[places])
-    asked[places[~fits]] = False
-    _later(source, at_ns, other, np.where(asked, node, -1), when)
+def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thread) -> None:
+    since, until, lasted = thread.since[places], thread.until[places], thread.lasted[places]
+    node, when = other.stopped_by(since, until)
+    worked = other.worked_by(until) - other.worked_by(since)
+    shortly = until - when <= np.maximum(_LEAST_NS, _RIGHT_BEFORE * lasted)
+    fits = (node >= 0) & (when > at_ns[places]) & (thread.waits[places] | shortly & (worked >= _WORKING * lasted))
+    source[places[fits]], at_ns[places[fits]] = other.first + node[fits], when[fits]
 
 
-def _first(source: Ints, at_ns: Ints, thread: _Thread, others: list[_Thread]) -> None:
-    """A thread's first node comes after whatever another one, which began before it, did last."""
-    if thread.since[0] >= 0 or source[0] >= 0:
-        return
-    at = int(thread.until[0])
-    for other in others:
-        k = int(np.searchsorted(other.at, at, side="left")) - 1
-        if k >= 0 and other.at[k] > at_ns[0]:
-            source[0], at_ns[0] = other.first + k, other.at[k]
+def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
+    """Returns for each thread the node that its first one comes after: whatever another one, which began before it, did
+    last; -1 for none. What works comes after what works, if that can be: not after logging, or pinning memory.
+    """
+    at = np.array([int(thread.at[0]) for thread in threads])
+    source, when = np.full(len(threads), -1), np.full(len(threads), -2)
+    for of_working in (True, False):
+        asking = (source < 0) & (roles.works | ~np.bool_(of_working))
+        for i in np.flatnonzero(~roles.autograd & (roles.works | ~np.bool_(of_working))).tolist():
+            k = np.searchsorted(threads[i].at, at, side="left") - 1
+            there = asking & (k >= 0) & (roles.process == roles.process[i]) & (threads[i].at[k] > when)
+            source[there], when[there] = threads[i].first + k[there], threads[i].at[k[there]]
+    return source

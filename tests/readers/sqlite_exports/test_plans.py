@@ -13,7 +13,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers import events_by_sql
 from pipelines.readers.inputs.find import events_input
-from tests.critical_path.test_plans import EVERY_PAIR
+from tests.models.test_plans import EVERY_PAIR
 from tests.readers.nsys.small import small as nsys_small
 from tests.readers.rocm.small import small as rocm_small
 
