@@ -142,6 +142,7 @@ def test_of_two_independent_chains_the_longer_one_is_the_path() -> None:
     assert [step["name"] for step in data.path if step["duration_us"]] == ["op2", "op4"]
 
 
+@pytest.mark.slow  # any program is above
 def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() -> None:
     serial, data, serial_edges, data_edges = solved()["each to the next"]
     assert (serial.length_us, data.length_us) == (70, 70)

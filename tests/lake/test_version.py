@@ -106,6 +106,7 @@ def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) 
     assert traces(f"{old}-new") == traces(made / "lake")
 
 
+@pytest.mark.slow  # a list of one file, and what it reads again, are below
 def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
     (old / SETTLED).unlink()
     shutil.rmtree(old / "traces")

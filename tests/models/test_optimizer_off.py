@@ -156,6 +156,7 @@ def test_what_fails_always_is_left_out(lake: Lake, monkeypatch: pytest.MonkeyPat
         assert [said.split(",")[0] for said in caveats(con, tables)] == [f"temporal_breakdown lacks {traces} traces"]
 
 
+@pytest.mark.slow  # tables of traces, which the same runner makes, are above
 def test_tables_of_captures_are_whole_too(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = ["captures", "capture_ranks", "collectives"]
     per_capture.materialize_captures(lake, tables)

@@ -160,6 +160,7 @@ TARGETS = st.sampled_from(
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 14 if SLOW else 2), st.lists(st.tuples(TARGETS, FACTORS), min_size=1, max_size=3))
+@pytest.mark.slow  # test_before_is_the_critical_path compares with the path that test_longest.py compares with networkx
 def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, float]]) -> None:
     con, _, window = captured(seed)
     assume(window is not None)

@@ -45,7 +45,7 @@ def test_no_model_compares_every_row_with_every_row(tool: str, tmp_path: Path, m
         run_models(con, catalog, [name for name in models if name not in there], there)
         con.execute("SET asof_loop_join_threshold = 0")  # ASOF joins of a few rows are loops, those of many are not
         for name in models:
-            plans[name] = con.execute(f"EXPLAIN {catalog.models[name].sql}").fetchall()[0][1]
+            plans[name] = con.execute(f"EXPLAIN (FORMAT json) {catalog.models[name].sql}").fetchall()[0][1]
         return write(con, path, model, *names)
 
     monkeypatch.setattr(events_by_sql, "_tables", explained)
