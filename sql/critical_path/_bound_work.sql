@@ -30,7 +30,7 @@ possible AS (
         g.first_ns < k.start_ns
         -- (Work that the trace does not have is taken to end when what waited for it began.)
         OR greatest(CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END, k.last_end_ns)
-        > k.launch_ts_ns + f.launch_ns + least(4 * f.launch_spread_ns, 20000)
+        > k.launch_ts_ns + f.launch_ns + CAST(least(4 * f.launch_spread_ns, 20000) AS BIGINT)
             AS is_launched_before,
         CASE
             WHEN k.last_event_id IS NOT NULL THEN k.start_ns - coalesce(k.overlapped_ts_ns, k.last_end_ns)
