@@ -155,6 +155,18 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
     assert edited["path"][1] | {"duration_us": 0} == answers["json"]["path"][1] | {"duration_us": 0}
 
 
+def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
+    """The first node of another process: that it came after the window's start is known of any, and gives way."""
+    shutil.copytree(ROOT / "sql", tmp_path / "sql")
+    with (tmp_path / "sql/rules/edge_types.csv").open("a") as rows:
+        rows.write(ROW)
+    (tmp_path / "sql/critical_path/_hand_off_edges.sql").write_text(EDGES)
+    con, _ = connect([TRACE[0], {**TRACE[1], "pid": 200}])
+    run_models(con, load_catalog(tmp_path / "sql"), ["critical_path"])
+    found = con.execute("SELECT edge_type, duration_ns FROM critical_path ORDER BY seq").fetchall()
+    assert found == [("OPERATOR_KERNEL", 40_000), ("HAND_OFF", 10_000), ("OPERATOR_KERNEL", 30_000)]
+
+
 PART = "-- One row: a thing.\n-- part of: _whole\nSELECT\n    1 AS n  -- A number.\nFROM window_requests\n"
 REFUSED = {
     "other columns": ({"gpu/_b.sql": PART.replace("AS n", "AS m")}, r"_b\.sql:1: the parts of _whole .*_a\.sql: n$"),
