@@ -155,6 +155,7 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
     assert edited["path"][1] | {"duration_us": 0} == answers["json"]["path"][1] | {"duration_us": 0}
 
 
+@pytest.mark.slow  # reads all models of a copy; in one that is a whole project it leads to a thread above
 def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
     """The first node of another process: that it came after the window's start is known of any, and gives way."""
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
