@@ -1,13 +1,24 @@
 -- One row: an event that takes part in the critical path of a window.
--- How: CPU events that start in the window; GPU work and waits whose launch starts in it; stream waits always (HTA
--- 2.8.2). Where the path covers the window, also the annotations and Python functions that own host time outside
--- operators: of threads that work, those of at least 10 us that run in the window at some time.
+-- How: CPU events that start in the window; GPU work and waits whose launch starts in it. Where the path covers the
+-- window, also the annotations and Python functions that own host time outside operators: of threads that work, those
+-- of at least 10 us that run in the window at some time.
+-- Many windows: those of an event are looked up by the part of time that it starts in. Parts are longer than a window
+-- (for windows that begin in an annotation: than the annotation), so that each lies in two of them at most.
 WITH windows AS (
     SELECT
         w.window_no, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.keep_zero_duration,
-        p.one_kernel_per_launch, p.exit_pops_top, p.covers_window
+        p.one_kernel_per_launch, p.exit_pops_top, p.covers_window,
+        CAST(pow(2, ceil(ln(greatest(w.end_ns - w.start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
     FROM _asked_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
+),
+parts AS (
+    SELECT *, start_ns // part_ns AS part FROM windows
+    UNION ALL
+    SELECT *, end_ns // part_ns AS part FROM windows WHERE end_ns // part_ns > start_ns // part_ns
+),
+part_lengths AS (
+    SELECT DISTINCT trace_profile_id, part_ns FROM windows
 ),
 launches AS (
     SELECT l.trace_profile_id, l.gpu_event_id, l.launch_event_id, c.start_ns, c.duration_ns
@@ -17,18 +28,46 @@ launches AS (
 ),
 gpu AS (
     SELECT
-        w.window_no, w.covers_window, e.*, l.launch_event_id, l.start_ns AS launch_ts_ns,
-        coalesce(
-            l.start_ns BETWEEN w.start_ns AND w.end_ns
-            AND (l.duration_ns > 0 OR w.keep_zero_duration AND l.duration_ns = 0),
-            FALSE
-        ) AS launch_in_window,
-        NOT w.one_kernel_per_launch AND e.side = 'gpu' AND l.launch_event_id IS NULL
-        AND e.start_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window
-    FROM windows AS w
-    JOIN _loaded_events AS e
-        ON e.trace_profile_id = w.trace_profile_id AND (e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL)
+        e.*, l.launch_event_id, l.start_ns AS launch_ts_ns, l.duration_ns AS launch_ns,
+        coalesce(l.start_ns, e.start_ns) AS at_ns
+    FROM _loaded_events AS e
     LEFT JOIN launches AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
+    WHERE e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL
+),
+-- Annotations and Python functions that may own host time.
+lasting AS (
+    SELECT
+        e.trace_profile_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
+        CAST(pow(2, ceil(ln(e.duration_ns) / ln(2)) + 1) AS BIGINT) AS part_ns
+    FROM _loaded_events AS e
+    JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
+    WHERE
+        p.covers_window AND e.side = 'cpu' AND NOT e.is_operator
+        AND e.duration_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
+),
+lasting_parts AS (
+    SELECT *, start_ns // part_ns AS part FROM lasting
+    UNION ALL
+    SELECT *, end_ns // part_ns AS part FROM lasting WHERE end_ns // part_ns > start_ns // part_ns
+),
+lasting_lengths AS (
+    SELECT DISTINCT trace_profile_id, part_ns FROM lasting
+),
+-- Events of the host by window: those that start in it, and annotations and functions that last until it has begun.
+placed AS (
+    SELECT w.window_no, e.trace_profile_id, e.event_id
+    FROM _loaded_events AS e
+    JOIN part_lengths AS l ON l.trace_profile_id = e.trace_profile_id
+    JOIN parts AS w
+        ON w.trace_profile_id = l.trace_profile_id AND w.part_ns = l.part_ns AND w.part = e.start_ns // l.part_ns
+    WHERE e.side = 'cpu' AND e.start_ns BETWEEN w.start_ns AND w.end_ns
+    UNION ALL
+    SELECT w.window_no, e.trace_profile_id, e.event_id
+    FROM windows AS w
+    JOIN lasting_lengths AS l ON l.trace_profile_id = w.trace_profile_id
+    JOIN lasting_parts AS e
+        ON e.trace_profile_id = l.trace_profile_id AND e.part_ns = l.part_ns AND e.part = w.start_ns // l.part_ns
+    WHERE e.start_ns < w.start_ns AND e.end_ns >= w.start_ns
 )
 SELECT
     w.window_no,  -- The window.
@@ -48,34 +87,37 @@ SELECT
     CAST(NULL AS BIGINT) AS launch_event_id,  -- The call that launched it.
     CAST(NULL AS BIGINT) AS launch_ts_ns,  -- Start of that call, ns.
     FALSE AS launch_in_window  -- That call is a node of this window.
-FROM windows AS w
-JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id
+FROM placed AS l
+JOIN windows AS w ON w.window_no = l.window_no
+JOIN _loaded_events AS e ON e.trace_profile_id = l.trace_profile_id AND e.event_id = l.event_id
 LEFT JOIN _thread_roles AS r ON r.trace_profile_id = e.trace_profile_id AND r.thread_id = e.thread_id
 WHERE
-    e.side = 'cpu' AND (
-        e.start_ns BETWEEN w.start_ns AND w.end_ns AND (e.duration_ns > 0 OR w.keep_zero_duration AND e.duration_ns = 0)
-        -- Other events matter only where the end of an operator may close them.
-        AND (e.is_operator OR NOT w.covers_window AND (e.is_forward OR e.is_backward) OR w.exit_pops_top)
-        OR w.covers_window AND NOT e.is_operator
-        AND (
-            r.is_working
-            -- The annotation that opens the window, on whatever thread.
-            OR w.annotation <> '' AND NOT e.is_frame
-            AND (e.start_ns = w.start_ns OR e.start_ns + e.duration_ns = w.end_ns)
-        )
-        AND e.duration_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
-        AND e.start_ns <= w.end_ns AND e.start_ns + e.duration_ns >= w.start_ns
+    e.start_ns BETWEEN w.start_ns AND w.end_ns AND (e.duration_ns > 0 OR w.keep_zero_duration AND e.duration_ns = 0)
+    -- Other events matter only where the end of an operator may close them.
+    AND (e.is_operator OR NOT w.covers_window AND (e.is_forward OR e.is_backward) OR w.exit_pops_top)
+    OR w.covers_window AND NOT e.is_operator
+    AND (
+        r.is_working
+        -- The annotation that opens the window, on whatever thread.
+        OR w.annotation <> '' AND NOT e.is_frame
+        AND (e.start_ns = w.start_ns OR e.start_ns + e.duration_ns = w.end_ns)
     )
+    AND e.duration_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
+    AND e.start_ns <= w.end_ns AND e.start_ns + e.duration_ns >= w.start_ns
 UNION ALL
 SELECT
-    window_no, event_id, thread_id, start_ns, duration_ns, CASE WHEN sync_kind IS NULL THEN 'gpu' ELSE 'sync' END,
-    FALSE, FALSE, FALSE, FALSE, FALSE, sync_kind, device, stream_key, launch_event_id, launch_ts_ns, launch_in_window
-FROM gpu
+    w.window_no, e.event_id, e.thread_id, e.start_ns, e.duration_ns,
+    CASE WHEN e.sync_kind IS NULL THEN 'gpu' ELSE 'sync' END, FALSE, FALSE, FALSE, FALSE, FALSE, e.sync_kind, e.device,
+    e.stream_key, e.launch_event_id, e.launch_ts_ns, e.launch_event_id IS NOT NULL
+FROM gpu AS e
+JOIN part_lengths AS l ON l.trace_profile_id = e.trace_profile_id
+JOIN parts AS w
+    ON w.trace_profile_id = l.trace_profile_id AND w.part_ns = l.part_ns AND w.part = e.at_ns // l.part_ns
 WHERE
-    (
-        launch_in_window
-        OR sync_kind = 'Stream Wait Event' AND launch_event_id IS NOT NULL
-        OR is_unlaunched_in_window
-    )
+    e.at_ns BETWEEN w.start_ns AND w.end_ns
+    AND CASE
+        WHEN e.launch_event_id IS NOT NULL THEN e.launch_ns > 0 OR w.keep_zero_duration AND e.launch_ns = 0
+        ELSE NOT w.one_kernel_per_launch AND e.side = 'gpu'
+    END
     -- Where time never goes back, work of negative duration is none.
-    AND (duration_ns >= 0 OR NOT covers_window)
+    AND (e.duration_ns >= 0 OR NOT w.covers_window)
