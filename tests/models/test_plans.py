@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
-from tests.harness import call, connect, kernel, op
+from tests.harness import call, connect, kernel, op, x
 
 # Every row with every row (as JSON: a wide plan as text has "BLOCKWISE_..."); the names of a trace, or its devices, with the few rules about them are meant so.
 EVERY_PAIR = ("BLOCKWISE_NL_JOIN", "NESTED_LOOP_JOIN", "PIECEWISE_MERGE_JOIN", "IE_JOIN")
@@ -47,6 +48,46 @@ def test_no_model_of_a_path_compares_every_row_with_every_row(profile: str) -> N
     con, trace_id = connect([op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 50, 1)])
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
     assert compared(con, [*PATH]) == []
+
+
+def most_rows(plan: Any) -> int:
+    """The most rows that a part of an analyzed plan passed on."""
+    if isinstance(plan, list):
+        return max((most_rows(one) for one in plan), default=0)
+    return max(plan.get("operator_cardinality", 0), most_rows(plan.get("children", [])))
+
+
+def steps_with_waits(n_steps: int) -> list[dict[str, Any]]:
+    """In each step two streams, one of which waits for the other, and the host for both."""
+    events, n = [], 0
+    for step in range(n_steps):
+        at, n = step * 1000, n + 5
+        waits = {"stream": 8, "device": 0, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": n + 1}
+        events += [
+            *(x("user_annotation", f"ProfilerStep#{step}", at, 990), op("a", at + 1, 900)),
+            *(call("cudaLaunchKernel", at + 10, 5, n), kernel("gemm", at + 60, 80, n, 7)),
+            *(call("cudaEventRecord", at + 100, 2, n + 1), call("cudaStreamWaitEvent", at + 110, 2, n + 2)),
+            x("cuda_sync", "Stream Wait Event", at + 120, 1, tid=8, pid=0, correlation=n + 2, **waits),
+            *(call("cudaLaunchKernel", at + 130, 5, n + 3), kernel("copy", at + 200, 80, n + 3, 8)),
+            call("cudaDeviceSynchronize", at + 250, 60, n + 4),
+            x("cuda_sync", "Context Sync", at + 251, 58, tid=8, pid=0, correlation=n + 4, device=0),
+        ]
+    return events
+
+
+def test_many_steps_and_waits_make_no_square() -> None:
+    """Joins whose plan says nothing bad: every step with every event, every wait with every launch on its stream."""
+    events = steps_with_waits(150)
+    con, trace_id = connect(events)
+    request_windows(con, usual_windows(con, [trace_id]))
+    catalog = load_catalog()
+    names = catalog.closure([*PATH])
+    run_models(con, catalog, names)
+    models = [model for name in names if (model := catalog.models[name]).kind == "sql"]
+    plans = {m.name: con.execute(f"EXPLAIN (ANALYZE, FORMAT json) {m.sql}").fetchall()[0][1] for m in models}
+    rows = {name: most_rows(json.loads(plan)) for name, plan in plans.items()}
+    assert max(rows.values()) > len(events)
+    assert {name: n for name, n in rows.items() if n > 12 * len(events)} == {}
 
 
 def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[str, Any]]:
