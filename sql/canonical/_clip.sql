@@ -2,8 +2,9 @@
 -- How: CPU events that start in the window; GPU work and waits whose launch starts in it. Where the path covers the
 -- window, also the annotations and Python functions that own host time outside operators: of threads that work, those
 -- of at least 10 us that run in the window at some time.
--- Many windows: those of an event are looked up by the part of time that it starts in. Parts are longer than a window
--- (for windows that begin in an annotation: than the annotation), so that each lies in two of them at most.
+-- So that many windows cost no more each, time is cut into parts longer than a window: a window lies in two of them at
+-- most, and an event meets only the windows in its own part. Windows that begin in an annotation are found likewise, by
+-- parts longer than the annotation.
 WITH windows AS (
     SELECT
         w.window_no, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.keep_zero_duration,
@@ -38,7 +39,7 @@ gpu AS (
 lasting AS (
     SELECT
         e.trace_profile_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
-        CAST(pow(2, ceil(ln(e.duration_ns) / ln(2)) + 1) AS BIGINT) AS part_ns
+        CAST(pow(2, ceil(ln(greatest(e.duration_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
     FROM _loaded_events AS e
     JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
     WHERE

@@ -106,6 +106,14 @@ def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) 
     assert traces(f"{old}-new") == traces(made / "lake")
 
 
+def test_an_older_layout_is_named(old: Path) -> None:
+    (old / MARKER).write_text("1\n")
+    with pytest.raises(
+        OtherLayout, match=rf"older tracelake \(layout 1; this one reads {LAYOUT}\); read its 3 files again"
+    ):
+        Lake(old)
+
+
 @pytest.mark.slow  # a list of one file, and what it reads again, are below
 def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
     (old / SETTLED).unlink()

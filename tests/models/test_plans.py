@@ -16,7 +16,8 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 
-# Every row with every row (as JSON: a wide plan as text has "BLOCKWISE_..."); the names of a trace, or its devices, with the few rules about them are meant so.
+# Every row with every row; the names of a trace, or its devices, with the few rules about them are meant so. Plans are
+# read as JSON: as text, a wide one has "BLOCKWISE_...".
 EVERY_PAIR = ("BLOCKWISE_NL_JOIN", "NESTED_LOOP_JOIN", "PIECEWISE_MERGE_JOIN", "IE_JOIN")
 MEANT = (
     "_frame_calls",

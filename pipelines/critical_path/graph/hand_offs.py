@@ -157,8 +157,8 @@ class _Stops:
     def right_before(self, thread: _Thread, gaps: Ints, process: int) -> Iterator[tuple[int, Ints]]:
         """Yields threads, in their order, and those of the gaps before whose end they were among the last to stop.
 
-        Of many threads those that stopped before _NEAR others had do not count: what they cost together would be their
-        square.
+        Of more than _NEAR threads only those count that stopped within the last _NEAR changes from one thread to another:
+        else their cost would grow with the square of their number.
         """
         if process not in self._of_process:
             yield from ((i, gaps) for i in self._threads[process] if len(gaps))
@@ -190,13 +190,14 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
 
 def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
     """Returns for each thread the node that its first one comes after: whatever another one, which began before it, did
-    last; -1 for none. What works comes after what works, if that can be: not after logging, or pinning memory.
+    last; -1 for none. A thread that works comes after one that works, if there is one, and not after logging or pinning
+    memory.
     """
     at = np.array([int(thread.at[0]) for thread in threads])
     source, when = np.full(len(threads), -1), np.full(len(threads), -2)
-    for of_working in (True, False):
-        asking = (source < 0) & (roles.works | ~np.bool_(of_working))
-        for i in np.flatnonzero(~roles.autograd & (roles.works | ~np.bool_(of_working))).tolist():
+    for counts in (roles.works, np.ones_like(roles.works)):
+        asking = (source < 0) & counts
+        for i in np.flatnonzero(~roles.autograd & counts).tolist():
             k = np.searchsorted(threads[i].at, at, side="left") - 1
             there = asking & (k >= 0) & (roles.process == roles.process[i]) & (threads[i].at[k] > when)
             source[there], when[there] = threads[i].first + k[there], threads[i].at[k[there]]

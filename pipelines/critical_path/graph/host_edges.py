@@ -208,6 +208,7 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls")))
     waits, shown = _of_names(rows, _columns(con, _FRAMES.format(**these)))
     of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator", "blocks")}
+    # In a list, so that host_nodes alone holds them and can let them go.
     events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)]
     del rows, of_rows, thread, waits, shown
     until = windows["until"][np.searchsorted(windows["window"], window)]

@@ -69,7 +69,7 @@ def _uncontracted(graph: ArrayGraph) -> Chains:
 
 def _contract(graph: ArrayGraph) -> Chains:
     n, src, dst, weight = len(graph), graph.src, graph.dst, graph.weight
-    # One after the other: a long trace's path is the time when its memory is fullest.
+    # One count at a time: of a long trace's path, this is where memory is fullest.
     count = np.bincount(src, minlength=n)
     inside, kept = count == 1, count == 0
     del count

@@ -165,7 +165,7 @@ def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[Jo
         yield f"ranks that are left out, as their clocks or traces cannot be joined: {', '.join(left)}"
     drifting = sorted(drifting_ranks(con, capture_id))
     if drifting:
-        yield f"ranks whose clocks drift, which is left out here: {', '.join(map(str, drifting))}"
+        yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"
 
 
 def _windows(con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank]) -> list[RankedWindow]:
