@@ -21,6 +21,7 @@ from .longest import Path
 from .loop import LoopProgram
 from .machine import Machine
 from .parallel import ParallelProgram
+from .planted import PlantedProgram
 from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
 from .spec import CaptureSpec
 from .work import MachineTruth, Pending
@@ -31,6 +32,7 @@ _PROGRAMS = {
     "inference_graph": DecodeProgram,
     "parallel": ParallelProgram,
     "loop": LoopProgram,
+    "planted": PlantedProgram,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHAPES = ("training", "inference", "inference_graph", "parallel", "loop")
+SHAPES = ("training", "inference", "inference_graph", "parallel", "loop", "planted")
 GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 
@@ -21,7 +21,8 @@ class CaptureSpec:
             offsets must be whole microseconds too.
         shape: training; loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode `tokens` tokens with small operators on one thread;
             inference_graph, where a token is one CUDA graph; or parallel: training with process groups for tensor,
-            pipeline and data parallelism.
+            pipeline and data parallelism; or planted: one cause makes its steps long.
+        plant: which one, for `planted` (planted.PLANTS).
         graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
             warm_up that ran the same operators, their stream capture, or both.
         tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
@@ -54,6 +55,7 @@ class CaptureSpec:
     graph_origin: str = "none"
     tensor: int = 1
     pipeline: int = 1
+    plant: str = "none"
 
     def __post_init__(self) -> None:
         if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
@@ -62,6 +64,8 @@ class CaptureSpec:
             raise ValueError(f"shape must be one of {', '.join(SHAPES)}, and tokens positive")
         if self.graph_origin not in GRAPH_ORIGINS or (self.graph_origin != "none" and self.shape != "inference_graph"):
             raise ValueError(f"graph_origin must be one of {', '.join(GRAPH_ORIGINS)}, and the shape inference_graph")
+        if self.plant != "none" and self.shape != "planted":
+            raise ValueError("a plant needs the shape planted")
         if min(self.tensor, self.pipeline) < 1 or self.ranks % (self.tensor * self.pipeline):
             raise ValueError(f"{self.ranks} ranks are not whole groups of {self.tensor} x {self.pipeline}")
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle, Ints, Nodes
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, Nodes
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Forest:
         trees = _kahn(len(self._tops), out_of, into)
         if len(trees) < len(self._tops):
             missing = np.setdiff1d(np.arange(len(self._tops)), trees)[:10]
-            raise GraphHasCycle(self.graph.node_ids[self._node[self._tops[missing]]].tolist())
+            raise _cycle(self.graph, self._node[self._tops[missing]])
         turn = np.empty(len(trees), dtype=np.int64)
         turn[trees] = np.arange(len(trees))
         order = np.lexsort((joins, turn[into]))
@@ -143,6 +143,12 @@ class Forest:
         return turn
 
 
+def _cycle(graph: ArrayGraph, nodes: Nodes) -> Exception:
+    from pipelines.critical_path.graph.cycle import GraphHasCycle  # imports networkx, which takes its time
+
+    return GraphHasCycle(graph.node_ids[nodes].tolist())
+
+
 def _by_source(n: int, src: Nodes, dst: Nodes) -> tuple[list[int], list[int]]:
     """Returns the targets of the edges of each node, in insertion order, and where each node's begin."""
     order = np.argsort(src, kind="stable")
@@ -165,7 +171,7 @@ def _walk_around(graph: ArrayGraph, hangs: Ints, tops: Ints) -> tuple[Ints, Ints
     entered = walked[walked >= 0]
     if len(entered) < len(graph):
         missing = np.setdiff1d(np.arange(len(graph)), entered)[:10]
-        raise GraphHasCycle(graph.node_ids[missing].tolist())
+        raise _cycle(graph, missing)
     return walked, entered
 
 

@@ -44,6 +44,10 @@ COMMANDS = {
         "lake.tables:tables",
         "List the tables and what a row of each is, or one table's columns with types and meanings.",
     ),
+    "why": (
+        "trace.why:why",
+        "Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.",
+    ),
     "compare": (
         "fleet.compare:compare",
         "What one capture or trace does more, less or slower than another: operators and kernels by name and shape.",

@@ -45,6 +45,12 @@ class Commands(TyperGroup):
         with _words_told_as_text():
             return super().make_context(*args, **kwargs)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A file or folder alone is a question: `tracelake TRACE` is `tracelake why TRACE`."""
+        if args and args[0] not in self.commands and os.path.exists(args[0]):
+            args = ["why", *args]
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         with _words_told_as_text():
             return super().invoke(ctx)

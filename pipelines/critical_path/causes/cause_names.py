@@ -1,0 +1,64 @@
+"""Which names tell a cause: the rules in `cause_rules` against the names of a trace, each name once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from pipelines.models.python_tables import create_table, python_model
+from pipelines.models.sqltext import quoted
+
+_ANNOTATIONS, _FRAMES, _CALLS = ("operator", "annotation"), ("frame",), ("call",)
+
+
+@dataclass(frozen=True)
+class CauseRule:
+    """A row of `cause_rules`: the cause, its rank (the lowest wins), and whether GPU work that was launched
+    inside is its own.
+    """
+
+    cause: str
+    rank: int
+    takes_gpu_work: bool
+
+
+def cause_rules(con: duckdb.DuckDBPyConnection) -> list[CauseRule]:
+    """The rules that go by names, in order of their rank; a name's `rule_no` counts in them, from 0."""
+    rows = con.execute(f"SELECT cause, rule_rank, takes_gpu_work FROM {_RULES}").fetchall()
+    return [CauseRule(*row) for row in rows]
+
+
+_RULES = "cause_rules ORDER BY rule_rank, rule"
+
+
+@python_model(
+    "_cause_names",
+    layer="critical_path",
+    doc="One row: a name of a trace's host events that tells a cause.",
+    columns=(
+        ("name_no", "BIGINT", "The name, in _event_names."),
+        ("rule_no", "BIGINT", "The rule in cause_rules that it fits first: its place by rank, from 0."),
+    ),
+    reads=("_event_names", "cause_rules"),
+    checks=("unique(name_no)",),
+)
+def cause_names(con: duckdb.DuckDBPyConnection) -> None:
+    """Create `_cause_names`. Each pattern is a constant, which DuckDB compiles once, not once for each name."""
+    create_table(con, "_cause_names")
+    patterns = con.execute(f"SELECT annotation_pattern, frame_pattern, call_pattern FROM {_RULES}").fetchall()
+    for kinds, column in zip((_ANNOTATIONS, _FRAMES, _CALLS), zip(*patterns, strict=True), strict=True):
+        fits = _first_that_fits(column)
+        if fits:
+            listed = ", ".join(map(quoted, kinds))
+            con.execute(
+                f"INSERT INTO _cause_names SELECT name_no, rule_no FROM (SELECT name_no, {fits} AS rule_no "
+                f"FROM _event_names WHERE kind IN ({listed})) WHERE rule_no IS NOT NULL"
+            )
+
+
+def _first_that_fits(patterns: Sequence[str | None]) -> str:
+    """Returns SQL of the place of the first pattern that fits `name`; empty where there is no pattern."""
+    cases = [f"WHEN regexp_matches(name, {quoted(one)}) THEN {place}" for place, one in enumerate(patterns) if one]
+    return f"CASE {' '.join(cases)} END" if cases else ""

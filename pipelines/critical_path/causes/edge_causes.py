@@ -1,0 +1,312 @@
+"""What each edge of a window's graph is a cause of: the kind of its time, the names around it, and what it waited for.
+
+In numbers, because a graph has millions of edges; the words are in `sql/rules/cause_kinds.csv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.causes.cause_names import CauseRule
+from pipelines.critical_path.causes.enclosing import Enclosing
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.stack_order import Ints
+
+Flags = npt.NDArray[np.bool_]
+
+CAUSES = tuple(row["cause"] for row in rule_rows("cause_kinds"))
+"""The vocabulary; causes are places in it."""
+KINDS = ("frame", "annotation", "operator", "call", "kernel", "communication", "copy", "fill")
+"""Kinds of names in _event_names; kinds are places here."""
+NAME, THREAD, STREAM, BEFORE = range(4)
+"""What a cause is named after: an event's name, the thread or the stream of an event, or work from before the window."""
+
+_CODE = {name: kind.edge_code for name, kind in EDGE_TYPES.items()}
+_OWN, _LAUNCH, _GAP = _CODE["OPERATOR_KERNEL"], _CODE["KERNEL_LAUNCH_DELAY"], _CODE["HOST_GAP"]
+_BETWEEN_WORK, _WAIT, _HAND_OFF = _CODE["KERNEL_KERNEL_DELAY"], _CODE["SYNC_DEPENDENCY"], _CODE["THREAD_HAND_OFF"]
+_FRAME, _ANNOTATION, _OPERATOR, _CALL, _KERNEL, _COMMUNICATION, _COPY, _FILL = range(len(KINDS))
+_LAST = 1 << 30  # a rank behind all others
+_FIRST_NS, _TIMES_THE_OTHERS = 2_000_000, 20
+"""A first call is initialization if it takes this long and so many times as long as the others of its name on average."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The distinct names of a trace (n,), by their number less 1: kind (in KINDS, -1: none), place of the rule (-1: none), how many
+    events have it and how long they take together; whether it is a profiler step, and a copy to the host or of pageable memory.
+    """
+
+    kind: Ints
+    rule: Ints
+    n_events: Ints
+    duration: Ints
+    is_step: Flags
+    to_host: Flags
+    pageable: Flags
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of a window in order of event_id (k,): times in ns since the path's start, `thread` -1 on the GPU, `name`
+    the place in Names, `launch` and `shown` as places here (-1: none), `stream` 0 on the host.
+    """
+
+    event_id: Ints
+    at: Ints
+    duration: Ints
+    thread: Ints
+    is_work: Flags
+    name: Ints
+    launch: Ints
+    shown: Ints
+    is_first: Flags
+    stream: Ints
+
+    @property
+    def end(self) -> Ints:
+        return self.at + self.duration
+
+    def at_node(self, node: Ints) -> Ints:
+        """Returns the time of nodes (twice the event_id, plus 1 for its end)."""
+        event = np.searchsorted(self.event_id, node >> 1)
+        return self.at[event] + self.duration[event] * (node & 1)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The edges of a window (m,): ids of nodes, weight on the path in ns, type, the event whose time it is (-1: none), whether
+    it waits for work from before the window.
+    """
+
+    src: Ints
+    dst: Ints
+    weight: Ints
+    code: Ints
+    attributed: Ints
+    earlier: Flags
+
+
+@dataclass
+class Found:
+    """What each edge belongs to (m,): the cause, what it is named after (NAME, …) and the number of that (of a name, a thread,
+    a stream), and the event that shows it, as a place among the events. `cut` and `spent`: the name of the
+    synchronization that nothing needed whose wait, or whose own time, the edge is; else -1.
+    """
+
+    cause: Ints
+    named_after: Ints
+    number: Ints
+    instance: Ints
+    cut: Ints
+    spent: Ints
+
+
+def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> Found:
+    """Returns the causes of all edges of a window; they partition its time."""
+    return _Window(edges, events, names, rules).found()
+
+
+class _Window:
+    def __init__(self, edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> None:
+        self.edges, self.events, self.names = edges, events, names
+        self.kind = np.append(names.kind[events.name], -1)  # of an event; the last one is no event
+        place = np.append(events.name, -1)
+        self.rule = np.where(place < 0, -1, names.rule[place])
+        self.rank = np.array([rule.rank for rule in rules] + [_LAST])
+        self.cause_of_rule = np.array([CAUSES.index(rule.cause) for rule in rules] + [-1])
+        self.takes_gpu_work = np.array([rule.takes_gpu_work for rule in rules] + [False])
+        place_of = np.full(int(events.event_id.max()) + 2, -1, dtype=np.int32)
+        place_of[events.event_id] = np.arange(len(events.event_id))
+        self.src_event, self.dst_event = place_of[edges.src >> 1], place_of[edges.dst >> 1]
+        self.owner = place_of[edges.attributed]
+        del place_of
+        self.at = self._times(self.src_event, edges.src), self._times(self.dst_event, edges.dst)
+        self.to_work = events.is_work[self.dst_event]
+        self.operator = self._operators()
+        self.result = self._nothing()
+
+    def _times(self, event: Ints, node: Ints) -> Ints:
+        return self.events.at[event] + self.events.duration[event] * (node & 1)
+
+    def _operators(self) -> Ints:
+        """Returns for each event the operator it belongs to (k,), -1 for none: itself, or the one whose time led up to a call,
+        or to the call around it.
+        """
+        n = len(self.events.event_id)
+        above = np.full(n + 1, -1, dtype=np.int32)
+        leads = (self.edges.dst & 1 == 0) & (self.edges.code == _OWN) & ~self.to_work & (self.owner >= 0)
+        leads &= self.owner != self.dst_event
+        above[self.dst_event[leads]] = self.owner[leads]
+        own = self.kind == _OPERATOR
+        own[-1] = False
+        found = np.where(own, np.arange(n + 1, dtype=np.int32), np.int32(-1))
+        for _ in range(3):  # a call in a call in a call
+            found = np.where(found >= 0, found, found[above])
+            found[-1] = -1
+        return found
+
+    def _nothing(self) -> Found:
+        m = len(self.edges.src)
+        unknown = np.full(m, CAUSES.index("unknown"), dtype=np.int8)
+        number = self.events.name[self.dst_event].astype(np.int64)
+        nothing = np.full((2, m), -1, dtype=np.int32)
+        return Found(unknown, np.full(m, NAME, dtype=np.int8), number, self.dst_event.copy(), nothing[0], nothing[1])
+
+    def _set(
+        self,
+        which: Flags,
+        cause: str | Ints,
+        instance: Ints,
+        named_after: int = NAME,
+        number: Ints | None = None,
+        named: Ints | None = None,
+    ) -> None:
+        """Gives these edges a cause, named after the event that shows it, or after the event `named`, or a number.
+
+        Arguments are of all edges (m,).
+        """
+        to, at = self.result, np.flatnonzero(which)
+        to.cause[at] = CAUSES.index(cause) if isinstance(cause, str) else cause[at]
+        to.instance[at] = instance[at]
+        to.named_after[at] = named_after
+        to.number[at] = self.events.name[(instance if named is None else named)[at]] if number is None else number[at]
+
+    def found(self) -> Found:
+        is_own = self.edges.code == _OWN
+        kind = self.kind[self.owner]
+        self._of_work(is_own & (kind >= _KERNEL), kind)
+        self._of_host(is_own, kind)
+        self._of_names(is_own & (kind >= _KERNEL))
+        self._of_first_calls(is_own & ((kind == _OPERATOR) | (kind == _CALL)))
+        self._of_synchronizations()
+        self._of_ends()
+        self._set(self.edges.earlier, "earlier_work", self.dst_event, BEFORE, np.zeros_like(self.dst_event))
+        return self.result
+
+    def _of_work(self, own: Flags, kind: Ints) -> None:
+        code, events = self.edges.code, self.events
+        launch = events.launch[self.dst_event]
+        by = np.append(events.launch, -1)[self.owner]
+        operator = self.operator[by]
+        named = np.where(operator >= 0, operator, self.owner)
+        self._set(own & ((kind == _KERNEL) | (kind == _FILL)), "gpu_computing", self.owner, named=named)
+        self._set(own & (kind == _COMMUNICATION), "communication", self.owner)
+        self._set(own & (kind == _COPY), "copies", self.owner)
+        delay = self.to_work & ~own
+        self._set(delay, "launching", self.dst_event)
+        self._set(delay & (launch >= 0), "launching", self.dst_event, named=launch)
+        between = delay & ((code == _BETWEEN_WORK) | (code == _WAIT))
+        self._set(between, "gpu_waiting", self.dst_event, STREAM, events.stream[self.dst_event])
+
+    def _of_host(self, is_own: Flags, kind: Ints) -> None:
+        events, code, owner = self.events, self.edges.code, self.owner
+        thread = events.thread[self.dst_event]
+        shown = np.append(np.where(events.shown < 0, np.arange(len(events.shown)), events.shown), -1)[owner]
+        gap = ~self.to_work & ((code == _GAP) | (code == _HAND_OFF) | is_own & (kind <= _ANNOTATION))
+        owned = gap & (shown >= 0) & ~self.names.is_step[events.name[shown]]
+        self._set(gap, "host_between_operators", self.dst_event, THREAD, thread)
+        self._set(owned, "host_between_operators", shown)
+        self._set(is_own & (kind == _OPERATOR), "host_operators", owner)
+        # The time that a call takes to return from a wait is its own.
+        wait = ~self.to_work & (code == _WAIT)
+        call = np.where(wait, np.where(owner >= 0, owner, self.dst_event), owner)
+        calls = (is_own | wait) & (self.kind[call] == _CALL)
+        self._set(calls, "launching", call)
+        pageable = np.full(len(events.event_id) + 1, -1, dtype=np.int32)
+        copies = np.flatnonzero(self.names.pageable[events.name] & (events.launch >= 0))
+        pageable[events.launch[copies]] = copies
+        copied = calls & (pageable[call] >= 0)
+        self._set(copied, "copies", call, named=pageable[call])
+        rule = np.where(calls, self.rule[call], -1)
+        self._set(calls & (rule >= 0), self.cause_of_rule[rule], call)
+        operator = self.operator[call]
+        waits_inside = (operator >= 0) & (self.cause_of_rule[rule] == CAUSES.index("synchronization"))
+        self._set(calls & waits_inside, "host_operators", operator)
+
+    def _of_names(self, own_work: Flags) -> None:
+        """Time inside of an event whose name tells a cause."""
+        events = self.events
+        marks = np.flatnonzero((self.rule[:-1] >= 0) & (self.kind[:-1] <= _OPERATOR) & (events.thread >= 0))
+        if not len(marks):
+            return
+        around = Enclosing.of(events.thread[marks], events.at[marks], events.end[marks], self.rank[self.rule[marks]])
+        launch = np.where(own_work, np.append(events.launch, -1)[self.owner], -1)
+        inside = np.where(own_work, launch, self.dst_event)
+        middle = self.at[1] - (self.edges.weight + 1) // 2
+        at = np.where(own_work, events.at[launch], np.maximum(middle, self.at[0]))
+        place = around.at_times(np.where(inside >= 0, events.thread[inside], -1), at)
+        mark = np.where(place >= 0, marks[place], -1)
+        rule = self.rule[mark]
+        own_rule = np.where(self.kind[self.result.instance] == _CALL, self.rule[self.result.instance], -1)
+        wins = (mark >= 0) & (self.rank[rule] < self.rank[own_rule])
+        wins &= np.where(self.to_work, own_work & self.takes_gpu_work[rule], True)
+        self._set(wins, self.cause_of_rule[rule], mark)
+
+    def _of_first_calls(self, own: Flags) -> None:
+        """The first operator or call of a name that takes far longer than the others."""
+        events, names, owner = self.events, self.names, self.owner
+        others = names.n_events[events.name] - 1
+        rest = names.duration[events.name] - events.duration
+        long = events.is_first & (events.duration >= _FIRST_NS)
+        alone = (others == 0) & (self.kind[:-1] == _CALL) & (self.rule[:-1] < 0)
+        first = long & (alone | (others > 0) & (events.duration * others >= _TIMES_THE_OTHERS * rest))
+        # Modules are loaded when their first kernel is launched.
+        loads = events.is_work & events.is_first & (events.launch >= 0)
+        loading = events.launch[loads]
+        first[loading] |= events.duration[loading] >= _FIRST_NS
+        generic = np.isin(self.result.cause, [CAUSES.index(c) for c in ("host_operators", "launching", "allocation")])
+        self._set(own & generic & first[owner], "initialization", owner)
+
+    def _generic(self) -> Flags:
+        """Host time that only the kind of its edge explains, and the launch delays that follow from it."""
+        host = np.isin(self.result.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
+        gap = (self.result.cause == CAUSES.index("host_between_operators")) & (self.result.named_after == THREAD)
+        return host | gap
+
+    def _of_synchronizations(self) -> None:
+        """After a synchronization that nothing needed, the GPU has nothing to do until the next work starts."""
+        events = self.events
+        is_sync = self.cause_of_rule[self.rule[:-1]] == CAUSES.index("synchronization")
+        calls = is_sync & (self.kind[:-1] == _CALL) & (self.operator[:-1] < 0)
+        wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
+        needed = np.zeros(len(calls), dtype=bool)
+        needed[self.dst_event[wait & self.names.to_host[events.name[self.src_event]]]] = True
+        waited = np.zeros(len(calls), dtype=bool)
+        waited[self.dst_event[wait]] = True
+        unneeded = np.flatnonzero(calls & waited & ~needed)
+        starts = np.sort(events.at[events.is_work])
+        if not len(unneeded) or not len(starts):
+            return
+        unneeded = unneeded[np.argsort(events.end[unneeded], kind="stable")]
+        ends = events.end[unneeded]
+        following = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
+        last = np.searchsorted(ends, self.at[0], side="right") - 1
+        idle = (
+            (last >= 0)
+            & (self.at[1] <= following[np.maximum(last, 0)])
+            & (following[np.maximum(last, 0)] < np.iinfo(np.int64).max)
+        )
+        sync = unneeded[np.maximum(last, 0)]
+        self._set(idle & self._generic(), "synchronization", sync)
+        chosen = np.zeros(len(calls), dtype=bool)
+        chosen[unneeded] = True
+        spent = (self.src_event == self.dst_event) & chosen[self.dst_event]
+        for to, which in ((self.result.cut, wait & chosen[self.dst_event]), (self.result.spent, spent)):
+            to[which] = events.name[self.dst_event[which]]
+
+    def _of_ends(self) -> None:
+        """Before the first and after the last GPU work of the window."""
+        work = self.events.is_work
+        if not work.any():
+            return
+        generic = self._generic()
+        for cause, which in (
+            ("start", self.at[1] <= self.events.at[work].min()),
+            ("end", self.at[0] >= self.events.end[work].max()),
+        ):
+            self.result.cause[generic & which] = CAUSES.index(cause)

@@ -1,0 +1,203 @@
+"""The causes of all windows, from their edges and the longest path: table `_cause_rows`, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
+from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Names, edge_causes
+from pipelines.critical_path.causes.savings import Rows, cause_rows
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
+from pipelines.critical_path.graph.stack_order import Ints
+from pipelines.critical_path.graph.window_edges import window_groups
+from pipelines.models.python_tables import create_table, python_model
+
+_EDGES = (
+    "src_node_id", "dst_node_id", "path_weight_ns", "CAST(edge_code AS BIGINT) AS code",
+    "coalesce(attributed_event_id, -1) AS attributed", "CAST(waits_for_earlier_work AS BIGINT) AS earlier",
+    "CAST(is_inferred AS BIGINT) AS inferred",
+)  # fmt: skip
+_READS = ("_edges", "_longest_path", "_refused_windows", "_cause_events", "_event_names", "_cause_names", "cause_rules")
+
+
+@python_model(
+    "_cause_rows",
+    layer="critical_path",
+    doc="One row: a cause of a window's length, in numbers.",
+    columns=(
+        ("window_no", "BIGINT", "The window."),
+        ("cause_no", "BIGINT", "The cause, in cause_kinds."),
+        ("named_after", "BIGINT", "0: a name, 1: a thread, 2: a stream, 3: work from before the window."),
+        ("number", "BIGINT", "The number of the name, thread or stream."),
+        ("duration_ns", "BIGINT", "Its time on the path, ns."),
+        ("idle_ns", "BIGINT", "The part in which no GPU work ran, ns."),
+        ("times", "BIGINT", "Events with such time."),
+        ("event_id", "BIGINT", "The one with the most of it."),
+        ("inferred_ns", "BIGINT", "Time that follows a wait that no event shows, ns."),
+        ("saves_ns", "BIGINT", "What the window is shorter without it, ns; NULL where it was not computed."),
+        ("halved_saves_ns", "BIGINT", "With half of it."),
+        ("cause_saves_ns", "BIGINT", "Without all rows of this cause."),
+    ),
+    reads=_READS,
+    checks=("unique(window_no, cause_no, named_after, number)",),
+)
+@python_model(
+    "_window_work",
+    layer="critical_path",
+    doc="One row: a window that the path covers, and how long its GPUs work.",
+    columns=(
+        ("window_no", "BIGINT", "The window."),
+        ("busy_ns", "BIGINT", "Time in which GPU work ran, ns."),
+        ("computing_ns", "BIGINT", "Time in which kernels ran that compute, ns."),
+    ),
+    reads=_READS,
+)
+def window_causes(con: duckdb.DuckDBPyConnection) -> None:
+    """Create `_cause_rows` and `_window_work` for the windows that the path covers."""
+    create_table(con, "_cause_rows")
+    create_table(con, "_window_work")
+    covered = {number for (number,) in con.execute("SELECT DISTINCT window_no FROM _cause_events").fetchall()}
+    if not covered:
+        return
+    names, rules = _names(con), cause_rules(con)
+    for windows in window_groups(con, _EDGES):
+        chosen = [(number, columns) for number, columns in windows if number in covered]
+        if not chosen:
+            continue
+        within = f"window_no BETWEEN {chosen[0][0]} AND {chosen[-1][0]}"
+        events, paths = (
+            _by_window(con, f"_cause_events WHERE {within}", "event_id"),
+            _by_window(con, f"_longest_path WHERE {within}", "seq"),
+        )
+        for number, columns in chosen:
+            if number in paths:
+                these = _events(events.pop(number))
+                busy = Busy.of(these, these.is_work)
+                computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
+                con.execute(f"INSERT INTO _window_work VALUES ({number}, {busy.total}, {computing.total})")
+                _insert(con, number, these, _rows(columns, these, busy, paths.pop(number)["edge_id"], names, rules))
+
+
+def _rows(
+    columns: list[np.ndarray], events: Events, busy: Busy, path: Ints, names: Names, rules: list[CauseRule]
+) -> Rows:
+    edge_id, src, dst, weight, code, attributed, earlier, inferred = columns
+    columns.clear()  # of a long window there is no room for them beside the graph
+    found = edge_causes(Edges(src, dst, weight, code, attributed, earlier > 0), events, names, rules)
+    del attributed, earlier, code
+    path = np.searchsorted(edge_id, path)
+    end = events.at_node(dst[path])
+    idle = weight[path] - (busy.before(end) - busy.before(end - weight[path]))
+    return cause_rows(ArrayGraph.from_edges(src, dst, weight), path, found, idle, inferred > 0)
+
+
+@dataclass(frozen=True)
+class Busy:
+    """The times in which some of the events run: stretches in order, and how much of them lies before each."""
+
+    start: Ints
+    end: Ints
+    sum_before: Ints
+
+    @classmethod
+    def of(cls, events: Events, chosen: Flags) -> Busy:
+        """The stretches of the chosen events."""
+        order = np.argsort(events.at[chosen], kind="stable")
+        start = events.at[chosen][order]
+        end = np.maximum.accumulate(events.end[chosen][order])
+        begins = np.append(True, start[1:] > end[:-1])[: len(start)]
+        start, end = start[begins], end[np.append(begins[1:], True)[: len(end)]]
+        return cls(start, end, np.append(0, np.cumsum(end - start)))
+
+    @property
+    def total(self) -> int:
+        """All of them, ns."""
+        return int(self.sum_before[-1])
+
+    def before(self, at: Ints) -> Ints:
+        """Returns how much of them lies before each time."""
+        if not len(self.start):
+            return np.zeros_like(at)
+        last = np.searchsorted(self.start, at, side="right") - 1
+        inside = np.minimum(at, self.end[last]) - self.start[last]
+        return np.where(last >= 0, self.sum_before[last] + inside, 0)
+
+
+def _by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
+    """Returns the rows of each window, in order of a column."""
+    found = {k: v for k, v in con.execute(f"SELECT * FROM {rows}").fetchnumpy().items()}
+    window = np.asarray(found.pop("window_no"))
+    by = np.lexsort((np.asarray(found[order]), window))
+    numbers, first = np.unique(window[by], return_index=True)
+    parts = {name: np.split(column[by], first[1:]) for name, column in found.items()}
+    return {int(number): {name: parts[name][i] for name in parts} for i, number in enumerate(numbers.tolist())}
+
+
+def _filled(column: Any, null: int) -> Ints:
+    return np.ma.filled(column, null).astype(np.int64)
+
+
+def _events(rows: dict[str, Any]) -> Events:
+    ids = np.asarray(rows["event_id"]).astype(np.int64)
+
+    def place(column: Any) -> Ints:
+        given = _filled(column, -1)
+        at = np.minimum(np.searchsorted(ids, given), len(ids) - 1)
+        return np.where(ids[at] == given, at, -1)
+
+    return Events(
+        ids,
+        _filled(rows["at_ns"], 0),
+        _filled(rows["duration_ns"], 0),
+        np.where(rows["is_work"], -1, _filled(rows["thread_id"], -1)),
+        np.asarray(rows["is_work"]).astype(bool),
+        _filled(rows["name_no"], 0) - 1,
+        place(rows["launch_event_id"]),
+        place(rows["owner_event_id"]),
+        np.asarray(rows["is_first"]).astype(bool),
+        _filled(rows["stream"], 0),
+    )
+
+
+def _names(con: duckdb.DuckDBPyConnection) -> Names:
+    rows = con.execute(
+        "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no FROM _event_names AS n "
+        "LEFT JOIN _cause_names AS r ON r.name_no = n.name_no ORDER BY n.name_no"
+    ).fetchnumpy()
+    kinds = {kind: number for number, kind in enumerate(KINDS)}
+    kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
+    return Names(
+        kind,
+        _filled(rows["rule_no"], -1),
+        _filled(rows["n_events"], 0),
+        _filled(rows["duration_ns"], 0),
+        np.asarray(rows["is_step"]).astype(bool),
+        np.asarray(rows["to_host"]).astype(bool),
+        np.asarray(rows["is_pageable"]).astype(bool),
+    )
+
+
+def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: Rows) -> None:
+    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    rows = {
+        "cause": found.cause,
+        "after": found.named_after,
+        "number": np.where(found.named_after == 0, found.number + 1, found.number),
+        "duration": found.duration,
+        "idle": found.idle,
+        "times": found.times,
+        "event": events.event_id[found.instance],
+        "inferred": found.inferred,
+        "saves": found.saves,
+        "halved": found.halved_saves,
+        "all_saves": found.all_saves,
+    }
+    con.execute(
+        f'INSERT INTO _cause_rows SELECT {number}, cause, "after", number, duration, idle, times, event, inferred, '
+        "CASE WHEN saves >= 0 THEN saves END, CASE WHEN halved >= 0 THEN halved END, CASE WHEN all_saves >= 0 THEN all_saves END FROM rows"
+    )
+    del rows

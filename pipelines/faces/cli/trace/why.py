@@ -1,0 +1,140 @@
+"""`tracelake why`: what a trace's time goes to, and what it would save without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress, styled
+from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+from pipelines.faces.cli.trace.path_tables import print_caveats
+from pipelines.faces.units import time_of
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.graph.windows import WindowRequest
+    from pipelines.faces.why import Cause, Why
+
+_SHOWN = 6  # causes
+_NAMES = 3  # of a cause
+_LEAST = 1  # percent of the window that a cause has on the screen
+_WIDTH = 80
+
+
+def why(
+    subjects: Annotated[
+        list[str],
+        typer.Argument(help="Trace files, or trace ids or unique prefixes of them.", metavar="TRACE..."),
+    ],
+    step: Annotated[
+        str, typer.Option(metavar="N|all", help="This profiler step, or each of them, instead of the whole trace.")
+    ] = "",
+    process: ProcessOption = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.
+
+    The shares of all causes are 100 % of the window. What a cause saves is the window retimed without it (gone), or with half
+    of it. `tracelake TRACE` does the same.
+
+    Example: `tracelake why rank0.json.gz --step 5`
+    """
+    found = [(subject, answer) for subject in subjects for answer in _answers(subject, step, process, lake)]
+    if json:
+        documents = [answer.as_json() for _, answer in found]
+        print_json(documents[0] if len(documents) == 1 else documents)
+        return
+    for place, (subject, answer) in enumerate(found):
+        if place:
+            out.print()
+        show(subject, answer, named=len(found) > 1)
+
+
+def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
+    from pipelines.critical_path.graph.windows import WindowNotFound, request_windows
+    from pipelines.faces.why import TABLES, whys
+    from pipelines.models.catalog import load_catalog
+    from pipelines.models.run import run_models
+
+    with opened(subject, lake, process=process) as (con, trace_id):
+        try:
+            requests = _windows(con, trace_id, step)
+        except WindowNotFound as error:
+            raise fail(str(error)) from None
+        request_windows(con, requests)
+        catalog = load_catalog()
+        con.execute("SET threads = 1")
+        with progress(steps_for(catalog, TABLES), "computing") as advance:
+            run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
+        found = whys(con, [(one.trace_id, one.window_id) for one in requests], Path(subject).name)
+        if not found:
+            reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
+            raise fail(f"{subject} has no critical path: {reason[0][0] if reason else 'nothing in it takes time'}")
+        return found
+
+
+def _windows(con: Any, trace_id: str, step: str) -> list[WindowRequest]:
+    """The windows that are asked for. Raises WindowNotFound for a step that the trace does not have."""
+    from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, usual_windows
+
+    whole, *steps = usual_windows(con, [trace_id])
+    if not step:
+        return [whole]
+    if step == "all" and steps:
+        return [whole, *steps]
+    numbers = [one.window_id.partition("#")[2] for one in steps]
+    if step in numbers:
+        return [WindowRequest(trace_id, f"ProfilerStep#{step}", annotation=f"ProfilerStep#{step}")]
+    there = f"its steps are {', '.join(numbers)}" if steps else "it has no profiler steps"
+    raise WindowNotFound(f"the trace has no step {step}: {there}")
+
+
+def show(subject: str, answer: Why, *, named: bool) -> None:
+    """Print the answer for people, in at most 80 columns; `subject` is what they called the trace."""
+    width = min(out.width, _WIDTH)
+    if named:
+        window = "" if answer.window["window_id"] == "full" else f", {answer.window['window_id']}"
+        out.print(styled("[bold]{}[/]", visible(answer.title + window)))
+    print_caveats(one for one in answer.caveats if one["severity"] != "info")
+    out.print(styled("[bold]{}[/]", visible(answer.sentence)), width=width)
+    shown = [one for one in answer.causes[:_SHOWN] if one.share >= _LEAST]
+    for cause in shown:
+        out.print()
+        _show_cause(subject, cause, answer, width)
+    rest = answer.causes[len(shown) :]
+    if rest:
+        told = ", ".join(one.kind["title"] for one in rest)
+        out.print()
+        _print_indented(f"{sum(one.share for one in rest):5.1f} %  ", told, width)
+    print_caveats(one for one in answer.caveats if one["severity"] == "info")
+
+
+def _show_cause(subject: str, cause: Cause, answer: Why, width: int) -> None:
+    each = " a step" if answer.steps > 1 else ""
+    saved = "".join(
+        f", {what} saves {time_of(ns / answer.steps)}"
+        for ns, what in ((cause.saves, "gone"), (cause.halved, "halved"))
+        if ns is not None
+    )
+    _print_indented(
+        f"{cause.share:5.1f} %  ",
+        f"{cause.kind['title']}: {time_of(cause.duration / answer.steps)}{each}{saved}",
+        width,
+    )
+    for text in (cause.names(_NAMES), cause.kind["advice"]):
+        _print_indented(" " * 9, visible(text), width)
+    # In one line, however long: it is there to be copied.
+    out.print(styled("[dim]{}[/]", " " * 9 + visible(cause.command(subject))), soft_wrap=True)
+
+
+def _print_indented(first: str, text: str, width: int) -> None:
+    """Print a text after its first words, and its other lines below its beginning."""
+    import textwrap
+
+    for line in textwrap.wrap(text, width - len(first), break_on_hyphens=False) or [""]:
+        out.print(styled("{}{}", first, line), soft_wrap=True)
+        first = " " * len(first)

@@ -1,0 +1,223 @@
+"""Why a window takes as long as it does: one sentence and its causes, from tables `causes` and `window_gpu_time`.
+
+The same answer for `tracelake why`, the report, notebooks, the console and MCP.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import duckdb
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.faces.units import time_of
+from pipelines.models.sqltext import quoted
+
+TABLES = ("causes", "window_gpu_time", "critical_path_caveats")
+"""What the answer is made of."""
+_WHOLE_STEPS = 0.9
+"""A window whose steps take up this part of it is told per step."""
+_HALF = 0.05
+"""A second cause is worth a clause from this part of the window on."""
+_GLOB = 40  # characters of a name in a command
+
+
+@dataclass(frozen=True)
+class Cause:
+    """All rows of a cause in a window, largest first; times in ns. `saves` is what the window is shorter without all of them,
+    None where it was not computed.
+    """
+
+    kind: dict[str, str]
+    rows: list[dict[str, Any]]
+
+    @cached_property
+    def duration(self) -> int:
+        return sum(row["duration_ns"] for row in self.rows)
+
+    @cached_property
+    def share(self) -> float:
+        """In percent of the window."""
+        return sum(row["share_percent"] for row in self.rows)
+
+    @property
+    def saves(self) -> int | None:
+        return self.rows[0]["cause_saves_ns"]
+
+    @property
+    def halved(self) -> int | None:
+        """What half of the only row saves."""
+        return self.rows[0]["halved_saves_ns"] if len(self.rows) == 1 else None
+
+    @property
+    def is_gpu_work(self) -> bool:
+        return self.kind["cause"] in ("gpu_computing", "copies", "communication")
+
+    @property
+    def felt(self) -> int:
+        """The time that the GPU lacks for it: of work its own time, else the time in which no GPU work runs."""
+        return self.duration if self.is_gpu_work else sum(row["gpu_idle_ns"] for row in self.rows)
+
+    def names(self, most: int) -> str:
+        """The names that have most of it."""
+        shown = self.rows[:most]
+        told = [f"{said(row['name'])} {100 * row['duration_ns'] / self.duration:.0f} %" for row in shown]
+        more = len(self.rows) - len(shown)
+        return ", ".join(told) + (f" and {more} more" if more else "")
+
+    def command(self, trace: str) -> str:
+        """The command that shows it."""
+        name = self.rows[0]["name"]
+        short = name if len(name) <= _GLOB and not set("*?[=") & set(name) else _glob(name)
+        parts = self.kind["command"].split()
+        told = [part.format(trace=trace, name=short) for part in parts]
+        return shlex.join(["tracelake", *told])
+
+
+def _glob(name: str) -> str:
+    cut = min((at for mark in "*?[=" if (at := name.find(mark)) > 0), default=_GLOB)
+    return f"{name[: min(cut, _GLOB)]}*"
+
+
+@dataclass(frozen=True)
+class Why:
+    """The answer for one window: its row of `window_gpu_time`, its rows of `causes`, largest first, and its caveats."""
+
+    title: str
+    window: dict[str, Any]
+    rows: list[dict[str, Any]]
+    caveats: list[dict[str, Any]]
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """The causes, each once, largest first."""
+        kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
+        by = sorted(self.rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
+        found = [Cause(kinds[cause], list(rows)) for cause, rows in groupby(by, key=lambda row: row["cause"])]
+        return sorted(found, key=lambda one: (-one.duration, one.kind["cause"]))
+
+    @property
+    def steps(self) -> int:
+        """How many steps the answer divides the window by: 1 if they are not most of it."""
+        steps, time = self.window["n_steps"], self.window["steps_ns"] or 0
+        return steps if steps > 1 and time >= _WHOLE_STEPS * self.window["length_ns"] else 1
+
+    @cached_property
+    def sentence(self) -> str:
+        """What the window's time goes to, in one sentence."""
+        length, steps = self.window["length_ns"], self.steps
+        whole = time_of(length / steps)
+        of = f"Of each {whole} step" if steps > 1 else f"Of {whole}"
+        if not self.window["busy_ns"]:
+            told = [f"{time_of(one.duration / steps)} {one.kind['title']}{_of_name(one)}" for one in self.causes[:2]]
+            return f"{of} none runs on a GPU: {', '.join(told)}."
+        computes = f"{of} the GPU computes {time_of(self.window['computing_ns'] / steps)}{self._most()}"
+        others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
+        others = sorted((one for one in others if one.felt >= _HALF * length), key=lambda one: -one.felt)
+        told = [f"{time_of(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]
+        return f"{'; '.join([computes, *told])}."
+
+    def _most(self) -> str:
+        """The operator that computes most, if computing is the largest cause."""
+        first = self.causes[0] if self.causes else None
+        if first is None or first.kind["cause"] != "gpu_computing":
+            return ""
+        row = first.rows[0]
+        return f", most for {said(row['name'])} ({100 * row['duration_ns'] / first.duration:.0f} %)"
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first."""
+        window = self.window
+        kinds = {one.kind["cause"]: one.kind for one in self.causes}
+        return {
+            "sentence": self.sentence,
+            "window": {
+                "trace_id": window["trace_id"],
+                "window_id": window["window_id"],
+                "length_us": window["length_ns"] / 1000,
+                "steps": window["n_steps"],
+                "gpu_computes_us": window["computing_ns"] / 1000,
+                "gpu_busy_us": window["busy_ns"] / 1000,
+            },
+            "causes": [
+                {
+                    "cause": row["cause"],
+                    "name": row["name"],
+                    "share_percent": row["share_percent"],
+                    "duration_us": row["duration_ns"] / 1000,
+                    "saves_us": _us(row["saves_ns"]),
+                    "halved_saves_us": _us(row["halved_saves_ns"]),
+                    "cause_saves_us": _us(row["cause_saves_ns"]),
+                    "gpu_idle_us": row["gpu_idle_ns"] / 1000,
+                    "times": row["times"],
+                    "event_id": row["event_id"],
+                    "inferred": row["inferred"],
+                    "title": kinds[row["cause"]]["title"],
+                    "advice": kinds[row["cause"]]["advice"],
+                }
+                for row in self.rows
+            ],
+            "caveats": self.caveats,
+        }
+
+
+def _us(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1000
+
+
+_KERNEL = re.compile(r"(?:void )?((?:[A-Za-z_][\w]*::)*[A-Za-z_]\w*)[<(]")
+
+
+def said(name: str, most: int = 48) -> str:
+    """A name as a person says it: a kernel's without namespaces, template arguments and parameters."""
+    kernel = _KERNEL.match(name.replace("(anonymous namespace)::", ""))
+    if kernel and not name.startswith("enumerate("):
+        name = kernel[1].split("::")[-1]
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _of_name(one: Cause) -> str:
+    """The name that has most of a cause, if it says more than the cause does."""
+    row = one.rows[0]
+    says = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
+        ("outside operators", "stream ", "GPU work")
+    )
+    return f" ({said(row['name'])})" if says else ""
+
+
+def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", title: str = "") -> Why | None:
+    """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path)."""
+    found = whys(con, [(trace_id, window_id)], title)
+    return found[0] if found else None
+
+
+def whys(con: duckdb.DuckDBPyConnection, windows: Iterable[tuple[str, str]], title: str = "") -> list[Why]:
+    """Returns the answers for windows (trace_id, window_id), in their order; not for those without a path."""
+    found = []
+    for trace_id, window_id in windows:
+        # Not as parameters: DuckDB would import pandas.
+        of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
+        window, rows, caveats = (
+            _rows(con, f"SELECT * FROM {table} WHERE {of} ORDER BY {order}")
+            for table, order in (
+                ("window_gpu_time", "ALL"),
+                ("causes", "duration_ns DESC, cause, name"),
+                ("critical_path_caveats", "ALL"),
+            )
+        )
+        if window and rows:
+            told = [{k: row[k] for k in ("severity", "detail")} for row in caveats]
+            found.append(Why(title or trace_id, window[0], rows, told))
+    return found
+
+
+def _rows(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    answer = con.execute(query)
+    names = [column[0] for column in answer.description]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

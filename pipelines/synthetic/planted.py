@@ -1,0 +1,110 @@
+"""A step with one planted cause: what makes it long is known, and so is how long it takes without it.
+
+Nothing is drawn: every duration is as given, so a run without the plant (`plant="none"`) differs in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from .busy import MEMORY
+from .groups import world
+from .program import COMPUTE_STREAM, GEMM, StepProgram
+from .work import Pending, Work
+
+PLANTS = (
+    "none", "loader", "late_rank", "synchronize", "pageable_copy", "launch_bound", "allocation", "recompilation",
+    "garbage_collection", "checkpoint", "slow_collective", "preprocessing", "compute_bound",
+)  # fmt: skip
+_PAGEABLE = Work("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
+                 '"bytes": 67108864, "memory bandwidth (GB/s)": 6.4')  # fmt: skip
+_TO_HOST = Work("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
+                '"bytes": 67108864, "memory bandwidth (GB/s)": 25.0')  # fmt: skip
+_OPERATOR_NS, _LONG_NS = 20_000, 6_000_000
+_FRAME, _NOTE = "python_function", "user_annotation"
+
+
+class PlantedProgram(StepProgram):
+    """The program of one step: what is planted before it, then operators with a kernel each, then a collective if there are
+    several ranks.
+    """
+
+    def draw(self, mean_ns: float) -> int:
+        """Returns the mean, on the clock's grid."""
+        return max(int(mean_ns) // self.m.grid * self.m.grid, self.m.grid)
+
+    def latency(self, mean_ns: float) -> int:
+        """Returns the same for a launch."""
+        return self.draw(mean_ns)
+
+    def run(self, number: int) -> Generator[Pending, int, None]:
+        """Runs ProfilerStep#number."""
+        m, plant = self.m, self.spec.plant
+        with m.enter(f"ProfilerStep#{number}", _NOTE):
+            before = _BEFORE.get(plant)
+            if before:
+                before(self)
+            for _ in range(self.spec.layers * self.spec.ops_per_layer):
+                self._operator()
+            if self.spec.ranks > 1:
+                yield from self._collective(world(self.spec.ranks), "allreduce")
+                m.wait(COMPUTE_STREAM, m.record(28))
+            self._item()
+        m.advance(self.draw(5000))
+
+    def _operator(self) -> None:
+        m, plant = self.m, self.spec.plant
+        kernel = {"launch_bound": 2000, "compute_bound": 2_000_000}.get(plant, self.spec.kernel_ns)
+        late = self.spec.straggler_slowdown if plant == "late_rank" and self.rank == self.spec.straggler else 1
+        with m.enter("aten::mm"):
+            m.advance(_OPERATOR_NS * (4 if plant == "launch_bound" else 1))
+            self._kernel(GEMM, COMPUTE_STREAM, kernel * late)
+            m.advance(_OPERATOR_NS // 2)
+        m.advance(self.draw(2000))
+        if plant == "synchronize":
+            m.device_sync()
+
+    def _load(self) -> None:
+        with self.m.enter("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", _NOTE):
+            self.m.advance(_LONG_NS)
+
+    def _copy(self) -> None:
+        with self.m.enter("aten::to"), self.m.enter("aten::copy_"):
+            self._kernel(_PAGEABLE, COMPUTE_STREAM, _LONG_NS)
+            self.m.stream_sync(COMPUTE_STREAM)
+
+    def _allocate(self) -> None:
+        with self.m.enter("aten::empty"):
+            self.m.call("cudaMalloc", _LONG_NS)
+
+    def _compile(self) -> None:
+        with self.m.enter("_compile.compile_inner (dynamo_timed)", _NOTE):
+            self.m.advance(_LONG_NS // 2)
+            with self.m.enter("inductor_compile (dynamo_timed)", _NOTE):
+                self.m.advance(_LONG_NS // 2)
+
+    def _collect(self) -> None:
+        with self.m.enter("<built-in function collect>", _FRAME):
+            self.m.advance(_LONG_NS)
+
+    def _save(self) -> None:
+        with self.m.enter("save_checkpoint", _NOTE):
+            with self.m.enter("aten::to"):
+                self._kernel(_TO_HOST, COMPUTE_STREAM, 400_000)
+                self.m.stream_sync(COMPUTE_STREAM)
+            self.m.advance(_LONG_NS)
+
+    def _preprocess(self) -> None:
+        with self.m.enter("transforms.py(31): normalize", _FRAME):
+            self.m.advance(_LONG_NS)
+
+
+_BEFORE: dict[str, Callable[[PlantedProgram], None]] = {
+    "loader": PlantedProgram._load,
+    "pageable_copy": PlantedProgram._copy,
+    "allocation": PlantedProgram._allocate,
+    "recompilation": PlantedProgram._compile,
+    "garbage_collection": PlantedProgram._collect,
+    "checkpoint": PlantedProgram._save,
+    "preprocessing": PlantedProgram._preprocess,
+}

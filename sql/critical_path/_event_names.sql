@@ -1,0 +1,39 @@
+-- One row: a distinct name of a trace's events that last, with what tells the first of them from the others.
+-- How: events by category and name; the class of GPU work as profile default sees it.
+-- check: unique(trace_id, cat, name)
+-- check: unique(name_no)
+WITH named AS (
+    SELECT
+        trace_id, cat, coalesce(name, '') AS name, count(*) AS n_events, min(start_ns) AS first_start_ns,
+        sum(duration_ns) AS duration_ns
+    FROM events
+    WHERE duration_ns IS NOT NULL AND start_ns IS NOT NULL
+    GROUP BY trace_id, cat, coalesce(name, '')
+)
+SELECT
+    n.trace_id,  -- The trace.
+    n.cat,  -- Category.
+    n.name,  -- The name; empty where there is none.
+    row_number() OVER (ORDER BY n.trace_id, n.cat, n.name) AS name_no,  -- Its number, from 1.
+    -- frame, annotation, operator, call, kernel, communication, copy or fill; NULL for others.
+    CASE
+        WHEN k.class = 'COMMUNICATION' THEN 'communication'
+        WHEN n.cat = 'gpu_memcpy' THEN 'copy'
+        WHEN n.cat = 'gpu_memset' THEN 'fill'
+        WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
+        WHEN n.cat = 'python_function' THEN 'frame'
+        WHEN n.cat IN ('cuda_runtime', 'cuda_driver', 'hip_runtime') THEN 'call'
+        WHEN s.is_operator THEN 'operator'
+        ELSE 'annotation'
+    END AS kind,
+    regexp_matches(n.name, '^ProfilerStep#[0-9]+$') AS is_step,  -- A step of the profiler.
+    -- A copy to the host, which reads the result.
+    coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)DtoH|D2H|device.?to.?host') AS to_host,
+    -- Of pageable memory.
+    coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)pageable') AS is_pageable,
+    n.n_events,  -- Events of that name.
+    n.first_start_ns,  -- Start of the first of them, ns.
+    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns  -- Their durations together, ns.
+FROM named AS n
+LEFT JOIN category_sides AS s ON s.cat = n.cat
+LEFT JOIN _kernel_class AS k ON k.profile = 'default' AND k.cat = n.cat AND k.name = n.name

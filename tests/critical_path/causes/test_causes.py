@@ -1,0 +1,274 @@
+"""What holds for the causes of every trace, and what each kind of time is a cause of."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.faces.why import Why
+from tests.critical_path.test_invariants import _shared_traces
+from tests.effort import LARGE
+from tests.harness import call, kernel, op, sync, x
+
+from .answered import answer, answers
+
+VOCABULARY = {row["cause"] for row in rule_rows("cause_kinds")}
+
+
+def check(found: Why) -> None:
+    window, rows = found.window, found.rows
+    assert sum(row["duration_ns"] for row in rows) == window["length_ns"]
+    assert sum(row["share_percent"] for row in rows) == pytest.approx(100, abs=0.1)
+    assert sum(row["gpu_idle_ns"] for row in rows) == window["length_ns"] - window["busy_ns"]
+    assert window["computing_ns"] <= window["busy_ns"] <= window["length_ns"]
+    assert len({(row["cause"], row["name"]) for row in rows}) == len(rows)
+    assert [one.kind["cause"] for one in found.causes] == list(dict.fromkeys(one.kind["cause"] for one in found.causes))
+    for row in rows:
+        assert row["cause"] in VOCABULARY
+        assert 0 <= row["gpu_idle_ns"] <= row["duration_ns"]
+        assert row["times"] >= 1
+        if row["saves_ns"] is not None:
+            assert 0 <= row["saves_ns"] <= row["cause_saves_ns"] <= window["length_ns"]
+        if row["halved_saves_ns"] is not None:
+            assert row["halved_saves_ns"] <= row["saves_ns"]
+            assert row["halved_saves_ns"] <= (row["duration_ns"] + 1) // 2 + row["saves_ns"]
+    assert found.sentence.endswith(".")
+
+
+def _raw(path: Path) -> list[dict[str, Any]]:
+    packed = path.read_bytes()
+    told = json.loads((gzip.decompress(packed) if path.suffix == ".gz" else packed).decode(errors="replace"))
+    return told if isinstance(told, list) else told["traceEvents"]
+
+
+def _union(spans: Iterable[tuple[int, int]]) -> int:
+    total, until = 0, -(10**30)
+    for start, end in sorted(spans):
+        total += max(end - max(start, until), 0)
+        until = max(until, end)
+    return total
+
+
+def _ns(value: Any) -> int:
+    whole, _, part = f"{value:.3f}".partition(".")
+    return int(whole) * 1000 + int(part)
+
+
+def check_raw(path: Path, found: Why) -> None:
+    """The numbers of the sentence, from the file alone."""
+    events = _raw(path)
+    work = [
+        e
+        for e in events
+        if e.get("ph") == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
+    ]
+    spans = defaultdict(list)
+    for event in work:
+        start = _ns(event["ts"])
+        kind = (
+            "copy"
+            if "mem" in event["cat"].lower()
+            else "comm"
+            if re.search("(?i)nccl|rccl", event["name"])
+            else "kernel"
+        )
+        spans[kind].append((start, start + _ns(event["dur"])))
+    assert abs(_union(spans["kernel"]) - found.window["computing_ns"]) <= 1000
+    assert abs(_union([one for of in spans.values() for one in of]) - found.window["busy_ns"]) <= 1000
+    for row in found.rows:
+        event = events[row["event_id"]]
+        if row["name"] == event.get("name"):
+            assert event["ph"] in ("X", "B")
+        if (
+            row["cause"] in ("communication", "copies")
+            and row["event_id"] < len(events)
+            and event.get("cat") != "cuda_runtime"
+        ):
+            assert event["name"] == row["name"]
+            assert row["duration_ns"] <= sum(_ns(e["dur"]) for e in work if e["name"] == row["name"]) + 1000
+
+
+def _small() -> list[Path]:
+    return [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name]
+
+
+def test_small_shared_traces(shared: Path) -> None:
+    for path in _small():
+        for found in answers(path, steps=True):
+            check(found)
+
+
+@pytest.mark.slow  # the large ones too
+def test_every_shared_trace(trace: Path) -> None:
+    for found in answers(trace, steps=True):
+        check(found)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "trace" in metafunc.fixturenames:
+        paths = [path for path in _shared_traces() if "begin_end" not in path.name]
+        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])
+
+
+RAW = (
+    "critical_path/alexnet", "critical_path/simple_add", "critical_path/cuda_event_sync", "single/h100_qwen",
+    "single/mi300_qwen", "single/mi250_minitoy", "single/mi300_rccl_metadata", "single/a100_nccl_metadata",
+    "single/b200_eager_71_process_groups", "single/v100_54mb_rank1",
+)  # fmt: skip
+
+
+@pytest.mark.slow  # its parts are tested above
+@pytest.mark.parametrize("name", RAW)
+def test_the_sentence_is_true_of_the_raw_events(shared: Path, name: str) -> None:
+    path = shared / "traces" / f"{name}.json.gz"
+    check_raw(path, answer(path))
+
+
+LAUNCHED = [op("aten::mm", 0, 40), call("cudaLaunchKernel", 10, 10, 1)]
+AGAIN = [op("aten::mm", 360, 40), call("cudaLaunchKernel", 370, 10, 2), kernel("gemm", 390, 100, 2)]
+THREAD = "outside operators, thread 1"
+
+
+def causes_of(*events: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Time by cause and name, us, of which the names of the start are left out; what holds for every trace is checked."""
+    found = answer([*LAUNCHED, *events])
+    check(found)
+    return {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in found.rows if row["cause"] != "start"}
+
+
+def test_a_loader_owns_what_runs_inside_it_and_calls_with_a_cause_are_their_own() -> None:
+    assert causes_of(
+        kernel("gemm", 30, 20, 1),
+        x("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 60, 500),
+        op("aten::stack", 100, 300),
+        op("aten::add", 570, 100),
+        call("cudaMalloc", 580, 30, 90),
+        call("cudaLaunchKernel", 620, 10, 2),
+        kernel("add", 640, 50, 2),
+    ) == {
+        ("data_loading", "enumerate(DataLoader)#_Iter.__next__"): 500,
+        ("gpu_computing", "aten::add"): 50,
+        ("allocation", "cudaMalloc"): 30,
+        ("host_operators", "aten::mm"): 20,
+        ("host_operators", "aten::add"): 20,
+        ("host_between_operators", THREAD): 30,
+        ("launching", "cudaLaunchKernel"): 20,
+    }
+
+
+SYNCED = [kernel("gemm", 30, 300, 1), call("cudaDeviceSynchronize", 50, 285, 9), sync("Context Sync", 51, 280, 9)]
+
+
+def test_after_a_synchronization_that_nothing_needed_the_idle_time_is_its_own() -> None:
+    assert causes_of(*SYNCED, *AGAIN) == {
+        ("gpu_computing", "aten::mm"): 400,
+        # Its return, 5 us, and all until the next kernel starts.
+        ("synchronization", "cudaDeviceSynchronize"): 60,
+    }
+    # Without it the host launches while the GPU works: one kernel right after the other.
+    (row,) = [row for row in answer([*LAUNCHED, *SYNCED, *AGAIN]).rows if row["cause"] == "synchronization"]
+    assert 55_000 <= row["saves_ns"] <= 60_000
+    assert row["halved_saves_ns"] is None
+
+
+def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
+    found = causes_of(
+        kernel("gemm", 30, 300, 1),
+        op("aten::item", 50, 300),
+        call("cudaMemcpyAsync", 55, 5, 3),
+        kernel("Memcpy DtoH (Device -> Pageable)", 331, 2, 3, cat="gpu_memcpy"),
+        call("cudaStreamSynchronize", 62, 280, 9),
+        sync("Stream Sync", 63, 270, 9, stream=7),
+        *AGAIN,
+    )
+    assert found[("host_operators", "aten::item")] == 17
+    assert not [cause for cause, _ in found if cause == "synchronization"]
+    # So it is where the wait is outside of operators, but what it waits for is a copy to the host.
+    copied = causes_of(
+        kernel("gemm", 30, 300, 1),
+        op("aten::to", 45, 12),
+        call("cudaMemcpyAsync", 46, 5, 3),
+        kernel("Memcpy DtoH (Device -> Pinned)", 331, 2, 3, cat="gpu_memcpy"),
+        call("cudaStreamSynchronize", 62, 280, 9),
+        sync("Stream Sync", 63, 270, 9, stream=7),
+        *AGAIN,
+    )
+    assert copied[("synchronization", "cudaStreamSynchronize")] == 9  # its return alone
+    assert copied[("host_operators", "aten::mm")] == 10
+
+
+def test_the_optimizers_kernels_are_its_own() -> None:
+    assert causes_of(
+        kernel("gemm", 30, 30, 1),
+        x("user_annotation", "Optimizer.step#Adam.step", 70, 100),
+        op("aten::add_", 80, 50),
+        call("cudaLaunchKernel", 90, 10, 2),
+        kernel("adam", 110, 300, 2),
+    ) == {
+        ("optimizer", "Optimizer.step#Adam.step"): 320,
+        ("host_operators", "aten::mm"): 20,
+        ("host_between_operators", THREAD): 30,
+        ("launching", "cudaLaunchKernel"): 20,
+    }
+
+
+def test_python_is_told_by_its_function_and_garbage_collection_is_none_of_it() -> None:
+    assert causes_of(
+        kernel("gemm", 30, 30, 1),
+        x("python_function", "train.py(5): step", 45, 400),
+        x("python_function", "<built-in function collect>", 60, 200),
+        op("aten::mm", 300, 50),
+        call("cudaLaunchKernel", 310, 10, 2),
+        kernel("gemm", 330, 200, 2),
+    ) == {
+        ("garbage_collection", "<built-in function collect>"): 200,
+        ("gpu_computing", "aten::mm"): 200,
+        ("host_between_operators", "train.py(5): step"): 55,
+        ("host_between_operators", THREAD): 5,
+        ("host_operators", "aten::mm"): 30,
+        ("launching", "cudaLaunchKernel"): 20,
+    }
+
+
+def test_host_time_after_the_last_gpu_work_is_the_end() -> None:
+    assert causes_of(kernel("gemm", 30, 30, 1), op("aten::cat", 100, 50)) == {
+        ("end", "aten::cat"): 50,
+        ("host_operators", "aten::mm"): 20,
+        ("host_between_operators", THREAD): 60,
+    }
+
+
+def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_are_not() -> None:
+    found = causes_of(
+        kernel("gemm", 30, 30, 1),
+        op("aten::conv", 50, 9000),
+        *[op("aten::conv", 9100 + 100 * i, 90) for i in range(3)],
+        op("aten::mm", 9400, 40),
+        call("cudaLaunchKernel", 9410, 10, 2),
+        kernel("gemm", 9430, 20, 2),
+    )
+    assert found[("initialization", "aten::conv")] == 9000
+    assert found[("host_operators", "aten::conv")] == 270
+
+
+def test_the_profilers_steps_are_no_cause() -> None:
+    found = causes_of(x("user_annotation", "ProfilerStep#3", 0, 600), kernel("gemm", 30, 30, 1), *AGAIN)
+    assert found[("host_between_operators", THREAD)] == 320 + 200
+    assert not [name for _, name in found if name.startswith("ProfilerStep")]
+
+
+def test_without_gpu_work_the_host_is_told() -> None:
+    found = answer([x("user_annotation", "ProfilerStep#1", 0, 1000), op("aten::mm", 0, 700), op("aten::add", 800, 100)])
+    check(found)
+    assert (
+        found.sentence
+        == "Of 1.00 ms none runs on a GPU: 800 us operators on the host (launch bound) (aten::mm), 200 us host between operators."
+    )

@@ -1,0 +1,52 @@
+"""Twelve programs, each with one planted cause: it comes first, and what it saves is what a second run without it saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.synthetic import CaptureSpec, write_capture
+
+from .answered import answer
+
+USUAL = CaptureSpec(ranks=1, steps=4, shape="planted", sync_each_step=False, collective_skew_ns=0)
+# The plant, the cause that it is, what the capture is like, and what is different in the second run: durations, or the plant.
+PLANTS = (
+    ("loader", "data_loading", {}, {}),
+    ("synchronize", "synchronization", {"kernel_ns": 20_000}, {}),
+    ("pageable_copy", "copies", {}, {}),
+    ("launch_bound", "host_operators", {}, {"aten::*": 0}),
+    ("allocation", "allocation", {}, {}),
+    ("recompilation", "compilation", {}, {}),
+    ("garbage_collection", "garbage_collection", {}, {}),
+    ("checkpoint", "checkpointing", {}, {}),
+    ("slow_collective", "communication", {"ranks": 2, "collective_ns": 10_000_000}, {}),
+    ("preprocessing", "host_between_operators", {}, {}),
+    ("compute_bound", "gpu_computing", {}, {"class:COMPUTATION": 0}),
+)
+POINTS = 2
+"""How far off a saving may be, in percent of the window."""
+
+
+@pytest.mark.parametrize(("plant", "cause", "like", "changed"), PLANTS, ids=[plant for plant, *_ in PLANTS])
+def test_the_planted_cause_is_first_and_saves_what_a_second_run_saves(
+    plant: str, cause: str, like: dict, changed: dict, tmp_path: Path
+) -> None:
+    spec = replace(USUAL, plant=plant, **like)
+    capture = write_capture(spec, tmp_path / "with")
+    without = replace(spec, plant="none", collective_ns=USUAL.collective_ns)
+    again = capture.again(changed, tmp_path / "without") if changed else write_capture(without, tmp_path / "without")
+    length, shorter = (one.ranks[0].truth.full.length_ns for one in (capture, again))
+    found = answer(capture.paths[0])
+    first = found.causes[0]
+    assert found.window["length_ns"] == length
+    assert (first.kind["cause"], found.rows[0]["cause"]) == (cause, cause)
+    assert first.share > 50
+    assert first.saves is not None
+    assert 100 * first.saves / length == pytest.approx(100 * (length - shorter) / length, abs=POINTS)
+    told = found.as_json()
+    assert told["causes"][0]["cause"] == cause
+    assert sum(one["share_percent"] for one in told["causes"]) == pytest.approx(100, abs=0.1)
+    assert first.kind["phrase"] in found.sentence or cause == "gpu_computing"
