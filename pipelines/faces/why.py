@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -15,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows
 from pipelines.faces.units import time_of
 from pipelines.models.sqltext import quoted
@@ -191,33 +191,23 @@ def _of_name(one: Cause) -> str:
     return f" ({said(row['name'])})" if says else ""
 
 
+def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
+    """Returns the SQL of the rows that an answer is made of, by table."""
+    # Not as parameters: DuckDB would import pandas.
+    of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
+    orders = {"causes": "duration_ns DESC, cause, name"}
+    return {table: f"SELECT * FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}" for table in TABLES}
+
+
+def of_rows(found: dict[str, list[dict[str, Any]]], title: str) -> Why | None:
+    """Returns the answer from the rows of TABLES; None where the window has no causes (no path)."""
+    if not found["window_gpu_time"] or not found["causes"]:
+        return None
+    caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
+    return Why(title, found["window_gpu_time"][0], found["causes"], caveats)
+
+
 def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", title: str = "") -> Why | None:
     """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path)."""
-    found = whys(con, [(trace_id, window_id)], title)
-    return found[0] if found else None
-
-
-def whys(con: duckdb.DuckDBPyConnection, windows: Iterable[tuple[str, str]], title: str = "") -> list[Why]:
-    """Returns the answers for windows (trace_id, window_id), in their order; not for those without a path."""
-    found = []
-    for trace_id, window_id in windows:
-        # Not as parameters: DuckDB would import pandas.
-        of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
-        window, rows, caveats = (
-            _rows(con, f"SELECT * FROM {table} WHERE {of} ORDER BY {order}")
-            for table, order in (
-                ("window_gpu_time", "ALL"),
-                ("causes", "duration_ns DESC, cause, name"),
-                ("critical_path_caveats", "ALL"),
-            )
-        )
-        if window and rows:
-            told = [{k: row[k] for k in ("severity", "detail")} for row in caveats]
-            found.append(Why(title or trace_id, window[0], rows, told))
-    return found
-
-
-def _rows(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    answer = con.execute(query)
-    names = [column[0] for column in answer.description]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    asked = queries(trace_id, window_id)
+    return of_rows({table: rows_of(con, query) for table, query in asked.items()}, title or trace_id)

@@ -45,7 +45,7 @@ COMMANDS = {
         "List the tables and what a row of each is, or one table's columns with types and meanings.",
     ),
     "why": (
-        "trace.why:why",
+        "trace.why:why_command",
         "Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.",
     ),
     "compare": (

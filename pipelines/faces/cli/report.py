@@ -35,12 +35,15 @@ def report(
     """
     from pipelines.faces.report.page import page
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
+    from pipelines.faces.why import why
     from pipelines.lake.publish.prices import PRICE_TABLE
 
     with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as (con, beginning):
         keep_trace(con, to)
         try:
-            html = page(con, find_subject(con, beginning, rank))
+            subject = find_subject(con, beginning, rank)
+            html = page(con, subject)
+            answer = why(con, subject.shown["trace_id"]) if json else None
         except NothingFound as error:
             raise fail(str(error), "Give one trace, the files of one capture, or an id.") from None
     try:
@@ -48,6 +51,6 @@ def report(
     except OSError as error:
         raise fail(str(error)) from None
     if json:
-        print_json({"path": str(to), "bytes": len(html.encode())})
+        print_json({"path": str(to), "bytes": len(html.encode())} | (answer.as_json() if answer else {}))
     else:
         out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)

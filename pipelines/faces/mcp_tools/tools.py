@@ -12,10 +12,12 @@ from typing import Any
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking, NotAnswered, first_rows
+from pipelines.faces.why import of_rows, queries
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.sandbox import Limits
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import NotAsked, load_questions, question_named
+from pipelines.models.sqltext import quoted
 
 INSTRUCTIONS = (
     "A lake of GPU traces (PyTorch profiler), read-only. Look for a saved question first (list_questions, ask), then for tables and query them (tables, sql). "
@@ -25,6 +27,7 @@ INSTRUCTIONS = (
 )
 _LONGEST = 2_000  # characters of a cell
 _MOST_BYTES = 200_000
+_MOST_CAUSES = 1_000
 _TYPES = {"string": str, "integer": int}
 Started = tuple[Callable[[], str], Callable[[], None]]
 """What returns an answer, and what stops it."""
@@ -92,6 +95,16 @@ def make_tools(served: Served) -> dict[str, Tool]:
             },
             ("name",),
             partial(_ask, served),
+        ),
+        Tool(
+            "why",
+            "Why a trace or one of its steps takes as long as it does: a sentence, and its causes with what they save.",
+            {
+                "trace": _text("The id of a trace, or the beginning of one (`ask` inventory lists them)."),
+                "window": _text("full (default), or a step such as ProfilerStep#5."),
+            },
+            ("trace",),
+            partial(_why, served),
         ),
         Tool(
             "tables",
@@ -183,6 +196,38 @@ def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Start
     except NotAsked as error:
         raise NotAnswered(str(error), "list_questions says what there is.") from None
     return _asked(served, query, question.reading, top)
+
+
+def _why(served: Served, trace: str, window: str = "full") -> Started:
+    started = []
+
+    def rows(query: str) -> list[dict[str, Any]]:
+        asking = Asking(served.lake, query, served.limits, served.without_broken)
+        started.append(asking)
+        with asking.answer() as (found, _):
+            first = first_rows(found, _MOST_CAUSES, _MOST_BYTES)
+        return [dict(zip(first.columns, row, strict=True)) for row in first.rows]
+
+    def answer() -> str:
+        beginning = quoted(trace)
+        ids = rows(f"SELECT trace_id, path FROM traces WHERE starts_with(trace_id, {beginning}) ORDER BY trace_id")
+        if len(ids) != 1:
+            raise NotAnswered(
+                f"{len(ids)} traces have an id that begins with {trace!r}", "ask `inventory` lists the ids."
+            )
+        found = {table: rows(query) for table, query in queries(ids[0]["trace_id"], window).items()}
+        told = of_rows(found, ids[0]["path"] or trace)
+        if told is None:
+            raise NotAnswered(
+                f"window {window!r} of trace {trace} has no critical path", "full, or a step: ProfilerStep#5."
+            )
+        return _json(told.as_json())
+
+    def stop() -> None:
+        for one in started:
+            one.stop()
+
+    return answer, stop
 
 
 def _text(description: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.critical_path.graph.operator_order import MODES, SWITCH
 from pipelines.critical_path.graph.switches import switch_overrides
-from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, parse_instance
+from pipelines.critical_path.graph.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
 from pipelines.critical_path.pictures.overlay import write_overlay
 from pipelines.faces.notebook import tables
 from pipelines.faces.notebook.answers import Answer, answer, question
@@ -16,6 +16,7 @@ from pipelines.faces.notebook.critical_path import CriticalPath, Found, compute
 from pipelines.faces.notebook.plots import Plots
 from pipelines.faces.notebook.sources import Files, RankTrace
 from pipelines.faces.notebook.trace import Trace
+from pipelines.faces.why import Why, of_rows, queries
 from pipelines.lake.lake import Lake
 from pipelines.readers.execution.beside import execution_trace_beside
 
@@ -187,6 +188,20 @@ class TraceAnalysis:
         """
         query, reading = question(name, top, **limits)
         return answer(self.lake, query, self.traces, reading)
+
+    def why(self, rank: int | str | None = None, step: int | None = None) -> Why:
+        """Returns why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, and its causes.
+
+        Printed, it is what `tracelake why` says first; `rows` are those of table `causes`, `as_json()` the answer of `--json`.
+        Raises TraceNotFound, and WindowNotFound where there is no such step or no path.
+        """
+        trace = self.find(rank)
+        window = "full" if step is None else f"ProfilerStep#{step}"
+        found = {table: self.sql(query).to_dicts() for table, query in queries(trace.trace_id, window).items()}
+        answer = of_rows(found, Path(trace.path).name)
+        if answer is None:
+            raise WindowNotFound(f"{trace.path} has no critical path of window {window}")
+        return answer
 
     @property
     def plot(self) -> Plots:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
-from pipelines.faces.why import TABLES, Why, whys
+from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import connect
@@ -19,7 +19,8 @@ def answers(trace: list[dict[str, Any]] | dict[str, Any] | Path, *, steps: bool 
         requests = usual_windows(con, [trace_id]) if steps else [WindowRequest(trace_id)]
         request_windows(con, requests)
         run_models(con, load_catalog(), TABLES)
-        return whys(con, [(one.trace_id, one.window_id) for one in requests])
+        found = [why(con, one.trace_id, one.window_id) for one in requests]
+        return [one for one in found if one]
 
 
 def answer(trace: list[dict[str, Any]] | dict[str, Any] | Path) -> Why:

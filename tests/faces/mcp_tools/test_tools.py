@@ -51,7 +51,7 @@ def test_questions_are_found_by_their_words(tools: dict[str, Tool]) -> None:
     def found(search: str) -> list[str]:
         return [row["name"] for row in answer(tools["list_questions"], search=search)["questions"]]
 
-    assert found("Reasons IDLE") == ["idle-reasons"]  # words of its name and its question, in any case and order
+    assert found("BOUND launch") == ["why"]  # words of its name and its question, in any case and order
     assert found("idle frobnicate") == found("idle") and {"gaps", "gpu-idle"} < set(found("idle"))
     assert found("roofline") == [
         n for n, one in load_questions().items() if "roofline" in f"{one.question}{one.reading}"

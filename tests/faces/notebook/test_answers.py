@@ -71,7 +71,7 @@ def test_saved_questions_answer_too(both: TraceAnalysis) -> None:
     found = both.ask("step-losses", top=4)
     assert len(found) == 4 and {row["job"] for row in found.to_dicts()} == {"both"}
     assert found.reading in found._repr_html_()
-    assert {row["rank"] for row in both.ask("idle-reasons", rank=1).to_dicts()} == {1}
+    assert {row["rank"] for row in both.ask("why", rank=1).to_dicts()} == {1}
     with pytest.raises(KeyError, match="step-losses"):
         both.ask("nonsense")
     with pytest.raises(NotAsked):

@@ -73,5 +73,7 @@ def report(tmp_path: Path, *words: object) -> Page:
     result = CliRunner().invoke(app, ["report", *map(str, words), "--out", str(target), "--json"])
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
-    assert said == {"path": str(target), "bytes": target.stat().st_size}
-    return Page(target.read_text(encoding="utf-8"))
+    assert (said["path"], said["bytes"]) == (str(target), target.stat().st_size)
+    page = Page(target.read_text(encoding="utf-8"))
+    assert said.get("sentence", "") in page.texts["verdict"]
+    return page

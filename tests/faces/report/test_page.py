@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import struct
 import subprocess
@@ -74,14 +73,13 @@ def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) 
     assert re.search(r"Rank 2 is a straggler: the other ranks wait [\d.]+ ms for it", said)
     assert said.index("rank 2 holds the others up") < said.index("What to do")
     assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
-    # What a finding says is gained is what the command beside it answers.
-    for option in re.findall(r"tracelake what-if RANK.json.gz (--.*?); more", said)[:1]:
-        answer = CliRunner().invoke(app, ["what-if", str(capture.ranks[2].path), *shlex.split(option), "--json"])
-        before, after = (json.loads(answer.output)[when]["length_us"] / 1e3 for when in ("before", "after"))
-        assert f"would take {after:.2f} ms instead of {before:.2f} ms" in said
-        break
-    else:
-        pytest.fail(f"there is no finding with a command: {said}")
+    # What a finding says is gained is what `why` answers for that rank.
+    result = CliRunner().invoke(app, ["why", str(capture.ranks[2].path), "--json"])
+    told = json.loads(result.stdout)
+    first = told["causes"][0]
+    before, after = told["window"]["length_us"] / 1e3, (told["window"]["length_us"] - first["cause_saves_us"]) / 1e3
+    assert f"would take {after:.2f} ms instead of {before:.2f} ms" in said
+    assert f"rank 2: {told['sentence']}" in said
 
 
 def assert_exposed_parts_add_up(page: Page) -> None:

@@ -24,7 +24,7 @@ _LEAST = 1  # percent of the window that a cause has on the screen
 _WIDTH = 80
 
 
-def why(
+def why_command(
     subjects: Annotated[
         list[str],
         typer.Argument(help="Trace files, or trace ids or unique prefixes of them.", metavar="TRACE..."),
@@ -56,7 +56,7 @@ def why(
 
 def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
     from pipelines.critical_path.graph.windows import WindowNotFound, request_windows
-    from pipelines.faces.why import TABLES, whys
+    from pipelines.faces.why import TABLES, why
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
@@ -70,7 +70,8 @@ def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[W
         con.execute("SET threads = 1")
         with progress(steps_for(catalog, TABLES), "computing") as advance:
             run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
-        found = whys(con, [(one.trace_id, one.window_id) for one in requests], Path(subject).name)
+        answers = [why(con, one.trace_id, one.window_id, Path(subject).name) for one in requests]
+        found = [one for one in answers if one]
         if not found:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
             raise fail(f"{subject} has no critical path: {reason[0][0] if reason else 'nothing in it takes time'}")

@@ -1,4 +1,4 @@
-"""The top of the page: what it comes to in three sentences, and the three changes that would gain most."""
+"""The top of the page: what it comes to, why the trace takes so long, and what to do about its largest causes."""
 
 from __future__ import annotations
 
@@ -7,38 +7,62 @@ from statistics import median
 import duckdb
 
 from pipelines.base.database import rows_of
-from pipelines.critical_path.whatif.sensitivity import ONLY_WAITS
-from pipelines.faces.report.blocks import Block, Finding, Section, findings, lead, paragraph, section
+from pipelines.base.datafiles import rule_rows
+from pipelines.faces.report.blocks import Block, Finding, Part, Section, bars, findings, lead, paragraph, section
 from pipelines.faces.report.formats import percent, shorter, time, times
 from pipelines.faces.report.sections.hangs import stuck
-from pipelines.faces.report.sections.savings import HOST, Saving, savings
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.words import in_words
+from pipelines.faces.why import Cause, Why, why
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 from pipelines.models.sqltext import quoted
-from pipelines.models.sqltext import row as row_of
 
-_FINDINGS = 3
-_WORTH = 1.0  # percent of the path and of the trace: less is noise
-_COVERED = 80.0  # percent of the trace: a path that covers less is said to
+_FINDINGS, _NAMES = 3, 3
+_WORTH = 1.0  # percent of the window: less is noise
+_COLOURS = {
+    "gpu_computing": "compute",
+    "communication": "communication",
+    "late_rank": "straggler",
+    "copies": "memory",
+    "launching": "launch",
+    "gpu_waiting": "gap",
+    "start": "idle",
+    "end": "idle",
+    "earlier_work": "idle",
+    "unknown": "idle",
+    "synchronization": "other",
+    "optimizer": "other",
+}
+"""Of the bar of causes; the others are the host's."""
 
 
 def verdict_of(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """Three sentences with numbers, then three findings with what to do and by how much."""
+    """What it comes to, why the trace takes so long, and what to do about it."""
     stragglers = None
     if subject.capture_id is not None and len(subject.traces) > 1:
         stragglers = stragglers_of(con, subject.capture_id)
     hang = stuck(con, subject)
-    who = [hang] if hang else []
-    if stragglers is not None:
-        who.append(_who(stragglers))
-        where = _where_of_all(con, subject)
-    else:
-        where = _where(con, subject)
-    told = [*who, where, _path(con, subject), _steps(con, subject) or _kernel(con, subject)]
-    return section(
-        "verdict", "In short", lead([said for said in told if said][:3]), *_findings(con, subject, stragglers)
-    )
+    told = [hang] if hang else []
+    answer = why(con, subject.shown["trace_id"])
+    whose = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
+    sentence = f"{whose}{answer.sentence}" if answer else _where(con, subject)
+    told += [sentence] if stragglers is None else [_who(stragglers), sentence, _where_of_all(con, subject)]
+    told.append(_steps(con, subject) or _kernel(con, subject))
+    late = [row for row in (stragglers.ranks if stragglers else []) if row["is_straggler"]]
+    found = [*(_of_straggler(con, subject, row) for row in late[:1]), *_findings(subject, answer)][:_FINDINGS]
+    body = [_bar(answer)] if answer else []
+    body += [findings(found)] if found else []
+    if answer is None:
+        body.append(paragraph("The trace has no critical path, so nothing tells what it would gain by changes."))
+    elif found:
+        inferred = "".join(f" {one['detail']}." for one in answer.caveats if "inferred" in one["detail"])
+        body.append(
+            paragraph(
+                "Each gain is that of one change alone, on the whole trace: gains do not add up. A change alters durations, "
+                f"never the order of the work.{inferred}"
+            )
+        )
+    return section("verdict", "In short", lead([said for said in told if said][:3]), body)
 
 
 def _who(found: Stragglers) -> str:
@@ -91,25 +115,6 @@ def _where(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     )
 
 
-def _path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    rows = rows_of(
-        con,
-        "SELECT bound_by, duration_ns, percent, percent_of_window FROM critical_path_summary "
-        f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} ORDER BY duration_ns DESC, bound_by",
-    )
-    whole = sum(row["duration_ns"] for row in rows)
-    if not whole:
-        return ""
-    parts = ", ".join(
-        f"{in_words(row['bound_by'])} {percent(row['percent'])}" for row in rows[:3] if row["percent"] >= 1
-    )
-    whose = f" of {label(subject.shown)}" if len(subject.traces) > 1 else ""
-    # What other threads had open, which launch nothing, may last longer than the window of the path.
-    covered = min(100 * whole / (subject.shown["span_ns"] or whole), sum(row["percent_of_window"] or 0 for row in rows))
-    only = f", only {percent(covered)} of the trace" if covered < _COVERED else ""
-    return f"The critical path{whose} takes {time(whole)}{only}: {parts}."
-
-
 def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     rows = rows_of(
         con,
@@ -145,55 +150,33 @@ def _kernel(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     return f"{shorter(row['name'], 60)} takes the most time on the path: {time(row['duration_ns'])}, {times(row['n_events'])}."
 
 
-def _findings(con: duckdb.DuckDBPyConnection, subject: Subject, stragglers: Stragglers | None) -> list[Block]:
-    host = _host(con, subject)
-    own = [_of_straggler(con, subject, row) for row in (stragglers.ranks if stragglers else []) if row["is_straggler"]]
-    found = savings(con, subject.shown["trace_id"], subject.shown["n_events"])
-    span_us = (subject.shown["span_ns"] or 0) / 1e3
-    worth = [one for one in found.found if one.saved_us >= _WORTH / 100 * max(one.before_us, span_us)]
-    told = [*own[:1], *(_of_saving(saving, subject, host) for saving in worth)][:_FINDINGS]
-    blocks = [findings(told)] if told else []
-    if found.why_not:
-        blocks.append(paragraph(f"What would be gained by changes is not computed: {found.why_not}."))
-    elif len(told) < _FINDINGS:
-        other = "other " if told else ""
-        blocks.append(
-            paragraph(f"No {other}change that was tried saves 1 % of the critical path and of the trace's time.")
-        )
-    if worth:
-        n = found.n_inferred
-        inferred = f" {n:,} wait{'' if n == 1 else 's'} in the graph {'is' if n == 1 else 'are'} inferred." if n else ""
-        blocks.append(
-            paragraph(
-                "Each gain is that of one change alone, on the path of the whole trace: gains do not add up."
-                f"{inferred} A change alters durations, never the order of the work."
-            )
-        )
-    return blocks
+def _findings(subject: Subject, answer: Why | None) -> list[Finding]:
+    """The largest causes of the shown trace's length that save something."""
+    if answer is None:
+        return []
+    return [_of_cause(one, answer, subject) for one in answer.causes if one.share >= _WORTH and one.saves]
 
 
-def _host(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """The operators and calls with most time on the path, but for those that a faster host does not end sooner."""
-    rows = rows_of(
-        con,
-        "SELECT name, duration_ns FROM critical_path_by_name AS p "
-        f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} AND duration_ns > 0 AND name NOT IN {row_of(ONLY_WAITS)} "
-        f"AND name NOT IN (SELECT k.name FROM kernels AS k WHERE k.trace_id = {subject.shown_id} AND k.name IS NOT NULL) "
-        "ORDER BY duration_ns DESC, name LIMIT 3",
-    )
-    return ", ".join(f"{shorter(row['name'], 40)} {time(row['duration_ns'])}" for row in rows)
-
-
-def _of_saving(saving: Saving, subject: Subject, host: str) -> Finding:
-    before, after = time(saving.before_us * 1e3), time(saving.after_us * 1e3)
+def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
+    before = answer.window["length_ns"]
+    after = before - (one.saves or 0)
     whose = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
     return Finding(
-        f"{whose}{shorter(saving.what)}",
-        f"{saving.advice}; most of it: {host}" if saving.what == HOST and host else saving.advice,
-        f"{saving.change}, the trace would take {after} instead of {before} (-{percent(saving.percent)})",
-        f"tracelake what-if {'RANK.json.gz' if len(subject.traces) > 1 else 'TRACE'} {saving.option}",
-        ("critical-path.md", "the critical path"),
+        f"{whose}{one.kind['title']}, {time(one.duration)} ({percent(one.share)}): {one.names(_NAMES)}",
+        one.kind["advice"],
+        f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)})",
+        one.command("RANK.json.gz" if len(subject.traces) > 1 else "TRACE"),
+        ("why.md", "why"),
     )
+
+
+def _bar(answer: Why) -> Block:
+    """The window, split by causes."""
+    titles = {row["title"]: _COLOURS.get(row["cause"], "cpu") for row in rule_rows("cause_kinds")}
+    parts = [
+        Part(one.kind["title"], one.duration, f"{time(one.duration)}, {percent(one.share)}") for one in answer.causes
+    ]
+    return bars([("the window", parts)], titles)
 
 
 def _of_straggler(con: duckdb.DuckDBPyConnection, subject: Subject, row: Row) -> Finding:
