@@ -11,12 +11,15 @@ import pytest
 
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import load
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
 from tests.effort import SLOW
-from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, each, kernel, op, sync, x
+from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, each, kernel, only, op, sync, x
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import TEXTBOOK, TextbookCase, textbook
 
@@ -228,6 +231,48 @@ def test_work_launched_by_another_thread_after_the_call_began_was_not_waited_for
         kernel("copy", 600, 445, 7, stream=9),
     ]
     assert inferred(later)[3] == (2, "blocking_call")
+
+
+def waited_for(name: str) -> list[dict[str, Any]]:
+    """A call of 3 us that finds all work done: that on stream 20, its thread's last on stream 7, and another process's."""
+    return [
+        op("step", 0, 2000),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("comm", 20, 800, 1, stream=20)),
+        *(call("cudaLaunchKernel", 30, 5, 2), kernel("gemm", 40, 100, 2)),
+        call(name, 900, 3, 3),
+        {**call("cudaLaunchKernel", 10, 5, 4), "pid": 200},
+        kernel("comm", 20, 700, 4, stream=30, device=1),
+    ]
+
+
+def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
+    """Told by its role alone: it was short, and nothing ended near it. Where work takes longer, it would have waited."""
+    names = {name: {2, 4} for name in ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize")}
+    names |= {name: {4} for name in ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")}
+    con, found = connect_all(map(waited_for, names))
+    run_models(con, load_catalog(), ["_inferred_waits", "critical_path_edges"])
+    assert con.execute("FROM _inferred_waits").fetchall() == []
+    for trace_id, sources in zip(found, names.values(), strict=True):
+        only(con, trace_id, ["critical_path_edges"])
+        edges = con.execute(
+            "SELECT src_event_id, src_is_start, path_weight_ns, is_inferred FROM critical_path_edges "
+            "WHERE dst_event_id = 5 AND NOT dst_is_start AND src_event_id <> 5"
+        ).fetchall()
+        # It found them done, so that no edge claims more than a return takes.
+        assert {source for source, *_ in edges} == sources
+        assert {tuple(rest) for _, *rest in edges} == {(False, 0, True)}
+
+
+def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
+    """Collectives of 800 us that take twice as long end at 1620; the call then returns with them, and 1097 us are left."""
+    after = {}
+    for name in ("cudaDeviceSynchronize", "cudaStreamSynchronize"):
+        con, trace_id = connect(waited_for(name)[:6])
+        window = load(con, load_catalog(), WindowRequest(trace_id))
+        (compared,) = what_if(window, [Scenario((("comm", 2.0),))])
+        after[name] = compared.after.length_us
+    assert after["cudaDeviceSynchronize"] == pytest.approx(1620 + 1097, abs=5)
+    assert after["cudaStreamSynchronize"] == pytest.approx(2000)
 
 
 def test_a_copying_call_waited_for_its_copy() -> None:

@@ -184,7 +184,8 @@ def _innermost(frame: list[int], is_end: list[bool], thread: list[int], rank: li
                 outer = owner[stack[-1]]
                 if rank[outer] > rank[one]:
                     owner[one] = outer
-            stack.append(one)
+            if not closed[one]:  # else it has no duration: its end came first, and it spans nothing
+                stack.append(one)
         inner[i] = stack[-1] if stack else -1
     return inner, np.array(around, dtype=np.int64), np.array(owner, dtype=np.int64)
 
@@ -203,10 +204,9 @@ def _merged(marks: _Marks, gaps: _FrameMarks) -> HostNodes:
     thread = both(marks.thread, gaps.thread)
     node, at = both(marks.node, gaps.node), both(marks.at, gaps.at)
     n_open, around = both(marks.n_open, nothing), both(marks.around, nothing - 1)
-    # The innermost frame after each mark is that after the last frame's mark on its thread.
+    # The innermost frame after each mark is that after the last frame's mark; after a thread's last there is none.
     place = np.searchsorted(gaps.place, np.arange(n, dtype=np.int32), side="right").astype(np.int32) - 1
     last = both(place, np.arange(len(gaps.node), dtype=np.int32))
-    last[np.append(gaps.thread, -1)[last] != thread] = -1
     before = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
     in_gap = before & (_one_before(n_open) == 0)
     previous = _one_before(node)

@@ -44,3 +44,19 @@ def test_a_launch_at_the_records_time_counts_and_a_missing_record_is_null() -> N
         sync("Stream Wait Event", 190, 1, 5, stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=77),
     ]
     assert rows_of(events, "event_waits", COLUMNS) == [(4, 2, 1, None), (6, None, None, None)]
+
+
+def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
+    """Both devices have a stream 7, and the other one's work was launched later, also before the record."""
+    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
+    events = [
+        *(call("cudaLaunchKernel", 100, 2, 1), kernel("own", 110, 50, 1, stream=7, device=1)),
+        *(call("cudaLaunchKernel", 103, 2, 2), kernel("other", 110, 50, 2, stream=7, device=0)),
+        call("cudaEventRecord", 106, 1, 3),
+        call("cudaStreamWaitEvent", 110, 1, 4),
+        sync("Stream Wait Event", 110, 1, 4, stream=8, device=1, **args),
+        *(call("cudaLaunchKernel", 112, 5, 5), kernel("waiting", 165, 10, 5, stream=8, device=1)),
+    ]
+    assert rows_of(events, "event_waits", COLUMNS) == [(6, 4, 1, 8)]
+    # An event of another device: where its own has launched nothing on such a stream, it is that one's work.
+    assert rows_of(events[2:], "event_waits", COLUMNS) == [(4, 2, 1, 6)]
