@@ -26,7 +26,7 @@ POINTWISE = Work(
 _MULTIPLY, _ACTIVATE = ("aten::linear", "aten::addmm", GEMM), ("aten::gelu", "aten::mul", POINTWISE)
 COPY_IN = Work("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
                '"bytes": 1048576, "memory bandwidth (GB/s)": 12.5')  # fmt: skip
-COPY_OUT = Work("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
+COPY_OUT = Work("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
                 '"bytes": 4, "memory bandwidth (GB/s)": 0.002')  # fmt: skip
 CLEAR = Work("Memset (Device)", "gpu_memset", MEMORY, "cudaMemsetAsync",
              '"bytes": 6291456, "memory bandwidth (GB/s)": 1268.4387096774194')  # fmt: skip

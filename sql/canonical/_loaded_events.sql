@@ -10,6 +10,15 @@ WITH roles AS (
     FROM call_roles
     GROUP BY profile, name
 ),
+-- Calls that return when the copy that they start has ended.
+copying AS (
+    SELECT DISTINCT l.trace_profile_id, l.launch_event_id
+    FROM _links AS l
+    JOIN _profiles AS p ON p.trace_profile_id = l.trace_profile_id
+    JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = l.gpu_event_id AND e.cat = 'gpu_memcpy'
+    JOIN roles AS r ON r.profile = p.profile AND r.name = e.name AND r.is_blocking
+    WHERE l.is_known
+),
 sided AS (
     SELECT
         p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat,
@@ -67,7 +76,8 @@ SELECT
     e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'autograd') AS is_backward,
     e.cat = 'python_function' AS is_frame,  -- A Python function.
     coalesce(r.is_lock AND e.is_operator, FALSE) AS is_lock,  -- Takes the runtime lock.
-    coalesce(r.is_blocking AND e.is_operator, FALSE) AS is_blocking,  -- Waits for the GPU.
+    (c.launch_event_id IS NOT NULL OR coalesce(r.is_blocking, FALSE)) AND e.is_operator
+        AS is_blocking,  -- Waits for the GPU.
     coalesce(r.is_poll AND e.is_operator, FALSE) AS is_poll,  -- Asks whether GPU work has ended.
     coalesce(r.waits_for_device AND e.is_operator, FALSE) AS waits_for_device,  -- Waits for all streams.
     coalesce(r.is_record AND e.is_operator, FALSE) AS is_record,  -- Records an event.
@@ -75,6 +85,7 @@ SELECT
     coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Starts GPU work, by name.
 FROM placed AS e
 LEFT JOIN roles AS r ON r.profile = e.profile AND r.name = e.name
+LEFT JOIN copying AS c ON c.trace_profile_id = e.trace_profile_id AND c.launch_event_id = e.event_id
 LEFT JOIN _last_steps AS st ON st.trace_profile_id = e.trace_profile_id
 LEFT JOIN _dropped_work AS d ON d.trace_profile_id = e.trace_profile_id AND d.gpu_event_id = e.event_id
 WHERE

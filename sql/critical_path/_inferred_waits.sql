@@ -57,8 +57,11 @@ own_copies AS (
     JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE
         w.end_ns > c.start_ns AND w.end_ns <= c.start_ns + c.duration_ns + 10000
-        -- Where the stream was not busy and the copy not long, it is not known what the call did.
-        AND (w.busy_until_ns > c.start_ns OR 2 * (w.end_ns - w.start_ns) >= w.end_ns - c.start_ns)
+        -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did.
+        AND (
+            c.is_blocking OR w.busy_until_ns > c.start_ns
+            OR 2 * (w.end_ns - w.start_ns) >= w.end_ns - c.start_ns
+        )
     GROUP BY c.trace_profile_id, c.event_id
 ),
 waits AS (

@@ -282,6 +282,21 @@ def test_a_copying_call_waited_for_its_copy() -> None:
     assert waited[3] == (4, "own_copy") and 3 not in did_not
 
 
+@pytest.mark.parametrize(("kind", "cpu_us"), [("Pageable", 105), ("Pinned", 1100)])
+def test_a_copy_to_pageable_memory_ends_before_its_call_returns(kind: str, cpu_us: float) -> None:
+    """What CUDA says of it, however short the copy; to pinned memory a call that lasts as long may do anything else."""
+    trace = [
+        op("step", 0, 1100),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("nccl", 20, 980, 1, stream=20)),
+        call("cudaStreamWaitEvent", 20, 2, 2),
+        call("cudaMemcpyAsync", 30, 990, 3),
+        kernel(f"Memcpy DtoH (Device -> {kind})", 1004, 1, 3, cat="gpu_memcpy"),
+    ]
+    assert inferred(trace) == {5: (2, "wait_call")} | ({4: (5, "own_copy")} if kind == "Pageable" else {})
+    path = answer_of(trace).path
+    assert sum(step["duration_us"] for step in path if step["bound_by"] == "cpu_bound") == cpu_us
+
+
 def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> None:
     trace = [call("hipLaunchKernel", 10, 5, 1), kernel("decode", 400_000, 100, 1)]
     assert inferred(trace) == {1: (None, "before_trace")}
