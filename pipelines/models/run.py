@@ -18,6 +18,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.models.catalog import Added, Catalog, Model
 from pipelines.models.errors import CatalogError
+from pipelines.models.rule_functions import create_function
 from pipelines.models.sqltext import quoted, row
 
 _log = logging.getLogger("tracelake")
@@ -262,6 +263,7 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how:
     """`called`: functions that already ran for another of their tables; this table's function is added."""
     if model.kind == "rules":
         create_rules(con, model)
+        create_function(con, model.name)
     elif model.kind == "python":
         if model.function not in called:
             module, function = model.function.split(":")

@@ -14,6 +14,7 @@ from typing import Any
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import Header, read_header
+from pipelines.models.rule_functions import FUNCTIONS
 
 STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name assigns types
 
@@ -125,7 +126,8 @@ def _tables(query: Any) -> tuple[str, ...]:
     from sqlglot.optimizer.scope import traverse_scope
 
     sources = (source for scope in traverse_scope(query) for source in scope.sources.values())
-    return tuple(sorted({source.name for source in sources if isinstance(source, exp.Table)}))
+    called = {call.name.removeprefix("first_") for call in query.find_all(exp.Anonymous)} & FUNCTIONS.keys()
+    return tuple(sorted({source.name for source in sources if isinstance(source, exp.Table)} | called))
 
 
 def _staged(path: Path, query: Any) -> dict[str, str]:

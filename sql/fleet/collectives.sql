@@ -42,6 +42,9 @@ gathered AS (
         max(root_rank) AS root_rank, bool_and(kept) AS kept, max(refused_reason) AS refused_reason
     FROM ranked
     GROUP BY capture_id, collective_id, lane
+),
+kinds AS (
+    SELECT DISTINCT kind, bus_numerator FROM collective_kinds
 )
 SELECT
     g.capture_id,  -- The capture.
@@ -81,4 +84,4 @@ SELECT
     g.kept,  -- It is used to align the clocks: all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g
-JOIN collective_kinds AS k ON k.kind = g.kind
+JOIN kinds AS k ON k.kind = g.kind

@@ -26,9 +26,10 @@ names AS (
 ),
 kinds AS (
     SELECT n.spelled, r.kind, r.waits_for_all
-    FROM names AS n
-    JOIN collective_kinds AS r ON regexp_matches(replace(lower(n.spelled), '_', ''), r.pattern)
-    QUALIFY row_number() OVER (PARTITION BY n.spelled ORDER BY r.rule_order) = 1
+    FROM (
+        SELECT spelled, first_collective_kinds(replace(lower(spelled), '_', '')) AS rule_order FROM names
+    ) AS n
+    JOIN collective_kinds AS r ON r.rule_order = n.rule_order
 ),
 stepped AS (
     SELECT k.trace_id, k.event_id, max(s.step) AS step
@@ -40,18 +41,22 @@ stepped AS (
 ),
 described AS (
     SELECT
-        k.trace_id, k.event_id, k.name, k.device, k.stream, k.start_ns, k.end_ns, k.duration_ns, k.launch_event_id,
-        s.step,
+        k.trace_id, k.event_id, k.name, r.fused, k.device, k.stream, k.start_ns, k.end_ns, k.duration_ns,
+        k.launch_event_id, s.step,
         t.collective_name, t.group_name, t.group_ranks, t.group_description, t.group_size, t.seq, t.destination,
         CASE WHEN c.kind <> 'other' THEN c.kind ELSE n.kind END AS kind,
         CASE
             WHEN t.has_empty_split THEN FALSE
             WHEN c.kind <> 'other' THEN c.waits_for_all
-            ELSE n.waits_for_all OR n.kind = 'sendrecv' AND t.collective_name IS NULL
+            -- NCCL runs all-to-alls as SendRecv; other libraries' kernels are called what they do.
+            ELSE
+                n.waits_for_all
+                OR n.kind = 'sendrecv' AND t.collective_name IS NULL AND k.rule_id = 'tb-communication'
         END AS waits_for_all,
         t.in_elements, t.out_elements, z.size_bytes
     FROM kernels AS k
     JOIN kinds AS n ON n.spelled = k.name
+    JOIN kernel_classes AS r ON r.profile = 'default' AND r.rule_id = k.rule_id
     LEFT JOIN told AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
     LEFT JOIN kinds AS c ON c.spelled = t.collective_name
     LEFT JOIN element_sizes AS z ON z.dtype = t.dtype
@@ -62,6 +67,7 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     name,  -- Name of the kernel.
+    fused,  -- Whether it also computes, as an all-reduce fused with the norm after it does.
     kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
     -- No rank can leave before all have arrived; not for broadcast, reduce, one-way transfers and all-to-all with empty
     -- splits.

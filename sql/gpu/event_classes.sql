@@ -14,14 +14,13 @@ names AS (
     SELECT DISTINCT cat, name FROM kinds
 ),
 fitting AS (
-    SELECT n.cat, n.name, r.class, r.rule_id
-    FROM names AS n
-    JOIN kernel_classes AS r
-        ON r.profile = 'default'
-            AND regexp_matches(coalesce(n.cat, ''), r.cat_pattern) AND regexp_matches(
-                coalesce(n.name, ''), r.name_pattern
-            )
-    QUALIFY row_number() OVER (PARTITION BY n.cat, n.name ORDER BY r.rule_order) = 1
+    SELECT n.cat, n.name, r.class, r.rule_id, r.fused
+    FROM (
+        SELECT
+            cat, name, first_kernel_classes('default', coalesce(cat, ''), coalesce(name, '')) AS rule_order
+        FROM names
+    ) AS n
+    JOIN kernel_classes AS r ON r.profile = 'default' AND r.rule_order = n.rule_order
 )
 SELECT
     k.trace_id,  -- The trace.
@@ -29,6 +28,7 @@ SELECT
     k.name,  -- Name of the events.
     f.class,  -- COMPUTATION, COMMUNICATION, MEMORY, RUNTIME, SYNCHRONIZATION or OTHER.
     f.rule_id,  -- Rule in kernel_classes that decided it.
+    f.fused,  -- Whether communication also computes, as in a fused all-reduce and norm; NULL for all else.
     h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA counts as CPU.
     h.rule_id AS hta_rule_id,  -- Rule in kernel_classes that decided that.
     k.n_events,  -- How many events.

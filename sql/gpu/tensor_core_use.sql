@@ -12,11 +12,9 @@ names AS (
     SELECT DISTINCT name FROM work
 ),
 fitting AS (
-    SELECT
-        n.name, r.rule_id, r.uses_tensor_cores,
-        row_number() OVER (PARTITION BY n.name ORDER BY r.rule_order) AS choice
-    FROM names AS n
-    JOIN tensor_core_kernels AS r ON regexp_matches(n.name, r.name_pattern)
+    SELECT n.name, r.rule_id, r.uses_tensor_cores
+    FROM (SELECT name, first_tensor_core_kernels(name) AS rule_order FROM names) AS n
+    JOIN tensor_core_kernels AS r ON r.rule_order = n.rule_order
 )
 SELECT
     w.trace_id,  -- The trace.
@@ -27,4 +25,4 @@ SELECT
     w.n_kernels,  -- How often it ran.
     TRY_CAST(w.gpu_ns AS BIGINT) AS gpu_ns  -- Its summed duration, ns.
 FROM work AS w
-LEFT JOIN fitting AS f ON f.name = w.name AND f.choice = 1
+LEFT JOIN fitting AS f ON f.name = w.name

@@ -52,9 +52,9 @@ holding AS (
     WHERE name IS NOT NULL AND call_ts_ns < start_ns + duration_ns
 ),
 foreign_names AS (
-    SELECT DISTINCT n.name
+    SELECT name
     FROM (SELECT DISTINCT name FROM holding) AS n
-    JOIN python_frames AS r ON regexp_matches(n.name, r.name_pattern)
+    WHERE first_python_frames(name) IS NOT NULL
 ),
 marks AS (
     SELECT

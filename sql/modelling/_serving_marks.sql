@@ -9,9 +9,8 @@ WITH names AS (
 ),
 known AS (
     SELECT n.cat, n.name, r.rule_id, r.tier
-    FROM names AS n
-    JOIN serving_phases AS r ON r.cat = n.cat AND regexp_matches(n.name, r.name_pattern)
-    QUALIFY row_number() OVER (PARTITION BY n.cat, n.name ORDER BY r.rule_order) = 1
+    FROM (SELECT cat, name, first_serving_phases(cat, name) AS rule_order FROM names) AS n
+    JOIN serving_phases AS r ON r.rule_order = n.rule_order
 ),
 named AS (
     SELECT e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.start_ns, e.end_ns, k.rule_id, k.tier

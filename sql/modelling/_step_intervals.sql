@@ -16,10 +16,14 @@ WITH launched AS (
 named AS (
     SELECT DISTINCT name FROM events WHERE cat IN ('cpu_op', 'user_annotation') AND duration_ns > 0
 ),
+stage_kinds AS (
+    SELECT DISTINCT stage FROM step_stages
+),
 stages AS (
-    SELECT n.name, r.stage
+    SELECT n.name, k.stage
     FROM named AS n
-    JOIN step_stages AS r ON regexp_matches(n.name, r.name_pattern)
+    CROSS JOIN stage_kinds AS k
+    WHERE first_step_stages(k.stage, n.name) IS NOT NULL
 ),
 staged AS (
     SELECT

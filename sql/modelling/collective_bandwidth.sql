@@ -4,7 +4,10 @@
 -- duration includes waiting for late ranks, so one rank's bandwidth is a lower bound; collectives has that of all ranks
 -- together.
 -- check: unique(trace_id, event_id)
-WITH told AS (
+WITH kinds AS (
+    SELECT DISTINCT kind, bus_numerator FROM collective_kinds
+),
+told AS (
     SELECT
         a.trace_id, a.event_id, z.size_bytes,
         greatest(
@@ -30,7 +33,7 @@ placed AS (
         END AS factor
     FROM collective_kernels AS k
     JOIN traces AS r ON r.trace_id = k.trace_id
-    JOIN collective_kinds AS c ON c.kind = k.kind
+    JOIN kinds AS c ON c.kind = k.kind
     CROSS JOIN network AS n
     LEFT JOIN told AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
     LEFT JOIN _work_devices AS d ON d.trace_id = k.trace_id AND d.device = k.device

@@ -27,9 +27,8 @@ names AS (
 ),
 telling AS (
     SELECT n.name, r.phase
-    FROM names AS n
-    JOIN serving_kernels AS r ON regexp_matches(n.name, r.name_pattern)
-    QUALIFY row_number() OVER (PARTITION BY n.name ORDER BY r.rule_order) = 1
+    FROM (SELECT name, first_serving_kernels(name) AS rule_order FROM names) AS n
+    JOIN serving_kernels AS r ON r.rule_order = n.rule_order
 ),
 by_kernels AS (
     SELECT

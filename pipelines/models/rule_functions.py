@@ -1,0 +1,51 @@
+"""SQL functions that find the first rule of a table that fits: `first_kernel_classes(profile, cat, name)` is its rule_order
+(where rules have no order, a number of the row); NULL where none fits.
+
+A join on `regexp_matches(name, rules.name_pattern)` makes DuckDB compile the expression for every name and rule again. In a
+function the expressions are constants: 32,000 names cost 0.4 s instead of 24.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.models.sqltext import quoted
+
+# Table of rules → arguments of its function, and the columns they are matched with: `…pattern` is a regular expression.
+FUNCTIONS: dict[str, dict[str, str]] = {
+    "kernel_classes": {"profile": "profile", "cat": "cat_pattern", "name": "name_pattern"},
+    "collective_kinds": {"name": "pattern"},
+    "tensor_core_kernels": {"name": "name_pattern"},
+    "serving_kernels": {"name": "name_pattern"},
+    "serving_phases": {"cat": "cat", "name": "name_pattern"},
+    "step_stages": {"stage": "stage", "name": "name_pattern"},
+    "python_frames": {"name": "name_pattern"},
+}
+
+
+def create_function(con: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Create `first_<table>(…)` from the rows that a table of rules has now; does nothing for a table without function."""
+    if arguments := FUNCTIONS.get(table):
+        columns = {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
+        body = first_rule(con, table, arguments, "rule_order" if "rule_order" in columns else "rowid")
+        con.execute(f"CREATE OR REPLACE MACRO first_{table}({', '.join(arguments)}) AS {body}")
+
+
+def first_rule(con: duckdb.DuckDBPyConnection, table: str, arguments: dict[str, str], order: str) -> str:
+    """Returns SQL for the lowest `order` of the rules that fit `arguments` (name in the SQL → column); NULL where none does."""
+    columns = ", ".join(arguments.values())
+    rules = con.execute(f"SELECT {order}, {columns} FROM {table} ORDER BY {order}").fetchall()
+    cases = "".join(f" WHEN {_fits(arguments, patterns)} THEN {number}" for number, *patterns in rules)
+    return f"CASE{cases} END" if cases else "CAST(NULL AS BIGINT)"
+
+
+def _fits(arguments: dict[str, str], values: list[str]) -> str:
+    parts = []
+    for (argument, column), value in zip(arguments.items(), values, strict=True):
+        if not column.endswith("pattern"):
+            parts.append(f"{argument} = {quoted(value)}")
+        elif value == ".*":
+            parts.append(f"{argument} IS NOT NULL")
+        else:
+            parts.append(f"regexp_matches({argument}, {quoted(value)})")
+    return " AND ".join(parts)
