@@ -226,6 +226,18 @@ def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Pat
     assert_as_anew(lake)
 
 
+def test_first_files_need_no_new_build(tmp_path: Path, updates: list[str]) -> None:
+    lake = Lake(tmp_path / "lake")
+    publish(lake)
+    updates.clear()
+    ingest([write_trace(tmp_path / "rank0.json", 1)], lake)
+    publish(lake)
+    materialize(lake, TABLES)
+    publish(lake)
+    assert updates == ["updated"] * 2
+    assert_as_anew(lake)
+
+
 def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> None:
     one, other = lake.batches()
     for table in ("kernels", "events"):

@@ -34,7 +34,7 @@ from pipelines.models.catalog import Catalog
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 _NEXT = ".published.next.json"  # marks that the file is being replaced
 # Change it when this program cannot update a file that an older version wrote: that is then rebuilt.
-_FORMAT = "views over lists of files in macros"
+_FORMAT = "views over macros of rows"
 # What `.published.json` records.
 _REST, _ROOT, _SHOWN, _CHECKSUM, _SUM = "", "root", "shown", "checksum", "sum"
 _BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size and time: their sizes are as recorded
@@ -64,7 +64,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
         built = Path(folder) / ANALYST
         now = look(lake.root)
         damaged = lake.broken(catalog.public) if thorough or not all_there(lake.root, now.read) else []
-        contents = Contents(lake.root, catalog, {}, damaged, now=now)
+        contents = Contents(lake.root, catalog, {}, damaged, now)
         if anew or damaged or not _update(lake, built, contents):
             built.unlink(missing_ok=True)
             contents.files, contents.broken = _listed(lake, catalog.public), lake.broken(catalog.public)
@@ -164,7 +164,8 @@ def _without_broken(
     """A private file like the analysts', built from the readable files only; it is deleted when it is closed."""
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
-        contents = Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
+        broken = lake.broken(catalog.public)
+        contents = Contents(lake.root, catalog, _listed(lake, catalog.public), broken, look(lake.root), leave_out=True)
         build(built, contents)
         return connect(built)  # while open, it exists until it is closed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,30 +12,28 @@ from pipelines.base import database
 from pipelines.lake.commit.model_failures import add_failures
 from pipelines.lake.commit.staged_rows import create_empty, create_given, insert_values
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.publish import empty_file
 from pipelines.lake.publish.empty_file import (
     BATCH_COLUMN,
+    BATCHES,
+    HIDDEN,
     NotPublished,
+    Types,
     begin,
-    column_name,
     comments,
-    comments_as,
+    connect_written,
+    hidden_comments,
     write_out,
 )
-from pipelines.lake.publish.file_lists import SCHEMA, Lists, write_macros
+from pipelines.lake.publish.file_lists import SCHEMA, Lists, is_certain, is_large, rows_of, view_of, write_macros
 from pipelines.lake.publish.prices import add_prices
-from pipelines.lake.read.damage import Broken, logs, told, unreadable
+from pipelines.lake.read.damage import Broken, told, unreadable
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import TOLD_BY, committed_rows, file_rows, trace_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
-
-Types = list[tuple[str, str]]
-BATCHES = f"{SCHEMA}.batches"
-HIDDEN = f"{SCHEMA}.superseded"
-_SMALL = (MARK, "findings", REJECTS)  # and everything about runs of schedules
-_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are otherwise small
 
 
 @dataclass
@@ -51,8 +48,8 @@ class Contents:
     catalog: Catalog
     files: dict[str, list[Path]]
     broken: list[Broken]
+    now: Now  # what is committed
     leave_out: bool = False
-    now: Now | None = None  # what is committed; None for a private file
     counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as read from its files
 
     def of(self, table: str) -> list[Broken]:
@@ -73,7 +70,7 @@ def build(built: Path, contents: Contents) -> None:
     order = sorted(catalog.public, key=lambda name: name not in KEYS)  # marks first: other tables read them
     while True:
         begin(built, catalog, column_types(catalog), order)
-        with database.connect(built) as con:
+        with connect_written(built) as con:
             found = _fill(con, contents, order)
         if not found:
             return
@@ -82,29 +79,26 @@ def build(built: Path, contents: Contents) -> None:
 
 
 def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
-    """Replace tables that have files, and the views that read them."""
+    """Add rows to the tables that are copied, replace the macros of the others, and replace what has other columns."""
     con.execute("BEGIN")  # one flush to disk instead of one per statement
-    con.execute(f"CREATE SCHEMA {SCHEMA}")
-    con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
-    con.execute(
-        "COMMENT ON TABLE tracelake.published IS 'One row: this file.'; "
-        "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
-        "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
-    )
-    rows = {}
-    if contents.now:
-        create_batches(con, contents.now.stamps)
-        rows = _listed_rows(con, contents, order)
+    con.execute(f"INSERT INTO {SCHEMA}.published SELECT {quoted(contents.root)}, now()")
+    insert_values(con, BATCHES, [{"batch_id": name, "stamp": stamp} for name, stamp in contents.now.stamps.items()])
+    lists = large_rows(contents)
+    write_macros(con, lists.macros)
     replaced: set[str] = set()
     for table in order:
         model = contents.catalog.models[table]
-        is_view = model.kind == "view"
-        if not (replaced.intersection(model.dependencies) if is_view else contents.usable(table) or contents.of(table)):
-            continue
-        replaced.add(table)
         try:
-            con.execute(f"DROP {'VIEW' if is_view else 'TABLE'} {table}")
-            _publish_table(con, model, contents, rows.get(table))
+            if model.kind == "view":
+                if replaced.intersection(model.dependencies):
+                    _replace(con, model, "VIEW", model.sql)
+                    replaced.add(table)
+            elif is_large(model):
+                if not is_certain(table, lists.macros):
+                    see(con, model)
+                    replaced.add(table)
+            elif not _copy(con, model, contents, lists):
+                replaced.add(table)
         except duckdb.Error:
             found = _unreadable(table, contents)
             if not found:
@@ -112,39 +106,89 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
             return found
     contents.counts = {mark: count_rows(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
-    entries = contents.now.entries if contents.now else logs(contents.root)
-    add_failures(con, entries, [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)])
-    _keep_superseded(con, contents)
+    committed = [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)]
+    add_failures(con, contents.now.entries, committed)
+    _keep_superseded(con, contents, MARK in replaced)
     write_out(con)
     return []
 
 
-def create_batches(con: duckdb.DuckDBPyConnection, stamps: Mapping[str, str]) -> None:
-    """Create `tracelake.batches`: the batches that the file shows, by which the next publication finds what changed."""
-    con.execute(f"CREATE TABLE {BATCHES} (batch_id VARCHAR, stamp VARCHAR)")
-    insert_values(con, BATCHES, [{"batch_id": name, "stamp": stamp} for name, stamp in stamps.items()])
-    con.execute(
-        f"COMMENT ON TABLE {BATCHES} IS 'One row per batch that this file shows.'; "
-        f"COMMENT ON COLUMN {BATCHES}.batch_id IS 'The batch.'; "
-        f"COMMENT ON COLUMN {BATCHES}.stamp IS 'Size and time of its log, and the marks that it has.'"
-    )
+def large_rows(contents: Contents) -> Lists:
+    """Returns the macros of the large tables: their lists of files, and the rows in these."""
+    lists, types = Lists(contents.now, contents.catalog), column_types(contents.catalog)
+    for table in contents.catalog.public:
+        if not is_large(contents.catalog.models[table]):
+            continue
+        if broken := contents.of(table):
+            rows = _refusal(contents.catalog, table, broken)
+        else:
+            files = lists.of_others(table, contents.usable(table)) if contents.leave_out else lists.of(table)
+            rows = files.rows(contents.root, types[table]) or f"{no_row(contents.catalog, table)} WHERE false"
+            if not contents.leave_out:
+                rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
+        lists.macros[rows_of(table)] = f"TABLE {rows}"
+    return lists
 
 
-def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None:
-    """Create `tracelake.superseded`: traces that are not shown because there is a better one."""
+def see(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Make a large table's view again, with the columns that its files have."""
+    con.execute(view_of(model.name))
+    con.execute(comments(model, "VIEW", _columns(con, model.name)))
+
+
+def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists) -> bool:
+    """Fill a small table; returns whether it has the columns of this version. If not, it has those of its files."""
+    table = model.name
+    if broken := contents.of(table):
+        _replace(con, model, "VIEW", _refusal(contents.catalog, table, broken))
+        return False
+    if not contents.usable(table):
+        return True
+    rows = _rows_in_files(table, contents)
+    if table == MARK and _untold(contents):
+        _replace(con, model, "VIEW", f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}")
+        return False
+    if model.kind == "lake" and mark_of(table) != MARK and table != REJECTS:
+        # A file may lack columns that the table has since, which views over it and the report need.
+        rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, table)} WHERE FALSE"
+    if _fits(con, model, contents, lists, rows):
+        con.execute(f"INSERT INTO {table} BY NAME {rows}")
+        return True
+    _replace(con, model, "TABLE", rows)
+    return False
+
+
+def _fits(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists, rows: str) -> bool:
+    """Whether rows have the columns of this version: of computed tables the logs tell, of ingested ones the files."""
+    if model.kind != "lake" and not contents.leave_out:
+        return lists.fit(model.name)
+    found = [(column, kind) for column, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()]
+    return sorted(found) == sorted(column_types(contents.catalog)[model.name])
+
+
+def _replace(con: duckdb.DuckDBPyConnection, model: Model, kind: str, rows: str) -> None:
+    """Replace a table or view of the empty file."""
+    con.execute(f"DROP {'VIEW' if model.kind == 'view' else 'TABLE'} {model.name}")
+    con.execute(f"CREATE {kind} {model.name} AS {rows}")
+    con.execute(comments(model, kind, _columns(con, model.name)))
+
+
+def _columns(con: duckdb.DuckDBPyConnection, table: str) -> set[str]:
+    return {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
+
+
+def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents, is_replaced: bool) -> None:
+    """Fill `tracelake.superseded`: traces that are not shown because there is a better one. It has the columns of `traces`."""
     files = contents.usable(MARK)
-    if contents.now is None or not files or contents.of(MARK):
+    if not files or contents.of(MARK) or _untold(contents):
         return
     rows = f"SELECT * REPLACE (NULL::VARCHAR AS capture_id) FROM ({file_rows(files)})"
-    only = (
-        "SELECT * FROM traces LIMIT 0"
-        if _untold(contents)
-        else f"SELECT * FROM ({rows}) ANTI JOIN traces USING (trace_id, batch_id)"
-    )
-    con.execute(f"CREATE TABLE {HIDDEN} AS {only}")
-    doc = "One row per trace that is not shown because a better one superseded it."
-    present = {found[0] for found in con.execute(f"DESCRIBE {HIDDEN}").fetchall()}
-    con.execute(comments_as(HIDDEN, "TABLE", doc, contents.catalog.models[MARK], present))
+    rows = f"SELECT * FROM ({rows}) ANTI JOIN traces USING (trace_id, batch_id)"
+    if not is_replaced:
+        con.execute(f"INSERT INTO {HIDDEN} BY NAME {rows}")
+        return
+    con.execute(f"CREATE OR REPLACE TABLE {HIDDEN} AS {rows}")
+    con.execute(hidden_comments(contents.catalog.models[MARK], _columns(con, HIDDEN)))
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
@@ -200,50 +244,6 @@ def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     return types
 
 
-def _listed_rows(con: duckdb.DuckDBPyConnection, contents: Contents, tables: Iterable[str]) -> dict[str, str]:
-    """Returns the SELECTs of the views over lists of files, after creating the macros that hold these (chunks.py)."""
-    assert contents.now is not None
-    lists, types = Lists(contents.now, contents.catalog), column_types(contents.catalog)
-    seen = [table for table in tables if is_seen(contents.catalog.models[table], contents) and not contents.of(table)]
-    found = {table: lists.of(table).rows(contents.root, types[table]) for table in seen}
-    write_macros(con, lists.macros)
-    return {table: rows or f"{no_row(contents.catalog, table)} WHERE false" for table, rows in found.items()}
-
-
-def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, listed: str | None) -> None:
-    """`listed`: the SELECT over lists of files, if the table is a view over them."""
-    kind = "VIEW"
-    if model.kind == "view":
-        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
-    elif broken := contents.of(model.name):
-        con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
-    else:
-        kind = "TABLE" if is_copied(model, contents) else "VIEW"
-        rows = listed or _rows_in_files(model.name, contents)
-        if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
-            # A file may lack columns that the table has since, which views over it and the report need.
-            rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, model.name)} WHERE FALSE"
-        if kind == "VIEW" and not contents.leave_out:
-            rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
-        con.execute(f"CREATE {kind} {model.name} AS {rows}")
-    present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
-    con.execute(comments(model, kind, present))
-
-
-def is_copied(model: Model, contents: Contents) -> bool:
-    """Small tables are copied; the others are views, and so is whatever is damaged."""
-    if model.name == MARK and _untold(contents):
-        return False
-    if mark_of(model.name) == CAPTURE_MARK:
-        return model.name not in _LARGE
-    return model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
-
-
-def is_seen(model: Model, contents: Contents) -> bool:
-    """Whether a table is a view over lists of files."""
-    return model.kind not in ("view", "rules") and model.name != MARK and not is_copied(model, contents)
-
-
 def _rows_in_files(table: str, contents: Contents) -> str:
     if table != MARK:
         return committed_rows(table, contents.usable(table))
@@ -266,9 +266,7 @@ def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
 
 def no_row(catalog: Catalog, table: str) -> str:
     """Returns a SELECT of one row with a table's columns and types, all NULL; `… WHERE false` has none."""
-    return "SELECT " + ", ".join(
-        f"CAST(NULL AS {kind}) AS {column_name(c)}" for c, kind in column_types(catalog)[table]
-    )
+    return empty_file.no_row(column_types(catalog)[table])
 
 
 def is_at_home(root: Path) -> str:

@@ -1,8 +1,8 @@
-"""The views of the large tables: one per table, over lists of files that macros hold.
+"""The views of the large tables: one per table, over macros that hold its rows, and these over lists of files.
 
 Most tables have a file of every batch, so they share lists: a macro holds the names of some batches, and
-`tracelake."files of <table>"` puts together those lists that a table has. A view's text does not depend on how many batches
-there are, and a new batch changes one short list. Where a list begins depends on the ids of the batches alone, so what is
+`tracelake."files of <table>"` puts together those lists that a table has, and `tracelake."rows of <table>"` reads them. A view's text does not depend on how many batches
+there are, nor on the lake, and a new batch changes one short list. Where a list begins depends on the ids of the batches alone, so what is
 added or removed at one place leaves the others as they are. Old lists are long and the newest ones short.
 
 A view joins the rows with the mark by the file's name, too, so that a query of one trace opens its batch's file only.
@@ -20,10 +20,10 @@ import duckdb
 
 from pipelines.base.paths import utf8_path
 from pipelines.lake.commit.staged_rows import insert_values
-from pipelines.lake.layout import KEYS, Batch, mark_of, table_file, table_names
+from pipelines.lake.layout import CAPTURE_MARK, KEYS, MARK, REJECTS, Batch, mark_of, table_file, table_names
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import files_rows, valid_rows
-from pipelines.models.catalog import Catalog
+from pipelines.models.catalog import Catalog, Model
 from pipelines.models.sqltext import file_list, quoted
 
 SCHEMA = "tracelake"
@@ -32,7 +32,31 @@ _SMALL, _LARGE = 32, 256  # batches of a list, on average; long lists begin wher
 # The rows that DuckDB shall expect in files that it has not opened. Otherwise it expects so few that it may keep all of
 # them in memory to look up the mark's rows there, instead of the other way round.
 _MANY = 100_000_000
+_COPIED = (MARK, "findings", REJECTS)  # and everything about runs of schedules
+_LARGE_OF_CAPTURES = (
+    "collective_ranks",
+    "capture_critical_path",
+)  # of the tables of captures, which are otherwise small
 Types = Iterable[tuple[str, str]]
+
+
+def is_large(model: Model) -> bool:
+    """Whether a table is a view over its files; small ones are copied into the analysts' file."""
+    if model.kind in ("view", "rules"):
+        return False
+    if mark_of(model.name) == CAPTURE_MARK:
+        return model.name in _LARGE_OF_CAPTURES
+    return mark_of(model.name) == MARK and model.name not in _COPIED and model.layer != "summary"
+
+
+def view_of(table: str) -> str:
+    """Returns the statement that creates the view of a large table, whose rows are those of its macro."""
+    return f"CREATE OR REPLACE VIEW {table} AS FROM {_call(rows_of(table))}"
+
+
+def rows_of(table: str) -> str:
+    """Returns the name of the macro that has a large table's rows."""
+    return f"rows of {table}"
 
 
 def chunks(batch_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -84,15 +108,24 @@ class Lists:
                 lists.append(self._name_list(certain))
             rest = (name for names in groups if names not in certain for name in names)
             others += [self._file(table, name) for name in rest if self.now.has(table, name)]
-        files = Files(table, tuple(lists), tuple(sorted(others)))
         if lists:
             names = ", ".join(_call(name) for name in lists)
             folder = quoted(f"{utf8_path(self.now.root)}/{table}/")
             listed = f"string_split(concat_ws(' ', {names}), ' ')"
             self.macros[_certain(table)] = f"list_transform({listed}, lambda name: {folder} || name || '.parquet')"
-        if others:
+        return self.of_others(table, others, tuple(lists))
+
+    def of_others(self, table: str, others: Iterable[Path], lists: tuple[str, ...] = ()) -> Files:
+        """As `of`, of files that the logs do not tell the columns of."""
+        files = Files(table, lists, tuple(sorted(others)))
+        if files.others:
             self.macros[_others(table)] = file_list(files.others)
         return files
+
+    def fit(self, table: str) -> bool:
+        """Whether all files of a computed table have the columns of this version."""
+        groups = (names for of in self._groups(mark_of(table)).values() for names in of)
+        return all(self._is_certain(table, names[0]) for names in groups if self.now.has(table, names[0]))
 
     def _file(self, table: str, name: str) -> Path:
         if table not in self._there:  # asking for one file after another takes ten times as long
@@ -131,11 +164,12 @@ class Lists:
 
 def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> None:
     """Create or replace the macros that changed, drop those that are gone, and note what there is in MACROS."""
-    con.execute(f"CREATE TABLE IF NOT EXISTS {MACROS} (name VARCHAR, text VARCHAR)")
     before = macros_in(con)
     changed = {name: text for name, text in macros.items() if before.get(name) != text}
     # A macro can only be created when those that it calls are there: first the lists of names.
-    for name, text in sorted(changed.items(), key=lambda one: one[0].startswith("files of ")):
+    for name, text in sorted(
+        changed.items(), key=lambda one: one[0].startswith("files of ") + 2 * one[0].startswith("rows of ")
+    ):
         con.execute(f'CREATE OR REPLACE MACRO {SCHEMA}."{name}"() AS {text}')
     gone = sorted(before.keys() - macros.keys())
     for name in gone:
@@ -143,11 +177,6 @@ def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> N
     if stale := [*gone, *changed]:
         con.execute(f"DELETE FROM {MACROS} WHERE name IN ({', '.join(map(quoted, stale))})")
     insert_values(con, MACROS, [{"name": name, "text": text} for name, text in changed.items()])
-    con.execute(
-        f"COMMENT ON TABLE {MACROS} IS 'One row per list of files that the views read.'; "
-        f"COMMENT ON COLUMN {MACROS}.name IS 'The macro, in this schema.'; "
-        f"COMMENT ON COLUMN {MACROS}.text IS 'What it returns.'"
-    )
 
 
 def macros_in(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
@@ -155,9 +184,9 @@ def macros_in(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return dict(con.execute(f"SELECT name, text FROM {MACROS}").fetchall())
 
 
-def form_in(table: str, macros: Mapping[str, str]) -> tuple[bool, bool]:
-    """Returns what the text of a table's view depends on, besides its columns: which of its two macros there are."""
-    return _certain(table) in macros, _others(table) in macros
+def is_certain(table: str, macros: Mapping[str, str]) -> bool:
+    """Whether a table's macros read only files whose columns are certain."""
+    return _others(table) not in macros
 
 
 def _certain_rows(table: str, root: Path, types: Types) -> str:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.base import database
 from pipelines.lake.commit.model_failures import FAILURES, add_failures
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.layout import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
-from pipelines.lake.publish.contents import BATCHES, HIDDEN, Contents, column_types, count_rows, is_at_home, is_copied
-from pipelines.lake.publish.empty_file import comments, write_out
-from pipelines.lake.publish.file_lists import SCHEMA, Lists, form_in, macros_in, write_macros
+from pipelines.lake.publish.contents import Contents, column_types, count_rows, large_rows, see
+from pipelines.lake.publish.empty_file import BATCHES, HIDDEN, connect_written, write_out
+from pipelines.lake.publish.file_lists import SCHEMA, is_certain, is_large, macros_in, write_macros
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import FOLDER, file_rows, placed_rows, valid_rows
 from pipelines.models.sqltext import row
@@ -46,13 +45,12 @@ class _Changes:
 
 def update(built: Path, contents: Contents) -> None:
     """Bring the file `built`, a copy of the published one, up to date. Raises Anew; `built` is then of no use."""
-    assert contents.now is not None
-    with database.connect(built) as con:
+    with connect_written(built) as con:
         con.execute("BEGIN")
         try:
             changes = _changes(con, contents.now)
             _refuse(con, contents, changes)
-            _Update(con, contents, contents.now, changes).run()
+            _Update(con, contents, changes).run()
         except duckdb.Error as error:  # such as a file of other columns, or one that cannot be read
             raise Anew(str(error)) from None
         contents.counts = {mark: count_rows(con, mark) for mark in KEYS}
@@ -69,7 +67,6 @@ def _changes(con: duckdb.DuckDBPyConnection, now: Now) -> _Changes:
 def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Changes) -> None:
     """Raise Anew for changes whose effect is not certain."""
     now = contents.now
-    assert now is not None
     if loose := changes.all & now.loose:
         raise Anew(f"the log of {min(loose)} does not tell its files")
     for name in changes.removed:
@@ -93,18 +90,11 @@ def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Change
 
 
 class _Update:
-    def __init__(self, con: duckdb.DuckDBPyConnection, contents: Contents, now: Now, changes: _Changes) -> None:
-        self.con, self.contents, self.now, self.changes = con, contents, now, changes
+    def __init__(self, con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Changes) -> None:
+        self.con, self.contents, self.now, self.changes = con, contents, contents.now, changes
         catalog = contents.catalog
         stored = [catalog.models[name] for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
-        self.copied = [model.name for model in stored if is_copied(model, contents)]
-        self.seen = [model for model in stored if model.name not in self.copied]
-        self.kinds = dict(
-            con.execute(
-                "SELECT table_name, 'TABLE' FROM duckdb_tables() WHERE schema_name = 'main' AND NOT temporary "
-                "UNION ALL SELECT view_name, 'VIEW' FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal"
-            ).fetchall()
-        )
+        self.copied = [model.name for model in stored if not is_large(model)]
 
     def run(self) -> None:
         self._check_columns()
@@ -166,10 +156,6 @@ class _Update:
         con, files = self.con, self._files(MARK, self.changes.added)
         removed = row(["", *self.changes.removed])
         con.execute("CREATE TEMP TABLE _near (folder VARCHAR)")
-        if not con.execute(
-            f"SELECT 1 FROM duckdb_tables() WHERE schema_name || '.' || table_name = '{HIDDEN}'"
-        ).fetchall():
-            raise Anew("no trace was shown before")
         for table in ("traces", HIDDEN):
             con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM {table} WHERE batch_id IN {removed}")
             con.execute(f"DELETE FROM {table} WHERE batch_id IN {removed}")
@@ -225,26 +211,13 @@ class _Update:
             self._insert(table, valid_rows(table, file_rows(files)))
 
     def _see(self) -> None:
-        """Change the lists of files that views read; a view itself if it gets its first list of another sort."""
-        types, lists, before = (
-            column_types(self.contents.catalog),
-            Lists(self.now, self.contents.catalog),
-            macros_in(self.con),
-        )
-        files = {model.name: lists.of(model.name) for model in self.seen}
+        """Change the macros that views read, and a view itself where the columns of its files may have changed."""
+        before, lists = macros_in(self.con), large_rows(self.contents)
         write_macros(self.con, lists.macros)
-        for model in self.seen:
-            table = model.name
-            if form_in(table, before) == form_in(table, lists.macros):
-                continue
-            rows = files[table].rows(self.now.root, types[table])
-            if rows is None or self.kinds.get(table) != "VIEW":
-                raise Anew(f"{table} has its first files, or none any more")
-            self.con.execute(
-                f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}"
-            )
-            present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
-            self.con.execute(comments(model, "VIEW", present))
+        for name in self.contents.catalog.public:
+            model = self.contents.catalog.models[name]
+            if is_large(model) and not (is_certain(name, before) and is_certain(name, lists.macros)):
+                see(self.con, model)
 
     def _note(self) -> None:
         """Record which batches the file shows, and where models failed on them."""

@@ -11,7 +11,7 @@ import duckdb
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, MARK, REJECTS
 from pipelines.lake.publish.analyst_file import told_of
-from pipelines.lake.publish.contents import BATCHES, HIDDEN
+from pipelines.lake.publish.empty_file import BATCHES, HIDDEN
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.read.views import file_rows
 from pipelines.models.sqltext import quoted, row
