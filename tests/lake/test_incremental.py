@@ -238,6 +238,29 @@ def test_first_files_need_no_new_build(tmp_path: Path, updates: list[str]) -> No
     assert_as_anew(lake)
 
 
+@pytest.mark.parametrize(
+    ("table", "column"), [("kernels", "stream"), ("temporal_breakdown", "idle_ns"), ("traces", "unpacked_bytes")]
+)
+def test_files_of_another_version_are_shown_with_their_own_columns(
+    lake: Lake, tmp_path: Path, table: str, column: str
+) -> None:
+    """Of a large table, a computed one that is copied, and an ingested one; new to them are a type and a column."""
+    for batch in lake.batches():
+        path, other = table_file(lake.root, table, batch), tmp_path / "other.parquet"
+        rows = f"SELECT * REPLACE ('none' AS {column}), 7 AS of_another_version FROM read_parquet('{path}', hive_partitioning = false)"
+        duckdb.execute(f"COPY ({rows}) TO '{other}'")
+        lake.put(table, batch, other)
+    publish(lake)
+    assert_as_anew(lake)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        told = con.execute(f"SELECT {column}, of_another_version FROM {table} UNION SELECT 'none', 7").fetchall()
+        assert told == [("none", 7)]
+        documented = con.execute(
+            f"SELECT count(*) FROM duckdb_columns() WHERE table_name = '{table}' AND comment IS NULL"
+        )
+        assert documented.fetchall() == [(1,)]  # the column that this version does not know
+
+
 def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> None:
     one, other = lake.batches()
     for table in ("kernels", "events"):

@@ -25,7 +25,7 @@ from pipelines.lake.publish.empty_file import (
     hidden_comments,
     write_out,
 )
-from pipelines.lake.publish.file_lists import SCHEMA, Lists, is_certain, is_large, rows_of, view_of, write_macros
+from pipelines.lake.publish.file_lists import SCHEMA, Lists, is_large, rows_of, write_macros
 from pipelines.lake.publish.prices import add_prices
 from pipelines.lake.read.damage import Broken, told, unreadable
 from pipelines.lake.read.snapshot import Now
@@ -79,26 +79,15 @@ def build(built: Path, contents: Contents) -> None:
 
 
 def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
-    """Add rows to the tables that are copied, replace the macros of the others, and replace what has other columns."""
+    """Replace the macros of large tables, and fill the others. Views follow where columns are not those of this version."""
     con.execute("BEGIN")  # one flush to disk instead of one per statement
     con.execute(f"INSERT INTO {SCHEMA}.published SELECT {quoted(contents.root)}, now()")
     insert_values(con, BATCHES, [{"batch_id": name, "stamp": stamp} for name, stamp in contents.now.stamps.items()])
     lists = large_rows(contents)
     write_macros(con, lists.macros)
-    replaced: set[str] = set()
     for table in order:
-        model = contents.catalog.models[table]
         try:
-            if model.kind == "view":
-                if replaced.intersection(model.dependencies):
-                    _replace(con, model, "VIEW", model.sql)
-                    replaced.add(table)
-            elif is_large(model):
-                if not is_certain(table, lists.macros):
-                    see(con, model)
-                    replaced.add(table)
-            elif not _copy(con, model, contents, lists):
-                replaced.add(table)
+            _copy(con, contents.catalog.models[table], contents, lists)
         except duckdb.Error:
             found = _unreadable(table, contents)
             if not found:
@@ -108,7 +97,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
     add_prices(con, contents.root)
     committed = [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)]
     add_failures(con, contents.now.entries, committed)
-    _keep_superseded(con, contents, MARK in replaced)
+    _keep_superseded(con, contents)
     write_out(con)
     return []
 
@@ -130,32 +119,27 @@ def large_rows(contents: Contents) -> Lists:
     return lists
 
 
-def see(con: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Make a large table's view again, with the columns that its files have."""
-    con.execute(view_of(model.name))
-    con.execute(comments(model, "VIEW", _columns(con, model.name)))
-
-
-def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists) -> bool:
-    """Fill a small table; returns whether it has the columns of this version. If not, it has those of its files."""
+def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists) -> None:
+    """Fill a small table, or replace it: by one with the columns of its files, where these are not those of this version."""
     table = model.name
+    if model.kind in ("view", "rules") or is_large(model):
+        return
     if broken := contents.of(table):
         _replace(con, model, "VIEW", _refusal(contents.catalog, table, broken))
-        return False
+        return
     if not contents.usable(table):
-        return True
+        return
     rows = _rows_in_files(table, contents)
     if table == MARK and _untold(contents):
         _replace(con, model, "VIEW", f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}")
-        return False
+        return
     if model.kind == "lake" and mark_of(table) != MARK and table != REJECTS:
         # A file may lack columns that the table has since, which views over it and the report need.
         rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, table)} WHERE FALSE"
     if _fits(con, model, contents, lists, rows):
         con.execute(f"INSERT INTO {table} BY NAME {rows}")
-        return True
-    _replace(con, model, "TABLE", rows)
-    return False
+    else:
+        _replace(con, model, "TABLE", rows)
 
 
 def _fits(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists, rows: str) -> bool:
@@ -167,8 +151,8 @@ def _fits(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, list
 
 
 def _replace(con: duckdb.DuckDBPyConnection, model: Model, kind: str, rows: str) -> None:
-    """Replace a table or view of the empty file."""
-    con.execute(f"DROP {'VIEW' if model.kind == 'view' else 'TABLE'} {model.name}")
+    """Replace a table of the empty file."""
+    con.execute(f"DROP TABLE {model.name}")
     con.execute(f"CREATE {kind} {model.name} AS {rows}")
     con.execute(comments(model, kind, _columns(con, model.name)))
 
@@ -177,17 +161,14 @@ def _columns(con: duckdb.DuckDBPyConnection, table: str) -> set[str]:
     return {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
 
 
-def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents, is_replaced: bool) -> None:
+def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None:
     """Fill `tracelake.superseded`: traces that are not shown because there is a better one. It has the columns of `traces`."""
     files = contents.usable(MARK)
     if not files or contents.of(MARK) or _untold(contents):
         return
     rows = f"SELECT * REPLACE (NULL::VARCHAR AS capture_id) FROM ({file_rows(files)})"
-    rows = f"SELECT * FROM ({rows}) ANTI JOIN traces USING (trace_id, batch_id)"
-    if not is_replaced:
-        con.execute(f"INSERT INTO {HIDDEN} BY NAME {rows}")
-        return
-    con.execute(f"CREATE OR REPLACE TABLE {HIDDEN} AS {rows}")
+    only = f"SELECT * FROM ({rows}) ANTI JOIN traces USING (trace_id, batch_id)"
+    con.execute(f"CREATE OR REPLACE TABLE {HIDDEN} AS {only}")
     con.execute(hidden_comments(contents.catalog.models[MARK], _columns(con, HIDDEN)))
 
 

@@ -50,8 +50,8 @@ def is_large(model: Model) -> bool:
 
 
 def view_of(table: str) -> str:
-    """Returns the statement that creates the view of a large table, whose rows are those of its macro."""
-    return f"CREATE OR REPLACE VIEW {table} AS FROM {_call(rows_of(table))}"
+    """Returns the statement that creates the view of a large table: it has the columns and rows that its macro has."""
+    return f"CREATE VIEW {table} AS FROM {_call(rows_of(table))}"
 
 
 def rows_of(table: str) -> str:
@@ -182,11 +182,6 @@ def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> N
 def macros_in(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Returns the macros of a file, by name."""
     return dict(con.execute(f"SELECT name, text FROM {MACROS}").fetchall())
-
-
-def is_certain(table: str, macros: Mapping[str, str]) -> bool:
-    """Whether a table's macros read only files whose columns are certain."""
-    return _others(table) not in macros
 
 
 def _certain_rows(table: str, root: Path, types: Types) -> str:

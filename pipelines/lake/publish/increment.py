@@ -15,9 +15,9 @@ import duckdb
 from pipelines.lake.commit.model_failures import FAILURES, add_failures
 from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.layout import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
-from pipelines.lake.publish.contents import Contents, column_types, count_rows, large_rows, see
+from pipelines.lake.publish.contents import Contents, column_types, count_rows, large_rows
 from pipelines.lake.publish.empty_file import BATCHES, HIDDEN, connect_written, write_out
-from pipelines.lake.publish.file_lists import SCHEMA, is_certain, is_large, macros_in, write_macros
+from pipelines.lake.publish.file_lists import SCHEMA, is_large, write_macros
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import FOLDER, file_rows, placed_rows, valid_rows
 from pipelines.models.sqltext import row
@@ -105,7 +105,7 @@ class _Update:
         for table in self.copied:
             if mark_of(table) == MARK and table != MARK:
                 self._copy_again(table, redo)
-        self._see()
+        write_macros(self.con, large_rows(self.contents).macros)
         self._note()
 
     def _check_columns(self) -> None:
@@ -209,15 +209,6 @@ class _Update:
             self.con.execute(f"DELETE FROM {table} WHERE batch_id IN {row(['', *sorted(old)])}")
         if files := self._files(table, sorted({*self.changes.added, *moved})):
             self._insert(table, valid_rows(table, file_rows(files)))
-
-    def _see(self) -> None:
-        """Change the macros that views read, and a view itself where the columns of its files may have changed."""
-        before, lists = macros_in(self.con), large_rows(self.contents)
-        write_macros(self.con, lists.macros)
-        for name in self.contents.catalog.public:
-            model = self.contents.catalog.models[name]
-            if is_large(model) and not (is_certain(name, before) and is_certain(name, lists.macros)):
-                see(self.con, model)
 
     def _note(self) -> None:
         """Record which batches the file shows, and where models failed on them."""
