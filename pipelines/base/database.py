@@ -32,6 +32,15 @@ def connect(
     return _quiet(duckdb.connect(str(path), read_only=read_only, config={**_share(), **(config or {})}))
 
 
+def private(folder: str | Path, gigabytes: float) -> duckdb.DuckDBPyConnection:
+    """Returns a database in memory for one computation: what exceeds so much (`at_most`) is spilled to `folder`, and rows
+    come in any order.
+    """
+    con = connect(config={"temp_directory": str(folder), "memory_limit": at_most(gigabytes)})
+    con.execute("SET preserve_insertion_order = false")
+    return con
+
+
 def at_most(gigabytes: float) -> str:
     """Returns a `memory_limit` of so much, or of this process's share if that is less."""
     usual = int(gigabytes * 1e9) >> 20

@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -27,13 +28,16 @@ def trace_breakdown(
     profile: str = "default",
     overrides: dict[tuple[str, str], str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private: one per device.
+    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private, or from its stored table:
+    one per device.
 
     Profile `hta` counts what HTA 0.6.1 counts (waits and all that has a stream, except the last profiler step, in one row
     for all devices) by HTA's classes, in exact ns; `overrides` are switches of the profile, as `request_windows` takes them.
     """
-    request_windows(con, [WindowRequest(trace_id, profile=profile)], overrides)
-    catalog, have = load_catalog(), frozenset()
+    request = WindowRequest(trace_id, profile=profile)
+    request_windows(con, [request], overrides)
+    catalog = load_catalog()
+    have = use_stored(con, catalog, request, overrides)
     if profile == "hta":
         run_models(con, catalog, ["_hta_kernels"])
         con.execute("CREATE OR REPLACE TABLE kernels AS FROM _hta_kernels")

@@ -10,6 +10,7 @@ import duckdb
 
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.graph.operator_order import describe_dependencies
+from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.unneeded_models import unneeded
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
@@ -43,7 +44,8 @@ def critical_path(
     on_model: Any = None,
     at_once: int = 1,
 ) -> PathAnswer:
-    """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
+    """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`, or take it from those of
+    its stored tables that are there (`show_trace`).
 
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
     `edges_file` receives one row per edge (Parquet). `con` keeps the tables `_path_bounds` and `critical_path_windows`,
@@ -55,6 +57,7 @@ def critical_path(
     """
     request_windows(con, [request], overrides)
     dependencies = describe_dependencies(con, request, overrides or {})
+    stored = use_stored(con, catalog, request, overrides)
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
     if edges_file or with_edges:
         targets.append("critical_path_edges")
@@ -69,12 +72,13 @@ def critical_path(
 
         check_target(save_to)
         targets += SOURCES
+    if "critical_path" not in stored:  # for whoever reads the path later (path_json.py)
+        targets += catalog.models["critical_path"].dependencies
     run_models(
         con,
         catalog,
         [
             *targets,
-            *catalog.models["critical_path"].dependencies,  # for whoever reads the path later (path_json.py)
             "critical_path_caveats",
             "critical_path_windows",
             "_path_bounds",
@@ -82,9 +86,10 @@ def critical_path(
             "_node_counts",
             "edge_types",
         ],
+        have=stored,
         on_model=on_model,
         at_once=at_once,
-        without_rows=unneeded(con, request, overrides or {}),
+        without_rows=frozenset() if "_edges" in stored else unneeded(con, request, overrides or {}),
     )
     windows = con.execute("SELECT path_end_ns - path_start_ns FROM critical_path_windows").fetchall()
     if not windows:

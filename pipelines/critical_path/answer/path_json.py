@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.critical_path.answer.path_answer import PathAnswer
+from pipelines.critical_path.answer.path_names import is_made
 from pipelines.models.catalog import Catalog
 
 _BATCH, _ROWS = 1 << 17, 1 << 15  # rows that are read and written at a time
@@ -70,10 +71,12 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
 
 def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.RecordBatch]:
     """The rows of the path, each with its place from 1."""
-    # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
+    # Unless it is there, the model's SQL is part of the query: creating its table would take as long again, for columns
+    # not needed here.
     # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
+    rows = "FROM critical_path" if is_made(con, "critical_path") else catalog.models["critical_path"].sql
     return con.execute(
-        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{catalog.models['critical_path'].sql}\n)"
+        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{rows}\n)"
     ).to_arrow_reader(_BATCH)
 
 

@@ -28,17 +28,18 @@ def largest_owners(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -
     # The model's SQL is part of the query: a table of it would hold the names of all edges.
     path = (
         "WITH"
-        if _is_made(con, "critical_path")
+        if is_made(con, "critical_path")
         else f"WITH critical_path AS (\n{catalog.models['critical_path'].sql}\n),"
     )
     by_owner = catalog.models["critical_path_by_owner"].sql
-    if _is_made(con, "critical_path_by_owner"):
+    if is_made(con, "critical_path_by_owner"):
         path, by_owner = "WITH", "SELECT * FROM critical_path_by_owner"
     query = _LARGEST.format(path=path, by_owner=f"\n{by_owner}\n", top=top)
     names = ("owner", "owner_cat", "bound_by", "n_edges", "duration_ns", "n_owners", "all_ns")
     return [dict(zip(names, row, strict=True)) for row in con.execute(query).fetchall()]
 
 
-def _is_made(con: duckdb.DuckDBPyConnection, name: str) -> bool:
-    made = "SELECT table_name FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views()"
-    return bool(con.execute(f"SELECT 1 FROM ({made}) WHERE table_name = '{name}'").fetchall())
+def is_made(con: duckdb.DuckDBPyConnection, name: str) -> bool:
+    """Whether `con` has a table or view of this name, in the schema of all but stored tables."""
+    made = "SELECT schema_name, table_name FROM duckdb_tables() UNION ALL SELECT schema_name, view_name FROM duckdb_views()"
+    return bool(con.execute(f"SELECT 1 FROM ({made}) WHERE table_name = '{name}' AND schema_name = 'main'").fetchall())

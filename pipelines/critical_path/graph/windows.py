@@ -12,7 +12,9 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.execution.tables import create_tables
 
-PROFILES = ("default", "hta")
+USUAL_PROFILE = "default"
+"""The profile of what a lake stores (`usual_windows`)."""
+PROFILES = (USUAL_PROFILE, "hta")
 _ROWS = 500  # inserted by one statement
 
 
@@ -28,7 +30,7 @@ class WindowRequest:
 
     trace_id: str
     window_id: str = "full"
-    profile: str = "default"
+    profile: str = USUAL_PROFILE
     annotation: str = ""
     first: int = 0
     last: int = 0

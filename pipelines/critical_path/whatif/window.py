@@ -20,6 +20,7 @@ from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, RULES, flags, int_column, labels, owners, text_codes
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.critical_path.whatif.owners import Owners
 from pipelines.critical_path.whatif.sorted_graph import Forest
@@ -36,6 +37,8 @@ that changes gaps or operators changes that wait."""
 
 _SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "_bound_by", "edge_types", "_profiles",
             "_refused_windows", "_gap_owners", "_left_out")  # fmt: skip
+WINDOW_TABLES = ("critical_path_windows", "critical_path_edges")
+"""The stored tables that save `load` the models of the edges."""
 _EDGES = """
     SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id,
         e.waits_for_earlier_work, e.is_inferred
@@ -187,12 +190,14 @@ def load(
     overrides: dict[tuple[str, str], str] | None = None,
     on_model: Callable[[str], None] | None = None,
 ) -> Window:
-    """Compute one window's edges from the tables `events`, `traces` and `findings` in `con`, which must be private.
+    """Compute one window's edges from the tables `events`, `traces` and `findings` in `con`, which must be private, or take
+    them from its stored tables (`show_trace`).
 
     Raises WindowNotFound if nothing opens the window, and NoGraph if it has no edges or is refused.
     """
     request_windows(con, [request], overrides)
-    run_models(con, catalog, _SOURCES, on_model=on_model)
+    stored = use_stored(con, catalog, request, overrides)
+    run_models(con, catalog, _SOURCES, stored, on_model)
     if not con.execute("SELECT 1 FROM critical_path_windows").fetchall():
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()

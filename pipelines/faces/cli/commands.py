@@ -27,6 +27,9 @@ _SENTENCES = (
     ("pipelines.base.extras", "MissingExtra"),
     ("pipelines.fleet.captures.roles", "RolesError"),
     ("pipelines.base.paths", "UnusablePath"),
+    ("pipelines.faces.subject", "NotATrace"),
+    ("pipelines.lake.read.one_trace", "NoSuchTrace"),
+    ("pipelines.readers.kineto.reading_result", "TraceRejected"),
     ("pipelines.readers.origin", "WrongPattern"),
     ("pipelines.lake.read.damage", "BrokenFiles"),
     ("pipelines.runs.store.interface", "StoreError"),
@@ -167,7 +170,7 @@ def _wrong_input_told() -> Iterator[None]:
             raise
         from pipelines.faces.cli.console import fail
 
-        raise fail(str(error)) from None
+        raise fail(str(error), getattr(error, "hint", "")) from None
 
 
 def _flush() -> None:

@@ -7,18 +7,18 @@ import glob
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from pipelines.base import database
 from pipelines.critical_path.graph.windows import PROFILES
 from pipelines.faces.notebook import tables
 from pipelines.faces.notebook.sources import Files, RankTrace, TraceFilesInvalid, find, of_lake, take_in
+from pipelines.faces.subject import of_lake as opened
 from pipelines.lake.lake import Lake
-from pipelines.models.sqltext import quoted
 from pipelines.readers.execution import load_execution
 from pipelines.runs.materialize.per_trace import MEMORY_GB
 
@@ -111,20 +111,19 @@ class Trace:
         """Returns table `events` of a rank, in Ibis."""
         return tables.of_traces(self.lake, ["events"], [self.find(rank)])[0]
 
-    def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
-        """Returns a private connection with views `events`, `traces` and `findings` of one trace, joined to its
-        execution trace if one is given.
+    @contextmanager
+    def connect(
+        self, trace_id: str, tables: Iterable[str] = (), execution_trace: Path | None = None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yields the connection of one trace (`Subject`), with those of its `tables` that are up to date, joined to its execution trace
+        if one is given.
 
-        The caller closes it. Raises TraceRejected for a file that is not an execution trace.
+        Raises TraceRejected for a file that is not an execution trace.
         """
-        con = database.connect()
-        con.execute(f"SET temp_directory = {quoted(self.scratch)}")
-        con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
-        con.execute("SET preserve_insertion_order = false")
-        self.lake.create_views(con, ["events", "findings"], trace_id)
-        if execution_trace:
-            load_execution(con, execution_trace, trace_id)
-        return con
+        with opened(trace_id, self.lake, tables, MEMORY_GB) as (con, _):
+            if execution_trace:
+                load_execution(con, execution_trace, trace_id)
+            yield con
 
 
 def trace_of(given: Any) -> Trace:

@@ -337,9 +337,7 @@ def _compute_once(
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     done = []
     try:
-        with database.connect(config={"temp_directory": str(folder)}) as con:
-            con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
-            con.execute("SET preserve_insertion_order = false")
+        with database.private(folder, MEMORY_GB) as con:
             stage_captures(con, captures, gone)
             stage_members(con, captures)
             sources = trace_tables(catalog, tables)

@@ -250,9 +250,7 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
 
     work.step = ""
     # In memory: a database on disk compresses and flushes what lives for seconds. What does not fit is spilled.
-    with database.connect(config={"temp_directory": str(folder)}) as con:
-        con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
-        con.execute("SET preserve_insertion_order = false")
+    with database.private(folder, MEMORY_GB) as con:
         _sources(con, lake, work.batch, traces)
         request_windows(con, usual_windows(con, traces))
         # So that a trace's row groups are found by their bounds.

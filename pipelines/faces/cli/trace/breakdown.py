@@ -79,7 +79,7 @@ def _breakdown(
 ) -> list[dict[str, Any]]:
     from pipelines.critical_path.breakdown import trace_breakdown
 
-    with opened(trace, lake, process=process) as (con, trace_id):
+    with opened(trace, lake, ["temporal_breakdown"], process=process) as (con, trace_id):
         return trace_breakdown(con, trace_id, profile, overrides)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,6 @@ AnnotationsOption = Annotated[
         metavar="FILE",
     ),
 ]
-_TABLES = ("events", "traces", "findings")
 _TRIED = 16
 NONE = "none"
 """Given as the capture trace: the trace is looked up in itself only."""
@@ -53,17 +53,27 @@ class GraphInputs:
 
 @contextmanager
 def opened_with_graphs(
-    trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None
+    trace: str,
+    lake: Path,
+    capture: str | None,
+    annotations: Path | None,
+    process: str | None,
+    tables: Iterable[str] = (),
 ) -> Iterator[tuple[Any, str, GraphInputs]]:
     """Yields a private connection with `events`, `traces` and `findings`, the trace's id, and what else was read into it.
 
-    Ends the command for a file that is not there or not what it is given as.
+    `tables`: see `subject`; they are those of the trace alone. Ends the command for a file that is not there or not what it
+    is given as.
     """
     from pipelines.modelling.graph_captures import use_capture
 
-    found = None if capture else _found(trace, lake)
-    other = None if capture == NONE else capture or found
-    with _both(trace, other, lake, process) as (con, trace_id, capture_id):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id),
+    ):
+        found = None if capture or Path(trace).exists() else _found(con, trace_id, lake)
+        other = None if capture == NONE else capture or found
+        capture_id = _add(con, trace_id, other, lake, Path(folder)) if other else None
         if capture_id:
             use_capture(con, trace_id, capture_id)
         named = _named(con, trace_id, annotations)
@@ -93,68 +103,51 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     return path
 
 
-def _found(trace: str, folder: Path) -> str | None:
-    """Returns the nearest trace of the lake, of the same job or folder and the same rank, that captured graphs."""
+def _found(con: Any, trace_id: str, folder: Path) -> str | None:
+    """Returns the nearest trace of the lake, of the same job or folder and the same rank, that captured graphs; None where
+    the trace is known to have no replays.
+    """
     from pipelines.base.datafiles import rule_rows
     from pipelines.lake import Lake
+    from pipelines.lake.read.one_trace import STORED, stored_tables
     from pipelines.models.sqltext import quoted, row
 
-    if Path(trace).exists():
+    replays = f"SELECT 1 FROM {STORED}.graph_kernels LIMIT 1"
+    if "graph_kernels" in stored_tables(con) and not con.execute(replays).fetchall():
         return None
-    lake = Lake(folder)
-    if len(matching := [known for known in lake.known_traces() if known.startswith(trace)]) != 1:
-        return None  # opening it says so
     begins = row([one["name"] for one in rule_rows("capture_calls") if one["role"] == "begin"])
-    with lake.connect(["traces", "events"]) as con:
-        near = con.execute(
+    with Lake(folder).connect(["traces", "events"]) as all_traces:
+        near = all_traces.execute(
             "SELECT t.trace_id FROM traces AS t, traces AS o WHERE o.trace_id = "
-            f"{quoted(matching[0])} AND t.trace_id <> o.trace_id AND t.rank IS NOT DISTINCT FROM o.rank "
+            f"{quoted(trace_id)} AND t.trace_id <> o.trace_id AND t.rank IS NOT DISTINCT FROM o.rank "
             "AND (t.job = o.job OR t.group_id = o.group_id) "
             "ORDER BY t.trace_start_ns > o.trace_start_ns, abs(t.trace_start_ns - o.trace_start_ns), t.trace_id "
             f"LIMIT {_TRIED}"
         ).fetchall()
         for (one,) in near:
-            if con.execute(
+            if all_traces.execute(
                 f"SELECT 1 FROM events WHERE trace_id = {quoted(one)} AND name IN {begins} LIMIT 1"
             ).fetchall():
                 return one
     return None
 
 
-@contextmanager
-def _both(trace: str, capture: str | None, lake: Path, process: str | None) -> Iterator[tuple[Any, str, str | None]]:
-    """Opens a trace, together with the one that shows how its graphs were captured, if there is one."""
-    if capture is None:
-        with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
-            yield con, trace_id, None
-        return
-    import tempfile
-
-    from pipelines.base import database
+def _add(con: Any, trace_id: str, capture: str, lake: Path, folder: Path) -> str:
+    """Adds the rows of the trace that shows how graphs were captured, which are kept in `folder`; returns its id."""
+    from pipelines.lake.read.one_trace import INGESTED
     from pipelines.models.sqltext import quoted
 
-    with tempfile.TemporaryDirectory() as folder, database.connect() as con:
-        ids = [_kept(trace, lake, Path(folder) / "0", process), _kept(capture, lake, Path(folder) / "1")]
-        if ids[0] == ids[1]:
+    files = {table: quoted(folder / f"{table}.parquet") for table in INGESTED}
+    with opened(capture, lake, with_arguments=True) as (other, capture_id):
+        if capture_id == trace_id:
             raise fail(
                 f"{capture} is the trace itself",
                 "--capture-trace takes another one; a trace is always looked up in itself.",
             )
-        con.execute(f"SET temp_directory = {quoted(folder)}")
-        con.execute("SET memory_limit = '500MB'")
-        con.execute("SET preserve_insertion_order = false")
-        for table in _TABLES:
-            files = quoted(Path(folder) / "*" / f"{table}.parquet")
-            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files}, union_by_name = true)")
-        yield con, ids[0], ids[1]
-
-
-def _kept(trace: str, lake: Path, folder: Path, process: str | None = None) -> str:
-    """Writes the tables of a trace into a folder; returns its id."""
-    from pipelines.models.sqltext import quoted
-
-    folder.mkdir()
-    with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
-        for table in _TABLES:
-            con.execute(f"COPY (FROM {table}) TO {quoted(folder / f'{table}.parquet')} (FORMAT parquet)")
-    return trace_id
+        for table, file in files.items():
+            other.execute(f"COPY (FROM {table}) TO {file} (FORMAT parquet)")
+    views = {name for (name,) in con.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+    for table, file in files.items():
+        con.execute(f"ALTER {'VIEW' if table in views else 'TABLE'} {table} RENAME TO _own_{table}")
+        con.execute(f"CREATE VIEW {table} AS FROM _own_{table} UNION ALL BY NAME FROM read_parquet({file})")
+    return capture_id

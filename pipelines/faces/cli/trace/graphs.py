@@ -11,8 +11,9 @@ from pipelines.base.paths import path_text
 from pipelines.base.short_names import shortened
 from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument, catalog_of
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
 
+TABLES = ("graph_kernels", "kernels")
 _NAME = 32
 _WHOLE = """
     SELECT count(*) AS n_kernels, count(DISTINCT replay_id) AS n_replays,
@@ -46,8 +47,10 @@ def graphs(
 
     Example: `tracelake graphs decode.json.gz --capture-trace startup.json.gz`
     """
-    with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, inputs):
-        found = _answer(con, catalog_of(trace, lake), trace_id) | _told(inputs)
+    from pipelines.faces.subject import catalog_of
+
+    with opened_with_graphs(trace, lake, capture, annotations, process, TABLES) as (con, trace_id, inputs):
+        found = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _told(inputs)
     if json:
         print_json(found)
         return
@@ -76,8 +79,9 @@ def _told(inputs: GraphInputs) -> dict[str, Any]:
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
 
-def _answer(con: Any, catalog: Any, trace_id: str) -> dict[str, Any]:
+def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[str, Any]:
     from pipelines.base.database import rows_of
+    from pipelines.critical_path.graph.stored_window import use_stored
     from pipelines.critical_path.graph.windows import WindowRequest, request_windows
     from pipelines.models.run import run_models
     from pipelines.models.sqltext import quoted
@@ -85,7 +89,9 @@ def _answer(con: Any, catalog: Any, trace_id: str) -> dict[str, Any]:
     # Launches are known in traces with a window only; the trace with the capture needs them, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
     request_windows(con, [WindowRequest(one) for (one,) in traces])
-    run_models(con, catalog, ["graph_kernels", "kernels"])
+    is_usual = not (inputs.capture_trace_id or inputs.annotations)
+    stored = use_stored(con, catalog, WindowRequest(trace_id)) if is_usual else frozenset()
+    run_models(con, catalog, TABLES, stored)
     of = quoted(trace_id)
     ((gpu_ns,),) = con.execute(
         f"SELECT CAST(coalesce(sum(duration_ns), 0) AS BIGINT) FROM kernels WHERE trace_id = {of}"

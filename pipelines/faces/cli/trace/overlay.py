@@ -57,6 +57,7 @@ def overlay(
     """
     from pipelines.critical_path.answer.answer import critical_path as compute
     from pipelines.critical_path.graph.operator_order import NothingJoined
+    from pipelines.critical_path.graph.stored_window import PATH_TABLES
     from pipelines.critical_path.graph.windows import WindowNotFound
     from pipelines.critical_path.pictures.counter_tracks import TABLES as COUNTED
     from pipelines.critical_path.pictures.overlay import write_overlay
@@ -66,7 +67,8 @@ def overlay(
     if all_edges and not all_events:
         raise fail("--all-edges draws edges between events that the overlay leaves out", "Leave out --only-critical.")
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
-    with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
+    tables = (*PATH_TABLES, *(COUNTED if counters else ()))
+    with opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         window = request.window_id
         try:

@@ -66,6 +66,7 @@ def critical_path(
     from pipelines.critical_path.answer.path_names import largest_owners
     from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.graph.operator_order import NothingJoined
+    from pipelines.critical_path.graph.stored_window import PATH_TABLES
     from pipelines.critical_path.graph.windows import WindowNotFound
     from pipelines.models.catalog import load_catalog
 
@@ -84,7 +85,8 @@ def critical_path(
 
         with path_tables(saved) as con:
             return _show(saved.title, saved.answer, largest_owners(con, load_catalog(), top))
-    with opened(trace, lake, with_arguments=asked.by_data, process=process) as (con, trace_id):
+    tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(("critical_path_nodes",) if save else ()))
+    with opened(trace, lake, tables, with_arguments=asked.by_data, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         try:
             catalog = load_catalog()

@@ -38,7 +38,7 @@ from pipelines.faces.cli.trace.asked_path import (
     SetOption,
 )
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, catalog_of, opened
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
 if TYPE_CHECKING:
@@ -176,13 +176,13 @@ def _window(
 ) -> Iterator[tuple[Any, Window]]:
     """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
     from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
-    from pipelines.critical_path.whatif.window import load, of_saved
+    from pipelines.critical_path.whatif.window import WINDOW_TABLES, load, of_saved
     from pipelines.models.catalog import load_catalog
 
     if looks_saved(Path(trace)):
         yield None, of_saved(restore_path(Path(trace)))
         return
-    with opened(trace, lake, with_arguments=with_arguments, process=process) as (con, trace_id):
+    with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
@@ -201,6 +201,7 @@ def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | Non
     does not need.
     """
     from pipelines.critical_path.whatif.owners import owners_of
+    from pipelines.faces.subject import catalog_of
 
     with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, _):
         return owners_of(con, catalog_of(trace, lake), trace_id)

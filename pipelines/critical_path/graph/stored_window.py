@@ -1,0 +1,102 @@
+"""A window's tables as a lake stores them, in the place of the models that would compute them again.
+
+A lake stores the windows of `usual_windows`, with the switches of profile `default`. What the models number within one
+computation is numbered here as for a single request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.graph.windows import USUAL_PROFILE, WindowRequest
+from pipelines.lake.read.one_trace import STORED, stored_tables
+from pipelines.models.catalog import Catalog
+from pipelines.models.run import run_models
+from pipelines.models.sqltext import quoted
+
+WINDOWS = "critical_path_windows"
+PATH_TABLES = (
+    WINDOWS,
+    "critical_path_edges",
+    "critical_path",
+    "critical_path_summary",
+    "critical_path_caveats",
+    "critical_path_by_owner",
+)
+"""What the path of a stored window is answered from."""
+
+_NODE = "{end}_event_id * 2 + CASE WHEN {end}_is_start THEN 0 ELSE 1 END AS {end}_node_id"
+_ENDS = f"{_NODE.format(end='src')}, {_NODE.format(end='dst')}"
+_EDGES = f"""
+    CREATE VIEW _edges AS
+    SELECT 1 AS window_no, e.edge_id, {_ENDS}, CAST(t.edge_code AS INTEGER) AS edge_code, e.weight_ns, e.path_weight_ns,
+        e.attributed_event_id, e.waits_for_earlier_work, e.is_inferred
+    FROM critical_path_edges AS e JOIN edge_types AS t ON t.edge_type = e.edge_type
+"""
+_BOUNDS = """
+    CREATE TABLE _path_bounds AS
+    SELECT 1 AS window_no, p.seq, p.edge_id, e.src_node_id, e.dst_node_id, e.edge_code, p.weight_ns, p.path_weight_ns,
+        p.duration_ns, p.attributed_event_id, e.waits_for_earlier_work, p.is_inferred, p.bound_by
+    FROM critical_path AS p JOIN _edges AS e ON e.edge_id = p.edge_id
+"""
+
+
+def use_stored(
+    con: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    request: WindowRequest,
+    overrides: Mapping[tuple[str, str], str] | None = None,
+) -> frozenset[str]:
+    """Create views of the stored tables (`show_trace`) that are what the models would make for this request; returns
+    their names, for `run_models(have=…)`.
+
+    Those of a window show this one alone, under its name in the request; with critical_path_edges there is also `_edges`,
+    and with the path `_path_bounds`. None where a switch is set or nothing is stored. For one request per connection.
+    """
+    stored = stored_tables(con)
+    if not stored or request.profile != USUAL_PROFILE or overrides:
+        return frozenset()
+    of_window = {name for name in stored if "window_id" in (column.name for column in catalog.models[name].columns)}
+    for name in stored - of_window:
+        con.execute(f"CREATE VIEW {name} AS FROM {STORED}.{name}")
+    known = _window(con, request) if WINDOWS in stored else None
+    if known is None:
+        return stored - of_window
+    renamed = f"{quoted(request.window_id)} AS window_id"
+    for name in of_window:
+        numbered = f"{renamed}, 1 AS window_no, 1 AS trace_profile_id" if name == WINDOWS else renamed
+        con.execute(
+            f"CREATE VIEW {name} AS SELECT * REPLACE ({numbered}) FROM {STORED}.{name} WHERE window_id = {quoted(known)}"
+        )
+    found = set(stored)
+    if "critical_path_edges" in stored:
+        run_models(con, catalog, ["edge_types"])
+        con.execute(_EDGES)
+        found |= {"edge_types", "_edges"}
+        if _refuses_nothing():
+            con.execute("CREATE TABLE _refused_windows (window_no BIGINT, reason VARCHAR)")
+            found.add("_refused_windows")
+        if "critical_path" in stored:
+            con.execute(_BOUNDS)
+            found.add("_path_bounds")
+    return frozenset(found)
+
+
+def _refuses_nothing() -> bool:
+    """Whether the profile of what is stored never refuses a window, as `_refused_windows` would tell."""
+    return (USUAL_PROFILE, "one_wait_per_kernel", "false") in {
+        (row["profile"], row["switch"], row["value"]) for row in rule_rows("switches")
+    }
+
+
+def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> str | None:
+    """Returns what the lake calls the window of a request; None if it does not have it."""
+    found = con.execute(
+        f"SELECT window_id FROM {STORED}.{WINDOWS} WHERE profile = {quoted(request.profile)} "
+        f"AND annotation = {quoted(request.annotation)} AND first_instance = {request.first} "
+        f"AND last_instance = {request.last}"
+    ).fetchall()
+    return found[0][0] if len(found) == 1 else None

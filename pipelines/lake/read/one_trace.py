@@ -1,0 +1,96 @@
+"""One trace of a lake in a connection: what ingestion wrote of it, and those of its tables that are up to date.
+
+Only the files of its batch are looked at, however many batches the lake has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pipelines.lake.layout import MARK, Batch, table_file
+from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from pipelines.lake.lake import Lake
+
+STORED = "memory.stored"
+"""The schema of a trace's stored tables: a table that is asked for with other switches than theirs is computed beside them."""
+INGESTED = (MARK, "events", "findings")
+
+
+class NoSuchTrace(LookupError):
+    """No trace id begins so, or several do; `hint` lists the ids."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:
+    """Returns the id of the trace that begins so, and its batch. Raises NoSuchTrace."""
+    traces = lake.known_traces()
+    matching = sorted(trace for trace in traces if trace.startswith(beginning))
+    if len(matching) == 1:
+        return matching[0], traces[matching[0]]
+    what = (
+        "is not a file, and no trace id starts with it,"
+        if not matching
+        else f"is a prefix of {len(matching)} trace ids"
+    )
+    known = ", ".join(matching or sorted(traces)[:10]) or "none"
+    raise NoSuchTrace(f"{beginning!r} {what} in the lake {lake.root}", f"Trace ids: {known}")
+
+
+def show_trace(
+    con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch: Batch, tables: Iterable[str] = ()
+) -> None:
+    """Create views `traces`, `events` and `findings` of one trace in `con`, and in schema `stored` those of its `tables`
+    that are up to date.
+
+    A table is if its file is whole and was computed by its model as it is now, which did not fail on this trace. Raises
+    BrokenFiles for what ingestion wrote.
+    """
+    from pipelines.lake.read.damage import BrokenFiles
+
+    if broken := lake.broken(INGESTED, [batch]):
+        raise BrokenFiles(broken)
+    for table in INGESTED:
+        con.execute(f"CREATE OR REPLACE VIEW {table} AS {_rows(lake, table, batch, trace_id)}")
+    if current := _up_to_date(lake, batch, trace_id, list(tables)):
+        con.execute(f"CREATE SCHEMA IF NOT EXISTS {STORED}")
+    for table in current:
+        con.execute(f"CREATE OR REPLACE VIEW {STORED}.{table} AS {_rows(lake, table, batch, trace_id)}")
+
+
+def stored_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Returns the names of the views that `show_trace` created in schema `stored`."""
+    database, schema = STORED.split(".")
+    query = f"SELECT view_name FROM duckdb_views() WHERE database_name = '{database}' AND schema_name = '{schema}'"
+    return frozenset(name for (name,) in con.execute(query).fetchall())
+
+
+def _rows(lake: Lake, table: str, batch: Batch, trace_id: str) -> str:
+    columns = "*" if table in INGESTED else "* EXCLUDE (batch_id)"
+    file = quoted(table_file(lake.root, table, batch))
+    return f"SELECT {columns} FROM read_parquet({file}, hive_partitioning = false) WHERE trace_id = {quoted(trace_id)}"
+
+
+def _up_to_date(lake: Lake, batch: Batch, trace_id: str, tables: list[str]) -> list[str]:
+    from pipelines.lake.commit.manifest import LEFT_OUT
+    from pipelines.lake.commit.manifest_index import entries_of  # sqlite3, which one file does not need
+
+    if not tables:
+        return []
+    catalog, versions = lake.catalog(), lake.versions_of(batch, tables)
+    log = entries_of(lake.root, [batch.batch_id]).get(batch.batch_id)
+    failures = log.failures if log else {}
+    without = {one.table for one in lake.broken(tables, [batch])}
+    without |= {
+        table
+        for table, failed in failures.items()
+        if any(one.trace_id == trace_id and one.outcome == LEFT_OUT for one in failed)
+    }
+    return [table for table in tables if table not in without and versions.get(table) == catalog.version(table)]

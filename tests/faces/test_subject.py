@@ -1,0 +1,255 @@
+"""The door for what a user names: an id answers as its file does, from the tables that the lake holds, or computed."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines.models.run as running
+from pipelines.faces.subject import NotATrace, subject
+from pipelines.lake.commit.manifest import Failure
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import table_file
+from pipelines.lake.read.one_trace import NoSuchTrace, find_trace, stored_tables
+from pipelines.models.catalog import Catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
+from tests.faces.cli.test_commands import tracelake
+
+SMALL = ("critical_path/cuda_event_sync", "single/mi300_sglang_decode_graph", "single/mi250_minitoy")
+MORE = (
+    "critical_path/alexnet",
+    "single/cpu_only_rank34_of_300",
+    "single/no_distributed_info",
+    "single/h100_qwen",
+    "single/mi300_rccl_metadata",
+    "single/a100_cuda_graphs_rank0_of_16",
+    "single/a100_nccl_metadata",
+    "single/b200_eager_71_process_groups",
+    "single/v100_ns_absolute",
+    "dialects/v100_2021",
+)
+TABLES = (
+    *(
+        "critical_path_windows",
+        "critical_path_edges",
+        "critical_path",
+        "critical_path_summary",
+        "critical_path_caveats",
+    ),
+    *(
+        "critical_path_by_owner",
+        "critical_path_nodes",
+        "longest_path",
+        "temporal_breakdown",
+        "graph_kernels",
+        "kernels",
+    ),
+    *("queue_length", "memory_timeline", "collective_bandwidth"),
+)
+COMMANDS = (
+    ("critical-path",),
+    ("critical-path", "--json"),
+    ("critical-path", "--alternatives", "3", "--top", "3"),
+    ("breakdown",),
+    ("breakdown", "--json"),
+    ("graphs",),
+    ("graphs", "--json"),
+    ("what-if", "--scale", "cpu=0.5", "--json"),
+    ("what-if", "--sensitivity", "--json"),
+)
+OTHERS = (
+    ("critical-path", "--annotation", "ProfilerStep", "--json"),
+    ("critical-path", "--profile", "hta", "--json"),
+    ("critical-path", "--set", "kernel_gap_limit_ns=5000", "--json"),
+    ("breakdown", "--profile", "hta", "--json"),
+)
+"""Asked with other switches, or about another window, than what is stored."""
+
+_STEPS = "SELECT window_id FROM stored.critical_path_windows WHERE window_id <> 'full' ORDER BY start_ns"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A trace that a lake holds."""
+
+    file: Path
+    trace_id: str
+    lake: Path
+
+
+@pytest.fixture(scope="module")
+def held(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Held]]:
+    """The small traces in one lake whose tables are up to date."""
+    yield _held(shared, SMALL, tmp_path_factory.mktemp("subject") / "lake")
+
+
+def _held(shared: Path, names: tuple[str, ...], folder: Path) -> dict[str, Held]:
+    files = {str(shared / "traces" / f"{name}.json.gz"): name for name in names}
+    lake = Lake(folder)
+    rows = ingest(list(files), lake).rows
+    materialize(lake, TABLES)
+    return {files[row.path]: Held(Path(row.path), row.trace_id or "", folder) for row in rows}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The models that ran, but for rules: these are files of the program."""
+    found: list[str] = []
+    create = running._create
+
+    def noted(con: object, model: running.Model, *args: object) -> None:
+        if model.kind != "rules":
+            found.append(model.name)
+        create(con, model, *args)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(running, "_create", noted)
+    return found
+
+
+def _both(one: Held, *words: str) -> None:
+    """Compares what is printed of an id and of its file, which differ in what they call the trace."""
+    name, *options = words
+    of_id = tracelake(name, one.trace_id, *options, "--lake", one.lake)
+    of_file = tracelake(name, one.file, *options)
+    assert of_id.returncode == of_file.returncode
+    for printed in ("stdout", "stderr"):
+        assert _told(getattr(of_id, printed), one) == _told(getattr(of_file, printed), one)
+
+
+def _told(text: str, one: Held) -> str:
+    """What was printed; a table is as wide as its title, in which the trace is named."""
+    return re.sub(
+        r"[ \n━─]+",
+        " ",
+        text.replace(one.trace_id, "TRACE").replace(str(one.file), "TRACE").replace(one.file.name, "TRACE"),
+    )
+
+
+def _steps(one: Held) -> list[str]:
+    with subject(one.trace_id, one.lake, ["critical_path_windows"]) as (con, _):
+        return [step for (step,) in con.execute(_STEPS).fetchall()]
+
+
+def _all(one: Held) -> None:
+    for words in COMMANDS:
+        _both(one, *words)
+    for step in _steps(one)[:2]:
+        _both(one, "critical-path", "--annotation", step, "--json")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_id_answers_as_its_file_does(held: dict[str, Held], name: str) -> None:
+    _all(held[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE)
+def test_ids_of_more_traces_do_too(shared: Path, tmp_path: Path, name: str) -> None:
+    one = _held(shared, (name,), tmp_path / "lake")[name]
+    _all(one)
+    for words in OTHERS:
+        _both(one, *words)
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], words: tuple[str, ...]) -> None:
+    one = held[SMALL[0]]
+    tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
+    assert "_profiles" in ran
+    _both(one, *words)
+
+
+def test_no_model_runs_for_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
+    """But for two that count edges and nodes."""
+    for one in held.values():
+        for words in COMMANDS[:7]:
+            tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
+        for step in _steps(one):
+            tracelake("critical-path", one.trace_id, "--annotation", step, "--json", "--lake", one.lake)
+    assert len(_steps(held[SMALL[0]])) == 1 and len(_steps(held[SMALL[2]])) == 2
+    assert set(ran) == {"_edge_counts", "_node_counts"}
+
+
+def test_a_scenario_takes_the_stored_edges(held: dict[str, Held], ran: list[str]) -> None:
+    one = held[SMALL[0]]
+    tracelake("what-if", one.trace_id, "--scale", "cpu=0.5", "--lake", one.lake)
+    assert "_clip" in ran and not {"_edges", "_edge_parts", "_claim_parts", "_kernel_waits"} & set(ran)
+
+
+def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
+    """Edges, and a saved path with its graph, which restores to the same answer."""
+    for one in held.values():
+        made = {}
+        for what, where in ((one.trace_id, "id"), (one.file, "file")):
+            edges, saved = tmp_path / f"{where}.parquet", tmp_path / f"{where}.zip"
+            done = tracelake("critical-path", what, "--edges", edges, "--save", saved, "--lake", one.lake, "--json")
+            assert done.returncode == 0
+            meta, *parts = _parts(saved)
+            made[where] = done.stdout, pq.read_table(edges), parts, {**meta, "parts": "", "sha256": ""}
+        assert made["id"] == made["file"]
+
+
+def _parts(saved: Path) -> list[Any]:
+    with zipfile.ZipFile(saved) as archive:
+        files = sorted(name for name in archive.namelist() if name != "meta.json")
+        return [json.loads(archive.read("meta.json")), *(pq.read_table(archive.open(name)) for name in files)]
+
+
+@pytest.mark.parametrize("broken", ["older", "missing", "failed", "cut off"])
+def test_a_table_that_is_not_up_to_date_is_computed(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
+) -> None:
+    """By an older model, taken away, without a trace on which its model failed, or damaged."""
+    one = _held(shared, SMALL[:1], tmp_path / "lake")[SMALL[0]]
+    lake = Lake(one.lake)
+    ((_, batch),) = lake.known_traces().items()
+    file = table_file(lake.root, "critical_path", batch)
+    if broken == "older":
+        version = Catalog.version
+        monkeypatch.setattr(
+            Catalog, "version", lambda self, name: "newer" if name == "critical_path" else version(self, name)
+        )
+    elif broken == "missing":
+        lake.take_away(batch, ["critical_path"])
+    elif broken == "failed":
+        empty = lake.staging(batch) / "critical_path.parquet"
+        failure = Failure(one.trace_id, "_clip", "OutOfMemoryException: …")
+        pq.write_table(pq.ParquetFile(file).read().slice(0, 0), empty)
+        version = Lake(one.lake).catalog().version("critical_path")
+        lake.put_all(batch, {"critical_path": Staged(empty, 0, (failure,), version)})
+    else:
+        file.write_bytes(file.read_bytes()[:-100])
+    ran.clear()
+    with subject(one.trace_id, one.lake, TABLES) as (con, _):
+        assert stored_tables(con) == set(TABLES) - {"critical_path"}
+    _both(one, "critical-path", "--json")
+    assert "critical_path" in ran or "_longest_path" in ran
+
+
+def test_a_lake_without_tables_answers(shared: Path, tmp_path: Path) -> None:
+    file = shared / "traces" / f"{SMALL[0]}.json.gz"
+    (row,) = ingest([file], Lake(tmp_path / "lake")).rows
+    for words in COMMANDS[:7]:
+        _both(Held(file, row.trace_id or "", tmp_path / "lake"), *words)
+
+
+def test_names_that_are_no_trace(held: dict[str, Held], tmp_path: Path) -> None:
+    lake = held[SMALL[0]].lake
+    with pytest.raises(NoSuchTrace, match="no trace id starts with it"), subject("nothing", lake):
+        pass
+    with pytest.raises(NoSuchTrace, match="is a prefix of 3 trace ids") as error:
+        find_trace(Lake(lake), "")
+    assert all(one.trace_id in error.value.hint for one in held.values())
+    with pytest.raises(NotATrace, match="is a folder"), subject(tmp_path, lake):
+        pass
+    with pytest.raises(NotATrace, match="--process is for files"), subject("ab", lake, process="1"):
+        pass
