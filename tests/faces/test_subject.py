@@ -14,12 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines.models.run as running
+from pipelines.critical_path.graph.stored_window import use_stored
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.subject import NotATrace, subject
 from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import table_file
 from pipelines.lake.read.one_trace import NoSuchTrace, find_trace, stored_tables
-from pipelines.models.catalog import Catalog
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.faces.cli.test_commands import tracelake
@@ -74,6 +77,7 @@ OTHERS = (
 )
 """Asked with other switches, or about another window, than what is stored."""
 
+PRIVATE = ("_edges", "_path_bounds", "_refused_windows", "critical_path_windows")
 _STEPS = "SELECT window_id FROM stored.critical_path_windows WHERE window_id <> 'full' ORDER BY start_ns"
 
 
@@ -183,6 +187,21 @@ def test_a_scenario_takes_the_stored_edges(held: dict[str, Held], ran: list[str]
     one = held[SMALL[0]]
     tracelake("what-if", one.trace_id, "--scale", "cpu=0.5", "--lake", one.lake)
     assert "_clip" in ran and not {"_edges", "_edge_parts", "_claim_parts", "_kernel_waits"} & set(ran)
+
+
+def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> None:
+    """Edges and the path in numbers, as the models make them."""
+    catalog = load_catalog()
+    for one in held.values():
+        request, made = WindowRequest(one.trace_id), []
+        for tables in (TABLES, ()):
+            with subject(one.trace_id, one.lake, tables) as (con, _):
+                request_windows(con, [request])
+                stored = use_stored(con, catalog, request)
+                assert ({"_edges", "_path_bounds", "_refused_windows"} <= stored) == bool(tables)
+                run_models(con, catalog, PRIVATE, stored)
+                made.append({name: con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in PRIVATE})
+        assert made[0] == made[1]
 
 
 def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
