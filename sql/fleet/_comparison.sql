@@ -1,44 +1,58 @@
--- One row: a name (and shape, if requested) with its counts and times on two sides, control and test.
--- How: an outer join of two sums, a missing side counts as 0; changes are in counts, as in HTA's ops_diff (2.18).
-WITH sums AS (
+-- One row: a name (with `shape`, and shapes of inputs) of a comparison with its count and time on two sides.
+-- How: an outer join of two sums, a missing side counts as 0. The rows of a comparison by anything but `host` add up to
+-- all GPU time of its windows.
+-- check: unique(part, by_what, cat, name, input_dims, input_types)
+WITH told AS (
     SELECT
-        c.side, o.device, o.cat, o.name,
-        CASE WHEN c.by_shape THEN o.input_dims END AS input_dims,
-        CASE WHEN c.by_shape THEN o.input_types END AS input_types,
-        sum(o.n) AS n, sum(o.duration_ns) AS duration_ns
+        c.part, c.by_what, c.side, w.n, w.duration_ns,
+        CASE WHEN c.by_what = 'kernel' THEN w.cat END AS cat,
+        CASE
+            WHEN c.by_what IN ('operator', 'shape') THEN w.operator
+            WHEN c.by_what = 'category' THEN w.category
+            WHEN c.by_what = 'module' THEN w.module
+            ELSE w.name
+        END AS name,
+        CASE WHEN c.by_what = 'shape' THEN w.input_dims END AS input_dims,
+        CASE WHEN c.by_what = 'shape' THEN w.input_types END AS input_types
     FROM compared AS c
-    JOIN ops_by_shape AS o ON o.trace_id = c.trace_id AND (c.every_step OR o.step IS NOT DISTINCT FROM c.step)
-    GROUP BY
-        c.side, o.device, o.cat, o.name, CASE WHEN c.by_shape THEN o.input_dims END,
-        CASE WHEN c.by_shape THEN o.input_types END
+    JOIN _compared_work AS w ON w.trace_id = c.trace_id AND (c.step IS NULL OR w.step = c.step)
+    WHERE c.by_what <> 'host'
+    UNION ALL
+    SELECT c.part, c.by_what, c.side, h.n, h.self_ns, h.cat, h.name, NULL, NULL
+    FROM compared AS c
+    JOIN _compared_host AS h ON h.trace_id = c.trace_id AND (c.step IS NULL OR h.step = c.step)
+    WHERE c.by_what = 'host'
 ),
 sides AS (
     SELECT
-        device, cat, name, input_dims, input_types,
+        part, by_what, cat, name, input_dims, input_types,
         coalesce(sum(n) FILTER (WHERE side = 'control'), 0) AS control_n,
         coalesce(sum(n) FILTER (WHERE side = 'test'), 0) AS test_n,
         coalesce(sum(duration_ns) FILTER (WHERE side = 'control'), 0) AS control_ns,
         coalesce(sum(duration_ns) FILTER (WHERE side = 'test'), 0) AS test_ns
-    FROM sums
-    GROUP BY device, cat, name, input_dims, input_types
+    FROM told
+    GROUP BY part, by_what, cat, name, input_dims, input_types
 )
 SELECT
-    device,  -- cpu or gpu.
-    cat,  -- Category.
+    part,  -- Which windows are compared, as in compared.
+    by_what,  -- What they are compared by, as in compared.
+    CASE WHEN by_what = 'host' THEN 'cpu' ELSE 'gpu' END AS device,  -- cpu or gpu.
+    cat,  -- Category of the events; NULL unless by kernel or of the host.
     name,  -- Name.
-    input_dims,  -- Sizes of the inputs, as JSON; NULL where shapes are not recorded or not requested.
-    input_types,  -- Types of the inputs, as JSON; NULL where shapes are not recorded or not requested.
+    input_dims,  -- Sizes of the inputs, as JSON; NULL unless by shape, and where shapes are not recorded.
+    input_types,  -- Types of the inputs, as JSON; NULL unless by shape, and where they are not recorded.
     CAST(control_n AS BIGINT) AS control_n,  -- How many in control.
     CAST(test_n AS BIGINT) AS test_n,  -- How many in test.
     CAST(test_n - control_n AS BIGINT) AS diff_n,  -- How many more in test.
-    TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Their summed duration in control, ns.
-    TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Their summed duration in test, ns.
+    TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Their time in control, ns.
+    TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Their time in test, ns.
     TRY_CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- How much longer in test, ns.
+    -- By time: added, deleted, increased, decreased, or unchanged where it is within 1 % of the longer side.
     CASE
         WHEN control_n = 0 THEN 'added'
         WHEN test_n = 0 THEN 'deleted'
-        WHEN test_n > control_n THEN 'increased'
-        WHEN test_n < control_n THEN 'decreased'
-        ELSE 'unchanged'
-    END AS change  -- By counts: added, deleted, increased, decreased or unchanged.
+        WHEN 100 * abs(test_ns - control_ns) <= greatest(control_ns, test_ns) THEN 'unchanged'
+        WHEN test_ns > control_ns THEN 'increased'
+        ELSE 'decreased'
+    END AS change
 FROM sides

@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "compare": (
         "fleet.compare:compare",
-        "What one capture or trace does more, less or slower than another: operators and kernels by name and shape.",
+        "What one capture or trace does more, less or slower than another, by operator, category, module, shape or kernel.",
     ),
     "breakdown": (
         "trace.breakdown:breakdown",

@@ -1,8 +1,11 @@
-"""Compares two captures or traces by name and shape: sql/fleet/_comparison.sql with its two sides filled in."""
+"""Compares windows of two sides by what their GPU time went into: sql/fleet/_comparison.sql with its two sides filled in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import duckdb
 
@@ -10,20 +13,78 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
 
-TABLES = ("traces", "profiler_steps", "ops_by_shape", "capture_ranks")  # tables and views that a connection must have
-FIRST, EVERY = "first", "all"
+TABLES = ("traces", "kernels", "kernel_owners", "op_work", "profiler_steps", "step_times", "temporal_breakdown", "call_stacks")  # fmt: skip
+"""Tables and views that a connection must have for `facts_of`, besides `events`; RULES, too."""
+RULES = ("category_sides", "op_kinds", "kernel_categories")
+_FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read those before it
+
+BY = ("operator", "category", "module", "shape", "kernel")
+"""What can be told apart on both sides."""
+_HOST = "host"
+_ENOUGH = 0.5  # of the GPU time has an operator
 
 
 class CompareError(ValueError):
-    """What was asked for is not in the lake; the message says what is."""
+    """What was asked for is not there; the message says what is."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A profiler step of a trace, or the whole trace (`step` None); times in ns.
+
+    idle_ns: nothing ran on the device that worked most; None without GPU work in the trace. earlier_ns: GPU time in it
+    of work that was launched before it, or by a call that the trace does not have.
+    """
+
+    trace_id: str
+    step: int | None
+    start_ns: int
+    end_ns: int
+    duration_ns: int
+    idle_ns: int | None
+    earlier_ns: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace of a side with its windows: the steps in order, then the whole trace."""
+
+    trace_id: str
+    file: str
+    rank: int | None
+    device_name: str | None
+    is_cut: bool
+    has_operators: bool
+    windows: tuple[Window, ...]
+
+    @property
+    def steps(self) -> tuple[Window, ...]:
+        return self.windows[:-1]
+
+    @property
+    def whole(self) -> Window:
+        return self.windows[-1]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two windows that are compared with each other. `where`: the rank or process of a side that has several; else ""."""
+
+    where: str
+    rank: int | None
+    control: Window
+    test: Window
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A name (and shape) on both sides; times in ns. `change` is of counts: added, deleted, increased, decreased, unchanged."""
+    """A name (and shape) on both sides; times in ns. `change` is of time: added, deleted, increased, decreased, unchanged.
+
+    device: gpu (time of GPU work) or cpu (own time of events of the host).
+    """
 
     device: str
-    cat: str
+    cat: str | None
     name: str
     input_dims: str | None
     input_types: str | None
@@ -36,86 +97,122 @@ class Difference:
     change: str
 
 
-def compare(
-    con: duckdb.DuckDBPyConnection,
-    control: str,
-    test: str,
-    ranks: int | str = FIRST,
-    steps: int | str = FIRST,
-    by_shape: bool = True,
-) -> list[Difference]:
-    """Compare two captures or traces, by id or its beginning; the largest change of time comes first.
+class Totals(NamedTuple):
+    """The summed times of both sides, ns."""
 
-    `ranks`, `steps`: a number, `first` (the lowest of each side, as in HTA) or `all`; traces without steps are compared
-    as a whole. `con` has TABLES. Raises CompareError.
+    control_ns: int
+    test_ns: int
+
+
+def totals(rows: Iterable[Difference]) -> Totals:
+    """The summed times of rows."""
+    rows = list(rows)
+    return Totals(sum(one.control_ns for one in rows), sum(one.test_ns for one in rows))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the pairs, compared: rows by what was asked for, by category, and of the host; largest change first."""
+
+    pairs: Sequence[Pair]
+    rows: list[Difference] = field(default_factory=list)
+    categories: list[Difference] = field(default_factory=list)
+    host: list[Difference] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything together, each place (a rank, or a process of a file), and each pair of windows.
+
+    Where there is only one place, or one pair, that is the same Part as the whole.
     """
-    sides = (side_of(con, name, ranks, steps) for name in (control, test))
-    return compare_sides(con, *sides, by_shape=by_shape)
+
+    by: str
+    whole: Part
+    places: list[Part]
+    pairs: list[Part]
 
 
-Side = dict[str, int | None]
-"""The traces of a side, and the step of each that is compared; None for the whole trace."""
+def facts_of(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[Trace]:
+    """Copy what a comparison reads of some traces from `own`, which has TABLES, `events` and RULES, to `con`."""
+    traces = list(trace_ids)
+    models = load_catalog().models
+    for name in _FACTS:
+        own.execute(f"DROP TABLE IF EXISTS temp.{name}")
+        for trace_id in traces:  # a trace at a time: of a lake, only its files are opened
+            made = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"
+            begun = own.execute("SELECT 1 FROM duckdb_tables() WHERE temporary AND table_name = ?", [name]).fetchone()
+            own.execute(f"INSERT INTO temp.{name} {made}" if begun else f"CREATE TEMP TABLE {name} AS {made}")
+        found = own.execute(f"FROM temp.{name}").to_arrow_table()
+        con.register("given", found)
+        con.execute(f"CREATE TABLE IF NOT EXISTS {name} AS FROM given LIMIT 0")
+        # Both sides may be the same trace.
+        con.execute(f"INSERT INTO {name} FROM given WHERE trace_id NOT IN (SELECT trace_id FROM {name})")
+        con.unregister("given")
+    return [_trace(con, own, trace_id) for trace_id in traces]
 
 
-def side_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = FIRST, steps: int | str = FIRST) -> Side:
-    """The side with this id or beginning of an id; `con` has TABLES, ops_by_shape not needed. Raises CompareError."""
-    return {trace_id: _step(con, trace_id, steps) for trace_id in _traces(con, name, ranks)}
+def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
+    of = f"WHERE trace_id = {quoted(trace_id)}"
+    ((file, rank, device, status),) = own.execute(f"SELECT file, rank, device_name, status FROM traces {of}").fetchall()
+    found = con.execute(
+        "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns "
+        f"FROM _compared_windows {of} ORDER BY step NULLS LAST"
+    ).fetchall()
+    ((known, every),) = con.execute(
+        "SELECT coalesce(sum(duration_ns) FILTER (WHERE has_operator), 0), coalesce(sum(duration_ns), 0) "
+        f"FROM _compared_work {of}"
+    ).fetchall()
+    windows = tuple(Window(*one) for one in found)
+    return Trace(trace_id, file, rank, device, status == "partial", known > 0 and known >= _ENOUGH * every, windows)
+
+
+def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
+    """Operators, where most GPU time of every trace of both sides has one; else kernels."""
+    return "operator" if all(trace.has_operators for traces in sides for trace in traces) else "kernel"
 
 
 @given_table(
     "compared",
     layer="fleet",
-    doc="One row: a trace of a side of a comparison.",
+    doc="One row: a window of a side of a comparison. Several comparisons are made at once.",
     columns=(
+        ("part", "BIGINT", "The comparison."),
+        ("by_what", "VARCHAR", "operator, category, module, shape, kernel, or host: own times of the host's events."),
         ("side", "VARCHAR", "control or test."),
         ("trace_id", "VARCHAR", "The trace."),
         ("step", "BIGINT", "The step that is compared; NULL for all of the trace."),
-        ("every_step", "BOOLEAN", "All of the trace is compared."),
-        ("by_shape", "BOOLEAN", "Shapes are told apart."),
     ),
 )
-def compare_sides(con: duckdb.DuckDBPyConnection, control: Side, test: Side, by_shape: bool = True) -> list[Difference]:
-    """Compare two sides by ops_by_shape in `con`; the largest change of time comes first."""
+def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str) -> Comparison:
+    """Compare pairs of windows whose facts are in `con`: together, by place, and one by one."""
+    places: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        places[pair.where].append(pair)
+    by_place = [*places.values()] if len(places) > 1 else []
+    one_by_one = [[pair] for pair in pairs] if len(pairs) > 1 else []
+    groups = [list(pairs), *by_place, *one_by_one]
     create_table(con, "compared", "OR REPLACE TEMP TABLE")
-    for side, traces in (("control", control), ("test", test)):
-        for trace_id, step in traces.items():
-            con.execute(f"INSERT INTO compared VALUES {row([side, trace_id, step, step is None, by_shape])}")
-    query = f"SELECT * FROM ({load_catalog().models['_comparison'].sql}) ORDER BY abs(diff_ns) DESC, device, cat, name, input_dims, input_types"
-    return [Difference(*found) for found in con.execute(query).fetchall()]
-
-
-def _traces(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str) -> list[str]:
-    """Returns the traces of a side: of a capture, those of the requested ranks."""
-    members = con.execute(
-        "SELECT capture_id, rank, trace_id FROM capture_ranks "
-        f"WHERE left_out_reason IS NULL AND starts_with(capture_id, {quoted(name)}) ORDER BY rank, trace_id"
-    ).fetchall()
-    captures = {capture for capture, _, _ in members}
-    traces = con.execute(f"SELECT trace_id FROM traces WHERE starts_with(trace_id, {quoted(name)})").fetchall()
-    if len(captures) + len(traces) != 1:
-        found = sorted([*captures, *(trace for (trace,) in traces)])
-        raise CompareError(
-            f"{name!r} is a prefix of {len(found)} captures and traces: {', '.join(found[:10])}"
-            if found
-            else f"no capture or trace id starts with {name!r}"
-        )
-    if traces:
-        return [traces[0][0]]
-    numbers = [rank for _, rank, _ in members]
-    wanted = set(numbers) if ranks == EVERY else {numbers[0] if ranks == FIRST else ranks}
-    if not wanted <= set(numbers):
-        raise CompareError(f"capture {members[0][0]} has no rank {ranks}; it has {', '.join(map(str, numbers))}")
-    return [trace for _, rank, trace in members if rank in wanted]
-
-
-def _step(con: duckdb.DuckDBPyConnection, trace_id: str, steps: int | str) -> int | None:
-    """Returns the step of a trace that is compared; None for the whole trace."""
-    query = f"SELECT step FROM profiler_steps WHERE trace_id = {quoted(trace_id)} ORDER BY step"
-    known = [number for (number,) in con.execute(query).fetchall()]
-    if steps == EVERY or (steps == FIRST and not known):
-        return None
-    if steps == FIRST:
-        return known[0]
-    if steps not in known:
-        raise CompareError(f"trace {trace_id} has no step {steps}; it has {', '.join(map(str, known)) or 'none'}")
-    return int(steps)
+    values = {
+        row([part, what, side, window.trace_id, window.step]): None
+        for part, group in enumerate(groups)
+        for what in (by, "category", _HOST)
+        for pair in group
+        for side, window in (("control", pair.control), ("test", pair.test))
+    }
+    con.execute(f"INSERT INTO compared VALUES {', '.join(values)}")
+    parts = [Part(group) for group in groups]
+    query = (
+        f"SELECT part, by_what, * EXCLUDE (part, by_what) FROM ({load_catalog().models['_comparison'].sql}) "
+        "ORDER BY abs(diff_ns) DESC, control_ns DESC, cat, name, input_dims, input_types"
+    )
+    for number, what, *values in con.execute(query).fetchall():
+        part, found = parts[number], Difference(*values)
+        if what == by:
+            part.rows.append(found)
+        if what == "category":
+            part.categories.append(found)
+        if what == _HOST:
+            part.host.append(found)
+    first = 1 + len(by_place)
+    return Comparison(by, parts[0], parts[1:first] or parts[:1], parts[first:] or parts[:1])

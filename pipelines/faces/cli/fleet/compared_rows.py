@@ -1,0 +1,169 @@
+"""A comparison for people, in 80 columns, and as one JSON object."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli.console import styled
+from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
+from pipelines.fleet.trends.comparison_verdict import WORDS, amount, changed_most, lengths, percent, sentence, signed
+
+Sides = tuple[str, str]
+"""What was given: control and test."""
+_PLACES_SHOWN = 16
+
+
+def as_json(found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str]) -> dict[str, Any]:
+    """The comparison with all its rows; of several ranks, each with its own. Times in ns, of all windows together."""
+    answer = {**_part(found.whole, found.by, given, sides), "notes": list(notes), "steps": [*map(_step, found.pairs)]}
+    if len(found.places) > 1:
+        answer["ranks"] = [
+            {"rank": part.pairs[0].rank, "where": part.pairs[0].where, **_part(part, found.by, given, sides)}
+            for part in found.places
+        ]
+    return answer
+
+
+def rows_of(part: Part) -> list[Difference]:
+    """What is shown: GPU work; where neither side has any, the events of the host."""
+    return part.rows or part.host
+
+
+def _part(part: Part, by: str, given: Sides, sides: Sequence[Sequence[Trace]]) -> dict[str, Any]:
+    return {
+        "verdict": sentence(part),
+        "by": by,
+        "windows": [_window(part, given[side], sides[side], side) for side in (0, 1)],
+        "rows": [asdict(one) for one in rows_of(part)],
+        "host": [asdict(one) for one in part.host] if part.rows else [],
+    }
+
+
+def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[str, Any]:
+    windows = [(pair.control, pair.test)[side] for pair in part.pairs]
+    used = {window.trace_id: None for window in windows}
+    of = [trace for trace in traces if trace.trace_id in used]
+    idle = [window.idle_ns for window in windows]
+    return {
+        "given": given,
+        "trace_ids": [*used],
+        "ranks": [trace.rank for trace in of],
+        "device_name": next((trace.device_name for trace in of if trace.device_name), None),
+        "steps": sorted({window.step for window in windows if window.step is not None}),
+        "n_windows": len(windows),
+        "duration_ns": median(window.duration_ns for window in windows),
+        "worst_ns": max(window.duration_ns for window in windows),
+        "gpu_ns": totals(part.rows)[side],
+        "idle_ns": None if None in idle else sum(ns for ns in idle if ns is not None),
+        "earlier_ns": sum(window.earlier_ns for window in windows),
+        "is_partial": any(trace.is_cut for trace in of),
+    }
+
+
+def _step(part: Part) -> dict[str, Any]:
+    (pair,) = part.pairs
+    worst = max(part.rows, key=lambda one: one.diff_ns, default=None)
+    control, test = totals(part.rows)
+    return {
+        "rank": pair.rank,
+        "where": pair.where,
+        "control_step": pair.control.step,
+        "test_step": pair.test.step,
+        "control_ns": pair.control.duration_ns,
+        "test_ns": pair.test.duration_ns,
+        "control_gpu_ns": control,
+        "test_gpu_ns": test,
+        "grew_most": worst.name if worst and worst.diff_ns > 0 else None,
+    }
+
+
+def lines(
+    found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str], limit: int, width: int
+) -> Iterator[Text | Table]:
+    """The verdict, what is compared, what to know of it, ranks if there are several, and the rows."""
+    yield from _wrapped(sentence(found.whole), width, "bold")
+    for side, name in enumerate(("control", "test")):
+        yield from _wrapped(f"{name}: {_described(_window(found.whole, given[side], sides[side], side))}", width, "")
+    for note in notes:
+        yield from _wrapped(f"note: {note}", width, "yellow")
+    if len(found.places) > 1:
+        yield _places(found, width)
+    rows = rows_of(found.whole)
+    yield _table(found, rows[: limit or None], width)
+    if 0 < limit < len(rows):
+        rest = sum(one.diff_ns for one in rows[limit:]) / len(found.pairs)
+        yield styled("[dim]{:,} more, {} together: --limit 0 shows them[/]", len(rows) - limit, signed(rest))
+
+
+def _wrapped(said: str, width: int, style: str) -> Iterator[Text]:
+    for line in textwrap.wrap(visible(said), width, subsequent_indent="  ", break_on_hyphens=False):
+        yield Text(line, style=style)
+
+
+def _described(window: dict[str, Any]) -> str:
+    """Returns what a side is: its file, not its id in a lake, which the reader gave; which windows; and their means."""
+    steps, traces = window["steps"], len(window["trace_ids"])
+    path = Path(window["given"])
+    name = f"{path.name}, " if path.exists() else ""
+    device = f"{window['device_name']}, " if window["device_name"] else ""
+    what = f"step{'s' if len(steps) > 1 else ''} {_numbers(steps)}" if steps else "the whole trace"
+    of = f" of {traces} traces" if traces > 1 else ""
+    idle = "" if window["idle_ns"] is None else f", {amount(window['idle_ns'] / window['n_windows'])} idle"
+    work = f"; GPU time {amount(window['gpu_ns'] / window['n_windows'])}{idle}" if window["gpu_ns"] else ""
+    return f"{name}{device}{what}{of}: {amount(window['duration_ns'])}{work}"
+
+
+def _numbers(steps: Sequence[int]) -> str:
+    return f"{steps[0]} to {steps[-1]}" if len(steps) > 2 else " and ".join(map(str, steps))
+
+
+def _places(found: Comparison, width: int) -> Table:
+    cells = [("", "control", "test", "change", "GPU time", "of that most")]
+    for part in found.places[:_PLACES_SHOWN]:
+        control, test = lengths(part.pairs)
+        gpu = totals(part.rows)
+        change = signed((gpu.test_ns - gpu.control_ns) / len(part.pairs))
+        times = (amount(control), amount(test), percent(control, test), change)
+        cells.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
+    return _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
+
+
+def _table(found: Comparison, rows: Sequence[Difference], width: int) -> Table:
+    windows = len(found.pairs)
+    what = found.by if found.whole.rows else "own time on the host"
+    cells = [(what, "n", "control", "test", "diff")]
+    for one in rows:
+        name = WORDS.get(one.name, one.name) if found.by == "category" else one.name
+        name += f" {one.input_dims}" if one.input_dims else ""
+        n = _count(one.control_n, windows)
+        n += "" if one.diff_n == 0 else f" → {_count(one.test_n, windows)}"
+        times = (amount(one.control_ns / windows), amount(one.test_ns / windows), signed(one.diff_ns / windows))
+        cells.append((visible(name), n, *times))
+    table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
+    of = "step" if found.pairs[0].pairs[0].control.step is not None else "trace"
+    table.title = f"per {of}, mean of {windows}" if windows > 1 else None
+    return table
+
+
+def _count(n: int, windows: int) -> str:
+    return f"{n // windows:,}" if n % windows == 0 else f"{n / windows:,.1f}"
+
+
+def _fitted(cells: Sequence[tuple[str, ...]], kinds: Sequence[Kind], width: int) -> Table:
+    fitted = fit([list(column) for column in zip(*cells, strict=True)], kinds, width)
+    table = Table()
+    for (heading, *_), kind in zip(fitted.columns, kinds, strict=True):
+        table.add_column(heading, justify="left" if kind is Kind.NAME else "right", no_wrap=fitted.has_room)
+    for values in zip(*(column[1:] for column in fitted.columns), strict=True):
+        table.add_row(*values)
+    return table

@@ -1,0 +1,70 @@
+"""Draws how a sum of one side becomes that of the other: a bar for each change, from where the one before ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pipelines.base import svg
+from pipelines.base.short_names import shortened
+
+_WIDTH, _NAMES, _TOP, _BAR, _RIGHT = 1200, 330, 46, 24, 130
+_LONG = 48  # characters of a name
+MORE, LESS, TOTAL = "#d9534f", "#2cb98e", "#6c9ee8"  # as --straggler, --compute and --cpu of the page
+_STYLE = ".waterfall .join{stroke:#999;stroke-dasharray:2 2}.waterfall .zero{stroke:#999}"
+
+
+class Step(NamedTuple):
+    """A change: its name, how much (its sum is test less control), what is written beside it, and its tooltip."""
+
+    name: str
+    change: float
+    shown: str
+    says: str
+
+
+def waterfall(title: str, control: tuple[float, str], test: tuple[float, str], steps: Sequence[Step]) -> str | None:
+    """Returns SVG with a bar for control, one for each change and one for test; None if neither has anything.
+
+    `control`, `test`: the sums and how they are written. Raises ValueError if the changes do not add up to their difference.
+    """
+    if control[0] <= 0 and test[0] <= 0:
+        return None
+    if abs(control[0] + sum(step.change for step in steps) - test[0]) > 1e-6 * max(control[0], test[0]):
+        raise ValueError("the changes do not add up to the difference of the sums")
+    ends, at = [control[0]], control[0]
+    for step in steps:
+        at += step.change
+        ends.append(at)
+    pixels = (_WIDTH - _NAMES - _RIGHT) / max(*ends, test[0])
+    bottom = _TOP + (len(steps) + 2) * _BAR
+    names = shortened([step.name for step in steps], _LONG)
+    parts = (
+        svg.text(8, 16, title, "title"),
+        svg.text(8, 34, "from the GPU time of control to that of test; red: more, green: less"),
+        *_bar(0, "control", 0, control[0], TOTAL, control[1], f"control: {control[1]}", pixels),
+        *(
+            part
+            for number, (step, name) in enumerate(zip(steps, names, strict=True))
+            for part in _change(number + 1, step, name, ends[number], ends[number + 1], pixels)
+        ),
+        *_bar(len(steps) + 1, "test", 0, test[0], TOTAL, test[1], f"test: {test[1]}", pixels),
+        svg.line(_NAMES, _TOP, _NAMES, bottom, "zero"),
+    )
+    return svg.picture(_WIDTH, bottom + 14, parts, _STYLE, "layers waterfall")
+
+
+def _change(place: int, step: Step, name: str, before: float, after: float, pixels: float) -> Iterator[str]:
+    x, top = _NAMES + before * pixels, _TOP + place * _BAR
+    yield svg.line(x, top - _BAR + 3, x, top + _BAR - 3, "join")
+    colour = MORE if step.change > 0 else LESS
+    yield from _bar(place, name, min(before, after), max(before, after), colour, step.shown, step.says, pixels)
+
+
+def _bar(
+    place: int, name: str, start: float, end: float, colour: str, shown: str, says: str, pixels: float
+) -> Iterator[str]:
+    y = _TOP + place * _BAR
+    yield svg.text(_NAMES - 8, y + 16, name, at="end")
+    yield svg.rect(_NAMES + start * pixels, y + 3, max((end - start) * pixels, 1), _BAR - 6, fill=colour, says=says)
+    yield svg.text(_NAMES + end * pixels + 6, y + 16, shown)

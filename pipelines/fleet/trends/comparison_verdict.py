@@ -1,0 +1,229 @@
+"""What a comparison comes to: one sentence, what casts doubt on it, and whether it stays within a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pipelines.fleet.trends.comparison import Comparison, Pair, Part, Trace, Window, totals
+
+_TOLD = 0.01  # of the window: smaller changes are none
+_MOST = 5  # kinds of work in a sentence
+MINUS = "\N{MINUS SIGN}"
+
+WORDS = {
+    "gemm": "matrix products",
+    "conv": "convolutions",
+    "norm": "normalization",
+    "embedding": "embeddings",
+    "copy": "copies",
+    "fill": "fills",
+    "reduce": "reductions",
+    "fused": "fused kernels",
+    "other": "other work",
+}
+"""Categories in words; the others are words."""
+
+
+def amount(ns: float) -> str:
+    """A time for people: `12.3 us`, `4.56 ms`, `1.23 s`, `0`."""
+    if not ns:
+        return "0"
+    unit, size = _unit(ns)
+    return f"{_digits(ns / size)} {unit}"
+
+
+def signed(ns: float) -> str:
+    """A difference of times for people: `+1.2 ms`, with a true minus sign, or `0`."""
+    if not ns:
+        return "0"
+    unit, size = _unit(ns)
+    digits = 1 if abs(ns) >= size else 2
+    return f"{'+' if ns >= 0 else MINUS}{abs(ns) / size:,.{digits}f} {unit}"
+
+
+def percent(control: float, test: float) -> str:
+    """The growth from control to test: `+10.8 %`."""
+    if not control:
+        return "new" if test else "+0.0 %"
+    grown = 100 * (test - control) / control
+    return f"{'+' if grown >= 0 else MINUS}{abs(grown):,.1f} %"
+
+
+def _unit(ns: float) -> tuple[str, float]:
+    return next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6)) if abs(ns) >= size), ("us", 1e3))
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.{1 if abs(value) >= 10 else 2}f}"
+
+
+def sentence(part: Part) -> str:
+    """What became of the window, what of its GPU time changed, and whether the GPU waits longer for the host.
+
+    The length is the median of all windows, changes are means. What changed by less than 1 % of the window is not told,
+    or called unchanged.
+    """
+    control, test = lengths(part.pairs)
+    what = "step" if part.pairs[0].control.step is not None else "trace"
+    many = _many(part.pairs)
+    if abs(test - control) <= _TOLD * control:
+        told = f"The {what} takes {amount(test)}, unchanged ({', '.join([percent(control, test), *many])})"
+    else:
+        told = f"The {what} takes {_instead(test, control)} ({', '.join([percent(control, test), *many])})"
+    return f"{told}: {_work(part, control)}; {_host(part, control)}"
+
+
+def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Returns the median length of the windows of both sides, ns."""
+    control, test = (median(window.duration_ns for window in side) for side in _sides(pairs))
+    return control, test
+
+
+def changed_most(part: Part) -> str:
+    """Returns what of a part's GPU time changed most, and by how much in the mean of its windows."""
+    return f"{signed(part.rows[0].diff_ns / len(part.pairs))} {part.rows[0].name}" if part.rows else ""
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
+    return [pair.control for pair in pairs], [pair.test for pair in pairs]
+
+
+def _many(pairs: Sequence[Pair]) -> list[str]:
+    steps, places = len(pairs), len({pair.where for pair in pairs})
+    of = "steps" if pairs[0].control.step is not None else "traces"
+    if steps == 1:
+        return []
+    return [f"median of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
+
+
+def _instead(test: float, control: float) -> str:
+    told = amount(test)
+    return f"{told.removesuffix(' ' + _unit(control)[0])} instead of {amount(control)}"
+
+
+def _work(part: Part, window: float) -> str:
+    control, test = totals(part.categories)
+    if not control and not test:
+        return "no GPU work"
+    if not (control and test):
+        return f"no GPU work in {'test' if control else 'control'}"
+    means = {WORDS.get(one.name, one.name): one.diff_ns / len(part.pairs) for one in part.categories}
+    told = [f"{name} {signed(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window]
+    return ", ".join(told[:_MOST]) or "GPU work unchanged"
+
+
+def _host(part: Part, window: float) -> str:
+    """The host as the GPU sees it: how long that has nothing to do."""
+    idle = [(pair.control.idle_ns, pair.test.idle_ns) for pair in part.pairs]
+    known = [test - control for control, test in idle if control is not None and test is not None]
+    if known:
+        more = sum(known) / len(known)
+        return "host unchanged" if abs(more) <= _TOLD * window else f"host (GPU idle) {signed(more)}"
+    means = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
+    told = [f"{name} {signed(mean)}" for name, mean in means if abs(mean) > _TOLD * window]
+    return f"host: {', '.join(told[:2])}" if told else "host unchanged"
+
+
+def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace]) -> list[str]:
+    """Sentences on windows that hold work of before the window, or that are partial."""
+    found = []
+    for side, traces, windows in zip(("control", "test"), (control, test), _sides(pairs), strict=True):
+        earlier, every = (sum(getattr(one, key) for one in windows) for key in ("earlier_ns", "duration_ns"))
+        if earlier > _TOLD * every:
+            mean = amount(earlier / len(windows))
+            found.append(f"{side}: {mean} of the GPU work in its window was launched before it")
+        cut = {trace.trace_id: trace.file for trace in traces if trace.is_cut}
+        found += [
+            f"{side}: {name} is cut off, its last step may be partial"
+            for trace_id, name in cut.items()
+            if trace_id in {window.trace_id for window in windows}
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether all windows stay within a limit, and the sentence that says so. `is_judged`: there was something to judge."""
+
+    is_judged: bool
+    is_fine: bool
+    said: str
+
+
+_Time = Callable[[Part], tuple[int, int]]
+
+
+def judge(comparison: Comparison, most: float) -> Judgement:
+    """Judge GPU time and, of steps, their length: the median over all windows, and the worst window of test.
+
+    `most`: how much longer test may take, percent.
+    """
+    parts = comparison.pairs
+    if not totals(comparison.whole.rows).control_ns:
+        return Judgement(False, False, "--fail-on compares GPU time, and the control has none in what is compared")
+    is_steps = parts[0].pairs[0].control.step is not None
+    kinds: list[tuple[str, _Time]] = [("GPU time", _gpu)]
+    if is_steps:
+        kinds.append(("the length", _length))
+    judged = [_judged(comparison, what, time) for what, time in kinds]
+    broken = [one for one in judged if one.grown > most]
+    shown = max(broken or judged[:1], key=lambda one: one.grown)
+    if broken:
+        return Judgement(True, False, f"{shown.said}, more than {most:g} %; grew most: {shown.blamed}")
+    return Judgement(True, True, f"{'; '.join(one.said for one in judged)}; at most {most:g} % allowed")
+
+
+@dataclass(frozen=True)
+class _Judged:
+    grown: float
+    said: str
+    blamed: str
+
+
+def _gpu(part: Part) -> tuple[int, int]:
+    return totals(part.rows)
+
+
+def _length(part: Part) -> tuple[int, int]:
+    ((control,), (test,)) = _sides(part.pairs)
+    return control.duration_ns, test.duration_ns
+
+
+def _judged(comparison: Comparison, what: str, time: _Time) -> _Judged:
+    times = [(time(part), part) for part in comparison.pairs]
+    (control, test), worst = max(times, key=lambda one: _grown(*one[0]))
+    middle = tuple(median(one[0][side] for one in times) for side in (0, 1))
+    where = f" of {named(worst.pairs[0])}" if named(worst.pairs[0]) else ""
+    said = f"{what}{where} went from {amount(control)} to {amount(test)}, {percent(control, test)}"
+    if len(times) > 1:
+        said += f", the worst of {len(times)}; the median {percent(*middle)}"
+    return _Judged(max(_grown(control, test), _grown(*middle)), said, _blamed(worst, what))
+
+
+def _grown(control: float, test: float) -> float:
+    return 100 * (test - control) / control if control else (float("inf") if test else 0.0)
+
+
+def _blamed(part: Part, what: str) -> str:
+    """What grew most in a window: of its GPU time; where that explains little of a longer step, of the host."""
+    gpu = max(part.rows, key=lambda one: one.diff_ns, default=None)
+    control, test = _length(part)
+    host = max(part.host, key=lambda one: one.diff_ns, default=None)
+    if what != "GPU time" and host and (not gpu or gpu.diff_ns < (test - control) / 2):
+        return f"on the host {host.name} {signed(host.diff_ns)}"
+    return f"{gpu.name} {signed(gpu.diff_ns)}" if gpu else "nothing"
+
+
+def named(pair: Pair) -> str:
+    """Returns which windows these are: `step 7`, `step 7 of control, 3 of test`, and of which rank, if there are several."""
+    control, test = pair.control.step, pair.test.step
+    step = (
+        ""
+        if control is None
+        else f"step {control}"
+        if control == test
+        else f"step {control} of control, {test} of test"
+    )
+    return ", ".join(one for one in (step, pair.where) if one)

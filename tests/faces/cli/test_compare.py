@@ -1,0 +1,285 @@
+"""`tracelake compare`: its JSON, its text in 80 columns, its exit codes, its page, and what it takes as a side."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipelines.faces.cli.app import app
+from pipelines.faces.report.pictures.waterfall import LESS, MORE, TOTAL, Step, waterfall
+from tests.effort import first_of
+from tests.faces.report.read_page import Page
+from tests.fleet.test_compare import AFTER, BEFORE, run_of
+from tests.readers.nsys.test_commands import both
+
+
+def run(*given: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["compare", *map(str, given)])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def asked(*given: object) -> dict[str, Any]:
+    return json.loads(run(*given, "--json").stdout)
+
+
+def written(folder: Path, **traces: list[dict] | dict) -> list[Path]:
+    paths = [folder / f"{name}.json" for name in traces]
+    for path, trace in zip(paths, traces.values(), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(trace if isinstance(trace, dict) else {"traceEvents": trace}))
+    return paths
+
+
+def of_rank(rank: int, events: list[dict]) -> dict:
+    return {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    return written(tmp_path, before=BEFORE, after=AFTER)
+
+
+def test_json(pair: list[Path]) -> None:
+    told = asked(*pair)
+    assert list(told) == ["verdict", "by", "windows", "rows", "host", "notes", "steps"]
+    assert told["by"] == "operator" and told["verdict"].startswith("The step takes 100.0 us, unchanged")
+    control, test = told["windows"]
+    assert (control["given"], control["steps"], test["steps"]) == (str(pair[0]), [7], [3])
+    assert (control["duration_ns"], control["gpu_ns"], control["idle_ns"], control["earlier_ns"]) == (
+        100_000,
+        34_000,
+        70_000,
+        0,
+    )
+    assert (test["gpu_ns"], test["earlier_ns"], test["is_partial"]) == (45_500, 2_000, False)
+    for side, window in (("control_ns", control), ("test_ns", test)):
+        assert sum(row[side] for row in told["rows"]) == window["gpu_ns"]
+    assert told["rows"][0] == {
+        **{"device": "gpu", "cat": None, "name": "aten::mm", "input_dims": None, "input_types": None},
+        **{"control_n": 1, "test_n": 2, "diff_n": 1, "control_ns": 30_000, "test_ns": 43_500, "diff_ns": 13_500},
+        "change": "increased",
+    }
+    assert told["notes"] == [
+        "test: 2.00 us of the GPU work in its window was launched before it",
+        "control: step 8 without counterpart",
+    ]
+    assert told["steps"] == [
+        {
+            **{"rank": None, "where": "", "control_step": 7, "test_step": 3, "control_ns": 100_000, "test_ns": 100_000},
+            **{"control_gpu_ns": 34_000, "test_gpu_ns": 45_500, "grew_most": "aten::mm"},
+        }
+    ]
+
+
+def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
+    shown = run(*pair, "--limit", "2").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    flat = " ".join(shown.split())
+    for said in (
+        "The step takes 100.0 us, unchanged (+0.0 %): matrix products +13.5 us,",
+        "note: test: 2.00 us of the GPU work in its window was launched before it",
+        "│ aten::mm │ 1 → 2 │ 30.0 us │ 43.5 us │ +13.5 us │",
+        "1 more, +2.0 us together: --limit 0 shows them",
+    ):
+        assert said in flat, said
+    by_shape = run(*pair, "--by", "shape", "--limit", "0").stdout
+    assert "aten::mm [[1,8],[8,2]]" in by_shape and "more, " not in by_shape
+    assert "matrix products" in run(*pair, "--by", "category").stdout.split("┃")[1:][-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    first_of(
+        [
+            (["--by", "cause"], "none of operator, category, module, shape, kernel"),
+            (["--step", "8"], "has no step 8; it has 3"),
+            (["--step", "last"], "neither a number nor"),
+            (["--rank", "last"], "neither a number nor"),
+            (["--fail-on", "much"], "percentage"),
+            (["--process", "1", "--process", "2", "--process", "3"], "more than twice"),
+            (["--out", "{control}"], "is one of the traces"),
+        ],
+        3,
+    ),
+)
+def test_what_is_refused(pair: list[Path], given: list[str], told: str) -> None:
+    before = pair[0].read_bytes()
+    done = run(*pair, *(one.format(control=pair[0]) for one in given), code=1)
+    assert told in done.stderr and pair[0].read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code", "told"),
+    # GPU time of the steps 7 and 3, by hand: gemm 30 and add 4 us before, gemm 33.5 and 10 us and a copy of 2 us after.
+    first_of([("33.83%", 0, "fine"), ("40", 0, "fine"), ("33.8", 3, "+33.8 %"), ("0", 3, "slower")], 2),
+)
+def test_more_time_than_allowed_is_an_exit_code(pair: list[Path], allowed: str, code: int, told: str) -> None:
+    done = run(*pair, "--fail-on", allowed, code=code)
+    assert told in done.stderr and done.stdout
+    assert "not judged: control: step 8 without counterpart" in done.stderr
+    assert ("grew most: aten::mm +13.5 us" in done.stderr) == bool(code)
+
+
+def warming_up() -> list[dict]:
+    """A first step of 2 ms, 0.9 of them GPU time, and three as usual."""
+    events = run_of(900, 50, 50, 50)
+    events[0]["dur"] = 2000
+    for event in events[1:]:
+        event["ts"] += 0 if event["ts"] < 100 else 1900
+    return events
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], list[str]]:
+    """A lake with three captures of two ranks, their folders, and their ids."""
+    from pipelines.lake import Lake
+    from pipelines.readers.ingest import ingest
+
+    root = tmp_path_factory.mktemp("captures")
+    fine, slow, late = run_of(50, 50, 50, 50), run_of(50, 50, 50, 60), warming_up()
+    folders, ids = [], []
+    for name, ranks in {"a": (fine, fine), "b": (fine, slow), "c": (late, late)}.items():
+        folders.append(root / name)
+        written(folders[-1], **{f"rank{rank}": {**of_rank(rank, of), "of": name} for rank, of in enumerate(ranks)})
+        ids.append(ingest([folders[-1]], Lake(root / "lake"), job=name).rows[0].trace_id)
+    with Lake(root / "lake").connect(["traces"]) as con:
+        known = dict(con.execute("SELECT trace_id, capture_id FROM traces").fetchall())
+    return root / "lake", folders, [known[one] for one in ids]
+
+
+def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], list[str]]) -> None:
+    lake, _, (a, b, c) = captures
+    said = run(a, b, "--lake", lake, "--fail-on", "5%", code=3).stderr
+    assert "GPU time of step 3, rank 1 went from 50.0 us to 60.0 us, +20.0 %, the worst of 8; the median +0.0 %" in said
+    assert "more than 5 %; grew most: aten::mm +10.0 us" in said
+    judged = run(a, c, "--lake", lake, "--fail-on", "5%").stderr
+    assert "not judged: both: step 0 left out as warm-up" in judged and "the worst of 6" in judged
+    assert "step 0" in run(a, c, "--lake", lake, "--fail-on", "5%", "--step", "0", code=3).stderr
+
+
+def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
+    lake, (_, folder, _), (a, b, _) = captures
+    told = asked(a, b, "--lake", lake)
+    assert [(one["rank"], one["where"]) for one in told["ranks"]] == [(0, "rank 0"), (1, "rank 1")]
+    assert [one["rows"][0]["diff_ns"] for one in told["ranks"]] == [0, 10_000]
+    assert told["rows"][0]["diff_ns"] == 10_000
+    assert told["verdict"].startswith("The step takes 100.0 us, unchanged (+0.0 %, median of 8 steps of 2 ranks)")
+    assert "│ rank 1 │" in run(a, b, "--lake", lake).stdout
+    one = asked(a, b, "--rank", "1", "--lake", lake)
+    assert "ranks" not in one and one["rows"][0]["diff_ns"] == 10_000
+    # A file meets its rank.
+    alone = asked(a, folder / "rank1.json", "--lake", lake)
+    assert alone["rows"][0]["diff_ns"] == 10_000 and "control: rank 0 without counterpart" in alone["notes"]
+
+
+def test_folders_are_captures(captures: tuple[Path, list[Path], list[str]]) -> None:
+    lake, (folder, _, _), (_, b, _) = captures
+    assert [one["where"] for one in asked(folder, b, "--lake", lake)["ranks"]] == ["rank 0", "rank 1"]
+
+
+def test_without_gpu_time_nothing_is_judged(tmp_path: Path) -> None:
+    (path,) = written(tmp_path, cpu=BEFORE[:2])
+    done = run(path, path, "--fail-on", "5%", code=1)
+    assert "has none" in done.stderr
+    told = asked(path, path)
+    assert {row["device"] for row in told["rows"]} == {"cpu"} and told["host"] == []
+    assert {row["name"]: row["control_ns"] for row in told["rows"]} == {"ProfilerStep": 80_000, "aten::mm": 20_000}
+
+
+def test_ids_of_a_lake(tmp_path: Path) -> None:
+    from pipelines.lake import Lake
+    from pipelines.readers.ingest import ingest
+
+    lake, ids = Lake(tmp_path / "lake"), []
+    for name, events in (("before", BEFORE), ("after", AFTER)):
+        (path,) = written(tmp_path / name, rank0=of_rank(0, events))
+        ids.append(ingest([path], lake, job="train").rows[0].trace_id)
+    with lake.connect(["traces"]) as con:
+        captures = dict(con.execute("SELECT trace_id, capture_id FROM traces").fetchall())
+    of_captures = asked(*(captures[one] for one in ids), "--lake", lake.root, "--by", "shape")
+    assert {(row["name"], row["input_dims"]): row["diff_ns"] for row in of_captures["rows"]} == {
+        ("aten::mm", "[[4,8],[8,2]]"): 3_500,
+        ("aten::mm", "[[1,8],[8,2]]"): 10_000,
+        ("aten::add", "[[4]]"): -4_000,
+        ("(launch not in the trace)", None): 2_000,
+    }
+    mixed = asked(ids[0], tmp_path / "after" / "rank0.json", "--lake", lake.root, "--by", "shape")
+    assert mixed["rows"] == of_captures["rows"]
+    assert "no capture or trace id" in run("99", ids[0], "--lake", lake.root, code=1).stderr
+
+
+def test_processes_of_a_file_meet_in_their_order(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    told = asked(path, path, "--by", "kernel")
+    assert [one["where"] for one in told["ranks"]] == ["process 4000", "process 4100"]
+    assert {row["diff_ns"] for row in told["rows"]} == {0}
+    (alone,) = written(tmp_path, one=BEFORE)
+    assert "control: process 4100 without counterpart" in asked(path, alone)["notes"]
+
+
+def test_real_exports_with_two_processes(shared: Path) -> None:
+    folder = shared / "traces" / "nsys"
+    told = asked(folder / "h100_2gpu_1s.sqlite", folder / "mfu_2gpu_before.sqlite")
+    assert [one["where"] for one in told["ranks"]] == ["process 111 and process 144", "process 112 and process 145"]
+    for side, key in enumerate(("control_ns", "test_ns")):
+        parts = [sum(row[key] for row in one["rows"]) for one in told["ranks"]]
+        assert sum(row[key] for row in told["rows"]) == sum(parts) == told["windows"][side]["gpu_ns"]
+        assert [one["windows"][side]["gpu_ns"] for one in told["ranks"]] == parts
+
+
+def test_the_page(pair: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    shown = run(*pair, "--out", target).stdout
+    assert str(target) in "".join(shown.split())
+    html = target.read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.sections == ["verdict", "work", "host"]
+    assert "matrix products +13.5 us" in page.texts["verdict"]
+    assert "test: 2.00 us of the GPU work in its window was launched before it" in page.texts["verdict"]
+    (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    names = [text.text for text in ET.fromstring(drawn).iterfind(".//{*}text")]
+    assert [
+        one for one in ("control", "aten::mm", "aten::add", "(launch not in the trace)", "test") if one not in names
+    ] == []
+    rows = page.rows("_comparison")[:3]
+    assert [row["diff_ns"] for row in rows] == ["13500.0", "-4000.0", "2000.0"]
+
+
+@pytest.mark.slow
+def test_the_page_of_captures(shared: Path, tmp_path: Path) -> None:
+    ranks, target = shared / "traces" / "ranks", tmp_path / "page.html"
+    run(ranks / "torchrec_4", ranks / "torchrec_unequal", "--out", target)
+    page = Page(target.read_text(encoding="utf-8"))
+    assert page.sections == ["verdict", "work", "ranks", "steps", "host"]
+    assert "step 6, rank 3" in page.texts["steps"] and "left out as warm-up" in page.texts["verdict"]
+
+
+def bars(svg: str | None) -> list[tuple[float, float, str]]:
+    """Left end, width and color of the bars, from the top."""
+    found = ET.fromstring(svg or "").iterfind(".//{*}rect")
+    return [
+        (float(one.get("x", 0)), float(one.get("width", 0)), one.get("fill", ""))
+        for one in found
+        if one.get("fill") != "#fff"
+    ]
+
+
+def test_a_waterfall_goes_from_control_to_test() -> None:
+    steps = [Step("a", 30, "+30", "a"), Step("<b>", -50, "-50", "<b>")]
+    svg = waterfall("t", (100, "100"), (80, "80"), steps)
+    (control, more, less, test) = bars(svg)
+    assert [one[2] for one in (control, more, less, test)] == [TOTAL, MORE, LESS, TOTAL]
+    pixel = control[1] / 100
+    assert [round(one[1] / pixel) for one in (control, more, less, test)] == [100, 30, 50, 80]
+    assert [round((one[0] - control[0]) / pixel) for one in (more, less, test)] == [100, 80, 0]
+    assert "&lt;b&gt;" in (svg or "") and "<b>" not in (svg or "")
+    assert waterfall("t", (0, "0"), (0, "0"), []) is None
+    with pytest.raises(ValueError, match="add up"):
+        waterfall("t", (100, "100"), (80, "80"), steps[:1])
