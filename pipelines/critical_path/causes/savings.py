@@ -37,40 +37,52 @@ class Rows:
 
 MOST, LEAST_PERCENT = 8, 1
 """How many rows of a window are retimed, and how much of it they have at least."""
+_EDGES = 24_000_000
+"""Edges that are looked at to retime a window, over all its rows: of a very long one fewer rows are retimed."""
 
 
-def cause_rows(graph: ArrayGraph, path: Ints, found: Found, idle: Ints, inferred: Flags) -> Rows:
-    """Returns the causes of the path (places of its edges, in order) with what they save; `idle` is the
-    part of each edge of the path in which no GPU work ran, `inferred` (m,) marks waits that no event shows. Raises GraphHasCycle.
+@dataclass(frozen=True)
+class Shares:
+    """What edges belong to (m,): the row that is to be retimed (-1: none) and the cause; and of unneeded synchronizations
+    the edges that wait, those that are their own time, and whose (the numbers of their names).
     """
-    key = _keys(found)
-    timed = graph.weight[path] > 0
+
+    row: Ints
+    cause: Ints
+    waits: Ints
+    waits_of: Ints
+    spent: Ints
+    spent_of: Ints
+
+
+def path_rows(weight: Ints, path: Ints, found: Found, idle: Ints, inferred: Flags) -> tuple[Rows, Shares]:
+    """Returns the causes of the path (places of its edges, in order), not yet retimed, and what is needed for that.
+
+    `weight` and `inferred` (waits that no event shows) are of all edges (m,), `idle` is the part of each edge of the path in
+    which no GPU work ran.
+    """
+    key = (found.cause.astype(np.int64) * 4 + found.named_after) << 40 | (found.number & ((1 << 40) - 1))
+    timed = weight[path] > 0
     on_path, idle = path[timed], idle[timed]
     keys, first, row = np.unique(key[on_path], return_index=True, return_inverse=True)
     cause, named_after, number = (
         c[on_path[first]].astype(np.int64) for c in (found.cause, found.named_after, found.number)
     )
-    weight = graph.weight[on_path]
-    duration = np.bincount(row, weight, minlength=len(keys)).astype(np.int64)
-    idle = np.bincount(row, idle, minlength=len(keys)).astype(np.int64)
-    instance, times = _instances(row, found.instance[on_path], weight, len(duration))
-    guessed = np.bincount(row, weight * inferred[on_path], minlength=len(duration)).astype(np.int64)
+    time = weight[on_path]
+    sums = [np.bincount(row, of, minlength=len(keys)).astype(np.int64) for of in (time, idle, time * inferred[on_path])]
+    duration, idle, guessed = sums
+    instance, times = _instances(row, found.instance[on_path], time, len(keys))
     order = np.lexsort((keys, -duration))
-    saves = _Savings(graph, found, key, path)
-    asked = order[:MOST][duration[order[:MOST]] * 100 >= LEAST_PERCENT * max(duration.sum(), 1)]
-    columns = np.full((3, len(duration)), -1, dtype=np.int64)
-    for one in asked.tolist():
-        columns[0, one], columns[1, one] = saves.of_row(int(cause[one]), int(number[one]), int(keys[one]))
-    for one in np.unique(cause[asked]).tolist():
-        of = np.flatnonzero(cause == one)
-        columns[2, of] = columns[0, of[0]] if len(of) == 1 else saves.of_cause(one)
-    of_path = (cause, named_after, number, duration, idle, times, instance, guessed, *columns)
-    return Rows(*(column[order] for column in of_path))
-
-
-def _keys(found: Found) -> Ints:
-    """Returns a number for what each edge belongs to: equal ones have equal cause and name."""
-    return (found.cause.astype(np.int64) * 4 + found.named_after) << 40 | (found.number & ((1 << 40) - 1))
+    unknown = np.full((3, len(keys)), -1, dtype=np.int64)
+    of_path = (cause, named_after, number, duration, idle, times, instance, guessed)
+    rows = Rows(*(column[order] for column in of_path), *unknown)
+    place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+    rank = np.empty(len(keys), dtype=np.int32)
+    rank[order] = np.arange(len(keys))
+    of_edges = np.where(keys[place] == key, rank[place], -1) if len(keys) else np.full(len(key), -1)
+    waits, spent = np.flatnonzero(found.cut >= 0), np.flatnonzero(found.spent >= 0)
+    of_edges = of_edges.astype(np.int32)
+    return rows, Shares(of_edges, found.cause, waits, found.cut[waits], spent, found.spent[spent])
 
 
 def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, Ints]:
@@ -83,33 +95,59 @@ def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, I
     return pairs[order[first]] % wide, np.bincount(of, minlength=n)
 
 
-class _Savings:
-    def __init__(self, graph: ArrayGraph, found: Found, key: Ints, path: Ints) -> None:
-        self.graph, self.found, self.key = graph, found, key
-        self.length = int(graph.weight[path].sum())
+def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
+    """Fill in what the rows save, largest first. Raises GraphHasCycle."""
+    length = int(rows.duration.sum())
+    asked = np.flatnonzero(rows.duration[:MOST] * 100 >= LEAST_PERCENT * max(length, 1)).tolist()
+    window = _Retimed(graph, of, length)
+    left = max(_EDGES // max(len(graph.src), 1), len(asked))
+    for one in asked:  # all of a cause is what people are told first
+        same = np.flatnonzero(rows.cause == rows.cause[one])
+        if rows.all_saves[one] < 0 and left > 0:
+            rows.all_saves[same] = window.without_cause(int(rows.cause[one]))
+            left -= 1
+            if len(same) == 1:
+                rows.saves[one] = rows.all_saves[one]
+    for one in asked:
+        if rows.saves[one] < 0 and left > 0:
+            rows.saves[one] = window.without_row(one, int(rows.cause[one]), int(rows.number[one]))
+            left -= 1
+    for one in asked:
+        if CAUSES[rows.cause[one]] != "synchronization" and left > 0:
+            rows.halved_saves[one] = window.with_half(one)
+            left -= 1
+
+
+class _Retimed:
+    def __init__(self, graph: ArrayGraph, of: Shares, length: int) -> None:
+        self.graph, self.of, self.length = graph, of, length
         self._forest: Forest | None = None
         # Of an end that two edges lead to, one can go.
-        self.cut = np.where(np.bincount(graph.dst, minlength=len(graph))[graph.dst] > 1, found.cut, -1)
+        self.can_go = np.bincount(graph.dst, minlength=len(graph))[graph.dst[of.waits]] > 1
 
-    def of_row(self, cause: int, number: int, key: int) -> tuple[int, int]:
-        """Returns what the window saves without a row, and with half of it (-1: there is no half)."""
+    def without_cause(self, cause: int) -> int:
+        """Returns what the window saves without all rows of a cause, ns."""
         if CAUSES[cause] == "synchronization":
-            return self._without_waits(self.cut == number, self.found.spent == number), -1
-        edges = self.key == key
-        return self._scaled(edges, 0), self._scaled(edges, 2)
+            return self._without_waits(self.of.waits[self.can_go], self.of.spent)
+        return self._scaled(self.of.cause == cause, 0)
 
-    def of_cause(self, cause: int) -> int:
-        """Returns what the window saves without all rows of a cause."""
+    def without_row(self, row: int, cause: int, number: int) -> int:
+        """Returns what it saves without a row."""
         if CAUSES[cause] == "synchronization":
-            return self._without_waits(self.cut >= 0, self.found.spent >= 0)
-        return self._scaled(self.found.cause == cause, 0)
+            waits = self.of.waits[self.can_go & (self.of.waits_of == number)]
+            return self._without_waits(waits, self.of.spent[self.of.spent_of == number])
+        return self._scaled(self.of.row == row, 0)
+
+    def with_half(self, row: int) -> int:
+        """Returns what it saves with half of a row."""
+        return self._scaled(self.of.row == row, 2)
 
     def _scaled(self, edges: Flags, by: int) -> int:
         weight = self.graph.weight.copy()
         weight[edges] = weight[edges] // by if by else 0
         return self._less(weight)
 
-    def _without_waits(self, waits: Flags, spent: Flags) -> int:
+    def _without_waits(self, waits: Ints, spent: Ints) -> int:
         """The host works on as before, but beside the GPU."""
         weight = self.graph.weight.copy()
         weight[waits], weight[spent] = _NEVER, 0

@@ -10,16 +10,17 @@ import numpy as np
 
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
 from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Names, edge_causes
-from pipelines.critical_path.causes.savings import Rows, cause_rows
+from pipelines.critical_path.causes.savings import Rows, path_rows, retime
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.window_edges import window_groups
 from pipelines.models.python_tables import create_table, python_model
 
+_EARLIER, _INFERRED = 1 << 8, 1 << 9
 _EDGES = (
-    "src_node_id", "dst_node_id", "path_weight_ns", "CAST(edge_code AS BIGINT) AS code",
-    "coalesce(attributed_event_id, -1) AS attributed", "CAST(waits_for_earlier_work AS BIGINT) AS earlier",
-    "CAST(is_inferred AS BIGINT) AS inferred",
+    "src_node_id", "dst_node_id", "path_weight_ns",
+    f"edge_code + {_EARLIER} * CAST(waits_for_earlier_work AS INTEGER) + {_INFERRED} * CAST(is_inferred AS INTEGER) AS marks",
+    "coalesce(attributed_event_id, -1) AS attributed",
 )  # fmt: skip
 _READS = ("_edges", "_longest_path", "_refused_windows", "_cause_events", "_event_names", "_cause_names", "cause_rules")
 
@@ -85,14 +86,20 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
 def _rows(
     columns: list[np.ndarray], events: Events, busy: Busy, path: Ints, names: Names, rules: list[CauseRule]
 ) -> Rows:
-    edge_id, src, dst, weight, code, attributed, earlier, inferred = columns
+    edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # of a long window there is no room for them beside the graph
-    found = edge_causes(Edges(src, dst, weight, code, attributed, earlier > 0), events, names, rules)
-    del attributed, earlier, code
     path = np.searchsorted(edge_id, path)
+    del edge_id
+    code, earlier, inferred = (marks & (_EARLIER - 1)).astype(np.int8), marks & _EARLIER > 0, marks & _INFERRED > 0
+    del marks
+    found = edge_causes(Edges(src, dst, weight, code, attributed, earlier), events, names, rules)
+    del attributed, earlier, code
     end = events.at_node(dst[path])
     idle = weight[path] - (busy.before(end) - busy.before(end - weight[path]))
-    return cause_rows(ArrayGraph.from_edges(src, dst, weight), path, found, idle, inferred > 0)
+    rows, shares = path_rows(weight, path, found, idle, inferred)
+    del found, inferred
+    retime(ArrayGraph.from_edges(src, dst, weight), rows, shares)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -129,37 +136,50 @@ class Busy:
 
 def _by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
     """Returns the rows of each window, in order of a column."""
-    found = {k: v for k, v in con.execute(f"SELECT * FROM {rows}").fetchnumpy().items()}
+    found = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
     window = np.asarray(found.pop("window_no"))
     by = np.lexsort((np.asarray(found[order]), window))
     numbers, first = np.unique(window[by], return_index=True)
-    parts = {name: np.split(column[by], first[1:]) for name, column in found.items()}
-    return {int(number): {name: parts[name][i] for name in parts} for i, number in enumerate(numbers.tolist())}
+    parts: dict[int, dict[str, Any]] = {number: {} for number in numbers.tolist()}
+    for name in list(found):
+        for number, part in zip(parts, np.split(_lean(found.pop(name))[by], first[1:]), strict=True):
+            parts[number][name] = part
+    return parts
 
 
-def _filled(column: Any, null: int) -> Ints:
-    return np.ma.filled(column, null).astype(np.int64)
+def _lean(column: Any) -> np.ndarray:
+    """A column without NULL (-1 instead), in 32 bits where that is enough."""
+    filled = np.ma.filled(column, -1) if column.dtype != bool else np.ma.filled(column, False)
+    if (
+        filled.dtype.kind == "i"
+        and filled.itemsize > 4
+        and len(filled)
+        and -(2**31) <= filled.min() <= filled.max() < 2**31
+    ):
+        return filled.astype(np.int32)
+    return filled
 
 
 def _events(rows: dict[str, Any]) -> Events:
-    ids = np.asarray(rows["event_id"]).astype(np.int64)
+    ids = rows.pop("event_id")
+    place_of = np.full(int(ids.max(initial=0)) + 2, -1, dtype=np.int32)
+    place_of[ids] = np.arange(len(ids))
 
-    def place(column: Any) -> Ints:
-        given = _filled(column, -1)
-        at = np.minimum(np.searchsorted(ids, given), len(ids) - 1)
-        return np.where(ids[at] == given, at, -1)
+    def place(column: Ints) -> Ints:
+        return place_of[np.where(column <= ids[-1], column, -1)]
 
+    is_work = rows.pop("is_work")
     return Events(
         ids,
-        _filled(rows["at_ns"], 0),
-        _filled(rows["duration_ns"], 0),
-        np.where(rows["is_work"], -1, _filled(rows["thread_id"], -1)),
-        np.asarray(rows["is_work"]).astype(bool),
-        _filled(rows["name_no"], 0) - 1,
-        place(rows["launch_event_id"]),
-        place(rows["owner_event_id"]),
-        np.asarray(rows["is_first"]).astype(bool),
-        _filled(rows["stream"], 0),
+        rows.pop("at_ns").astype(np.int64),
+        rows.pop("duration_ns").astype(np.int64),
+        np.where(is_work, -1, rows.pop("thread_id")),
+        is_work,
+        rows.pop("name_no") - 1,
+        place(rows.pop("launch_event_id")),
+        place(rows.pop("owner_event_id")),
+        rows.pop("is_first"),
+        rows.pop("stream").astype(np.int64),
     )
 
 
@@ -170,15 +190,9 @@ def _names(con: duckdb.DuckDBPyConnection) -> Names:
     ).fetchnumpy()
     kinds = {kind: number for number, kind in enumerate(KINDS)}
     kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
-    return Names(
-        kind,
-        _filled(rows["rule_no"], -1),
-        _filled(rows["n_events"], 0),
-        _filled(rows["duration_ns"], 0),
-        np.asarray(rows["is_step"]).astype(bool),
-        np.asarray(rows["to_host"]).astype(bool),
-        np.asarray(rows["is_pageable"]).astype(bool),
-    )
+    numbers = (np.ma.filled(rows[name], -1).astype(np.int64) for name in ("rule_no", "n_events", "duration_ns"))
+    flags = (np.asarray(rows[name], dtype=np.bool_) for name in ("is_step", "to_host", "is_pageable"))
+    return Names(kind, *numbers, *flags)
 
 
 def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: Rows) -> None:

@@ -13,6 +13,7 @@ EDGES = 500_000
 """Edges that are in memory at a time; a window with more is read alone."""
 _BATCH = 1 << 17  # rows of such a window
 _NODES = ("src_node_id", "dst_node_id")
+_NARROW = (*_NODES, "attributed", "marks")  # numbers that are no larger than nodes
 
 
 def window_groups(
@@ -52,7 +53,7 @@ def _alone(con: duckdb.DuckDBPyConnection, number: int, columns: list[str]) -> l
     count, last = con.execute(f"SELECT count(*), max(greatest({', '.join(_NODES)})) {of}").fetchall()[0]
     query = con.execute(f"SELECT {', '.join(columns)} {of}")
     if count > EDGES:
-        small = [name in _NODES and last < 2**31 for name in columns]
+        small = [name.split()[-1] in _NARROW and last < 2**31 for name in columns]
         found = _in_batches(query, [np.empty(count, dtype=np.int32 if half else np.int64) for half in small])
     else:
         found = [np.asarray(column) for column in query.fetchnumpy().values()]

@@ -14,6 +14,7 @@ from pipelines.faces.cli.console import progress
 if TYPE_CHECKING:
     from pipelines.faces.subject import Subject
 
+_LONG = 1_000_000  # events
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
 ]
@@ -37,7 +38,26 @@ def opened(
     return subject(trace, lake, tables, with_arguments=with_arguments, process=process, reading=reading)
 
 
-def keep_tables_in_file(con: Any) -> None:
+def use_memory(con: Any, trace_id: str) -> int:
+    """Give an opened trace the memory that its models need; returns how many of them run beside each other.
+
+    Each on one core; a long trace has one after another on all cores. On two cores, a model of few rows costs a fifth more CPU
+    time and is no faster. Two models of a long trace at once would need too much memory.
+    """
+    from pipelines.models.sqltext import quoted
+
+    found = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
+    if not found or found[0][0] >= _LONG:
+        _keep_tables_in_file(con)
+        # What DuckDB keeps beyond its tables is soon as much as they are.
+        con.execute("SET memory_limit = '200MB'; SET allocator_flush_threshold = '32MB'")
+        con.execute("SET enable_external_file_cache = false")
+        return 1
+    con.execute("SET threads = 1")
+    return 2
+
+
+def _keep_tables_in_file(con: Any) -> None:
     """From here on, new tables and views of an opened trace are in a file beside it, which goes when the trace is closed.
 
     DuckDB compresses the tables of a file, which in memory it does not: those of a long trace take a quarter, and what

@@ -19,13 +19,11 @@ from pipelines.faces.cli.trace.asked_path import (
     ProfileOption,
     SetOption,
 )
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, keep_tables_in_file, opened
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
 from pipelines.faces.cli.trace.path_tables import alternatives_table, owners_table, path_table, print_caveats
 
 if TYPE_CHECKING:
     from pipelines.critical_path.answer.saved_path import SavedPath
-
-_LONG = 1_000_000  # events
 
 
 def critical_path(
@@ -92,7 +90,7 @@ def critical_path(
             catalog = load_catalog()
             steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
             with progress(steps, "computing") as advance:
-                at_once = _at_once(con, trace_id)
+                at_once = use_memory(con, trace_id)
                 answer = compute(
                     con,
                     load_catalog(),
@@ -114,25 +112,6 @@ def critical_path(
 
             return _show_json(Path(trace).name, answer, json_parts(con, load_catalog(), answer))
         _show(Path(trace).name, answer, largest_owners(con, load_catalog(), top))
-
-
-def _at_once(con: Any, trace_id: str) -> int:
-    """How many models run beside each other, each on one core; a long trace has one after another on all cores.
-
-    On two cores, a model of few rows costs a fifth more CPU time and is no faster. Two models of a long trace at once
-    would need too much memory.
-    """
-    from pipelines.models.sqltext import quoted
-
-    found = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
-    if not found or found[0][0] >= _LONG:
-        keep_tables_in_file(con)
-        # What DuckDB keeps beyond its tables is soon as much as they are.
-        con.execute("SET memory_limit = '200MB'; SET allocator_flush_threshold = '32MB'")
-        con.execute("SET enable_external_file_cache = false")
-        return 1
-    con.execute("SET threads = 1")
-    return 2
 
 
 def _show_json(title: str, answer: Any, parts: Iterable[str]) -> None:

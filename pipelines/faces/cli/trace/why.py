@@ -10,7 +10,7 @@ import typer
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress, styled
 from pipelines.faces.cli.progress_steps import in_words, steps_for
-from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
 from pipelines.faces.cli.trace.path_tables import print_caveats
 from pipelines.faces.units import time_of
 
@@ -27,7 +27,7 @@ _WIDTH = 80
 def why_command(
     subjects: Annotated[
         list[str],
-        typer.Argument(help="Trace files, or trace ids or unique prefixes of them.", metavar="TRACE..."),
+        typer.Argument(help="Trace files, or trace ids or unique prefixes of them.", metavar="TRACE"),
     ],
     step: Annotated[
         str, typer.Option(metavar="N|all", help="This profiler step, or each of them, instead of the whole trace.")
@@ -57,19 +57,24 @@ def why_command(
 def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
     from pipelines.critical_path.graph.windows import WindowNotFound, request_windows
     from pipelines.faces.why import TABLES, why
+    from pipelines.lake.read.one_trace import STORED, stored_tables
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
-    with opened(subject, lake, process=process) as (con, trace_id):
+    with opened(subject, lake, TABLES, process=process) as (con, trace_id):
         try:
             requests = _windows(con, trace_id, step)
         except WindowNotFound as error:
             raise fail(str(error)) from None
-        request_windows(con, requests)
-        catalog = load_catalog()
-        con.execute("SET threads = 1")
-        with progress(steps_for(catalog, TABLES), "computing") as advance:
-            run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
+        if set(TABLES) <= stored_tables(con):
+            for table in TABLES:
+                con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
+        else:
+            request_windows(con, requests)
+            catalog = load_catalog()
+            use_memory(con, trace_id)
+            with progress(steps_for(catalog, TABLES), "computing") as advance:
+                run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
         answers = [why(con, one.trace_id, one.window_id, Path(subject).name) for one in requests]
         found = [one for one in answers if one]
         if not found:
@@ -82,14 +87,14 @@ def _windows(con: Any, trace_id: str, step: str) -> list[WindowRequest]:
     """The windows that are asked for. Raises WindowNotFound for a step that the trace does not have."""
     from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, usual_windows
 
-    whole, *steps = usual_windows(con, [trace_id])
     if not step:
-        return [whole]
+        return [WindowRequest(trace_id)]
+    whole, *steps = usual_windows(con, [trace_id])
     if step == "all" and steps:
         return [whole, *steps]
     numbers = [one.window_id.partition("#")[2] for one in steps]
     if step in numbers:
-        return [WindowRequest(trace_id, f"ProfilerStep#{step}", annotation=f"ProfilerStep#{step}")]
+        return [steps[numbers.index(step)]]
     there = f"its steps are {', '.join(numbers)}" if steps else "it has no profiler steps"
     raise WindowNotFound(f"the trace has no step {step}: {there}")
 
