@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,8 +191,10 @@ def _names(con: duckdb.DuckDBPyConnection) -> Names:
     ).fetchnumpy()
     kinds = {kind: number for number, kind in enumerate(KINDS)}
     kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
-    numbers = (np.ma.filled(rows[name], -1).astype(np.int64) for name in ("rule_no", "n_events", "duration_ns"))
-    flags = (np.asarray(rows[name], dtype=np.bool_) for name in ("is_step", "to_host", "is_pageable"))
+    numbers: Iterator[Ints] = (
+        np.ma.filled(rows[name], -1).astype(np.int64) for name in ("rule_no", "n_events", "duration_ns")
+    )
+    flags: Iterator[Flags] = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
     return Names(kind, *numbers, *flags)
 
 
