@@ -178,8 +178,7 @@ def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
 def _fetch(query: str, files: list[str], severity: str = "") -> list[tuple]:
     if not files:
         return []
-    # A cursor of the process's shared database: a new database per check would take longer than the check.
-    with database.cursor() as con:
+    with database.scratch() as con:
         listed = f"read_parquet({file_list(map(Path, files))})"
         return con.execute(query.replace(_FILES, listed).replace("{severity}", severity)).fetchall()
 

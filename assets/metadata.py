@@ -175,8 +175,7 @@ def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[
     of = lake if lake and len(files) <= _LOGS else None
     told = {file: _rows_told(of, table, file, size) for file, size in sizes.items()} if of else {}
     untold = [file for file in files if told.get(file) is None]
-    # A cursor of the process's shared database: a new database per table would take longer than the rest.
-    with database.cursor() as con:
+    with database.scratch() as con:
         count = sum(n or 0 for n in told.values())
         if untold:
             count += con.from_parquet(untold, hive_partitioning=False).aggregate("count(*)").fetchall()[0][0]

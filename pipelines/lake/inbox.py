@@ -129,7 +129,7 @@ def _trace_ids(marks: Mapping[tuple[str, int, int], Path]) -> dict[tuple[str, in
     query = (
         f"SELECT filename, list(trace_id) FROM read_parquet({file_list(marks.values())}, filename = true) GROUP BY ALL"
     )
-    with database.connect() as con:
+    with database.scratch() as con:
         ids = dict(con.execute(query).fetchall())
     return {key: frozenset(ids.get(str(path), ())) for key, path in marks.items()}
 

@@ -231,7 +231,7 @@ class Lake:
     def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
         if not files:
             return {}
-        with database.connect() as con:
+        with database.scratch() as con:
             try:
                 rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
             except duckdb.Error:
@@ -294,7 +294,7 @@ class Lake:
         """
         asked, listed = list(batches), list(tables)
         if len(asked) * len(listed) <= _FEW:
-            with database.connect() as con:
+            with database.scratch() as con:
                 return {batch: self._versions(con, batch, listed) for batch in asked}
         logs = entries(self.root)
         by_number = len(listed) > _FEW_TABLES and all_there(self.root, logs)
@@ -317,7 +317,7 @@ class Lake:
                     shared[id(entry.kind)] = {table: versions[table] for table in listed if table in versions}
                 found[batch] = shared[id(entry.kind)]
         if unknown:
-            with database.connect() as con:
+            with database.scratch() as con:
                 found |= {batch: self._versions(con, batch, listed) for batch in unknown}
         return found
 

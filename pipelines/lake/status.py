@@ -119,7 +119,7 @@ def _rejects(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
             f"SELECT count(*) FROM read_parquet({file_list(files)}) WHERE seen_at >= {quoted(f'{since:%F %T}')} "
             f"AND NOT contains(reason, {quoted(SUPERSEDED)})"
         )
-        with database.connect() as con:
+        with database.scratch() as con:
             found.rejected_last_day = con.execute(query).fetchall()[0][0]
 
 

@@ -97,7 +97,7 @@ def files_of(root: Path) -> list[Path]:
     """Returns the files that a lake was read from, whatever its version: those that ingestion noted, and those that its
     marks name.
     """
-    with database.connect() as con:
+    with database.scratch() as con:
         named = [path for mark in KEYS for path in _named(con, f"{root}/{mark}/day=*/*.parquet")]
     return sorted({*_noted(root), *named})
 

@@ -48,7 +48,7 @@ def _known(lake: Lake) -> dict[str, tuple[str, int]]:
     files = lake.committed_files(RECORDING_MARK)
     if not files:
         return {}
-    with database.connect() as con:
+    with database.scratch() as con:
         rows = database.rows_of(con, committed_rows(RECORDING_MARK, files))
     return {row["recording_id"]: (row["state"], row["n_rows"]) for row in rows}
 

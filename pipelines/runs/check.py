@@ -217,7 +217,7 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
 def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
     if mark != MARK:
         return {}
-    with database.connect() as con:
+    with database.scratch() as con:
         try:
             path = quoted(lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet")
             return dict(con.execute(f"SELECT trace_id, path FROM read_parquet({path})").fetchall())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ def test_connections_draw_no_bar() -> None:
     program = (
         "import duckdb; from pipelines.base import database\n"
         "con = database.connect()\n"
-        "for one in (duckdb.connect(), con, database.cursor(con), database.cursor()):\n"
+        "for one in (duckdb.connect(), con, database.cursor(con), database.scratch()):\n"
         """    print(one.execute("SELECT current_setting('enable_progress_bar')").fetchall())\n"""
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -94,3 +95,19 @@ def test_every_connection_is_quiet() -> None:
                 if node.attr == "cursor" and node.value.id == "con":
                     loud.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not loud
+
+
+def test_scratch_is_one_database_and_another_one_where_it_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with database.scratch() as con:
+        con.execute("CREATE TEMP TABLE mine AS SELECT 1")
+        with database.scratch() as beside:  # of another query, perhaps another thread's
+            assert beside.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
+        (before,) = [one for key, one in database._scratch.items() if key == (os.getpid(),)]
+    before.close()  # as an error inside DuckDB leaves it
+    with database.scratch() as con:
+        assert con.execute("SELECT 7").fetchall() == [(7,)]
+    monkeypatch.setenv(database.THREADS, "3")
+    with database.scratch() as con:
+        assert con.execute("SELECT current_setting('threads')").fetchall() == [(3,)]

@@ -161,7 +161,7 @@ def write_overlay(
 def traces_with_path(tables: Mapping[str, Path]) -> list[Sized]:
     """Returns the traces in the Parquet files of `traces` and `critical_path` of a batch that have a path."""
     traces, paths = (quoted(tables[name]) for name in ("traces", "critical_path"))
-    with database.cursor() as con:  # a database for each of many batches would take longer than the query
+    with database.scratch() as con:
         return con.execute(
             f"SELECT trace_id, path, n_events FROM read_parquet({traces}) "
             f"WHERE trace_id IN (SELECT trace_id FROM read_parquet({paths})) ORDER BY trace_id"

@@ -34,8 +34,8 @@ def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], b
 
 def failures_of(lake: Lake, table: str) -> list[str]:
     """Returns `caveats` of a table, without an analysts' file."""
-    with database.connect() as con:
-        con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
+    with database.scratch() as con:
+        con.execute(f"CREATE TEMP TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
         add_failures(con, logs(lake.root), [batch.batch_id for batch in lake.batches()])
         return caveats(con, [table])
 

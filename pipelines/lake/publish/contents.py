@@ -175,7 +175,7 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
     """Returns the files that a table is made of and that cannot be read."""
     tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
-    with database.connect() as con:
+    with database.scratch() as con:
         return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
 
 

@@ -116,7 +116,7 @@ def _named(path: Path, line: int, given: Row) -> tuple[str, str]:
 def _check_pattern(path: Path, line: int, pattern: str) -> None:
     """Raises CatalogError for a pattern that DuckDB cannot use. Its expressions (RE2) take time in proportion to the name."""
     try:
-        with database.cursor() as con:
+        with database.scratch() as con:
             fits_all = con.execute(f"SELECT regexp_matches('', {quoted(pattern)})").fetchall() == [(True,)]
     except duckdb.Error as error:
         why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")

@@ -226,7 +226,7 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
         return sorted(noted)
     if not mark.exists():  # only rejected files were in it
         return []
-    with database.connect() as con:
+    with database.scratch() as con:
         return [row[0] for row in con.execute(f"SELECT trace_id FROM {quoted(mark)} ORDER BY trace_id").fetchall()]
 
 

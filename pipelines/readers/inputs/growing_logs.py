@@ -12,6 +12,6 @@ def known_bytes(table: str, lake: Lake) -> dict[str, int]:
     files = lake.committed_files(table)
     if not files:
         return {}
-    with database.connect() as con:
+    with database.scratch() as con:
         rows = database.rows_of(con, committed_rows(table, files))
     return {row[KEYS[table]]: row["unpacked_bytes"] for row in rows}

@@ -223,7 +223,7 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
     files = [path for path in table_files(lake.root, CAPTURE_MARK) if path not in {one.path for one in broken}]
     if not files:
         return {}
-    with database.connect() as con:
+    with database.scratch() as con:
         rows = con.execute(
             f"SELECT capture_id, batch_id, content, is_gone FROM read_parquet({file_list(files)}) ORDER BY batch_id"
         ).fetchall()

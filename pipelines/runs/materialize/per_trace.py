@@ -166,7 +166,7 @@ def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
         for number, traces in enumerate(groups):
             label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
             _run(lake, work, work.tables, traces, folder, label)
-        with database.connect() as con:  # one connection for all: opening one costs as much as many of the tables
+        with database.scratch() as con:
             staged = {table: _joined(con, work, table, folder) for table in work.tables}
         lake.put_all(work.batch, staged)
         return [Materialized(t, work.batch, s.n_rows or 0, work.seconds.get(t, 0.0)) for t, s in staged.items()]
@@ -179,7 +179,7 @@ def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
 
 
 def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
-    with database.connect() as con:
+    with database.scratch() as con:
         return unreadable(con, [table_file(lake.root, table, batch) for table in SOURCES])
 
 
@@ -224,7 +224,7 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
 
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
     """Yields the batch's traces in order of trace_id, in groups of at most GROUP_EVENTS events."""
-    with database.connect() as con:
+    with database.scratch() as con:
         path = quoted(table_file(lake.root, "traces", batch))
         rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
     groups: list[list[str]] = []

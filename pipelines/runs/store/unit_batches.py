@@ -84,7 +84,7 @@ def _described(unit: Lake, batch: Batch, paths: Mapping[str, Path]) -> UnitBatch
         files[table] = Staged(path, record.n_rows, record.failures, record.version) if record else Staged(path)
     paths_of = manifest.read_keys(unit.root, batch) or {}
     marks = {mark: paths[mark] for mark in KEYS if mark in paths}
-    with database.connect() as con:
+    with database.scratch() as con:
         keys = {
             mark: {key: paths_of.get(key) for (key,) in con.execute(_keys(mark, path)).fetchall()}
             for mark, path in marks.items()
