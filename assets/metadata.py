@@ -99,9 +99,11 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
     Who reads the path in numbers reads `longest_path`, which has the same rows with names.
     """
     found: dict[str, None] = {}
-    todo = list(catalog.models[name].dependencies)
+    todo, seen = list(catalog.models[name].dependencies), set()
     while todo:
-        source = todo.pop(0)
+        if (source := todo.pop(0)) in seen:
+            continue
+        seen.add(source)
         if source in catalog.models:
             model = catalog.models[source]
             if source == "_longest_path" and name != "longest_path":
