@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import zipfile
@@ -31,13 +32,9 @@ SMALL = ("critical_path/cuda_event_sync", "single/mi300_sglang_decode_graph", "s
 MORE = (
     "critical_path/alexnet",
     "single/cpu_only_rank34_of_300",
-    "single/no_distributed_info",
     "single/h100_qwen",
     "single/mi300_rccl_metadata",
     "single/a100_cuda_graphs_rank0_of_16",
-    "single/a100_nccl_metadata",
-    "single/b200_eager_71_process_groups",
-    "single/v100_ns_absolute",
     "dialects/v100_2021",
 )
 TABLES = (
@@ -158,10 +155,7 @@ def test_an_id_answers_as_its_file_does(held: dict[str, Held], name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MORE)
 def test_ids_of_more_traces_do_too(shared: Path, tmp_path: Path, name: str) -> None:
-    one = _held(shared, (name,), tmp_path / "lake")[name]
-    _all(one)
-    for words in OTHERS:
-        _both(one, *words)
+    _all(_held(shared, (name,), tmp_path / "lake")[name])
 
 
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
@@ -215,6 +209,17 @@ def test_files_of_a_path_are_those_of_the_traces_file(held: dict[str, Held], tmp
             meta, *parts = _parts(saved)
             made[where] = done.stdout, pq.read_table(edges), parts, {**meta, "parts": "", "sha256": ""}
         assert made["id"] == made["file"]
+
+
+def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path: Path) -> None:
+    """With all edges and with counters, which are drawn from stored tables, too."""
+    one = held[SMALL[0]]
+    for options in ((), ("--all-edges",), ("--only-critical", "--annotation", _steps(one)[0])):
+        drawn = []
+        for what in (one.trace_id, one.file):
+            done = tracelake("overlay", what, *options, "--out", tmp_path, "--lake", one.lake, "--json")
+            drawn.append(gzip.decompress(Path(json.loads(done.stdout)["path"]).read_bytes()))
+        assert drawn[0] == drawn[1]
 
 
 def _parts(saved: Path) -> list[Any]:

@@ -85,6 +85,11 @@ def use_stored(
     return frozenset(found)
 
 
+def used(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Returns the stored tables that `use_stored` took: for models that are run after a path's, with the same switches."""
+    return stored_tables(con) & stored_tables(con, "main")
+
+
 def _refuses_nothing() -> bool:
     """Whether the profile of what is stored never refuses a window, as `_refused_windows` would tell."""
     return (USUAL_PROFILE, "one_wait_per_kernel", "false") in {

@@ -65,10 +65,9 @@ def show_trace(
         con.execute(f"CREATE OR REPLACE VIEW {STORED}.{table} AS {_rows(lake, table, batch, trace_id)}")
 
 
-def stored_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Returns the names of the views that `show_trace` created in schema `stored`."""
-    database, schema = STORED.split(".")
-    query = f"SELECT view_name FROM duckdb_views() WHERE database_name = '{database}' AND schema_name = '{schema}'"
+def stored_tables(con: duckdb.DuckDBPyConnection, schema: str = "stored") -> frozenset[str]:
+    """Returns the names of the views that `show_trace` created in schema `stored`; or of all views in another schema."""
+    query = f"SELECT view_name FROM duckdb_views() WHERE schema_name = {quoted(schema)}"
     return frozenset(name for (name,) in con.execute(query).fetchall())
 
 

@@ -20,9 +20,8 @@ def opened_capture(
 ) -> Iterator[tuple[Any, str]]:
     """Returns a connection with the capture tables, and a prefix of the capture's id ('' for files).
 
-    `given` is an id in the lake, or files, folders and globs, from which a separate lake is made; `roles`: a table of
-    roles for that; `only`: compute only captures and traces whose ids begin with this. Exits if there is nothing to
-    open. Raises RolesError.
+    `given`: see `lake_of`; `roles`: a table of roles for a lake of files; `only`: compute only captures and traces whose
+    ids begin with this. Exits if there is nothing to open. Raises RolesError.
     """
     from pipelines.faces.cli.up_to_date import open_analyst
     from pipelines.fleet.captures.roles import ROLES, read_roles
@@ -31,22 +30,27 @@ def opened_capture(
         raise fail(f"{roles}: there is no such file")
     if roles:
         read_roles(roles)  # rejects it with an error that names it
-    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
-        con = open_analyst(lake, list(tables), given[0] if only else "")
+    with lake_of(given, lake) as (folder, beginning):
+        if roles and not beginning:
+            shutil.copyfile(roles, folder / ROLES)
+        con = open_analyst(folder, list(tables), beginning if only else "")
         try:
-            yield con, given[0]
+            yield con, beginning
         finally:
             con.close()
+
+
+@contextmanager
+def lake_of(given: list[str], lake: Path) -> Iterator[tuple[Path, str]]:
+    """Yields the folder of the lake to ask, and the beginning of an id in it: `given` is one, or files, folders and globs,
+    of which a temporary lake is made ('': all of it).
+    """
+    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
+        yield lake, given[0]
         return
     with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
         ingest_files(given, Path(folder) / "lake")
-        if roles:
-            shutil.copyfile(roles, Path(folder) / "lake" / ROLES)
-        con = open_analyst(Path(folder) / "lake", list(tables))
-        try:
-            yield con, ""
-        finally:
-            con.close()
+        yield Path(folder) / "lake", ""
 
 
 def ingest_files(given: list[str], folder: Path) -> None:

@@ -57,7 +57,7 @@ def overlay(
     """
     from pipelines.critical_path.answer.answer import critical_path as compute
     from pipelines.critical_path.graph.operator_order import NothingJoined
-    from pipelines.critical_path.graph.stored_window import PATH_TABLES
+    from pipelines.critical_path.graph.stored_window import PATH_TABLES, used
     from pipelines.critical_path.graph.windows import WindowNotFound
     from pipelines.critical_path.pictures.counter_tracks import TABLES as COUNTED
     from pipelines.critical_path.pictures.overlay import write_overlay
@@ -78,7 +78,7 @@ def overlay(
         if not answer.success:
             raise fail(pathless(Path(trace).name, answer))
         if counters:
-            run_models(con, load_catalog(), COUNTED)
+            run_models(con, load_catalog(), COUNTED, used(con))
         left_out: list[int] = []
         source = Path(trace) if Path(trace).is_file() else None
         path = write_overlay(

@@ -94,7 +94,7 @@ def slice_(
 @contextmanager
 def _lake(given: list[str], lake: Path) -> Iterator[Path]:
     """Yields the folder of the lake to ask: one that is given, or a temporary one of the files."""
-    from pipelines.faces.cli.fleet.opened_capture import ingest_files
+    from pipelines.faces.cli.fleet.opened_capture import lake_of
     from pipelines.lake import Lake
 
     if not given:
@@ -102,9 +102,10 @@ def _lake(given: list[str], lake: Path) -> Iterator[Path]:
     elif len(given) == 1 and Path(given[0]).is_dir() and Lake(Path(given[0])).exists:
         yield Path(given[0])
     else:
-        with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
-            ingest_files(given, Path(folder) / "lake")
-            yield Path(folder) / "lake"
+        with lake_of(given, lake) as (folder, beginning):
+            if beginning:
+                raise fail(f"{beginning}: there is no such file or folder", "An id of the lake goes to --trace.")
+            yield folder
 
 
 def _draw(folder: Path, query: str, target: Path) -> Any:
