@@ -80,7 +80,7 @@ waits AS (
     WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for, because GPU and host clocks differ. Shorter
-    -- calls tell us nothing.
+    -- calls tell us nothing, and neither do those that only ask whether work has ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
         e.start_ns + e.duration_ns + 10000, NULL, t.pid
@@ -88,7 +88,7 @@ waits AS (
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = e.thread_id
     LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
-    WHERE e.is_blocking AND e.duration_ns > 10000 AND o.event_id IS NULL
+    WHERE e.is_blocking AND NOT e.is_poll AND e.duration_ns > 10000 AND o.event_id IS NULL
 ),
 stream_list AS (
     SELECT DISTINCT w.trace_profile_id, w.device, w.stream_key, t.pid

@@ -16,7 +16,11 @@ SELECT
     e.path_weight_ns,  -- Weight as used on the path, ns.
     e.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
     e.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside the window.
-    e.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
+    e.is_inferred,  -- A wait that no cuda_sync row shows: inferred from calls and timing.
+    -- Event that is shown as the owner of its time: in a host gap the annotation around it, else the module's or user's
+    -- own Python function; else attributed_event_id.
+    coalesce(o.owner_event_id, e.attributed_event_id) AS owner_event_id
 FROM _edges AS e
 JOIN critical_path_windows AS w ON w.window_no = e.window_no
 JOIN edge_types AS t ON t.edge_code = e.edge_code
+LEFT JOIN _gap_owners AS o ON o.window_no = e.window_no AND o.event_id = e.attributed_event_id

@@ -3,17 +3,18 @@
 -- annotation or Python function that begins or ends outside operators, where the path covers the window.
 -- check: unique(trace_id, window_id, node_id)
 WITH events_of_graph AS (
-    SELECT c.window_no, c.event_id, c.start_ns, c.duration_ns
+    SELECT
+        c.window_no, c.event_id, c.start_ns, c.duration_ns, CASE WHEN c.side = 'gpu' THEN 'gpu' ELSE 'cpu' END AS side
     FROM _clip AS c
     LEFT JOIN _left_out AS o ON o.window_no = c.window_no AND o.event_id = c.event_id
     WHERE (c.is_operator OR c.side = 'gpu') AND o.event_id IS NULL
 ),
 ends AS (
-    SELECT window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, start_ns AS at_ns FROM events_of_graph
+    SELECT window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, start_ns AS at_ns, side FROM events_of_graph
     UNION ALL
-    SELECT window_no, event_id * 2 + 1, event_id, FALSE, start_ns + duration_ns FROM events_of_graph
+    SELECT window_no, event_id * 2 + 1, event_id, FALSE, start_ns + duration_ns, side FROM events_of_graph
     UNION ALL
-    SELECT g.window_no, g.node_id, g.node_id // 2, g.node_id % 2 = 0, w.start_ns + g.at_ns
+    SELECT g.window_no, g.node_id, g.node_id // 2, g.node_id % 2 = 0, w.start_ns + g.at_ns, 'frame'
     FROM _gap_nodes AS g
     JOIN _asked_windows AS w ON w.window_no = g.window_no
 )
@@ -23,6 +24,7 @@ SELECT
     n.node_id,  -- Twice the event, plus 1 for its end.
     n.event_id,  -- The event.
     n.is_start,  -- The event's start, not its end.
-    n.at_ns  -- Time of the node, ns.
+    n.at_ns,  -- Time of the node, ns.
+    n.side  -- gpu: GPU work; cpu: an operator or call; frame: an annotation or Python function outside operators.
 FROM ends AS n
 JOIN critical_path_windows AS w ON w.window_no = n.window_no

@@ -1,7 +1,8 @@
 -- One row: a segment of the critical path through the ranks of a capture, in order. For each target, the segments tile
 -- the time from the first event to the target without gaps or overlaps.
--- How: the ranks' graphs are joined by their collectives and walked backward along whatever was binding; at the end of
--- a collective, on to the rank that arrived last (pipelines/fleet/path).
+-- How: the graphs that the paths of the ranks alone have (critical_path_edges) are joined by their collectives and
+-- walked backward along whatever was binding; at the end of a collective, on to the rank that arrived last
+-- (pipelines/fleet/path).
 -- scope: capture
 -- check: unique(capture_id, target, seq)
 SELECT
@@ -10,16 +11,29 @@ SELECT
     w.seq,  -- Place on the path, from 1.
     w.rank,  -- Rank that the time belongs to.
     -- cpu_op, gpu_kernel, transfer, launch_delay, kernel_delay, cross_stream_wait, sync_return, thread_hand_off, gap
-    -- (nothing known) or head (before the first event that binds on the rank).
+    -- (of a host thread outside its operators) or head (before the first event that binds on the rank).
     w.kind,
     w.start_ns,  -- Start on the clock of the lowest rank, ns.
     w.duration_ns,  -- Duration, ns.
     w.event_id,  -- The event that the segment leads into or is part of.
-    w.guessed,  -- The hop is a guess, because the trace has no cuda_sync rows to tell.
+    w.guessed,  -- A wait that is inferred, because no cuda_sync row tells of it.
     w.trace_id,  -- The rank's trace.
     w.owner_event_id,  -- Event that the time belongs to; NULL where it belongs to none.
     e.name,  -- Name of the event that the time belongs to, else of the one that it leads into.
-    w.collective_id  -- The collective of a transfer; else NULL.
+    w.collective_id,  -- The collective of a transfer; else NULL.
+    -- Who owns its time, for people, as in critical_path: the operator, call or GPU work; in a gap the annotation
+    -- around it, else the module's or user's own Python function, else the thread; a delay or wait is its own.
+    CASE
+        WHEN w.kind = 'head' THEN 'before the first event of rank ' || CAST(w.rank AS VARCHAR)
+        WHEN w.earlier THEN 'earlier work, not in the window'
+        WHEN o.event_id IS NOT NULL THEN o.name
+        WHEN w.kind = 'gap' THEN 'outside operators, thread ' || e.tid
+        WHEN e.stream IS NULL THEN coalesce(rtrim(t.track_label, ': '), 'wait') || ', thread ' || e.tid
+        ELSE coalesce(rtrim(t.track_label, ': '), 'wait') || ', stream ' || CAST(e.stream AS VARCHAR)
+    END AS owner,
+    CASE WHEN NOT w.earlier THEN o.cat END AS owner_cat  -- The owner's category; NULL where it is no event.
 FROM _walked_segments AS w
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = coalesce(w.owner_event_id, w.event_id)
+LEFT JOIN events AS o ON o.trace_id = w.trace_id AND o.event_id = w.shown_event_id
+LEFT JOIN edge_types AS t ON t.edge_type = w.edge_type
 WHERE w.refused_reason IS NULL

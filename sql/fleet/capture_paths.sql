@@ -9,18 +9,22 @@ SELECT
     -- From the first event of all ranks to the target, ns; NULL where there is no path.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS span_ns,
     count(seq) AS n_segments,  -- Segments.
-    count(seq) FILTER (WHERE guessed) AS n_guessed,  -- Hops that are guesses.
-    -- Part of the span about which nothing is known, ns; where it is large, the path says little.
+    count(seq) FILTER (WHERE guessed) AS n_guessed,  -- Waits on it that are inferred.
+    -- Host time outside operators, ns.
     TRY_CAST(coalesce(sum(duration_ns) FILTER (WHERE kind = 'gap'), 0) AS BIGINT) AS gap_ns,
     -- The same in percent of the span.
     100e0 * coalesce(sum(duration_ns) FILTER (WHERE kind = 'gap'), 0) / nullif(sum(duration_ns), 0) AS gap_percent,
-    -- Part of the span in guessed hops, ns.
+    -- Part of that which no annotation and no Python function owns, ns; where it is large, the path says little.
+    TRY_CAST(
+        coalesce(sum(duration_ns) FILTER (WHERE kind = 'gap' AND owner_event_id IS NULL), 0) AS BIGINT
+    ) AS unowned_ns,
+    -- Part of the span in inferred waits, ns.
     TRY_CAST(coalesce(sum(duration_ns) FILTER (WHERE guessed), 0) AS BIGINT) AS guessed_ns,
     max(n_ranks) AS n_ranks,  -- Ranks that are joined: those whose clocks could be aligned.
     max(n_nodes) AS n_nodes,  -- Nodes of the joined graph.
     max(n_edges) AS n_edges,  -- Its edges.
-    -- Length of networkx's longest path through it, ns. Gaps on the host weigh nothing there, so it is shorter and may
-    -- lead through a rank that was not last.
+    -- Length of networkx's longest path through it, ns. All ranks begin at 0 there, so it is shorter where one begins
+    -- late, and may lead through a rank that was not last.
     max(heaviest_ns) AS heaviest_ns
 FROM _walked_segments
 GROUP BY capture_id, target

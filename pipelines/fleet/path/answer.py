@@ -28,7 +28,7 @@ class PathRefused(LookupError):
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A segment for display: times in us from the first event of all ranks."""
+    """A segment for display: times in us from the first event of all ranks. `owner`: whose time it is, for people."""
 
     seq: int
     rank: int
@@ -40,6 +40,8 @@ class PathSegment:
     name: str | None
     guessed: bool
     collective_id: int | None
+    owner: str
+    owner_cat: str | None
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Stretch:
 class CapturePath:
     """The critical path of a capture to a target. Times in us, shares in percent of the span; both add up.
 
-    left_out: ranks of the capture whose clocks are not connected to the others. heaviest_us: the longest path of the
-    joined graph, in which gaps weigh nothing. n_nodes and n_edges are the joined graph's.
+    left_out: ranks of the capture whose clocks are not connected to the others. owner_us: the time of each owner. unowned_us:
+    of the gaps, what no annotation and no Python function owns. heaviest_us: the longest path of the joined graph, in which
+    all ranks begin at 0. n_nodes and n_edges are the joined graph's.
     """
 
     capture_id: str
@@ -69,7 +72,9 @@ class CapturePath:
     share_percent: dict[int, float]
     kind_us: dict[str, float]
     kind_percent: dict[str, float]
+    owner_us: dict[str, float]
     gap_percent: float
+    unowned_us: float
     guessed_us: float
     n_guessed: int
     heaviest_us: float
@@ -103,7 +108,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
     paths = rows_of(
         con,
         "SELECT p.refused_reason, p.span_ns / 1000.0 AS span_us, p.n_ranks, p.n_guessed, "
-        "p.guessed_ns / 1000.0 AS guessed_us, p.gap_percent, p.heaviest_ns / 1000.0 AS heaviest_us, p.n_nodes, "
+        "p.guessed_ns / 1000.0 AS guessed_us, p.gap_percent, p.unowned_ns / 1000.0 AS unowned_us, p.heaviest_ns / 1000.0 AS heaviest_us, p.n_nodes, "
         "p.n_edges, c.job FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
         f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}",
     )
@@ -114,7 +119,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         raise PathRefused(refused)
     rows = con.execute(
         "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, duration_ns / 1000.0, event_id, "
-        "owner_event_id, name, guessed, collective_id FROM capture_critical_path "
+        "owner_event_id, name, guessed, collective_id, owner, owner_cat FROM capture_critical_path "
         f"WHERE capture_id = {quoted(capture_id)} AND target = {quoted(target)} ORDER BY seq"
     ).fetchall()
     segments = [PathSegment(*values) for values in rows]
@@ -128,13 +133,14 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         share_percent=_percent(by_rank, path["span_us"]),
         kind_us=by_kind,
         kind_percent=_percent(by_kind, path["span_us"]),
+        owner_us=_sums(segments, "owner"),
         stretches=[_stretch(rank, list(part)) for rank, part in groupby(segments, key=lambda s: s.rank)],
         segments=segments,
     )
 
 
 def _sums(segments: Sequence[PathSegment], by: str) -> dict[Any, float]:
-    """Returns time by rank or kind, the largest first."""
+    """Returns time by rank, kind or owner, the largest first."""
     found: dict[Any, float] = {}
     for segment in segments:
         key = getattr(segment, by)

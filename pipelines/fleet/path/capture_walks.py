@@ -1,19 +1,17 @@
 """Matched collectives and clocks of captures in a connection → table `_walked_segments`: their critical paths.
 
-The ranks of a capture are read into arrays one after another, small ones in groups of at most GROUP_EVENTS events, so
-memory grows only with the joined graph.
+The graphs of a capture's ranks are those that the path of each rank alone has. They are read one after another, small ones
+in groups of at most GROUP_EVENTS events, so memory grows only with the joined graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
-from pipelines.base import database
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
@@ -32,8 +30,11 @@ _COLUMNS = (
     ("duration_ns", "BIGINT", "Duration, ns."),
     ("event_id", "BIGINT", "The event."),
     ("owner_event_id", "BIGINT", "The event whose time it is."),
+    ("shown_event_id", "BIGINT", "The event that is shown as its owner."),
+    ("edge_type", "VARCHAR", "Type of its edge; NULL for transfer and head."),
     ("collective_id", "BIGINT", "The collective that the path comes through."),
-    ("guessed", "BOOLEAN", "What was waited for is guessed."),
+    ("guessed", "BOOLEAN", "What was waited for is inferred."),
+    ("earlier", "BOOLEAN", "A wait for GPU work from outside the trace."),
     ("n_ranks", "BIGINT", "Ranks in the joined graph."),
     ("n_nodes", "BIGINT", "Nodes in the joined graph."),
     ("n_edges", "BIGINT", "Edges in the joined graph."),
@@ -41,9 +42,7 @@ _COLUMNS = (
     ("refused_reason", "VARCHAR", "Why there is no path; NULL where there is one."),
 )
 GROUP_EVENTS = 200_000
-"""Events of ranks whose graphs are computed together: one pass over all models costs as much as about 100,000 events.
-"""
-_GROUP = "_group"  # database of a group's tables, attached beside that of the captures
+"""Events of ranks whose graphs are read together: a query costs more than a small graph."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,20 @@ class JoinableRank:
     layer="fleet",
     doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
     columns=_COLUMNS,
-    reads=("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks"),
-    runs=("_edges", "_path_events", "critical_path_windows"),  # in load_ranks.py, a group of ranks at a time
+    reads=(
+        "capture_ranks",
+        "clock_offsets",
+        "collective_groups",
+        "collectives",
+        "collective_ranks",
+        "critical_path_nodes",  # in load_ranks.py
+        "critical_path_edges",
+    ),
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row that says why not.
 
-    Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks` and the tables of the ranks' traces.
+    Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
     """
     create_table(con, "_walked_segments")
     found = con.execute(
@@ -86,11 +92,12 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
         return
     ranks = ranks_of(con, capture_id)
     offsets, drifts = {rank.rank: rank.offset_ns for rank in ranks}, drifting_ranks(con, capture_id)
-    graphs = []
-    for group in _groups(ranks):
-        with _some_traces(con, group.values()) as own:
-            graphs += [on_common_clock(g, drifts[g.rank]) if g.rank in drifts else g for g in load_ranks(own, group)]
-    joined = join_ranks(graphs, instances, offsets | dict.fromkeys(drifts, 0))
+    graphs = [
+        on_common_clock(graph, drifts[graph.rank]) if graph.rank in drifts else graph.behind(offsets[graph.rank])
+        for group in _groups(ranks)
+        for graph in load_ranks(con, group)
+    ]
+    joined = join_ranks(graphs, instances)
     del graphs
     try:
         heaviest = heaviest_path_ns(joined)
@@ -157,26 +164,6 @@ def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
     yield group
 
 
-@contextmanager
-def _some_traces(con: duckdb.DuckDBPyConnection, traces: Iterable[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens a connection beside `con` in which the trace tables hold only these traces; what it creates is dropped with
-    it.
-    """
-    catalog, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
-    listed = ", ".join(quoted(trace_id) for trace_id in traces)
-    with database.cursor(con) as own:
-        own.execute(f"ATTACH ':memory:' AS {_GROUP}")
-        for table in ("traces", "events", "findings"):
-            whole = f'"{catalog}"."{schema}".{table}'
-            own.execute(f"CREATE VIEW {_GROUP}.{table} AS SELECT * FROM {whole} WHERE trace_id IN ({listed})")
-        own.execute(f"USE {_GROUP}")
-        try:
-            yield own
-        finally:
-            own.execute(f'USE "{catalog}"."{schema}"')
-            own.execute(f"DETACH {_GROUP}")
-
-
 def _refusal(capture_id: str, target: str, reason: str) -> dict[str, list[Any]]:
     return {"capture_id": [capture_id], "target": [target], "refused_reason": [reason]}
 
@@ -185,7 +172,10 @@ def _segments(
     capture_id: str, target: str, path: list[Segment], joined: JoinedGraph, about: dict[str, int]
 ) -> dict[str, list[Any]]:
     trace_of = {graph.rank: graph.trace_id for graph in joined.ranks}
-    names = ("rank", "kind", "start_ns", "duration_ns", "event_id", "owner_event_id", "guessed")
+    names = (
+        *("rank", "kind", "start_ns", "duration_ns", "event_id", "owner_event_id", "shown_event_id", "edge_type"),
+        *("guessed", "earlier"),
+    )
     columns: dict[str, list[Any]] = {name: [getattr(segment, name) for segment in path] for name in names}
     columns["trace_id"] = [trace_of[segment.rank] for segment in path]
     columns["collective_id"] = [None if s.collective_id is None else int(s.collective_id) for s in path]

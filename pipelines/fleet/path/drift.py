@@ -1,4 +1,4 @@
-"""Corrects ranks whose clocks run faster or slower than the others: their events are moved to the common clock."""
+"""Corrects ranks whose clocks run faster or slower than the others: their nodes are moved to the common clock."""
 
 from __future__ import annotations
 
@@ -26,16 +26,9 @@ def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int,
 
 
 def on_common_clock(graph: RankGraph, points: Points) -> RankGraph:
-    """Returns the graph with events mapped by the line through two points; weights stay as the rank's own clock
-    measured them.
-    """
+    """Returns the graph with common times by the line through two points; its own clock stays what weights are told in."""
     (own, common), (own_later, common_later) = points
     stretch = (common_later - common) / (own_later - own) - 1
-
-    def moved(times: np.ndarray) -> np.ndarray:
-        # The factor multiplies small differences, so that a float64 is exact enough: times since 1970 would not be.
-        since = times - own
-        return since + np.round(since * stretch).astype(np.int64) + common
-
-    events = graph.events
-    return replace(graph, events=replace(events, start_ns=moved(events.start_ns), end_ns=moved(events.end_ns)))
+    # The factor multiplies small differences, so that a float64 is exact enough: times since 1970 would not be.
+    since = graph.at_ns - own
+    return replace(graph, common_ns=since + np.round(since * stretch).astype(np.int64) + common)

@@ -7,7 +7,7 @@ that two ranks disagree about the order of two instances: then the match is wron
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -31,8 +31,9 @@ class Instance:
 class Meeting:
     """An instance in the joined graph; times in ns on the common clock.
 
-    members: (index of the rank, index of the kernel). arrived_ns: when the last rank arrived; last: that member (of
-    several, the lowest rank). transfer_ns: the shortest duration of a member, which does not depend on clocks.
+    members: (index of the rank, place of the kernel's start; its end is the next place). arrived_ns: when the last rank
+    arrived; last: that member (of several, the lowest rank). transfer_ns: the shortest duration of a member, which does not
+    depend on clocks.
     """
 
     collective_id: str
@@ -55,20 +56,19 @@ class RanksDisagree(nx.NetworkXUnfeasible):
 
 @dataclass(frozen=True, eq=False)
 class JoinedGraph:
-    """Graphs of ranks, by rank, each clock's offset from the common one (ns), and where they meet.
+    """Graphs of ranks, by rank, and where they meet.
 
-    meeting_of: for each rank, the number of its meeting by kernel index. n_outside: members of instances that are in no
-    graph.
+    meeting_of: for each rank, the number of its meeting by the place of the kernel's end. n_outside: members of instances
+    that are in no graph.
     """
 
     ranks: tuple[RankGraph, ...]
-    offset_ns: tuple[int, ...]
     meetings: tuple[Meeting, ...]
     meeting_of: tuple[dict[int, int], ...]
     n_outside: int
 
     def __len__(self) -> int:
-        return 2 * sum(len(graph.events) for graph in self.ranks) + len(self.meetings)
+        return sum(len(graph.node) for graph in self.ranks) + len(self.meetings)
 
     @property
     def n_edges(self) -> int:
@@ -87,14 +87,14 @@ class JoinedGraph:
         src, dst, weight = [], [], []
         for graph, begin, meeting_of in zip(self.ranks, base, self.meeting_of, strict=False):
             own_src, own_dst = graph.src.astype(np.int64), graph.destinations().astype(np.int64)
-            matched = np.zeros(len(graph.events), bool)
+            matched = np.zeros(len(graph.node), bool)
             matched[list(meeting_of)] = True
-            stays = ~((own_src + 1 == own_dst) & (own_src % 2 == 0) & matched[own_src // 2])
+            stays = ~((own_src + 1 == own_dst) & matched[own_dst])
             src.append(own_src[stays] + begin)
             dst.append(own_dst[stays] + begin)
             weight.append(graph.weight[stays])
         for number, meeting in enumerate(self.meetings, start=base[-1]):
-            starts = np.array([base[rank] + 2 * place for rank, place in meeting.members], np.int64)
+            starts = np.array([base[rank] + place for rank, place in meeting.members], np.int64)
             src += [starts, np.full(len(starts), number)]
             dst += [np.full(len(starts), number), starts + 1]
             weight += [np.zeros(len(starts), np.int64), np.full(len(starts), meeting.transfer_ns)]
@@ -102,7 +102,7 @@ class JoinedGraph:
 
     def _bases(self) -> list[int]:
         """Returns the number of each rank's first node, and last that of the first meeting."""
-        return [0, *np.cumsum([2 * len(graph.events) for graph in self.ranks]).tolist()]
+        return [0, *np.cumsum([len(graph.node) for graph in self.ranks]).tolist()]
 
     def name_of(self, node: int) -> str:
         """Returns a node of `graph()` as readable text."""
@@ -110,15 +110,14 @@ class JoinedGraph:
         if node >= base[-1]:
             return f"collective {self.meetings[node - base[-1]].collective_id}"
         rank = int(np.searchsorted(base, node, side="right")) - 1
-        graph, own = self.ranks[rank], node - base[rank]
-        event = graph.events.event_id[own // 2]
-        return f"rank {graph.rank} event {event} {'end' if own % 2 else 'start'}"
+        graph = self.ranks[rank]
+        event, is_end = divmod(int(graph.node[node - base[rank]]), 2)
+        return f"rank {graph.rank} event {event} {'end' if is_end else 'start'}"
 
 
-def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance], offset_ns: Mapping[int, int]) -> JoinedGraph:
-    """Join graphs of ranks. `offset_ns`: by rank, how far its clock is ahead of the common one (0 where missing)."""
+def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance]) -> JoinedGraph:
+    """Join graphs of ranks, which have common times."""
     ranks = tuple(sorted(graphs, key=lambda graph: graph.rank))
-    offsets = tuple(offset_ns.get(graph.rank, 0) for graph in ranks)
     number = {graph.rank: place for place, graph in enumerate(ranks)}
     meetings: list[Meeting] = []
     meeting_of: tuple[dict[int, int], ...] = tuple({} for _ in ranks)
@@ -126,27 +125,27 @@ def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance], offse
     for instance in instances:
         members = []
         for rank, event_id in sorted(instance.members):
-            place = ranks[number[rank]].place_of(event_id) if rank in number else None
+            place = ranks[number[rank]].place_of(2 * event_id) if rank in number else None
             if place is None:
                 n_outside += 1
             else:
                 members.append((number[rank], place))
         if len(members) > 1:
             for rank, place in members:
-                meeting_of[rank][place] = len(meetings)
-            meetings.append(_meeting(instance.collective_id, members, ranks, offsets))
-    return JoinedGraph(ranks, offsets, tuple(meetings), meeting_of, n_outside)
+                meeting_of[rank][place + 1] = len(meetings)
+            meetings.append(_meeting(instance.collective_id, members, ranks))
+    return JoinedGraph(ranks, tuple(meetings), meeting_of, n_outside)
 
 
-def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGraph], offsets: Sequence[int]) -> Meeting:
-    starts = [int(ranks[rank].events.start_ns[place]) - offsets[rank] for rank, place in members]
-    durations = [int(ranks[rank].events.end_ns[place] - ranks[rank].events.start_ns[place]) for rank, place in members]
+def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGraph]) -> Meeting:
+    starts = [int(ranks[rank].common_ns[place]) for rank, place in members]
+    durations = [int(ranks[rank].at_ns[place + 1] - ranks[rank].at_ns[place]) for rank, place in members]
     last = int(np.argmax(starts))
     return Meeting(name, tuple(members), starts[last], members[last], min(durations))
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """Returns the length of `networkx.dag_longest_path` over the joined graph, ns: gaps on the host weigh 0 in it.
+    """Returns the length of `networkx.dag_longest_path` over the joined graph, ns: ranks that begin late begin at 0 in it.
 
     Raises RanksDisagree with the strongly connected components if there is a cycle.
     """

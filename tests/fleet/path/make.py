@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
-from pipelines.fleet.path.rank_graph import RankEvents, RankGraph, rank_graph
+from pipelines.fleet.path.rank_graph import GPU, RankGraph, rank_graph
 
 OPERATOR_KERNEL, DEPENDENCY = edge_codes(["OPERATOR_KERNEL", "DEPENDENCY"])
 
@@ -72,39 +72,26 @@ def joined(case: Case) -> JoinedGraph:
     instances = [
         Instance(name, tuple((e.rank, ids[e.id]) for e in case.events if e.instance == name)) for name in names
     ]
-    return join_ranks([_graph(case, rank) for rank in ranks], instances, {rank: case.offset(rank) for rank in ranks})
+    return join_ranks([_graph(case, rank) for rank in ranks], instances)
 
 
 def _graph(case: Case, rank: int) -> RankGraph:
+    """All events are on the GPU; an edge claims the work's own time, and none what it began later than it could have."""
     own = [event for event in case.events if event.rank == rank]
     place = {event.id: i for i, event in enumerate(own)}
     edges = [(2 * i, 2 * i + 1, event.dur, OPERATOR_KERNEL, i) for i, event in enumerate(own)]
     for waiting, sources in case.before().items():
         if waiting in place:
             edges += [(2 * place[s] + 1, 2 * place[waiting], 0, DEPENDENCY, -1) for s in sources]
-    columns = np.array(edges, np.int64).T
-    return rank_graph(
-        rank,
-        f"trace{rank}",
-        gpu_events(own),
-        dict(zip(("src", "dst", "weight", "code", "owner"), columns, strict=True)),
-    )
-
-
-def gpu_events(own: list[Event]) -> RankEvents:
-    """Events of one rank, all on the GPU and launched by nothing known."""
-    n = len(own)
-    return RankEvents(
-        event_id=np.arange(n),
-        start_ns=np.array([event.start for event in own]),
-        end_ns=np.array([event.end for event in own]),
-        is_gpu=np.ones(n, bool),
-        lane=np.array([event.lane for event in own], np.int32),
-        process=np.full(n, -1, np.int32),
-        launch=np.full(n, -1, np.int32),
-        blocking=np.zeros(n, bool),
-        copy=np.zeros(n, bool),
-    )
+    src, dst, weight, code, owner = np.array(edges, np.int64).T
+    nodes = {
+        "node": np.arange(2 * len(own)),
+        "at_ns": np.array([time for event in own for time in (event.start, event.end)]),
+        "side": np.full(2 * len(own), GPU),
+    }
+    told = {"attributed": owner, "owner": owner, "flags": np.zeros(len(src))}
+    graph = rank_graph(rank, f"trace{rank}", nodes, {"src": src, "dst": dst, "weight": weight, "code": code, **told})
+    return graph.behind(case.offset(rank))
 
 
 def replayed(case: Case, faster: str | None = None, by: int = 0) -> dict[str, tuple[int, int]]:

@@ -22,6 +22,7 @@ from tests.fleet.path.make import joined, random_case
 pytestmark = pytest.mark.slow(together="many ranks")
 
 TABLES = ("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks")
+GRAPHS = ("critical_path_nodes", "critical_path_edges")
 # A process of its own, so that nothing else counts in its peak (VmHWM: ru_maxrss begins with what its parent held); small
 # groups, as ranks of real size would make them.
 _WALK = f"""
@@ -30,14 +31,14 @@ from pathlib import Path
 from pipelines.fleet.path import capture_walks
 from pipelines.lake import Lake
 capture_walks.GROUP_EVENTS = 20_000
-con = Lake(sys.argv[1]).connect(["traces", "events", "findings", *{TABLES}])
+con = Lake(sys.argv[1]).connect(["traces", *{TABLES}, *{GRAPHS}])
 con.execute("SET threads = 1")  # each thread keeps memory of its own
 capture_walks.walk_captures(con)
 status = Path("/proc/self/status").read_text().splitlines()
 peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))
 """
-# What an edge of the joined graph and its share of nodes take: 40 bytes in the graphs of ranks, the rest while networkx's
+# What an edge of the joined graph and its share of nodes take: 60 bytes in the graphs of ranks, the rest while networkx's
 # longest path is found. 198 were measured in November 2026 (below 160 before the models of a path were made cheaper).
 _BYTES_AN_EDGE = 220
 
@@ -105,6 +106,5 @@ def test_memory_grows_with_the_joined_graph(runs: dict[int, Run]) -> None:
 def test_bytes_of_a_graph() -> None:
     graphs: list[RankGraph] = [graph for seed in range(50) for graph in joined(random_case(seed)).ranks]
     for graph in graphs:
-        arrays = (*vars(graph.events).values(), *vars(graph).values())
-        n_bytes = sum(value.nbytes for value in arrays if isinstance(value, np.ndarray))
-        assert n_bytes == 39 * len(graph.events) + 4 * len(graph.first) + 17 * len(graph.src)
+        n_bytes = sum(value.nbytes for value in vars(graph).values() if isinstance(value, np.ndarray))
+        assert n_bytes == 25 * len(graph.node) + 4 * len(graph.first) + 30 * len(graph.src)

@@ -107,7 +107,7 @@ def test_targets() -> None:
     ]
     with pytest.raises(ValueError, match="last_gpu_end, last_collective_end, last_event_end"):
         walk_back(graph, "the end")
-    alone = join_ranks(graph.ranks, [], {})
+    alone = join_ranks(graph.ranks, [])
     with pytest.raises(NoTarget, match="last_collective_end"):
         walk_back(alone, "last_collective_end")
 
@@ -136,5 +136,5 @@ def test_ranks_that_disagree_about_the_order_are_refused() -> None:
 def test_members_that_no_graph_holds_are_counted() -> None:
     case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 0, 10, "A")))
     graphs = joined(case).ranks
-    found = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))], {})
+    found = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))])
     assert (found.n_outside, len(found.meetings), np.sum([len(m) for m in found.meeting_of])) == (2, 0, 0)

@@ -278,9 +278,10 @@ def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         (f"rank {rank}: {percent(found.share_percent[rank])}", [Part(k, us * 1000, time(us * 1000)) for k, us in own[rank].items()])
         for rank in found.share_us
     ]  # fmt: skip
-    guessed = f"; {found.n_guessed} hops are guesses ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
+    guessed = f"; {found.n_guessed} waits are inferred ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
     said = (
-        f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; unexplained {percent(found.gap_percent)}{guessed}"
+        f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; outside operators {percent(found.gap_percent)}"
+        f"{guessed}"
     )
     return [head, paragraph(said), bars(stacked, kinds)]
 
