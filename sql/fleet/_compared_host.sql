@@ -1,7 +1,7 @@
 -- One row: events of the host in a step of a trace that share a name: their own time, without that of events inside.
 -- How: duration less that of the events that ran directly inside, as call_stacks nests them; so the rows of a trace add
--- up to the outermost events of all its threads. Numbers of steps and addresses are left out of names: they differ from
--- run to run.
+-- up to the outermost events of all its threads. Numbers of steps and addresses are left out of names: they differ
+-- from run to run.
 -- check: unique(trace_id, step, cat, name)
 WITH inside AS (
     SELECT c.trace_id, c.parent_event_id AS event_id, sum(greatest(e.duration_ns, 0)) AS duration_ns
@@ -14,7 +14,9 @@ own AS (
     SELECT
         e.trace_id, e.cat, e.start_ns, greatest(e.duration_ns, 0) - coalesce(i.duration_ns, 0) AS self_ns,
         regexp_replace(
-            CASE WHEN starts_with(e.name, 'ProfilerStep#') THEN 'ProfilerStep' ELSE e.name END,
+            CASE
+                WHEN starts_with(e.name, 'ProfilerStep#') THEN 'ProfilerStep' ELSE coalesce(e.name, '(no name)')
+            END,
             ' at 0x[0-9a-f]+', '', 'g'
         ) AS name
     FROM call_stacks AS c

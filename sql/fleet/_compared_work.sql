@@ -14,7 +14,8 @@ fitting AS (
 ),
 work AS (
     SELECT
-        k.trace_id, k.cat, k.name, k.duration_ns, coalesce(l.start_ns, k.start_ns) AS at_ns,
+        k.trace_id, k.cat, coalesce(k.name, '(no name)') AS name, k.duration_ns,
+        coalesce(l.start_ns, k.start_ns) AS at_ns,
         CASE
             WHEN o.op IS NOT NULL THEN o.op
             WHEN o.is_replay THEN '(graph replay)'
@@ -28,7 +29,7 @@ work AS (
         END AS category,
         coalesce(o.module, '(no module)') AS module,
         w.dims AS input_dims,
-        p.args ->> '$."Input type"' AS input_types
+        coalesce(p.args ->> '$."Input type"', p.args ->> '$."Input Type"') AS input_types
     FROM kernels AS k
     JOIN kernel_owners AS o ON o.trace_id = k.trace_id AND o.event_id = k.event_id
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id

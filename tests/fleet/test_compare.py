@@ -253,7 +253,10 @@ def test_all_steps_that_both_sides_have() -> None:
         [(5, 20), (6, 21)],
         ["control: step 4 left out as warm-up", "test: step 22 without counterpart"],
     )
-    assert numbers(slow_start, trace(9, first=4)) == ([(4, 4)], ["control: steps 5, 6 without counterpart"])
+    assert numbers(slow_start, trace(9, first=4)) == (
+        [(4, 4)],
+        ["both: step 4 compared, though it may be warm-up", "control: steps 5, 6 without counterpart"],
+    )
     assert numbers(slow_start, trace()) == ([(None, None)], ["test has no steps: whole traces are compared"])
     assert numbers(trace(), trace()) == ([(None, None)], [])
 
@@ -444,17 +447,18 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
     world = World(paths)
     found = world.compare(world.traces[:2], world.traces[2:])
     assert [part.pairs[0].where for part in found.places] == ["rank 0", "rank 1"]
-    assert [(part.pairs[0].rank, part.pairs[0].control.step) for part in found.pairs] == [
-        (0, 5),
-        (0, 6),
-        (1, 5),
-        (1, 6),
-    ]
-    for parts in (found.places, found.pairs):
-        for side in (0, 1):
-            assert sum(totals(part.rows)[side] for part in parts) == totals(found.whole.rows)[side] > 0
-    categories = totals(found.whole.categories)
-    assert categories == totals(found.whole.rows)
+    assert [(one.pair.rank, one.pair.control.step) for one in found.pairs] == [(0, 5), (0, 6), (1, 5), (1, 6)]
+    whole = totals(found.whole.rows)
+    assert whole == totals(found.whole.categories)
+    for side in (0, 1):
+        assert sum(totals(part.rows)[side] for part in found.places) == whole[side] > 0
+        assert sum((one.gpu.control_ns, one.gpu.test_ns)[side] for one in found.pairs) == whole[side]
+    for one in found.pairs:  # alone, it has the same rows in long
+        rows = compare_pairs(world.con, [one.pair], "operator").whole.rows
+        assert totals(rows) == one.gpu[:2]
+        assert (rows[0].name, rows[0].diff_ns) == (one.gpu.changed_name, one.gpu.changed_ns)
+        assert one.gpu.grown_ns == max(row.diff_ns for row in rows)
+        assert one.gpu.grown_name in {row.name for row in rows if row.diff_ns == one.gpu.grown_ns}
 
 
 RULED = Path(__file__).parents[2] / "sql" / "rules" / "op_kinds.csv"

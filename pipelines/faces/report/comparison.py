@@ -135,19 +135,17 @@ def _place(part: Part) -> dict[str, Any]:
 def _steps(found: Comparison) -> Section | None:
     if len(found.pairs) < 2:
         return None
-    rows = []
-    for part in found.pairs:
-        (pair,), gpu = part.pairs, totals(part.rows)
-        rows.append(
-            {
-                "window": named(pair) or "the whole trace",
-                "control_ns": pair.control.duration_ns,
-                "test_ns": pair.test.duration_ns,
-                "change": percent(pair.control.duration_ns, pair.test.duration_ns),
-                "gpu": percent(*gpu),
-                "most": changed_most(part),
-            }
-        )
+    rows = [
+        {
+            "window": named(one.pair) or "the whole trace",
+            "control_ns": one.pair.control.duration_ns,
+            "test_ns": one.pair.test.duration_ns,
+            "change": percent(one.pair.control.duration_ns, one.pair.test.duration_ns),
+            "gpu": percent(one.gpu.control_ns, one.gpu.test_ns),
+            "most": f"{signed(one.gpu.changed_ns)} {one.gpu.changed_name}" if one.gpu.changed_name else "",
+        }
+        for one in found.pairs
+    ]
     columns = (
         Column("window", "window", words, "The step, and its rank where that is known."),
         Column("control_ns", "control", amount, "Its length."),

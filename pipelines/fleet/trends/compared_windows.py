@@ -77,11 +77,13 @@ def _windows(one: Trace, other: Trace, steps: int | str | None) -> tuple[list[tu
 
 def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tuple[Window, Window]], list[str]]:
     """Returns the steps with the same numbers; where there are none, the first with the first; without warm-up."""
+    left_out: list[str] = []
     warm = [{window.step for window in steps[: warm_up(steps)]} for steps in (one, other)]
     numbers = [{window.step for window in steps} for steps in (one, other)]
     if common := numbers[0] & numbers[1]:
         warm = [warm[0] | warm[1]] * 2  # a step has one number on both sides
-        if common <= warm[0]:
+        if common <= warm[0]:  # better than nothing
+            left_out += _said("both", [w.step for w in one if w.step in common], "compared, though it may be warm-up")
             warm = [set(), set()]
         kept = [[window for window in steps if window.step in common - warm[0]] for steps in (one, other)]
     else:
@@ -90,7 +92,6 @@ def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tup
             for steps, first in zip((one, other), warm, strict=True)
         ]
     pairs = list(zip(*kept, strict=False))
-    left_out = []
     if common:
         left_out += _said("both", [w.step for w in one if w.step in common & warm[0]], "left out as warm-up")
     for side, steps, first, place in (("control", one, warm[0], 0), ("test", other, warm[1], 1)):

@@ -21,6 +21,7 @@ _FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may r
 BY = ("operator", "category", "module", "shape", "kernel")
 """What can be told apart on both sides."""
 _HOST = "host"
+_ANSWERS = ("_comparison", "_compared_parts")
 _ENOUGH = 0.5  # of the GPU time has an operator
 
 
@@ -112,7 +113,10 @@ def totals(rows: Iterable[Difference]) -> Totals:
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the pairs, compared: rows by what was asked for, by category, and of the host; largest change first."""
+    """Some of the pairs, compared: rows by what was asked for, by category, and of the host; largest change first.
+
+    Of one of several ranks, the host's are left out where there is GPU work.
+    """
 
     pairs: Sequence[Pair]
     rows: list[Difference] = field(default_factory=list)
@@ -120,17 +124,37 @@ class Part:
     host: list[Difference] = field(default_factory=list)
 
 
+class Short(NamedTuple):
+    """Rows in short: their summed times, and which of them changed and grew most, and by how much; times in ns."""
+
+    control_ns: int = 0
+    test_ns: int = 0
+    changed_name: str | None = None
+    changed_ns: int = 0
+    grown_name: str | None = None
+    grown_ns: int = 0
+
+
+@dataclass(frozen=True)
+class OnePair:
+    """A pair of windows, compared: its GPU time by what was asked for, and the host's own time."""
+
+    pair: Pair
+    gpu: Short
+    host: Short
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """Everything together, each place (a rank, or a process of a file), and each pair of windows.
+    """Everything together, each place (a rank, or a process of a file) and each pair of windows.
 
-    Where there is only one place, or one pair, that is the same Part as the whole.
+    Where there is only one place, that is the same Part as the whole.
     """
 
     by: str
     whole: Part
     places: list[Part]
-    pairs: list[Part]
+    pairs: list[OnePair]
 
 
 def facts_of(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[Trace]:
@@ -189,22 +213,18 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
     places: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
         places[pair.where].append(pair)
-    by_place = [*places.values()] if len(places) > 1 else []
-    one_by_one = [[pair] for pair in pairs] if len(pairs) > 1 else []
-    groups = [list(pairs), *by_place, *one_by_one]
-    create_table(con, "compared", "OR REPLACE TEMP TABLE")
-    values = {
-        row([part, what, side, window.trace_id, window.step]): None
-        for part, group in enumerate(groups)
-        for what in (by, "category", _HOST)
-        for pair in group
-        for side, window in (("control", pair.control), ("test", pair.test))
-    }
-    con.execute(f"INSERT INTO compared VALUES {', '.join(values)}")
-    parts = [Part(group) for group in groups]
+    parts = [Part(pairs), *(Part(group) for group in places.values() if len(places) > 1)]
+    ((has_work,),) = con.execute("SELECT count(*) > 0 FROM _compared_work").fetchall()
+    host = () if has_work else (_HOST,)
+    asked = [(parts[0], (by, "category", _HOST)), *((part, (by, "category", *host)) for part in parts[1:])]
+    asked += [(Part([pair]), (by, _HOST)) for pair in pairs]
+    _fill_compared(con, asked)
+    models = load_catalog().models
+    for name in _ANSWERS:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {models[name].sql}")
     query = (
-        f"SELECT part, by_what, * EXCLUDE (part, by_what) FROM ({load_catalog().models['_comparison'].sql}) "
-        "ORDER BY abs(diff_ns) DESC, control_ns DESC, cat, name, input_dims, input_types"
+        "SELECT part, by_what, * EXCLUDE (part, by_what) FROM _comparison "
+        f"WHERE part < {len(parts)} ORDER BY abs(diff_ns) DESC, control_ns DESC, cat, name, input_dims, input_types"
     )
     for number, what, *values in con.execute(query).fetchall():
         part, found = parts[number], Difference(*values)
@@ -214,5 +234,26 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
             part.categories.append(found)
         if what == _HOST:
             part.host.append(found)
-    first = 1 + len(by_place)
-    return Comparison(by, parts[0], parts[1:first] or parts[:1], parts[first:] or parts[:1])
+    short = {
+        (number, what): Short(*values)
+        for number, what, *values in con.execute(
+            "SELECT part, by_what, control_ns, test_ns, changed_name, changed_ns, grown_name, grown_ns FROM _compared_parts"
+        ).fetchall()
+    }
+    one_by_one = [
+        OnePair(pair, short.get((number, by), Short()), short.get((number, _HOST), Short()))
+        for number, pair in enumerate(pairs, len(parts))
+    ]
+    return Comparison(by, parts[0], parts[1:] or parts[:1], one_by_one)
+
+
+def _fill_compared(con: duckdb.DuckDBPyConnection, asked: Sequence[tuple[Part, Sequence[str]]]) -> None:
+    create_table(con, "compared", "OR REPLACE TEMP TABLE")
+    values = {
+        row([number, what, side, window.trace_id, window.step]): None  # once, if a window is in two pairs
+        for number, (part, by) in enumerate(asked)
+        for what in by
+        for pair in part.pairs
+        for side, window in (("control", pair.control), ("test", pair.test))
+    }
+    con.execute(f"INSERT INTO compared VALUES {', '.join(values)}")

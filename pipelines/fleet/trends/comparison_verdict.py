@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pipelines.fleet.trends.comparison import Comparison, Pair, Part, Trace, Window, totals
+from pipelines.fleet.trends.comparison import Comparison, OnePair, Pair, Part, Trace, Window, totals
 
 _TOLD = 0.01  # of the window: smaller changes are none
 _MOST = 5  # kinds of work in a sentence
@@ -152,26 +152,22 @@ class Judgement:
     said: str
 
 
-_Time = Callable[[Part], tuple[int, int]]
-
-
 def judge(comparison: Comparison, most: float) -> Judgement:
     """Judge GPU time and, of steps, their length: the median over all windows, and the worst window of test.
 
     `most`: how much longer test may take, percent.
     """
-    parts = comparison.pairs
-    if not totals(comparison.whole.rows).control_ns:
+    pairs = comparison.pairs
+    if not sum(one.gpu.control_ns for one in pairs):
         return Judgement(False, False, "--fail-on compares GPU time, and the control has none in what is compared")
-    is_steps = parts[0].pairs[0].control.step is not None
-    kinds: list[tuple[str, _Time]] = [("GPU time", _gpu)]
-    if is_steps:
-        kinds.append(("the length", _length))
-    judged = [_judged(comparison, what, time) for what, time in kinds]
+    judged = [_judged([(one.gpu.control_ns, one.gpu.test_ns) for one in pairs], pairs, "GPU time", _grown_work)]
+    if pairs[0].pair.control.step is not None:
+        lengths = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
+        judged.append(_judged(lengths, pairs, "the length", _grown_anywhere))
     broken = [one for one in judged if one.grown > most]
-    shown = max(broken or judged[:1], key=lambda one: one.grown)
     if broken:
-        return Judgement(True, False, f"{shown.said}, more than {most:g} %; grew most: {shown.blamed}")
+        worst = max(broken, key=lambda one: one.grown)
+        return Judgement(True, False, f"{worst.said}, more than {most:g} %; grew most: {worst.blamed}")
     return Judgement(True, True, f"{'; '.join(one.said for one in judged)}; at most {most:g} % allowed")
 
 
@@ -182,38 +178,33 @@ class _Judged:
     blamed: str
 
 
-def _gpu(part: Part) -> tuple[int, int]:
-    return totals(part.rows)
-
-
-def _length(part: Part) -> tuple[int, int]:
-    ((control,), (test,)) = _sides(part.pairs)
-    return control.duration_ns, test.duration_ns
-
-
-def _judged(comparison: Comparison, what: str, time: _Time) -> _Judged:
-    times = [(time(part), part) for part in comparison.pairs]
-    (control, test), worst = max(times, key=lambda one: _grown(*one[0]))
-    middle = tuple(median(one[0][side] for one in times) for side in (0, 1))
-    where = f" of {named(worst.pairs[0])}" if named(worst.pairs[0]) else ""
-    said = f"{what}{where} went from {amount(control)} to {amount(test)}, {percent(control, test)}"
+def _judged(
+    times: Sequence[tuple[int, int]], pairs: Sequence[OnePair], what: str, blame: Callable[[OnePair], str]
+) -> _Judged:
+    """The worst of the windows, whose times in control and test are given, and their median."""
+    (control, test), worst = max(zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
+    middle = median(one for one, _ in times), median(one for _, one in times)
+    which = named(worst.pair)
+    said = f"{what}{f' of {which}' if which else ''} went from {amount(control)} to {amount(test)}, {percent(control, test)}"
     if len(times) > 1:
         said += f", the worst of {len(times)}; the median {percent(*middle)}"
-    return _Judged(max(_grown(control, test), _grown(*middle)), said, _blamed(worst, what))
+    return _Judged(max(_grown(control, test), _grown(*middle)), said, blame(worst))
 
 
 def _grown(control: float, test: float) -> float:
     return 100 * (test - control) / control if control else (float("inf") if test else 0.0)
 
 
-def _blamed(part: Part, what: str) -> str:
-    """What grew most in a window: of its GPU time; where that explains little of a longer step, of the host."""
-    gpu = max(part.rows, key=lambda one: one.diff_ns, default=None)
-    control, test = _length(part)
-    host = max(part.host, key=lambda one: one.diff_ns, default=None)
-    if what != "GPU time" and host and (not gpu or gpu.diff_ns < (test - control) / 2):
-        return f"on the host {host.name} {signed(host.diff_ns)}"
-    return f"{gpu.name} {signed(gpu.diff_ns)}" if gpu else "nothing"
+def _grown_work(one: OnePair) -> str:
+    return f"{one.gpu.grown_name} {signed(one.gpu.grown_ns)}"
+
+
+def _grown_anywhere(one: OnePair) -> str:
+    """What grew most in a longer step: of its GPU time or, where that explains less than half, of the host."""
+    longer = one.pair.test.duration_ns - one.pair.control.duration_ns
+    if one.host.grown_name and one.gpu.grown_ns < longer / 2:
+        return f"on the host {one.host.grown_name} {signed(one.host.grown_ns)}"
+    return _grown_work(one)
 
 
 def named(pair: Pair) -> str:

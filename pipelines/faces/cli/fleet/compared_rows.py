@@ -15,7 +15,7 @@ from rich.text import Text
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
-from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
+from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import WORDS, amount, changed_most, lengths, percent, sentence, signed
 
 Sides = tuple[str, str]
@@ -70,10 +70,8 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
     }
 
 
-def _step(part: Part) -> dict[str, Any]:
-    (pair,) = part.pairs
-    worst = max(part.rows, key=lambda one: one.diff_ns, default=None)
-    control, test = totals(part.rows)
+def _step(one: OnePair) -> dict[str, Any]:
+    pair = one.pair
     return {
         "rank": pair.rank,
         "where": pair.where,
@@ -81,9 +79,9 @@ def _step(part: Part) -> dict[str, Any]:
         "test_step": pair.test.step,
         "control_ns": pair.control.duration_ns,
         "test_ns": pair.test.duration_ns,
-        "control_gpu_ns": control,
-        "test_gpu_ns": test,
-        "grew_most": worst.name if worst and worst.diff_ns > 0 else None,
+        "control_gpu_ns": one.gpu.control_ns,
+        "test_gpu_ns": one.gpu.test_ns,
+        "grew_most": one.gpu.grown_name if one.gpu.grown_ns > 0 else None,
     }
 
 
@@ -98,6 +96,8 @@ def lines(
         yield from _wrapped(f"note: {note}", width, "yellow")
     if len(found.places) > 1:
         yield _places(found, width)
+        if (more := len(found.places) - _PLACES_SHOWN) > 0:
+            yield styled("[dim]{:,} more: --json and --out have them all[/]", more)
     rows = rows_of(found.whole)
     yield _table(found, rows[: limit or None], width)
     if 0 < limit < len(rows):
@@ -150,7 +150,7 @@ def _table(found: Comparison, rows: Sequence[Difference], width: int) -> Table:
         times = (amount(one.control_ns / windows), amount(one.test_ns / windows), signed(one.diff_ns / windows))
         cells.append((visible(name), n, *times))
     table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
-    of = "step" if found.pairs[0].pairs[0].control.step is not None else "trace"
+    of = "step" if found.pairs[0].pair.control.step is not None else "trace"
     table.title = f"per {of}, mean of {windows}" if windows > 1 else None
     return table
 
