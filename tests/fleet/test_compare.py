@@ -197,6 +197,63 @@ def test_amounts_for_people() -> None:
     ]
 
 
+KINDS = {
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "communication",
+    "void multimem_all_reduce_kernel<c10::BFloat16, 4>(c10::BFloat16*)": "communication",
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, cutlass::bfloat16_t>>(Flash_fwd_params)": "attention",
+    "_ZN2ck16tensor_operation6device39kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffleINS_25GridwiseGemm": "conv",
+    "void at::native::elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>": "copy",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>": "fill",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>": "elementwise",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, WelfordOps<float>>>": "reduce",
+    "void at::native::batch_norm_collect_statistics_kernel<Var, float>": "norm",
+    "triton_red_fused__softmax_mm_3": "fused",
+    "triton_tem_fused_mm_relu_0": "gemm",
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x32_MI16x16x1": "gemm",
+    "void convert_fp32(float*)": "other",
+}
+
+
+def test_kinds_of_kernels_without_operator() -> None:
+    """By their names, the first rule that fits."""
+    events = [kernel(name, 10 * n, n + 1, n) for n, name in enumerate(KINDS)]
+    # Communication is that whatever operator launched it.
+    under = [
+        x("cpu_op", "aten::add", 900, 9),
+        call("cudaLaunchKernel", 901, 1, 99),
+        kernel(next(iter(KINDS)), 950, 100, 99),
+    ]
+    world = World([[*events, *under]])
+    (only,) = world.traces
+    expected: Counter[str] = Counter({"communication": 100})
+    for n, kind in enumerate(KINDS.values()):
+        expected[kind] += n + 1
+    found = times(world.compare(only, only, "category").whole.rows)
+    assert {kind: us for kind, (us, _, _) in found.items()} == expected
+
+
+def test_changes_of_several_steps_are_means() -> None:
+    world = World([run_of(50, 50, 50), run_of(54, 50, 56)])
+    a, b = world.traces
+    assert "(+0.0 %, median of 3 steps): matrix products +3.3 us;" in sentence(world.compare(a, b).whole)
+
+
+def test_a_verdict_without_gpu_work() -> None:
+    steps = [
+        [
+            x("user_annotation", "ProfilerStep#1", 0, us),
+            x("cpu_op", "aten::sort", 10, us - 20),
+            x("cpu_op", "aten::mm", us - 9, 5),
+        ]
+        for us in (100, 150)
+    ]
+    world = World(steps)
+    a, b = world.traces
+    assert sentence(world.compare(a, b).whole) == (
+        "The step takes 150.0 instead of 100.0 us (+50.0 %): no GPU work; host: aten::sort +50.0 us"
+    )
+
+
 def test_operators_are_usual_where_most_of_the_time_has_one(small: World) -> None:
     before, after, host = small.traces
     assert usual_by([[before], [after]]) == "operator"
