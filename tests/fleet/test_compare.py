@@ -271,7 +271,7 @@ def trace(*lengths: float, first: int = 0, rank: int | None = None, name: str = 
         replace(one, trace_id=f"{name}{rank}")
         for one in (*steps_of(*lengths, first=first), Window("", None, 0, 0, 9, 0, 0))
     )
-    return Trace(f"{name}{rank}", f"{name}.json", rank, None, False, True, windows)
+    return Trace(f"{name}{rank}", f"/{name}.json", f"{name}.json", rank, None, False, True, windows)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_warm_up(lengths: tuple[float, ...], skipped: int) -> None:
     assert warm_up(steps_of(*lengths)) == skipped
 
 
-def numbers(control: Trace, test: Trace, steps: int | str | None = None) -> tuple[list[tuple], list[str]]:
+def numbers(control: Trace, test: Trace, steps: Any = None) -> tuple[list[tuple], list[str]]:
     chosen = choose([control], [test], steps)
     return [(pair.control.step, pair.test.step) for pair in chosen.pairs], chosen.left_out
 
@@ -323,6 +323,9 @@ def test_one_step_where_it_is_asked_for() -> None:
     assert numbers(one, other, 6) == ([(6, 6)], [])
     assert numbers(one, other, "first") == ([(4, 5)], [])
     assert numbers(one, other, "all") == ([(None, None)], [])
+    assert numbers(one, other, (4, 7)) == ([(4, 7)], [])
+    assert numbers(one, other, (6, "all")) == ([(6, None)], [])
+    assert numbers(one, trace(), "first") == ([(None, None)], ["test has no steps: whole traces are compared"])
     with pytest.raises(CompareError, match=r"x.json \(trace xNone\) has no step 4; it has 5, 6, 7"):
         numbers(one, other, 4)
 

@@ -23,16 +23,21 @@ class Chosen(NamedTuple):
     left_out: list[str]
 
 
-def choose(control: Sequence[Trace], test: Sequence[Trace], steps: int | str | None = None) -> Chosen:
+Which = int | str
+"""A step by its number, `first` of each trace, or `all`: the whole trace, also what is outside of steps."""
+
+
+def choose(control: Sequence[Trace], test: Sequence[Trace], steps: Which | tuple[Which, Which] | None = None) -> Chosen:
     """Pair the traces of two sides by rank, and their windows by step.
 
-    `steps`: a number, `first` (of each trace) or `all` (whole traces, also what is outside of steps); None: all steps that
-    both have, without warm-up. Raises CompareError where nothing is left, or a trace has no such step.
+    `steps`: which window, or that of control and that of test; None: all steps that both have, without warm-up. Raises
+    CompareError where a trace has no such step.
     """
+    asked = steps if isinstance(steps, tuple) or steps is None else (steps, steps)
     places, left_out = _by_rank(control, test)
     pairs: list[Pair] = []
     for one, other in places:
-        found, without = _windows(one, other, steps)
+        found, without = _windows(one, other, asked)
         rank = one.rank if one.rank == other.rank else None
         where = " and ".join(dict.fromkeys((_named(one), _named(other)))) if len(places) > 1 else ""
         pairs += [Pair(where, rank, *windows) for windows in found]
@@ -61,17 +66,17 @@ def _named(trace: Trace) -> str:
     return trace.file if trace.rank is None else f"rank {trace.rank}"
 
 
-def _windows(one: Trace, other: Trace, steps: int | str | None) -> tuple[list[tuple[Window, Window]], list[str]]:
+def _windows(
+    one: Trace, other: Trace, asked: tuple[Which, Which] | None
+) -> tuple[list[tuple[Window, Window]], list[str]]:
     """Returns pairs of windows of two traces, and what is left out."""
-    if steps == EVERY:
-        return [(one.whole, other.whole)], []
-    if isinstance(steps, int):
-        return [(_step(one, steps), _step(other, steps))], []
+    if asked and FIRST not in asked:
+        return [(_window(one, asked[0]), _window(other, asked[1]))], []
     if not (one.steps and other.steps):
         lacks = [side for side, trace in (("control", one), ("test", other)) if not trace.steps]
         return [(one.whole, other.whole)], [f"{lacks[0]} has no steps: whole traces are compared"] * (len(lacks) == 1)
-    if steps == FIRST:
-        return [(one.steps[0], other.steps[0])], []
+    if asked:
+        return [(_window(one, asked[0]), _window(other, asked[1]))], []
     return _all_steps(one.steps, other.steps)
 
 
@@ -109,12 +114,14 @@ def _said(side: str, steps: Sequence[int | None], what: str) -> list[str]:
     return [f"{side}: step{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))} {what}"]
 
 
-def _step(trace: Trace, number: int) -> Window:
+def _window(trace: Trace, which: Which) -> Window:
+    if which == EVERY:
+        return trace.whole
     for window in trace.steps:
-        if window.step == number:
+        if which in (window.step, FIRST):
             return window
     known = ", ".join(str(window.step) for window in trace.steps) or "none"
-    raise CompareError(f"{_named(trace)} (trace {trace.trace_id}) has no step {number}; it has {known}")
+    raise CompareError(f"{_named(trace)} (trace {trace.trace_id}) has no step {which}; it has {known}")
 
 
 def warm_up(steps: Sequence[Window]) -> int:

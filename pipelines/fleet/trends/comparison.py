@@ -19,7 +19,7 @@ RULES = ("category_sides", "op_kinds", "kernel_categories")
 _FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read those before it
 
 BY = ("operator", "category", "module", "shape", "kernel")
-"""What can be told apart on both sides."""
+"""What can be told apart on both sides. Causes will be: they need a table of their own, and a branch in _comparison.sql."""
 _HOST = "host"
 _ANSWERS = ("_comparison", "_compared_parts")
 _ENOUGH = 0.5  # of the GPU time has an operator
@@ -51,6 +51,7 @@ class Trace:
     """A trace of a side with its windows: the steps in order, then the whole trace."""
 
     trace_id: str
+    path: str
     file: str
     rank: int | None
     device_name: str | None
@@ -178,7 +179,9 @@ def facts_of(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, tra
 
 def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
     of = f"WHERE trace_id = {quoted(trace_id)}"
-    ((file, rank, device, status),) = own.execute(f"SELECT file, rank, device_name, status FROM traces {of}").fetchall()
+    ((path, file, rank, device, status),) = own.execute(
+        f"SELECT path, file, rank, device_name, status FROM traces {of}"
+    ).fetchall()
     found = con.execute(
         "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns "
         f"FROM _compared_windows {of} ORDER BY step NULLS LAST"
@@ -188,7 +191,9 @@ def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace
         f"FROM _compared_work {of}"
     ).fetchall()
     windows = tuple(Window(*one) for one in found)
-    return Trace(trace_id, file, rank, device, status == "partial", known > 0 and known >= _ENOUGH * every, windows)
+    return Trace(
+        trace_id, path, file, rank, device, status == "partial", known > 0 and known >= _ENOUGH * every, windows
+    )
 
 
 def usual_by(sides: Iterable[Sequence[Trace]]) -> str:

@@ -101,6 +101,7 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
             (["--by", "cause"], "none of operator, category, module, shape, kernel"),
             (["--step", "8"], "has no step 8; it has 3"),
             (["--step", "last"], "neither a number nor"),
+            (["--step", "7", "--step", "3", "--step", "3"], "more than twice"),
             (["--rank", "last"], "neither a number nor"),
             (["--fail-on", "much"], "percentage"),
             (["--process", "1", "--process", "2", "--process", "3"], "more than twice"),
@@ -113,6 +114,12 @@ def test_what_is_refused(pair: list[Path], given: list[str], told: str) -> None:
     before = pair[0].read_bytes()
     done = run(*pair, *(one.format(control=pair[0]) for one in given), code=1)
     assert told in done.stderr and pair[0].read_bytes() == before
+
+
+def test_two_steps_of_one_trace(pair: list[Path]) -> None:
+    told = asked(pair[0], pair[0], "--step", "7", "--step", "8")
+    assert [one["steps"] for one in told["windows"]] == [[7], [8]]
+    assert {row["name"]: row["diff_ns"] for row in told["rows"]} == {"aten::mm": -30_000, "aten::add": -4_000}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +188,10 @@ def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
 
 def test_folders_are_captures(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, (folder, _, _), (_, b, _) = captures
+    trace = folder / "rank0.json"
+    before = trace.read_bytes()
+    assert "is one of the traces" in run(folder, b, "--lake", lake, "--out", trace, code=1).stderr
+    assert trace.read_bytes() == before
     assert [one["where"] for one in asked(folder, b, "--lake", lake)["ranks"]] == ["rank 0", "rank 1"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ from pipelines.faces.cli.console import (
 from pipelines.faces.cli.fleet.compared_sides import open_side, processes_of
 
 if TYPE_CHECKING:
-    from pipelines.fleet.trends.comparison import Comparison
+    from pipelines.fleet.trends.comparison import Comparison, Trace
 
 
 def compare(
@@ -38,9 +38,10 @@ def compare(
         ),
     ] = None,
     step: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="One profiler step; `first` (of each side) or `all` (whole traces). By default all steps that both sides have, without warm-up."
+            metavar="STEP",
+            help="One profiler step, `first` (of each side) or `all` (whole traces); twice: the control's, then the test's. By default all steps that both sides have, without warm-up.",
         ),
     ] = None,
     rank: Annotated[
@@ -82,7 +83,9 @@ def compare(
 
     if by is not None and by not in BY:
         raise fail(f"--by {by!r} is none of {', '.join(BY)}")
-    steps = None if step is None else _choice(step, "step")
+    steps = [_choice(one, "step") for one in step or []]
+    if len(steps) > len((control, test)):
+        raise fail("--step was given more than twice", "Give it once, or for the control and then for the test.")
     ranks = _choice(rank, "rank")
     most = None if fail_on is None else _percent(fail_on)
     processes = _processes(process or [], control, test)
@@ -91,7 +94,7 @@ def compare(
             open_side(con, given, lake, ranks, which) for given, which in zip((control, test), processes, strict=True)
         ]
         try:
-            chosen = choose(sides[0], sides[1], steps)
+            chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)
         except CompareError as error:
             raise fail(str(error)) from None
         found = compare_pairs(con, chosen.pairs, by or usual_by(sides))
@@ -109,10 +112,13 @@ def compare(
         _judge(found, most, chosen.left_out)
 
 
-def _write(to: Path, found: Comparison, given: tuple[str, str], sides: Sequence[Any], notes: Sequence[str]) -> None:
+def _write(
+    to: Path, found: Comparison, given: tuple[str, str], sides: Sequence[Sequence[Trace]], notes: Sequence[str]
+) -> None:
     from pipelines.faces.report.comparison import page
 
-    if any(Path(one).exists() and to.exists() and Path(one).samefile(to) for one in given):
+    paths = [Path(trace.path) for traces in sides for trace in traces]
+    if to.exists() and any(path.exists() and path.samefile(to) for path in paths):
         raise fail(f"{to} is one of the traces", "Give another name to --out.")
     try:
         to.write_text(page(found, given, sides, notes), encoding="utf-8")
