@@ -197,8 +197,9 @@ def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace
 
 
 def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
-    """Operators, where most GPU time of every trace of both sides has one; else kernels."""
-    return "operator" if all(trace.has_operators for traces in sides for trace in traces) else "kernel"
+    """Operators, where most GPU time of every trace that has any has one; else kernels."""
+    measured = [trace for traces in sides for trace in traces if trace.whole.idle_ns is not None]
+    return "operator" if all(trace.has_operators for trace in measured) else "kernel"
 
 
 @given_table(

@@ -16,6 +16,7 @@ from pipelines.faces.report.pictures.waterfall import LESS, MORE, TOTAL, Step, w
 from tests.effort import first_of
 from tests.faces.report.read_page import Page
 from tests.fleet.test_compare import AFTER, BEFORE, run_of
+from tests.harness import call, kernel, x
 from tests.readers.nsys.test_commands import both
 
 
@@ -235,6 +236,7 @@ def test_processes_of_a_file_meet_in_their_order(tmp_path: Path) -> None:
     assert "control: process 4100 without counterpart" in asked(path, alone)["notes"]
 
 
+@pytest.mark.slow  # a small one is above
 def test_real_exports_with_two_processes(shared: Path) -> None:
     folder = shared / "traces" / "nsys"
     told = asked(folder / "h100_2gpu_1s.sqlite", folder / "mfu_2gpu_before.sqlite")
@@ -270,6 +272,18 @@ def test_the_page_of_captures(shared: Path, tmp_path: Path) -> None:
     page = Page(target.read_text(encoding="utf-8"))
     assert page.sections == ["verdict", "work", "ranks", "steps", "host"]
     assert "step 6, rank 3" in page.texts["steps"] and "left out as warm-up" in page.texts["verdict"]
+
+
+def test_names_are_text_on_the_page(tmp_path: Path) -> None:
+    name = "<img src=x onerror=y>[red]\x1b[2J"
+    events = [x("cpu_op", name, 0, 9), call("cudaLaunchKernel", 1, 1, 1), kernel(name, 10, 5, 1)]
+    paths = written(tmp_path, one=events, other=[*events, kernel(name, 20, 5, 7)])
+    for by in ("operator", "kernel"):
+        run(*paths, "--by", by, "--out", tmp_path / "page.html")
+        html = (tmp_path / "page.html").read_text(encoding="utf-8")
+        page = Page(html)
+        assert "img" not in page.tags and "onerror" not in page.attributes and "\x1b" not in html
+        assert "&lt;img src=x onerror=y&gt;[red]" in html
 
 
 def bars(svg: str | None) -> list[tuple[float, float, str]]:
