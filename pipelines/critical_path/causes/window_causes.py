@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,11 +190,9 @@ def _names(con: duckdb.DuckDBPyConnection) -> Names:
     ).fetchnumpy()
     kinds = {kind: number for number, kind in enumerate(KINDS)}
     kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
-    numbers: Iterator[Ints] = (
-        np.ma.filled(rows[name], -1).astype(np.int64) for name in ("rule_no", "n_events", "duration_ns")
-    )
-    flags: Iterator[Flags] = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
-    return Names(kind, *numbers, *flags)
+    rule, n_events, duration = (np.ma.filled(rows[name], -1) for name in ("rule_no", "n_events", "duration_ns"))
+    is_step, to_host, pageable = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
+    return Names(kind, rule, n_events, duration, is_step, to_host, pageable)
 
 
 def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: Rows) -> None:
