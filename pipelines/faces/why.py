@@ -66,9 +66,12 @@ class Cause:
 
     def names(self, most: int) -> str:
         """The names that have most of it."""
-        shown = self.rows[:most]
-        told = [f"{said(row['name'])} {100 * row['duration_ns'] / self.duration:.0f} %" for row in shown]
-        more = len(self.rows) - len(shown)
+        time: dict[str, int] = {}
+        for row in self.rows:
+            time[said(row["name"])] = time.get(said(row["name"]), 0) + row["duration_ns"]
+        shown = sorted(time.items(), key=lambda one: -one[1])[:most]
+        told = [f"{name} {100 * ns / self.duration:.0f} %" for name, ns in shown]
+        more = len(time) - len(shown)
         return ", ".join(told) + (f" and {more} more" if more else "")
 
     def command(self, trace: str) -> str:
@@ -94,13 +97,16 @@ class Why:
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
 
+    @property
+    def heading(self) -> str:
+        """The trace and, if it is not the whole, the window."""
+        window = self.window["window_id"]
+        return self.title if window == "full" else f"{self.title}, {window}"
+
     @cached_property
     def causes(self) -> list[Cause]:
         """The causes, each once, largest first."""
-        kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
-        by = sorted(self.rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
-        found = [Cause(kinds[cause], list(rows)) for cause, rows in groupby(by, key=lambda row: row["cause"])]
-        return sorted(found, key=lambda one: (-one.duration, one.kind["cause"]))
+        return _grouped(self.rows)
 
     @property
     def steps(self) -> int:
@@ -167,6 +173,72 @@ class Why:
         }
 
 
+@dataclass(frozen=True)
+class CaptureWhy:
+    """The answer for a capture: its id, how many ranks are joined, and its rows of `capture_causes`, largest first."""
+
+    title: str
+    capture_id: str
+    n_ranks: int
+    rows: list[dict[str, Any]]
+    caveats: list[dict[str, Any]]
+    steps = 1
+
+    @property
+    def heading(self) -> str:
+        """The capture."""
+        return self.title
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """The causes, each once, largest first."""
+        return _grouped(self.rows)
+
+    @cached_property
+    def length(self) -> int:
+        """Of the path through all ranks, ns."""
+        return sum(row["duration_ns"] for row in self.rows)
+
+    @cached_property
+    def sentence(self) -> str:
+        """What the capture's time goes to, in one sentence."""
+        shown = [one for one in self.causes if one.duration >= _HALF * self.length][:3] or self.causes[:1]
+        told = [f"{time_of(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
+        return f"Of {time_of(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the object of `--json`, as of a trace; each cause has its rank."""
+        kinds = {one.kind["cause"]: one.kind for one in self.causes}
+        keys = ("cause", "rank", "name", "late_cause", "share_percent", "times", "event_id", "inferred")
+        return {
+            "sentence": self.sentence,
+            "window": {"capture_id": self.capture_id, "length_us": self.length / 1000, "ranks": self.n_ranks},
+            "causes": [
+                {key: row[key] for key in keys}
+                | {"duration_us": row["duration_ns"] / 1000, "saves_us": _us(row["saves_ns"])}
+                | {"title": kinds[row["cause"]]["title"], "advice": kinds[row["cause"]]["advice"]}
+                for row in self.rows
+            ],
+            "caveats": self.caveats,
+        }
+
+
+def _grouped(rows: list[dict[str, Any]]) -> list[Cause]:
+    """The causes of some rows, each once, largest first."""
+    kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
+    by = sorted(rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
+    found = [Cause(kinds[cause], list(of)) for cause, of in groupby(by, key=lambda row: row["cause"])]
+    return sorted(found, key=lambda one: (-one.duration, one.kind["cause"]))
+
+
+def _of_rank(one: Cause) -> str:
+    """The largest of a cause's names; where it has most of it, with its rank."""
+    row = one.rows[0]
+    if one.kind["cause"] == "late_rank":
+        return f" ({said(row['name'], 72)})"
+    return f"{_of_name(one)} on rank {row['rank']}" if row["duration_ns"] * 2 > one.duration else ""
+
+
 def _us(ns: int | None) -> float | None:
     return None if ns is None else ns / 1000
 
@@ -211,3 +283,19 @@ def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", 
     """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path)."""
     asked = queries(trace_id, window_id)
     return of_rows({table: rows_of(con, query) for table, query in asked.items()}, title or trace_id)
+
+
+def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
+    """Returns the answer for a capture from `capture_causes` and `capture_paths` in `con`; None where it has no path."""
+    of = f"capture_id = {quoted(capture_id)}"
+    rows = rows_of(con, f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
+    if not rows:
+        return None
+    late = [row["saves_ns"] for row in rows if row["cause"] == "late_rank"]
+    for row in rows:
+        row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else None
+        row["halved_saves_ns"] = None
+    ((n_ranks,),) = con.execute(f"SELECT max(n_ranks) FROM capture_paths WHERE {of}").fetchall()
+    guessed = sum(row["duration_ns"] for row in rows if row["inferred"])
+    caveats = [{"severity": "info", "detail": f"{time_of(guessed)} of it follow from waits that are inferred"}]
+    return CaptureWhy(title or capture_id, capture_id, n_ranks, rows, caveats if guessed else [])

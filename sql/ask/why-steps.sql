@@ -8,7 +8,5 @@ FROM causes AS c
 JOIN window_gpu_time AS w ON c.trace_id = w.trace_id AND c.window_id = w.window_id
 JOIN traces AS t ON c.trace_id = t.trace_id
 WHERE c.window_id <> 'full'
-QUALIFY row_number() OVER (
-    PARTITION BY c.trace_id, c.window_id ORDER BY c.duration_ns DESC, c.cause, c.name
-) = 1
+QUALIFY row_number() OVER (PARTITION BY c.trace_id, c.window_id ORDER BY c.duration_ns DESC, c.cause, c.name) = 1
 ORDER BY w.length_ns DESC, t.job, t.rank, c.window_id, c.trace_id

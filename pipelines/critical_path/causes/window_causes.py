@@ -64,7 +64,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
     covered = {number for (number,) in con.execute("SELECT DISTINCT window_no FROM _cause_events").fetchall()}
     if not covered:
         return
-    names, rules = _names(con), cause_rules(con)
+    names, rules = names_of(con), cause_rules(con)
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
         if not chosen:
@@ -76,7 +76,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         )
         for number, columns in chosen:
             if number in paths:
-                these = _events(events.pop(number))
+                these = events_of(events.pop(number))
                 busy = Busy.of(these, these.is_work)
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
                 con.execute(f"INSERT INTO _window_work VALUES ({number}, {busy.total}, {computing.total})")
@@ -142,12 +142,12 @@ def _by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[in
     numbers, first = np.unique(window[by], return_index=True)
     parts: dict[int, dict[str, Any]] = {number: {} for number in numbers.tolist()}
     for name in list(found):
-        for number, part in zip(parts, np.split(_lean(found.pop(name))[by], first[1:]), strict=True):
+        for number, part in zip(parts, np.split(lean(found.pop(name))[by], first[1:]), strict=True):
             parts[number][name] = part
     return parts
 
 
-def _lean(column: Any) -> np.ndarray:
+def lean(column: Any) -> np.ndarray:
     """A column without NULL (-1 instead), in 32 bits where that is enough."""
     filled = np.ma.filled(column, -1) if column.dtype != bool else np.ma.filled(column, False)
     if (
@@ -160,7 +160,8 @@ def _lean(column: Any) -> np.ndarray:
     return filled
 
 
-def _events(rows: dict[str, Any]) -> Events:
+def events_of(rows: dict[str, Any]) -> Events:
+    """Returns the events of a window from the columns of _cause_events, in order of event_id; they are taken out of `rows`."""
     ids = rows.pop("event_id")
     place_of = np.full(int(ids.max(initial=0)) + 2, -1, dtype=np.int32)
     place_of[ids] = np.arange(len(ids))
@@ -183,7 +184,8 @@ def _events(rows: dict[str, Any]) -> Events:
     )
 
 
-def _names(con: duckdb.DuckDBPyConnection) -> Names:
+def names_of(con: duckdb.DuckDBPyConnection) -> Names:
+    """Returns the names in `_event_names` with their rules."""
     rows = con.execute(
         "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no FROM _event_names AS n "
         "LEFT JOIN _cause_names AS r ON r.name_no = n.name_no ORDER BY n.name_no"

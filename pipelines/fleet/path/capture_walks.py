@@ -15,6 +15,7 @@ import duckdb
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
+from pipelines.fleet.path.segment_causes import CausesOfSegments, SegmentCause
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
 from pipelines.models.python_tables import create_table, insert_columns, python_model
 from pipelines.models.sqltext import quoted
@@ -33,6 +34,15 @@ _COLUMNS = (
     ("shown_event_id", "BIGINT", "The event that is shown as its owner."),
     ("edge_type", "VARCHAR", "Type of its edge; NULL for transfer and head."),
     ("collective_id", "BIGINT", "The collective that the path comes through."),
+    ("cause", "VARCHAR", "The cause of its time, in cause_kinds."),
+    ("name_no", "BIGINT", "What the cause is named after, in _event_names; NULL where `label` says it."),
+    ("label", "VARCHAR", "The same in words."),
+    (
+        "late_ns",
+        "BIGINT",
+        "The part by which the rank arrived at the next collective later than the median of the others, ns.",
+    ),
+    ("alone_ns", "BIGINT", "The part by which it arrived later than the last of the others, ns."),
     ("guessed", "BOOLEAN", "What was waited for is inferred."),
     ("earlier", "BOOLEAN", "A wait for GPU work from outside the trace."),
     ("n_ranks", "BIGINT", "Ranks in the joined graph."),
@@ -68,6 +78,7 @@ class JoinableRank:
         "collective_ranks",
         "critical_path_nodes",  # in load_ranks.py
         "critical_path_edges",
+        *("_capture_cause_events", "_event_names", "_cause_names", "cause_rules"),  # in segment_causes.py
     ),
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
@@ -76,15 +87,18 @@ def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
     """
     create_table(con, "_walked_segments")
+    causes = CausesOfSegments(con)
     found = con.execute(
         "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
     ).fetchall()
     for (capture_id,) in found:
-        for rows in _walk_capture(con, capture_id):
+        for rows in _walk_capture(con, capture_id, causes):
             insert_columns(con, "_walked_segments", rows)
 
 
-def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[dict[str, list[Any]]]:
+def _walk_capture(
+    con: duckdb.DuckDBPyConnection, capture_id: str, causes: CausesOfSegments
+) -> Iterator[dict[str, list[Any]]]:
     instances = instances_of(con, capture_id)
     if not instances:
         reason = f"no matched collectives: {_why(con, capture_id)}"
@@ -111,7 +125,7 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
         except NoTarget as missing:
             yield _refusal(capture_id, target, str(missing))
         else:
-            yield _segments(capture_id, target, path, joined, about)
+            yield _segments(capture_id, target, path, joined, about) | _of_causes(causes.of(joined, path))
 
 
 def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRank]:
@@ -181,3 +195,9 @@ def _segments(
     columns["collective_id"] = [None if s.collective_id is None else int(s.collective_id) for s in path]
     same = {"capture_id": capture_id, "target": target, **about}
     return {**columns, "seq": list(range(1, len(path) + 1)), **{name: [v] * len(path) for name, v in same.items()}}
+
+
+def _of_causes(found: list[SegmentCause]) -> dict[str, list[Any]]:
+    return {
+        name: [getattr(one, name) for one in found] for name in ("cause", "name_no", "label", "late_ns", "alone_ns")
+    }

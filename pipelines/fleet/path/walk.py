@@ -33,7 +33,7 @@ class Segment:
     thread_hand_off, gap (of a host thread outside its operators), head (before the rank's first event). event_id: the
     event that it leads into, or whose time it is; owner_event_id: the event whose time it is, shown_event_id: the one that
     is shown as its owner; None if there is none. edge_type: of the edge that it is; None for transfer and head.
-    guessed: a wait that is inferred; earlier: one for GPU work from outside the trace.
+    guessed: a wait that is inferred; earlier: one for GPU work from outside the trace; edge: its place in the rank's graph.
     """
 
     rank: int
@@ -47,6 +47,7 @@ class Segment:
     guessed: bool = False
     earlier: bool = False
     collective_id: str | None = None
+    edge: int | None = None
 
     @property
     def duration_ns(self) -> int:
@@ -123,7 +124,7 @@ class _Walk:
             self.segments.append(
                 Segment(
                     graph.rank, kind, start, self.now, event, owner, shown, edge_type, bool(flags & INFERRED),
-                    bool(flags & EARLIER), collective_id,
+                    bool(flags & EARLIER), collective_id, edge,
                 )
             )  # fmt: skip
         self.now = start

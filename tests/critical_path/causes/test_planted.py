@@ -1,4 +1,6 @@
-"""Twelve programs, each with one planted cause: it comes first, and what it saves is what a second run without it saves."""
+"""Eleven programs, each with one planted cause: it comes first, and what it saves is what a second run without it saves. The
+twelfth, a late rank, is in tests/fleet/path/test_capture_causes.py.
+"""
 
 from __future__ import annotations
 

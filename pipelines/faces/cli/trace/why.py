@@ -16,7 +16,7 @@ from pipelines.faces.units import time_of
 
 if TYPE_CHECKING:
     from pipelines.critical_path.graph.windows import WindowRequest
-    from pipelines.faces.why import Cause, Why
+    from pipelines.faces.why import CaptureWhy, Cause, Why
 
 _SHOWN = 6  # causes
 _NAMES = 3  # of a cause
@@ -27,7 +27,10 @@ _WIDTH = 80
 def why_command(
     subjects: Annotated[
         list[str],
-        typer.Argument(help="Trace files, or trace ids or unique prefixes of them.", metavar="TRACE"),
+        typer.Argument(
+            help="Trace files, folders of a capture's ranks, or ids of traces or captures (or beginnings of them).",
+            metavar="TRACE|FOLDER",
+        ),
     ],
     step: Annotated[
         str, typer.Option(metavar="N|all", help="This profiler step, or each of them, instead of the whole trace.")
@@ -54,7 +57,49 @@ def why_command(
         show(subject, answer, named=len(found) > 1)
 
 
-def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
+def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[Why | CaptureWhy]:
+    if Path(subject).is_dir() or (not Path(subject).exists() and _is_capture(subject, lake)):
+        if step or process:
+            raise fail(f"{subject} is a capture: --step and --process are for a trace", "Give one of its files.")
+        return [_of_capture(subject, lake)]
+    return list(_of_trace(subject, step, process, lake))
+
+
+def _is_capture(beginning: str, lake: Path) -> bool:
+    """Whether a capture of the lake has an id that begins so, and no trace."""
+    from pipelines.lake import Lake
+
+    there = Lake(lake)
+    if any(trace_id.startswith(beginning) for trace_id in there.known_traces()):
+        return False
+    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.models.sqltext import quoted
+
+    with open_analyst(lake, ["captures"]) as con:
+        found = con.execute(f"SELECT 1 FROM captures WHERE starts_with(capture_id, {quoted(beginning)}) LIMIT 1")
+        return bool(found.fetchall())
+
+
+def _of_capture(subject: str, lake: Path) -> CaptureWhy:
+    from pipelines.faces.cli.fleet.opened_capture import opened_capture
+    from pipelines.faces.why import capture_why
+    from pipelines.fleet.path.answer import NoCapture, find_capture
+
+    with opened_capture([subject], lake, ("captures", "capture_paths", "capture_causes")) as (con, beginning):
+        try:
+            capture_id = find_capture(con, beginning)
+        except NoCapture as error:
+            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+        answer = capture_why(con, capture_id, Path(subject).name)
+        if answer is None:
+            reason = con.execute("SELECT max(refused_reason) FROM capture_paths").fetchall()[0][0]
+            raise fail(
+                f"{subject} has no path through its ranks: {reason}", "tracelake why RANK.json.gz tells of one rank."
+            )
+        return answer
+
+
+def _of_trace(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
     from pipelines.critical_path.graph.windows import WindowNotFound, request_windows
     from pipelines.faces.why import TABLES, why
     from pipelines.lake.read.one_trace import STORED, stored_tables
@@ -99,12 +144,11 @@ def _windows(con: Any, trace_id: str, step: str) -> list[WindowRequest]:
     raise WindowNotFound(f"the trace has no step {step}: {there}")
 
 
-def show(subject: str, answer: Why, *, named: bool) -> None:
+def show(subject: str, answer: Why | CaptureWhy, *, named: bool) -> None:
     """Print the answer for people, in at most 80 columns; `subject` is what they called the trace."""
     width = min(out.width, _WIDTH)
     if named:
-        window = "" if answer.window["window_id"] == "full" else f", {answer.window['window_id']}"
-        out.print(styled("[bold]{}[/]", visible(answer.title + window)))
+        out.print(styled("[bold]{}[/]", visible(answer.heading)))
     print_caveats(one for one in answer.caveats if one["severity"] != "info")
     out.print(styled("[bold]{}[/]", visible(answer.sentence)), width=width)
     shown = [one for one in answer.causes[:_SHOWN] if one.share >= _LEAST]
@@ -119,7 +163,7 @@ def show(subject: str, answer: Why, *, named: bool) -> None:
     print_caveats(one for one in answer.caveats if one["severity"] == "info")
 
 
-def _show_cause(subject: str, cause: Cause, answer: Why, width: int) -> None:
+def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int) -> None:
     each = " a step" if answer.steps > 1 else ""
     saved = "".join(
         f", {what} saves {time_of(ns / answer.steps)}"

@@ -1,0 +1,62 @@
+-- One row: a cause of a capture's length, on one of its ranks. The rows of a capture have all of its time.
+-- How: the segments of the path through all ranks to the last GPU work (capture_critical_path) by their causes, as in
+-- causes; waiting for a late rank is what that rank did meanwhile: since the median of the others had arrived.
+-- scope: capture
+-- check: unique(capture_id, cause, rank, name)
+WITH segments AS (
+    SELECT
+        w.capture_id, w.rank, w.trace_id, w.duration_ns, w.event_id, w.late_ns, w.alone_ns, w.guessed, w.cause,
+        coalesce(n.name, w.label, e.name, '') AS name
+    FROM _walked_segments AS w
+    LEFT JOIN _event_names AS n ON n.name_no = w.name_no
+    LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = w.event_id
+    WHERE w.refused_reason IS NULL AND w.target = 'last_gpu_end'
+),
+parts AS (
+    SELECT
+        capture_id, rank, trace_id, cause, CAST(NULL AS VARCHAR) AS late_cause, name, event_id, guessed,
+        duration_ns - late_ns AS duration_ns, CAST(NULL AS BIGINT) AS saves_ns
+    FROM segments
+    WHERE duration_ns > late_ns
+    UNION ALL
+    SELECT capture_id, rank, trace_id, 'late_rank', cause, name, event_id, guessed, late_ns, alone_ns
+    FROM segments
+    WHERE late_ns > 0
+),
+longest AS (
+    SELECT
+        *, row_number() OVER (
+            PARTITION BY capture_id, rank, cause, late_cause, name ORDER BY duration_ns DESC, event_id
+        ) AS place
+    FROM parts
+),
+summed AS (
+    SELECT
+        capture_id, rank, max(trace_id) AS trace_id, cause, late_cause, name, sum(duration_ns) AS duration_ns,
+        sum(saves_ns) AS saves_ns, count(*) AS times, max(CASE WHEN place = 1 THEN event_id END) AS event_id,
+        2 * sum(CASE WHEN guessed THEN duration_ns ELSE 0 END) >= sum(duration_ns) AS inferred
+    FROM longest
+    GROUP BY capture_id, rank, cause, late_cause, name
+)
+SELECT
+    s.capture_id,  -- The capture.
+    s.cause,  -- The cause, in cause_kinds; late_rank: the others waited for the rank.
+    s.rank,  -- The rank whose time it is.
+    -- The operator, kernel, call, annotation, Python function, thread or stream; of a late rank its number and what it
+    -- did.
+    CASE
+        WHEN s.late_cause IS NULL THEN s.name
+        ELSE 'rank ' || CAST(s.rank AS VARCHAR) || ', ' || k.title || ': ' || s.name
+    END AS name,
+    s.late_cause,  -- Of a late rank: the cause of what it did meanwhile.
+    TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
+    -- The same in percent of the path; the rows of a capture sum to 100.
+    100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.capture_id), 0) AS share_percent,
+    -- Of a late rank: what the capture is shorter if it alone were as early as the last of the others, ns; else NULL.
+    TRY_CAST(s.saves_ns AS BIGINT) AS saves_ns,
+    s.times,  -- Stretches of the path.
+    s.trace_id,  -- The rank's trace.
+    s.event_id,  -- The event with the most of it.
+    s.inferred  -- It follows mostly from waits that no event shows.
+FROM summed AS s
+LEFT JOIN cause_kinds AS k ON k.cause = s.late_cause

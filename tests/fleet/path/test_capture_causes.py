@@ -1,0 +1,67 @@
+"""The causes of a capture's length: the planted late rank is first, and what holds for every capture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+def why(*words: object) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["why", *map(str, words), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def check(told: dict[str, Any]) -> None:
+    causes = told["causes"]
+    assert sum(one["share_percent"] for one in causes) == pytest.approx(100, abs=0.1)
+    assert sum(one["duration_us"] for one in causes) == pytest.approx(told["window"]["length_us"], abs=0.01)
+    assert len({(one["cause"], one["rank"], one["name"]) for one in causes}) == len(causes)
+    for one in causes:
+        assert (one["late_cause"] is not None) == (one["cause"] == "late_rank") == (one["saves_us"] is not None)
+        if one["cause"] == "late_rank":
+            assert one["name"].startswith(f"rank {one['rank']}, ")
+            assert 0 <= one["saves_us"] <= one["duration_us"] + 0.001
+
+
+def test_the_late_rank_is_named_with_what_it_does_and_saves_what_a_second_run_saves(tmp_path: Path) -> None:
+    usual = CaptureSpec(ranks=3, steps=6, shape="planted", sync_each_step=False, collective_skew_ns=0)
+    late = replace(usual, plant="late_rank", straggler=1, straggler_slowdown=20.0)
+    lengths = []
+    for number, spec in enumerate((late, usual)):
+        capture = write_capture(spec, tmp_path / str(number))
+        lengths.append(max(rank.truth.full.length_ns for rank in capture.ranks))
+    told = why(tmp_path / "0")
+    check(told)
+    first = told["causes"][0]
+    assert (first["cause"], first["late_cause"], first["rank"]) == ("late_rank", "gpu_computing", 1)
+    assert first["name"] == "rank 1, GPU computing: aten::mm"
+    saved = 100 * sum(one["saves_us"] or 0 for one in told["causes"]) / told["window"]["length_us"]
+    assert saved == pytest.approx(100 * (lengths[0] - lengths[1]) / lengths[0], abs=2)
+    assert "waiting for a late rank (rank 1, GPU computing: aten::mm)" in told["sentence"]
+    assert all(one["cause"] != "late_rank" for one in why(tmp_path / "1")["causes"])
+
+
+@pytest.mark.slow  # synthetic captures are above
+@pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "torchrec_unequal"])
+def test_shared_captures(shared: Path, name: str) -> None:
+    folder = shared / "traces" / "ranks" / name
+    result = CliRunner().invoke(app, ["why", str(folder), "--json"])
+    if result.exit_code:
+        assert "no path through its ranks" in result.output
+        return
+    check(json.loads(result.stdout))
+
+
+def test_a_folder_has_no_steps(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["why", str(tmp_path), "--step", "3"])
+    assert result.exit_code == 1
+    assert "--step and --process are for a trace" in result.output
