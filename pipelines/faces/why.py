@@ -70,8 +70,8 @@ class Cause:
         for row in self.rows:
             time[said(row["name"])] = time.get(said(row["name"]), 0) + row["duration_ns"]
         shown = sorted(time.items(), key=lambda one: -one[1])[:most]
-        told = [f"{name} {100 * ns / self.duration:.0f} %" for name, ns in shown]
-        more = len(time) - len(shown)
+        told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in shown if 100 * ns >= self.duration]
+        more = len(time) - len(told)
         return ", ".join(told) + (f" and {more} more" if more else "")
 
     def command(self, trace: str) -> str:
@@ -79,6 +79,8 @@ class Cause:
         name = self.rows[0]["name"]
         short = name if len(name) <= _GLOB and not set("*?[=") & set(name) else _glob(name)
         parts = self.kind["command"].split()
+        if "rank" in self.rows[0] and "op:{name}=0.5" in parts:  # of a folder, operators are not told apart
+            parts = ["capture-path", "{trace}"]
         told = [part.format(trace=trace, name=short) for part in parts]
         return shlex.join(["tracelake", *told])
 

@@ -38,6 +38,6 @@ def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) ->
         kernel("k", 1200, 100, 3),
     )
     assert "Of 1.30 ms the GPU computes 500 us; 600 us it waits for data loading (load_batch)" in said
-    assert "data loading, 600.0 µs (46.2 %): load_batch 100 %" in said
+    assert "data loading, 600.0 µs (46.2 %): load_batch (100 %)" in said
     assert "without it the trace would take 700.0 µs instead of 1.30 ms (-46.2 %)" in said
     assert "tracelake what-if TRACE --scale load_batch=0.5" in said
