@@ -16,11 +16,10 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.faces.asked_tables import NoTraces, asked_tables
 from pipelines.lake.commit.model_failures import caveats
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import KEYS
 from pipelines.lake.publish.empty_file import NotPublished
-from pipelines.lake.publish.prices import PRICE_TABLE, PRICES, read_prices
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.read.sandbox import (
     Answer,
@@ -33,11 +32,8 @@ from pipelines.lake.read.sandbox import (
     refuse_but_reading,
 )
 from pipelines.lake.read.tables_read import tables_read
-from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted
-from pipelines.runs.materialize.per_capture import stale_captures, trace_tables
-from pipelines.runs.materialize.per_trace import stale_batches
 from pipelines.runs.store import StoreError, open_store
 from pipelines.runs.store.ducklake.outdated_tables import outdated
 
@@ -191,38 +187,8 @@ def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
     """
     if isinstance(lake, str):
         return [], tables
-    catalog = lake.catalog()
-    if not lake.exists:
-        if broken := lake.broken(KEYS):
-            raise BrokenFiles(broken)
-        raise NotAnswered(
-            f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {lake.root}"
-        )
-    if PRICE_TABLE in tables:
-        read_prices(lake.root / PRICES)  # rejects those that cannot be read
-    of_traces = [name for name in catalog.materialized if name in tables]
-    of_captures = [name for name in catalog.of_captures if name in tables]
-    read = [*of_traces, *of_captures, *trace_tables(catalog, of_captures)]
-    lacks = _not_computed(lake, catalog, of_traces, of_captures)
-    return [*_left_out(lake), *lacks] if lake.without_broken else lacks, read
-
-
-def _left_out(lake: Lake) -> list[str]:
-    broken = lake.broken()
-    more = [f"left out: {len(broken) - 10:,} more files; `tracelake check` names them"] if len(broken) > 10 else []
-    return [*(f"left out: {one}" for one in broken[:10]), *more]
-
-
-def _not_computed(lake: Lake, catalog: Catalog, of_traces: list[str], of_captures: list[str]) -> list[str]:
-    batches = sorted(lake.batches())
-    told = []
-    if of_traces and stale_batches(lake, catalog, of_traces, batches):
-        for name in of_traces:
-            if n := len(stale_batches(lake, catalog, [name], batches)):
-                lacks = f"{name} is not computed, or of an older model, for {n:,} of {len(batches):,} batches of traces"
-                told.append(f"{lacks}; to compute it: tracelake materialize {name} --lake {lake.root}")
-    if stale_captures(lake, catalog, of_captures):
-        names = " ".join(of_captures)
-        lacks = f"of the newest traces there is nothing in {', '.join(of_captures)} yet"
-        told.append(f"{lacks}; to compute them: tracelake materialize {names} --lake {lake.root}")
-    return told
+    try:
+        asked = asked_tables(lake, tables)
+    except NoTraces as error:
+        raise NotAnswered(str(error), error.hint) from None
+    return asked.lacks(), asked.read

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.base.extras import need
+from pipelines.faces.asked_tables import asked_tables
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.sandbox import CLOSED, connect_attached, lock
-from pipelines.runs.materialize.per_trace import materialize
 
 if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend
@@ -30,7 +30,9 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     if tables:
-        materialize(lake, tables)
+        lake.catalog().closure(tables)  # rejects names that are not tables
+        if (asked := asked_tables(lake, tables)).are_stale:
+            asked.compute()
     # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
     con = analyst(lake, connect=lambda file: connect_attached(file, config=CLOSED if locked else None))
     backend = ibis.duckdb.from_connection(con)  # this sets the time zone

@@ -24,7 +24,6 @@ from typing import Any
 import duckdb
 
 from pipelines.faces.cli.at_once import opened_at_once
-from pipelines.faces.cli.up_to_date import tables_in
 from pipelines.fleet.captures.given_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
@@ -42,6 +41,7 @@ from pipelines.lake.layout import (
 from pipelines.lake.publish.analyst_file import analyst, is_published, publish
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.sandbox import Limits, connect_parser
+from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.readers.ingest import ingest
@@ -250,7 +250,7 @@ def _ask(lake: Lake, trace_id: str) -> None:
     """As `tracelake sql` does it, in this process."""
     with connect_parser() as parser:
         query = _query(trace_id)
-        opened = opened_at_once(lake.root, query, tables_in(query, parser), parser, Limits())
+        opened = opened_at_once(lake.root, query, tables_read(query, parser), parser, Limits())
     assert opened, "the lake is not up to date"
     with opened[0] as locked, locked.asked(opened[1]) as answer:
         assert answer.rows()[0][0] > 0

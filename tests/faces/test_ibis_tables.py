@@ -34,6 +34,8 @@ def test_models_are_ibis_tables(tmp_path: Path) -> None:
     with pytest.raises(duckdb.InvalidInputException, match="read-only"):
         tables.raw_sql("CREATE TABLE mine AS SELECT 1")
     tables.disconnect()
+    ranks = open_tables(lake, "capture_ranks").table("capture_ranks")  # tables of captures, too
+    assert ranks.count().to_pyarrow().as_py() == 2
 
 
 def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.faces.cli.up_to_date import open_analyst, tables_in
+from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.publish.prices import read_prices
+from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
@@ -142,7 +143,7 @@ def test_real_captures_add_up_and_their_waiting_is_the_references(
     lake = Lake(tmp_path / "lake")
     files = [f for f in (shared / "traces" / "ranks" / folder).iterdir() if "execution" not in f.name]
     ingest(sorted(files), lake, job=folder)
-    con = open_analyst(lake.root, tables_in("SELECT * FROM capture_costs"))
+    con = open_analyst(lake.root, tables_read("SELECT * FROM capture_costs"))
     costs = dict(con.execute("SELECT cause, gpu_ns FROM capture_costs").fetchall())
     span = con.execute("SELECT max(trace_end_ns - trace_start_ns) * count(*) FROM traces").fetchall()[0][0]
     assert sum(ns for ns in costs.values() if ns is not None) == span
@@ -157,7 +158,7 @@ def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
     """The reference has 615 kernels of 4,209.958 us that run again; some of that time other kernels compute, too."""
     lake = Lake(tmp_path / "lake")
     ingest([shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"], lake)
-    con = open_analyst(lake.root, tables_in("SELECT * FROM capture_costs"))
+    con = open_analyst(lake.root, tables_read("SELECT * FROM capture_costs"))
     costs = dict(con.execute("SELECT cause, gpu_ns FROM capture_costs").fetchall())
     assert 0.9 * 4_209_958 < costs["recompute"] <= 4_209_958
 
@@ -168,7 +169,7 @@ def test_prices(tmp_path: Path) -> None:
     for job in ("train", "free"):
         ingest([write_capture(tmp_path / job, 1 if job == "train" else 2, [200_000] * 5)], lake, job)
     (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\ntrain,ads,36,EUR\nother,x,,\n")
-    con = open_analyst(lake.root, tables_in("SELECT * FROM capture_costs"))
+    con = open_analyst(lake.root, tables_read("SELECT * FROM capture_costs"))
     query = "SELECT job, min(team), sum(price), min(currency), sum(gpu_ns) FROM capture_costs GROUP BY job ORDER BY job"
     assert con.execute(query).fetchall() == [
         ("free", None, None, None, 2_000_000_000),

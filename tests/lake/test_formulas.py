@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines.base import database
+from pipelines.faces import subject
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.trace import opened_trace as trace
 from pipelines.faces.notebook import TraceAnalysis
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst, publish
@@ -102,8 +102,8 @@ def test_formulas_of_a_lake_make_outdated_what_reads_them(tmp_path: Path) -> Non
 def test_commands_on_a_trace_of_the_lake_have_its_models(tmp_path: Path) -> None:
     (tmp_path / OP_FORMULAS).write_text("op,formula,owns_below\nmylib::product,gemm,true\n")
     told = catalog_of(tmp_path / OP_FORMULAS).version("kernel_owners")
-    assert trace.catalog_of("4bab96", tmp_path).version("kernel_owners") == told
-    assert trace.catalog_of(str(tmp_path / OP_FORMULAS), tmp_path) is load_catalog()  # a file knows those shipped
+    assert subject.catalog_of("4bab96", tmp_path).version("kernel_owners") == told
+    assert subject.catalog_of(str(tmp_path / OP_FORMULAS), tmp_path) is load_catalog()  # a file knows those shipped
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.lake import query as cli_query
-from pipelines.faces.cli.up_to_date import tables_in
 from pipelines.lake import Lake
 from pipelines.lake.commit import manifest_index
 from pipelines.lake.layout import ANALYST, VERSION_KEY, settles_at, table_files
@@ -25,6 +24,7 @@ from pipelines.lake.read import folder_times, snapshot
 from pipelines.lake.read.named_traces import NamedTraces, condition_in
 from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.lake.read.snapshot import look
+from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
@@ -67,7 +67,7 @@ def lake(whole: Path) -> Iterator[Lake]:
 def asked_at_once(lake: Lake, query: str) -> list[tuple] | None:
     """The answer without a look at the whole lake; None where it takes one."""
     with connect_parser() as parser:
-        opened = opened_at_once(lake.root, query, tables_in(query, parser), parser, Limits())
+        opened = opened_at_once(lake.root, query, tables_read(query, parser), parser, Limits())
     if opened is None:
         return None
     with opened[0] as locked, locked.asked(opened[1]) as answer:

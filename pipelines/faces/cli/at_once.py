@@ -12,7 +12,7 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
     date first, or looked at as a whole.
 
     That is so unless the analysts' file shows all that is committed, the query reads large tables of traces that it names
-    only, and these are computed and undamaged. `tables`: what it reads, as of `tables_in`; `parser`: see connect_parser.
+    only, and these are computed and undamaged. `tables`: what it reads, as of `tables_read`; `parser`: see connect_parser.
     """
     import duckdb
 

@@ -27,6 +27,7 @@ _SENTENCES = (
     ("pipelines.base.extras", "MissingExtra"),
     ("pipelines.fleet.captures.roles", "RolesError"),
     ("pipelines.base.paths", "UnusablePath"),
+    ("pipelines.faces.asked_tables", "NoTraces"),
     ("pipelines.faces.subject", "NotATrace"),
     ("pipelines.lake.read.one_trace", "NoSuchTrace"),
     ("pipelines.readers.kineto.reading_result", "TraceRejected"),

@@ -10,12 +10,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.foreign_text import visible
+from pipelines.faces.asked_tables import asked_tables
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_attached, connect_parser
-from pipelines.models.catalog import load_catalog
+from pipelines.lake.read.tables_read import tables_read
 from pipelines.models.sqltext import distinct, quoted
 
 if TYPE_CHECKING:
@@ -105,33 +106,19 @@ def answer(lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "
     Tables that it names are computed first if they are missing or out of date. Raises duckdb.Error for what is wrong
     in the query, ValueError if it is none. Columns that have the name of an earlier one get a number: `name_1`.
     """
-    catalog, named = load_catalog(), set(_named(query))
-    sources = {name for name in named if name in catalog.models}
-    while more := {one for name in sources if catalog.models[name].kind == "view" for one in _read_by(name)} - sources:
-        sources |= more
-    computed = [name for name in (*catalog.materialized, *catalog.of_captures) if name in sources]
-    if computed:
-        from pipelines.runs.materialize.run_order import materialize_all
-
-        materialize_all(lake, computed)
-    with analyst(lake, computed, connect=connect_attached) as con:
-        _only(con, named, traces)
+    with connect_parser() as parser:
+        tables = tables_read(query, parser)
+        named = named_in(parser, query)
+    asked = asked_tables(lake, tables)
+    if asked.are_stale:
+        asked.compute()
+    with analyst(lake, asked.stored, connect=connect_attached) as con:
+        _only(con, named.tables if named else (), traces)
         found = con.sql(query)
         if found is None:
             raise ValueError(f"the query has no answer: give a SELECT, not {query!r}")
         rows = found.to_arrow_table()
         return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading)
-
-
-def _named(query: str) -> Iterable[str]:
-    with connect_parser() as parser:
-        found = named_in(parser, query)
-    return found.tables if found else ()
-
-
-def _read_by(view: str) -> set[str]:
-    models = load_catalog().models
-    return {name for name in models[view].dependencies if name in models}
 
 
 def _only(con: Any, tables: Iterable[str], traces: Sequence[RankTrace]) -> None:

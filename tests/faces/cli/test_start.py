@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli import commands, overview
 from pipelines.faces.cli.app import COMMANDS, app
-from pipelines.faces.cli.up_to_date import tables_in
 from pipelines.lake import Lake
+from pipelines.lake.read.tables_read import tables_read
 from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 
@@ -222,4 +222,4 @@ def test_values_of_the_environment_are_taken(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_the_tables_that_a_query_reads(query: str, tables: list[str]) -> None:
-    assert sorted(tables_in(query)) == tables
+    assert sorted(tables_read(query)) == tables

@@ -14,7 +14,7 @@ from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.cli.store_address import connection, tell_outdated
-from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tables_in, tell_damage
+from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, never shortened."""
@@ -106,6 +106,7 @@ def sql(
         connect_parser,
         refuse_but_reading,
     )
+    from pipelines.lake.read.tables_read import tables_read
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
@@ -119,7 +120,7 @@ def sql(
         with connect_parser() as parser:
             if not allow_files:
                 refuse_but_reading(query, parser)  # before anything is computed
-            tables = tables_in(query, parser)
+            tables = tables_read(query, parser)
             limits = Limits(timeout, max_rows, memory, spill)
             opened = None
             if not (isinstance(lake, str) or on_spark or allow_files or without_broken):

@@ -114,14 +114,15 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
     from pipelines.critical_path.pictures.row_slice import write_rows
     from pipelines.critical_path.pictures.trace_slice import NoSlice, write_events
     from pipelines.faces.cli.fleet.opened_capture import keep_trace
-    from pipelines.faces.cli.up_to_date import bring_up_to_date, tables_in
+    from pipelines.faces.cli.up_to_date import bring_up_to_date
     from pipelines.lake.publish.analyst_file import analyst
     from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
+    from pipelines.lake.read.tables_read import tables_read
     from pipelines.models.sqltext import distinct, quoted
 
     with connect_parser() as parser:
         refuse_but_reading(query, parser)
-        tables = tables_in(query, parser)
+        tables = tables_read(query, parser)
     ready = bring_up_to_date(folder, tables)
     if target.exists():
         with analyst(ready.lake) as con:
