@@ -210,6 +210,8 @@ KINDS = {
     "triton_red_fused__softmax_mm_3": "fused",
     "triton_tem_fused_mm_relu_0": "gemm",
     "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x32_MI16x16x1": "gemm",
+    "volta_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1": "conv",
+    "void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(cudnnTensorStruct)": "norm",
     "void convert_fp32(float*)": "other",
 }
 
