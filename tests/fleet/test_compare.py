@@ -256,6 +256,31 @@ def test_a_verdict_without_gpu_work() -> None:
     )
 
 
+def test_steps_that_overlap_have_no_work_in_common() -> None:
+    events = [
+        *(x("user_annotation", f"ProfilerStep#{n}", 90 * n, 100) for n in (0, 1)),
+        *(
+            one
+            for n, at in enumerate((10, 95))
+            for one in (call("cudaLaunchKernel", at, 1, n), kernel("k", at + 5, n + 1, n))
+        ),
+    ]
+    world = World([events])
+    (only,) = world.traces
+    assert [window.duration_ns for window in only.steps] == [90_000, 100_000]
+    assert [one.gpu.control_ns for one in world.compare(only, only, "kernel").pairs] == [1000, 2000]
+    assert totals(world.compare(only, only, "kernel", "all").whole.rows) == (3000, 3000)
+
+
+def test_ranks_without_gpu_work() -> None:
+    world = World([x("cpu_op", "aten::sort", 0, us)] for us in (10, 20, 10, 30))
+    ranked = [replace(one, rank=n % 2) for n, one in enumerate(world.traces)]
+    found = world.compare(ranked[:2], ranked[2:])
+    assert [sentence(part).partition(": ")[2] for part in found.places] == [
+        *("no GPU work; host unchanged", "no GPU work; host: aten::sort +10.0 us"),
+    ]
+
+
 def test_operators_are_usual_where_most_of_the_time_has_one(small: World) -> None:
     before, after, host = small.traces
     assert usual_by([[before], [after]]) == "operator"

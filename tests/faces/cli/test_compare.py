@@ -179,7 +179,9 @@ def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
     assert [one["rows"][0]["diff_ns"] for one in told["ranks"]] == [0, 10_000]
     assert told["rows"][0]["diff_ns"] == 10_000
     assert told["verdict"].startswith("The step takes 100.0 us, unchanged (+0.0 %, median of 8 steps of 2 ranks)")
-    assert "│ rank 1 │" in run(a, b, "--lake", lake).stdout
+    shown = " ".join(run(a, b, "--lake", lake).stdout.split())
+    assert "│ rank 1 │" in shown and "per step, mean of 8" in shown
+    assert "│ aten::mm │ 1 │ 50.0 us │ 51.2 us │ +1.2 us │" in shown
     one = asked(a, b, "--rank", "1", "--lake", lake)
     assert "ranks" not in one and one["rows"][0]["diff_ns"] == 10_000
     # A file meets its rank.
