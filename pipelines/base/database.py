@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ THREADS = "TRACELAKE_THREADS"
 """Environment variable: how many CPUs this process may use; by default all. A cluster's workers set it."""
 MEMORY = "TRACELAKE_MEMORY"
 """Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes."""
+MODELS_GB = 2  # what models may use of one group of traces or captures; the rest is spilled
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
@@ -57,6 +59,13 @@ def too_little(limit: str) -> str:
     """Returns what to say where `limit` (as `at_most` returns it) was not enough."""
     told = f"raise {MEMORY}={_told(MEMORY)}, or unset it" if _told(MEMORY) else "give fewer or smaller files at once"
     return f"DuckDB needs more memory than the {limit.replace('MiB', ' MiB')} that it may use here; {told}"
+
+
+def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
+    """Raise OSError where DuckDB ran out of disk rather than memory: `folder`, to which it spills, has no room left."""
+    if isinstance(error, duckdb.OutOfMemoryException) and "failed to offload data block" in str(error):
+        told = "no room left on its disk, to which DuckDB writes what does not fit into memory"
+        raise OSError(errno.ENOSPC, told, str(folder)) from None
 
 
 def _share() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from pipelines.base.stopping import raise_if_stopped
 from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
 
 
@@ -31,6 +32,7 @@ def _done(unit: Any, work: Callable[[Any], Any]) -> Done:
         try:
             return Done(unit, work(unit), attempts=attempt)
         except Exception as error:
+            raise_if_stopped(error)
             failed = Done(unit, error=first_line(error), attempts=attempt)
     return failed
 

@@ -20,7 +20,7 @@ from pipelines.base.paths import UnusablePath, local_path, utf8_path
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.claims import Claims
 from pipelines.lake.commit.local_disk import refuse_network
-from pipelines.lake.commit.manifest_index import Entry, Kind, entries
+from pipelines.lake.commit.manifest_index import Entry, Kind, entries, entries_of
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
@@ -289,10 +289,21 @@ class Lake:
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
         """`versions_of` several batches. Of many files it is the logs that tell; few are opened, which shows more damage.
 
-        A table whose file is missing or of another size has no version. Of many files of many tables, only the number in
-        each folder is compared first.
+        A table whose file is missing or of another size has no version, nor has one that lacks a trace for no fault of it.
+        Of many files of many tables, only the number in each folder is compared first.
         """
         asked, listed = list(batches), list(tables)
+        few = len(asked) * len(listed) <= _FEW
+        logs = entries_of(self.root, (batch.batch_id for batch in asked)) if few else entries(self.root)
+        found = self._found_versions(asked, listed)
+        for batch in asked:
+            failures = logs[batch.batch_id].failures if batch.batch_id in logs else {}
+            again = {table for table, of in failures.items() if any(one.is_no_fault_of_data for one in of)}
+            if again:
+                found[batch] = {table: version for table, version in found[batch].items() if table not in again}
+        return found
+
+    def _found_versions(self, asked: list[Batch], listed: list[str]) -> dict[Batch, dict[str, str]]:
         if len(asked) * len(listed) <= _FEW:
             with database.scratch() as con:
                 return {batch: self._versions(con, batch, listed) for batch in asked}

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.stopping import raise_if_stopped
 from pipelines.models.catalog import Added, Catalog, Model
 from pipelines.models.errors import CatalogError
 from pipelines.models.rule_functions import create_function
@@ -200,7 +201,8 @@ def _run_again(
             run()
     except duckdb.FatalException:
         raise
-    except Exception:
+    except Exception as again:
+        raise_if_stopped(again)
         raise error from None
     why = why_plain(error)
     _log.warning("%s: %s", name, why)

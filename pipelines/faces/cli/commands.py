@@ -15,6 +15,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from pipelines.base import stopping
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli import overview
 from pipelines.faces.cli.option_values import take_no_help, take_simple_values
@@ -121,11 +122,13 @@ class Command(TyperCommand):
         """Run it."""
         _on_broken_pipe(signal.SIG_IGN)  # an exception instead of an exit, so that temporary folders are removed
         try:
-            with _wrong_input_told():
+            with stopping.unwinding(), _wrong_input_told():
                 try:
                     return super().invoke(ctx)
                 finally:
                     _flush()
+        except KeyboardInterrupt:
+            raise typer.Exit(stopping.end()) from None
         except BrokenPipeError:
             _die_of_broken_pipe()
         finally:
@@ -161,11 +164,15 @@ def _wrong_input_told() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        stopping.raise_if_stopped(error)
         from pipelines.faces.cli.console import fail
 
         told = error.strerror or str(error)
         raise fail(f"{error.filename}: {told}" if error.filename else told) from None
+    except typer.Exit:
+        raise
     except Exception as error:
+        stopping.raise_if_stopped(error)
         kinds = tuple(getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules)
         if not isinstance(error, kinds):
             raise

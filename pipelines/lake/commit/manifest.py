@@ -10,15 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.base import database
 from pipelines.lake.layout import MANIFEST, Batch
 
 LEFT_OUT, OPTIMIZER_OFF = "left_out", "optimizer_off"
+_INTERRUPTED = re.compile("^(RuntimeError: Query interrupted|InterruptException: )|failed to offload data block")
+_MEMORY = re.compile(r"needs more memory than the ([0-9]+)MiB")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,14 @@ class Failure:
     model: str
     reason: str
     outcome: str = LEFT_OUT
+
+    @property
+    def is_no_fault_of_data(self) -> bool:
+        """Whether the model may succeed when it runs again: it was interrupted, the disk was full, or it had less memory than
+        now. Such rows are of older versions of tracelake, and of small machines.
+        """
+        told = _MEMORY.search(self.reason)
+        return bool(_INTERRUPTED.search(self.reason)) or bool(told and int(told[1]) < _now())
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,10 @@ class Manifest:
     records: dict[str, list[Record]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     damaged: int = 0
+
+
+def _now() -> int:
+    return int(database.at_most(database.MODELS_GB).removesuffix("MiB"))
 
 
 def path_of(root: Path, batch: Batch) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base.paths import UnusablePath
+from pipelines.base.stopping import raise_if_stopped
 from pipelines.lake.layout import REJECTS, Batch
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import create_rules
@@ -68,6 +69,7 @@ def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Collection[
 
 def unforeseen(error: Exception) -> str:
     """Returns the reason of a reject row for an unexpected error: one file's fault must not stop other files."""
+    raise_if_stopped(error)
     if isinstance(error, UnusablePath):
         return str(error)
     return f"cannot be ingested ({type(error).__name__}: {first_line(error)}); please report it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -70,6 +71,7 @@ def _take(kind: SetInput, reading: Reading, path: Path, files: Collection[Path],
     except kind.refusals as refusal:
         row = TraceRow(text, "rejected", reason=as_text(str(refusal)))
     except duckdb.OutOfMemoryException as error:
+        database.raise_if_disk_is_full(error, tempfile.gettempdir())
         row = TraceRow(text, "rejected", reason=f"{database.too_little(limit())} ({first_line(error)})")
     except Exception as error:
         row = TraceRow(text, "rejected", reason=reason_of(error))

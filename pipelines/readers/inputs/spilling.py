@@ -30,6 +30,7 @@ def spilling() -> Iterator[duckdb.DuckDBPyConnection]:
             try:
                 yield con
             except duckdb.OutOfMemoryException as error:
+                database.raise_if_disk_is_full(error, folder)
                 told = database.too_little(limit())
                 raise database.TooLittleMemory(f"these files were not ingested: {told} ({first_line(error)})") from None
 

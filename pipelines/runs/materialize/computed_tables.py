@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.base import database
 from pipelines.fleet.captures.roles import ROLES
 from pipelines.lake.commit.manifest_index import Entry
 from pipelines.lake.lake import Lake
@@ -112,5 +113,8 @@ def _version(entry: Entry | None, table: str) -> str | None:
 
 
 def _others(lake: Lake) -> str:
-    """Returns what tables depend on besides the lake's files and their model versions: the roles, formulas, and this program."""
-    return digest_of([content_of(lake.root / ROLES), content_of(lake.root / OP_FORMULAS), code_digest()])
+    """Returns what tables depend on besides the lake's files and their model versions: the roles, formulas, this program, and
+    how much memory it may use, as traces that needed more are computed again.
+    """
+    memory = database.at_most(database.MODELS_GB)
+    return digest_of([content_of(lake.root / ROLES), content_of(lake.root / OP_FORMULAS), code_digest(), memory])

@@ -20,6 +20,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.stopping import raise_if_stopped
 from pipelines.lake.commit.manifest import OPTIMIZER_OFF, Failure
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import MARK, VERSION_KEY, Batch, table_file
@@ -33,7 +34,7 @@ from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 # 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
 GROUP_EVENTS = 1_500_000
-MEMORY_GB = 2
+MEMORY_GB = database.MODELS_GB
 # DuckDB shares out tables by about 120,000 rows: models of few rows take a fifth more CPU time on two cores than on one.
 FEW_EVENTS = 300_000
 SOURCES = ("traces", "events", "findings")
@@ -193,6 +194,8 @@ def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: 
     except _NO_FAULT_OF_A_TRACE:
         raise
     except Exception as error:  # models in Python fail in other ways than DuckDB
+        raise_if_stopped(error)
+        database.raise_if_disk_is_full(error, folder)
         shutil.rmtree(part)
         if broken := _unreadable_sources(lake, work.batch):
             raise BrokenFiles(broken) from None

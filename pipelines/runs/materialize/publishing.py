@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pipelines.base.stopping import raise_if_stopped
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import Batch
 from pipelines.lake.publish.analyst_file import publish
@@ -49,7 +50,8 @@ def run_and_publish(
     try:
         for step in steps:
             done.append(step)
-    except Exception:
+    except Exception as error:
+        raise_if_stopped(error)
         if done:
             publish(lake, catalog)
         raise

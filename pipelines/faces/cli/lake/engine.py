@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pipelines.base import stopping
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import err, fail, styled
 
@@ -72,7 +73,7 @@ def engine_at(name: str | None, address: str | None, store: str | None) -> Itera
             yield engine
     except KeyboardInterrupt:
         err.print("cancelled: units that were done are in the store; the same command does the rest", soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(stopping.exit_code()) from None
 
 
 @contextmanager

@@ -1,0 +1,102 @@
+"""Ctrl-C and SIGTERM: a program ends in time with one line, whatever it is doing, and what it kept for itself is removed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.base import database, stopping
+from pipelines.readers.inputs.rejects import reason_of
+from tests.effort import first_of
+
+ROOT = Path(__file__).parents[2]
+HEAD = "import hashlib, signal, sys, tempfile, time\nfrom pipelines.base import stopping\n"
+# What a program does between "ready" and its end.
+BUSY = {
+    "unwinds": "with stopping.unwinding():\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n"
+    "        sys.exit(stopping.end())\n",
+    "swallows": "with stopping.unwinding():\n    while True:\n        try:\n            time.sleep(60)\n"
+    "        except KeyboardInterrupt:\n            pass\n",
+    "in a library": "with stopping.unwinding():\n    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n",
+    "not begun": "time.sleep(60)\n",
+}
+
+
+def ended(program: str, number: int, after_s: float = 0.0) -> tuple[int, str, float]:
+    """Status, stderr and seconds from the signal to the end of a program, `after_s` after it says that it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    time.sleep(after_s)
+    began = time.monotonic()
+    process.send_signal(number)
+    try:
+        _, told = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    return process.returncode, told, time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    first_of([*((what, signal.SIGINT) for what in BUSY), *((what, signal.SIGTERM) for what in BUSY)], 5),
+)
+def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
+    code, told, seconds = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{BUSY[what]}", number)
+    assert code == 128 + number and seconds < 2
+    assert told == f"{ {2: 'interrupted', 15: 'terminated'}[number] }: the same command run again finishes\n"
+
+
+@pytest.mark.slow  # that the program ends shows most
+def test_temporary_folders_go_even_if_the_program_does_not_unwind(tmp_path: Path) -> None:
+    program = (
+        f"kept = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})\nprint('ready', flush=True)\n{BUSY['swallows']}"
+    )
+    assert ended(f"{HEAD}stopping.listen()\n{program}", signal.SIGINT)[0] == 130
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
+    """SIGINT of a job in a shell's background."""
+    program = (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nstopping.listen()\nprint('ready', flush=True)\ntime.sleep(1)"
+    )
+    assert ended(HEAD + program, signal.SIGINT)[:2] == (0, "")
+
+
+def test_duckdb_swallows_a_keyboard_interrupt() -> None:
+    """What is_stop is there for: if this fails, DuckDB has another way, which is_stop must know."""
+    program = (
+        "import duckdb\nprint('ready', flush=True)\ntry:\n"
+        "    duckdb.sql('SELECT sum(hash(range)) FROM range(1000000000000)').fetchall()\n"
+        "except Exception as error:\n    sys.exit(0 if stopping.is_stop(error) else repr(error))\n"
+    )
+    assert ended(HEAD + program, signal.SIGINT, after_s=0.5)[:2] == (0, "")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Query interrupted"), duckdb.InterruptException("INTERRUPT Error")])
+def test_an_interrupt_is_no_reason_to_reject_a_file(error: Exception) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        reason_of(error)
+    stopping.raise_if_stopped(RuntimeError("Query interrupted by nobody"))
+    assert "please report it" in reason_of(RuntimeError("a bug"))
+
+
+def test_a_full_disk_is_told_from_too_little_memory(tmp_path: Path) -> None:
+    with database.connect(config={"temp_directory": str(tmp_path / "spilled"), "threads": 1}) as con:
+        con.execute("SET memory_limit = '40MB'")
+        rows = "CREATE TABLE t AS SELECT random()::VARCHAR AS b FROM range(1000000) ORDER BY b"
+        con.execute("SET max_temp_directory_size = '5MB'")
+        with pytest.raises(duckdb.OutOfMemoryException) as full:
+            con.execute(rows)
+    with pytest.raises(OSError, match=r"No space|no room") as told:
+        database.raise_if_disk_is_full(full.value, tmp_path)
+    assert told.value.errno == 28 and told.value.filename == str(tmp_path)
+    database.raise_if_disk_is_full(duckdb.OutOfMemoryException("could not allocate block"), tmp_path)
