@@ -12,6 +12,7 @@ from typing import Any
 from pipelines.base.close_names import meant
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking, NotAnswered, first_rows
+from pipelines.faces.cells import Cutter
 from pipelines.faces.why import of_rows, queries
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.sandbox import Limits
@@ -244,10 +245,10 @@ def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> S
     def answer() -> str:
         with asking.answer() as (found, caveats):
             first = first_rows(found, served.rows if rows is None else rows, _MOST_BYTES)
-        cutter = _Cutter()
+        cutter = Cutter(_LONGEST)
         cells = [[cutter.cell(value) for value in row] for row in first.rows]
-        if cutter.n:
-            caveats = [*caveats, f"{cutter.n} cells are cut to {_LONGEST:,} characters"]
+        if cutter.n_cut:
+            caveats = [*caveats, f"{cutter.n_cut} cells are cut to {_LONGEST:,} characters"]
         columns = [f"{name} {kind}" for name, kind in zip(first.columns, first.types, strict=True)]
         told = (
             {"caveats": [visible(one) for one in caveats], "how_to_read": reading} if reading else {"caveats": caveats}
@@ -255,22 +256,6 @@ def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> S
         return _json({**told, "truncated": first.cut or False, "columns": columns, "rows": cells})
 
     return answer, asking.stop
-
-
-class _Cutter:
-    def __init__(self) -> None:
-        self.n = 0
-
-    def cell(self, value: Any) -> Any:
-        if value is None or isinstance(value, (bool, int)):
-            return value
-        if isinstance(value, float):
-            return value if value - value == 0 else str(value)  # JSON has no infinity
-        text = visible(json.dumps(value, default=str) if isinstance(value, (list, dict, tuple)) else str(value))
-        if len(text) > _LONGEST:
-            self.n += 1
-            return f"{text[:_LONGEST]}… ({len(text):,} characters)"
-        return text
 
 
 def _json(value: Any) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from pipelines.base.foreign_text import visible
 from pipelines.faces.asked_tables import asked_tables
+from pipelines.faces.cells import shown
 from pipelines.faces.notebook.sources import RankTrace
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
@@ -61,12 +61,12 @@ class Answer:
 
     def __repr__(self) -> str:
         first = self.rows.slice(0, SHOWN).to_pylist()
-        lines = [self.columns, *([_text(row[name]) for name in self.columns] for row in first)]
+        lines = [self.columns, *([shown(row[name]) for name in self.columns] for row in first)]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        shown = [
+        text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
         ]
-        return "\n".join([*shown, self._count()])
+        return "\n".join([*text, self._count()])
 
     def _repr_html_(self) -> str:
         import pyarrow as pa
@@ -90,14 +90,8 @@ class Answer:
         return f"{n} row{'' if n == 1 else 's'}" if n <= SHOWN else f"the first {SHOWN} of {n:,} rows"
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return f"{value:,.6g}" if isinstance(value, float) else visible(value)
-
-
 def _cell(value: Any, is_number: bool) -> str:
-    return f'<td style="text-align: {"right" if is_number else "left"}">{escape(_text(value))}</td>'
+    return f'<td style="text-align: {"right" if is_number else "left"}">{escape(shown(value))}</td>'
 
 
 def answer(lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "") -> Answer:

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipelines import __version__
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking, NotAnswered, first_rows
+from pipelines.faces.cells import LONGEST, rows_as_json
 from pipelines.faces.serve.access import LOCAL, foreign, headers_of, is_json
-from pipelines.faces.serve.cells import LONGEST, rows_as_json
 from pipelines.faces.serve.contents import questions, tables_by_layer
 from pipelines.faces.serve.downloads import KINDS, Download
 from pipelines.faces.serve.reports import Reports, existence, known_id

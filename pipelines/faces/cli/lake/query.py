@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base.foreign_text import in_spreadsheet, visible
+from pipelines.faces.cells import NULL, is_number, shown
 from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
@@ -18,7 +19,6 @@ from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_da
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, never shortened."""
-_NULL = "NULL"
 
 
 class Format(StrEnum):
@@ -179,35 +179,25 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 
 def _print_table(answer: Any, limit: int) -> None:
     rows = answer.rows(limit + 1 if limit else 0)
-    cells = [[name, *(_cell(row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
-    are_numbers = [_is_number(kind) for kind in answer.types]
-    kinds = [_kind(name, is_number) for name, is_number in zip(answer.columns, are_numbers, strict=True)]
+    cells = [[name, *(shown(row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
+    are_numbers = [is_number(kind) for kind in answer.types]
+    kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
     fitted = fit(cells, kinds, out.width, shorten=out.is_terminal)  # a pipe gets whole names
     table = Table()
-    for name, is_number, kind in zip(answer.columns, are_numbers, kinds, strict=True):
+    for name, number, kind in zip(answer.columns, are_numbers, kinds, strict=True):
         no_wrap = fitted.has_room and kind is Kind.WHOLE
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=no_wrap)
+        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=no_wrap)
     for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*(styled("[dim]NULL[/]") if cell == _NULL else cell for cell in row))
+        table.add_row(*(styled("[dim]NULL[/]") if cell == NULL else cell for cell in row))
     out.print(table)
     if limit and len(rows) > limit:
         err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
-
-
-def _is_number(kind: str) -> bool:
-    return any(word in kind for word in ("INT", "DOUBLE", "FLOAT", "DECIMAL"))
 
 
 def _kind(column: str, is_number: bool) -> Kind:
     if is_number or (column.endswith("_id") and column != "batch_id"):
         return Kind.WHOLE
     return Kind.PROSE if column in _PROSE else Kind.NAME
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return _NULL
-    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
 def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Rows, first_rows
-from pipelines.faces.serve.cells import LONGEST, rows_as_json
+from pipelines.faces.cells import LONGEST, Cutter, is_number, rows_as_json, shown
 from tests.effort import examples
 
 ROWS = st.lists(st.tuples(st.text(max_size=8), st.integers(-(2**127), 2**127)), max_size=30)
@@ -78,3 +78,34 @@ def test_every_type_of_duckdb_becomes_json() -> None:
     assert len(kept) > 40
     for name, rows in kept:
         json.dumps(rows_as_json(Rows([name], [""], rows, "")), allow_nan=False)
+
+
+def test_text_for_people_and_what_is_a_number() -> None:
+    """One line each; only types of numbers stand on the right, not what holds them."""
+    values = [None, 0.123456789, 12, "a\nb", ["x", 1], {"k": None}, True]
+    assert [shown(value) for value in values] == [
+        "NULL",
+        "0.123457",
+        "12",
+        visible("a\nb"),
+        '["x", 1]',
+        '{"k": null}',
+        "True",
+    ]
+    kinds = (
+        "BIGINT",
+        "DECIMAL(18,3)",
+        "DOUBLE",
+        "FLOAT",
+        "UINTEGER",
+        "VARCHAR",
+        "INTERVAL",
+        "BIGINT[]",
+        "STRUCT(a INTEGER)",
+    )
+    assert [is_number(kind) for kind in kinds] == [True] * 5 + [False] * 4
+
+
+def test_a_limit_of_integers_is_for_who_holds_them_as_doubles() -> None:
+    big = 2**60 + 1
+    assert (Cutter(10).cell(big), Cutter(10, 2**53).cell(big)) == (big, str(big))

@@ -1,0 +1,71 @@
+"""Values of a query: as text for people, and as JSON, exact, for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from pipelines.base.foreign_text import visible
+
+if TYPE_CHECKING:
+    from pipelines.faces.asking import Rows
+
+NULL = "NULL"
+LONGEST = 10_000
+"""Characters of a cell that the console is sent; a download has all of them."""
+_SAFE = 2**53 - 1  # the largest integer that a JavaScript number holds, with all below it
+
+
+def rows_as_json(found: Rows) -> dict[str, Any]:
+    """Returns, for JavaScript, columns (name, type, whether they are numbers), rows and `n_cut`, the number of cells that were cut."""
+    cutter = Cutter(LONGEST, _SAFE)
+    rows = [[cutter.cell(value) for value in row] for row in found.rows]
+    columns = [
+        {"name": visible(name), "type": kind, "is_number": is_number(kind)}
+        for name, kind in zip(found.columns, found.types, strict=True)
+    ]
+    return {"columns": columns, "rows": rows, "cut": found.cut, "n_cut": cutter.n_cut}
+
+
+def is_number(kind: str) -> bool:
+    """Whether a type of DuckDB is one of numbers, which are sorted as such and stand on the right."""
+    plain = kind.partition("(")[0]
+    return plain in ("DOUBLE", "FLOAT", "DECIMAL") or plain.endswith("INT") or plain.endswith("INTEGER")
+
+
+def shown(value: Any) -> str:
+    """Returns a value as text for people, on one line; NULL for None."""
+    if value is None:
+        return NULL
+    return f"{value:.6g}" if isinstance(value, float) else visible(_text(value))
+
+
+class Cutter:
+    """Values as JSON: texts of at most `longest` characters, integers as numbers up to `largest` (None: all).
+
+    `n_cut`: the texts that were longer, and end with how long they are.
+    """
+
+    def __init__(self, longest: int, largest: int | None = None) -> None:
+        self.longest, self.largest, self.n_cut = longest, largest, 0
+
+    def cell(self, value: Any) -> Any:
+        """None, a boolean or a number that is exact; everything else as text."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return value if self.largest is None or abs(value) <= self.largest else str(value)
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)  # JSON has no infinity
+        text = visible(_text(value))
+        if len(text) > self.longest:
+            self.n_cut += 1
+            return f"{text[: self.longest]}… ({len(text):,} characters)"
+        return text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, dict, tuple)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value)
