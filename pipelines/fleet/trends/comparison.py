@@ -18,8 +18,11 @@ TABLES = ("traces", "kernels", "kernel_owners", "op_work", "profiler_steps", "st
 RULES = ("category_sides", "op_kinds", "kernel_categories")
 _FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read those before it
 
-BY = ("operator", "category", "module", "shape", "kernel")
-"""What can be told apart on both sides. Causes will be: they need a table of their own, and a branch in _comparison.sql."""
+BY = ("operator", "category", "module", "shape", "kernel", "cause")
+"""What can be told apart on both sides: GPU time, or by cause all time of the windows."""
+CAUSE = "cause"
+_CAUSES = "_compared_causes"
+_OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, times HUGEINT, duration_ns HUGEINT"
 _HOST = "host"
 _ANSWERS = ("_comparison", "_compared_parts")
 _ENOUGH = 0.5  # of the GPU time has an operator
@@ -158,11 +161,19 @@ class Comparison:
     pairs: list[OnePair]
 
 
-def facts_of(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[Trace]:
-    """Copy what a comparison reads of some traces from `own`, which has TABLES, `events` and RULES, to `con`."""
+def tables_for(by: str) -> tuple[str, ...]:
+    """The tables that a comparison by something reads."""
+    return (*TABLES, "causes") if by == CAUSE else TABLES
+
+
+def facts_of(
+    con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_ids: Iterable[str], by: str = ""
+) -> list[Trace]:
+    """Copy what a comparison reads of some traces from `own`, which has `tables_for(by)`, `events` and RULES, to `con`."""
     traces = list(trace_ids)
     models = load_catalog().models
-    for name in _FACTS:
+    con.execute(f"CREATE TABLE IF NOT EXISTS {_CAUSES} ({_OF_CAUSES})")
+    for name in (*_FACTS, _CAUSES) if by == CAUSE else _FACTS:
         own.execute(f"DROP TABLE IF EXISTS temp.{name}")
         for trace_id in traces:  # a trace at a time: of a lake, only its files are opened
             made = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"

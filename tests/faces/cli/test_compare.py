@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.report.pictures.waterfall import LESS, MORE, TOTAL, Step, waterfall
+from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 from tests.faces.report.read_page import Page
 from tests.fleet.test_compare import AFTER, BEFORE, run_of
@@ -99,7 +101,7 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
     ("given", "told"),
     first_of(
         [
-            (["--by", "cause"], "none of operator, category, module, shape, kernel"),
+            (["--by", "colour"], "none of operator, category, module, shape, kernel, cause"),
             (["--step", "8"], "has no step 8; it has 3"),
             (["--step", "last"], "neither a number nor"),
             (["--step", "7", "--step", "3", "--step", "3"], "more than twice"),
@@ -310,3 +312,16 @@ def test_a_waterfall_goes_from_control_to_test() -> None:
     assert waterfall("t", (0, "0"), (0, "0"), []) is None
     with pytest.raises(ValueError, match="add up"):
         waterfall("t", (100, "100"), (80, "80"), steps[:1])
+
+
+def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_first(tmp_path: Path) -> None:
+    spec = CaptureSpec(ranks=1, steps=3, shape="planted", sync_each_step=False)
+    sides = [write_capture(replace(spec, plant=p), tmp_path / p).paths[0] for p in ("none", "loader")]
+    told = asked(*sides, "--by", "cause")
+    assert told["by"] == "cause" and told["rows"][0]["name"] == "data_loading"
+    assert told["rows"][0]["control_ns"] == 0
+    assert told["rows"][0]["test_ns"] == pytest.approx(3 * 6_000_000, rel=0.001)
+    for side, window in zip(("control", "test"), told["windows"], strict=True):
+        # A step ends with the GPU work that it launched, within some us of its annotation.
+        assert sum(row[f"{side}_ns"] for row in told["rows"]) == pytest.approx(window["duration_ns"] * 3, rel=0.05)
+        assert window["gpu_ns"] < sum(row[f"{side}_ns"] for row in told["rows"])

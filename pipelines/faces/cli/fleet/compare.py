@@ -34,7 +34,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="WHAT",
-            help="operator, category, module, shape (operators and their shapes) or kernel; by default operator, where both sides have them, else kernel.",
+            help="operator, category, module, shape (operators and their shapes), kernel, or cause (of all time, as in why); by default operator, where both sides have them, else kernel.",
         ),
     ] = None,
     step: Annotated[
@@ -91,7 +91,8 @@ def compare(
     processes = _processes(process or [], control, test)
     with database.connect() as con:
         sides = [
-            open_side(con, given, lake, ranks, which) for given, which in zip((control, test), processes, strict=True)
+            open_side(con, given, lake, ranks, which, by or "")
+            for given, which in zip((control, test), processes, strict=True)
         ]
         try:
             chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)

@@ -63,7 +63,7 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
         "n_windows": len(windows),
         "duration_ns": median(window.duration_ns for window in windows),
         "worst_ns": max(window.duration_ns for window in windows),
-        "gpu_ns": totals(part.rows)[side],
+        "gpu_ns": totals(part.categories)[side],
         "idle_ns": None if None in idle else sum(ns for ns in idle if ns is not None),
         "earlier_ns": sum(window.earlier_ns for window in windows),
         "is_partial": any(trace.is_cut for trace in of),

@@ -1,0 +1,30 @@
+-- Topic: Captures and cost
+-- Question: What do the fleet's GPU-hours go to (data loading, waiting for the host, communication, computing), and in
+-- which jobs?
+-- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest trace,
+-- `job_percent` of the job in it, `before_percent` of the job in the weeks before. Traced time: a job that is traced
+-- more often weighs more.
+WITH told AS (
+    SELECT
+        coalesce(t.job, t.file) AS job, c.cause, c.name, c.duration_ns,
+        coalesce(t.started_at, t.ingested_at) > max(
+            coalesce(t.started_at, t.ingested_at)
+        ) OVER () - INTERVAL 7 DAY AS is_new
+    FROM causes AS c
+    JOIN traces AS t ON c.trace_id = t.trace_id
+    WHERE c.window_id = 'full'
+),
+sums AS (
+    SELECT
+        job, cause, arg_max(name, duration_ns) AS most, sum(duration_ns) FILTER (WHERE is_new) AS new_ns,
+        sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
+    FROM told
+    GROUP BY job, cause
+)
+SELECT
+    s.job, s.cause, s.most, round(s.new_ns / 3.6e12, 4) AS gpu_hours,
+    round(100 * s.new_ns / sum(s.new_ns) OVER (), 1) AS percent,
+    round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.job), 0), 1) AS job_percent,
+    round(100 * s.before_ns / nullif(sum(s.before_ns) OVER (PARTITION BY s.job), 0), 1) AS before_percent
+FROM sums AS s
+ORDER BY s.new_ns DESC NULLS LAST, s.job, s.cause
