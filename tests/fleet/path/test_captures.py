@@ -27,9 +27,11 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
+from pipelines.runs.materialize.per_trace import materialize
 from tests.harness import connect
 
 TABLES = ("capture_critical_path", "capture_paths", "capture_ranks", "collectives", "collective_ranks", "clock_offsets")
+GRAPHS = ("critical_path_nodes", "critical_path_edges")
 LABELS = {
     "cpu_op": "CPU op",
     "gpu_kernel": "GPU kernel",
@@ -66,6 +68,7 @@ def dlrm(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(tmp_path_factory.mktemp("dlrm") / "lake")
     ingest(files_of(shared, "dlrm_8"), lake)
     materialize_captures(lake, TABLES)
+    materialize(lake, GRAPHS)
     return lake
 
 
@@ -170,6 +173,19 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
         "SELECT span_ns / 1000.0, refused_reason, n_ranks FROM capture_paths WHERE target = ?", [target]
     ).fetchall()
     assert path == [(said["span_us"], None, 8)]
+
+
+def test_the_graph_is_what_the_ranks_have_alone_and_their_meetings(tables: duckdb.DuckDBPyConnection) -> None:
+    """A matched kernel has an edge to the meeting and one from it in place of its own; steps have graphs of their own."""
+    counts = "SELECT count(*) FILTER (WHERE window_id = 'full'), count(*) FILTER (WHERE window_id <> 'full') FROM "
+    ((nodes, of_steps),) = tables.execute(counts + "critical_path_nodes").fetchall()
+    ((edges, in_steps),) = tables.execute(counts + "critical_path_edges").fetchall()
+    ((meetings, members),) = tables.execute(
+        "SELECT count(DISTINCT collective_id), count(*) FROM collective_ranks JOIN collectives USING (capture_id, collective_id) "
+        "WHERE refused_reason IS NULL"
+    ).fetchall()
+    found = tables.execute("SELECT DISTINCT n_nodes, n_edges FROM capture_paths").fetchall()
+    assert found == [(nodes + meetings, edges + members)] and of_steps and in_steps
 
 
 @pytest.mark.slow  # every nanosecond is compared above
