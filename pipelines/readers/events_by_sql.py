@@ -35,6 +35,7 @@ from pipelines.readers.kineto.limits import Limits, allow
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.origin import unusable_numbers
+from pipelines.readers.secrets import with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,7 +178,7 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
     catalog = load_catalog()
     kind = "VIEW" if only_selects(catalog.models[model]) else "TABLE"
     try:
-        query = _query(con, catalog, model, trace_id, batch_id)
+        query = with_masks(_query(con, catalog, model, trace_id, batch_id))
         con.execute(f"CREATE OR REPLACE {kind} {_MODEL} AS {catalog.models[model].sql}")
         ((n,),) = con.execute(f"SELECT count(*) FROM {_MODEL}").fetchall()
         for first in range(0, max(n, 1), _ROWS):

@@ -36,10 +36,13 @@ from pipelines.lake.read.damage import Broken, unreadable
 from pipelines.lake.retain.retention import notices, write_again
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
+from pipelines.readers.secrets import masked, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
-_STRAY, _LOG, _ANALYST, _NOTICE = "stray", "log", "analyst", "retired"
+_STRAY, _LOG, _ANALYST, _NOTICE, _SECRET = "stray", "log", "analyst", "retired", "secret"
+# Texts that traces bring along; lakes of older versions hold them as they were.
+_TEXTS = {MARK: ("metadata", "job", "host"), "events": ("args", "extra")}
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
     }
     committed = lake.all_batches()
     n_files = n_not_recorded = 0
+    secret: list[Fault] = []
     with database.connect() as con:
         for path in sorted({*files} - {*strays} - broken.keys()):
             table, batch = table_of(path), Batch(path.stem)
@@ -97,7 +101,9 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
             n_not_recorded += records is None
             if one := _content(con, path, records):
                 broken[path] = one
-    faults = [_fault(lake, one) for one in broken.values()]
+            elif n := _secrets(con, path):
+                secret.append(_secret(lake, path, n))
+    faults = [*(_fault(lake, one) for one in broken.values()), *secret]
     faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
     return Checked([*faults, *_of_lake(lake, logs)], n_files, n_not_recorded)
 
@@ -130,6 +136,33 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
     return next(iter(unreadable(con, [path])), None)
 
 
+def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
+    """Returns how many rows of a file hold what looks like a secret (pipelines/readers/secrets.py)."""
+    differs = " OR ".join(f"{masked(name)} <> {name}" for name in _TEXTS.get(table_of(path), ()))
+    rows = f"read_parquet({quoted(path)}, hive_partitioning = false)"
+    return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
+
+
+def _secret(lake: Lake, path: Path, n: int) -> Fault:
+    rows = "1 row has a value that looks" if n == 1 else f"{n:,} rows have values that look"
+    why = f"{rows} like a secret (a token, key or password): --repair masks what is stored; replace the secret, too"
+    keys = manifest.read_keys(lake.root, Batch(path.stem)) or {}
+    return Fault(str(path), why, _SECRET, path.stem, tuple(sorted(keys)))
+
+
+def _mask(lake: Lake, path: Path) -> str:
+    """Write a file of ingestion again without what looks like a secret."""
+    batch, table = Batch(path.stem), table_of(path)
+    staged = lake.staging(batch) / f"{table}.masked"
+    with database.connect() as con:
+        rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", _TEXTS[table])
+        con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
+        n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
+    lake.put(table, batch, staged, n_rows)
+    staged.parent.rmdir()
+    return "masked"
+
+
 def _fault(lake: Lake, one: Broken) -> Fault:
     keys = manifest.read_keys(lake.root, one.batch) or {}
     return Fault(str(one.path), one.why, one.table, one.batch.batch_id, tuple(sorted(keys)))
@@ -157,6 +190,8 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
     for fault in faults:
         if fault.table == _STRAY:
             done[fault.path] = _set_aside(lake, Path(fault.path))
+        elif fault.table == _SECRET:
+            done[fault.path] = _mask(lake, Path(fault.path))
         elif fault.batch_id and fault.table not in (_LOG, _NOTICE):
             by_batch[fault.batch_id].append(fault)
     again: list[tuple[Batch, str]] = []

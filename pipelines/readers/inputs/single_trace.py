@@ -20,6 +20,7 @@ from pipelines.models.sqltext import quoted
 from pipelines.readers.inputs.find import events_input
 from pipelines.readers.kineto import ReadTrace, TraceRejected
 from pipelines.readers.origin import describe_origin
+from pipelines.readers.secrets import masked
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,6 +49,8 @@ def insert_trace(
         "metadata": json.dumps(trace.metadata, default=str),
     }
     insert_values(con, "_staged_traces", [about])
+    hidden = ", ".join(f"{name} = {masked(name)}" for name in ("metadata", "job", "host"))
+    con.execute(f"UPDATE _staged_traces SET {hidden} WHERE trace_id = {quoted(trace.trace_id)}")
     insert_values(con, "_staged_findings", [which | asdict(finding) for finding in trace.findings])
 
 

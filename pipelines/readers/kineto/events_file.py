@@ -26,6 +26,7 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRe
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
+from pipelines.readers.secrets import with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ def load_events(
     part = folder / f"{reader.trace_id}.parquet"
     with _reading() as con:
         _prepare(con, reader, batch_id)
-        query = catalog.models["events"].sql
+        query = with_masks(catalog.models["events"].sql)
         if lean:
             query = f"SELECT * REPLACE ({_LEAN}) FROM (\n{query}\n)"
         compression = "none" if lean else "zstd"

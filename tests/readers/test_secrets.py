@@ -1,0 +1,174 @@
+"""Twelve secrets in the metadata, environment and arguments of a trace: none is in the lake, nor on any face."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+from pipelines.readers import events_by_sql, secrets
+from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs import single_trace
+from pipelines.readers.kineto import events_file
+from pipelines.readers.secrets import MASK, masked
+from pipelines.runs.check import check
+from pipelines.runs.materialize.run_order import materialize_all
+from tests.harness import call, kernel, x
+
+SECRETS = (
+    *(
+        "hf_AbCdEfGhIjKlMnOpQrSt",
+        "wandb0123abcd4567",
+        "wJalrXUtnFEMI/K7MDENG",
+        "s3cret-of-the-db",
+        "hunter2",
+        "20260131",
+    ),
+    *("sk-abcdefghijklmnop1234", "tok-en9-of-the-hub", "pa55w0rd", "abcdef123456.bearer", "AKIAIOSFODNN7EXAMPLE"),
+    "MIIEpAIBAAKCAQEA7",
+)
+METADATA: dict[str, Any] = {
+    "env": {"HF_TOKEN": SECRETS[0], "WANDB_API_KEY": SECRETS[1], "PATH": "/usr/bin", "TOKENIZERS_PARALLELISM": "false"},
+    "settings": {"environment": json.dumps({"AWS_SECRET_ACCESS_KEY": SECRETS[2], "LANG": "C"})},
+    "container": [{"name": "DB_SECRET", "value": SECRETS[3]}, {"name": "REGION", "value": "eu-1"}],
+    "admin_password": SECRETS[5],
+    "pem": f"-----BEGIN RSA PRIVATE KEY-----\n{SECRETS[11]}\n-----END RSA PRIVATE KEY-----",
+}
+ARGS: list[dict[str, Any]] = [
+    {"cmd": f"train.py --api-key {SECRETS[6]} --password={SECRETS[4]} --seed 3"},
+    {"argv": ["train.py", "--hub-token", SECRETS[7], "--lr", "0.1"]},
+    {"repo": f"https://bob:{SECRETS[8]}@git.example.com/x.git", "header": f"Authorization: Bearer {SECRETS[9]}"},
+    {"note": f"uses {SECRETS[10]} for the bucket"},
+]
+HARMLESS: list[dict[str, Any]] = [
+    {"num_tokens": 128, "prompt_tokens": "128", "tokenizer": "Qwen/Qwen2-7B", "Input keys": ["f1", "f2"]},
+    {"kernel_file": "/tmp/monkey/keys.py", "url": "https://host/a@b", "stack": "sorted(keys)", "Input Dims": [[1, 2]]},
+]
+
+
+def written(folder: Path) -> Path:
+    events = [
+        call("cudaLaunchKernel", 10, 5, 1),
+        kernel("gemm", 20, 30, 1),
+        x("user_annotation", "ProfilerStep#7", 0, 90),
+    ]
+    events += [x("cpu_op", f"op{i}", 10 + i, 1, **args) for i, args in enumerate([*ARGS, *HARMLESS])]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "trace.json"
+    path.write_text(json.dumps({**METADATA, "traceEvents": events}))
+    assert [one for one in SECRETS if one not in path.read_text().replace("\\", "")] == []
+    return path
+
+
+def stored(root: Path) -> str:
+    """Every text of every Parquet file of a lake, and of its analysts' file."""
+    found = []
+    with duckdb.connect() as con:
+        for file in sorted(root.glob("*/day=*/*.parquet")):
+            found += con.execute(f"SELECT CAST(t AS VARCHAR) FROM read_parquet('{file}') AS t").fetchall()
+        if (root / ANALYST).exists():
+            con.execute(f"ATTACH '{root / ANALYST}' AS a (READ_ONLY)")
+            tables = con.execute(
+                "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'a'"
+            ).fetchall()
+            for schema, table in tables:
+                found += con.execute(f"SELECT CAST(t AS VARCHAR) FROM a.{schema}.{table} AS t").fetchall()
+    return "\n".join(text for (text,) in found).replace("\\", "")
+
+
+def test_none_of_twelve_is_stored_or_shown(tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake"), written(tmp_path / "in")
+    assert [row.status for row in ingest([path], lake).rows] == ["ok"]
+    materialize_all(lake, ["kernels", "captures"])
+    texts = {"lake": stored(lake.root)}
+    commands = {
+        "slice": ["slice", "--step", "7", "--out", str(tmp_path / "slice.json")],
+        "sql": ["sql", "SELECT metadata FROM traces", "--format", "json"],
+        "args": ["sql", "SELECT args, extra FROM events", "--format", "csv"],
+        "report": ["report", str(path), "--out", str(tmp_path / "report.html")],
+    }
+    for name, words in commands.items():
+        done = CliRunner().invoke(app, [*words, "--lake", str(lake.root)])
+        assert done.exit_code == 0, (name, done.output)
+        texts[name] = done.output
+    texts |= {file: (tmp_path / file).read_text() for file in ("slice.json", "report.html")}
+    assert {(name, one) for name, text in texts.items() for one in SECRETS if one in text} == set()
+    assert texts["lake"].count(MASK) >= 12 and "git.example.com" in texts["lake"] and "TOKENIZERS" in texts["lake"]
+    assert check(lake).faults == []
+
+
+EACH = {
+    '{"GCP_CREDENTIALS": "abc"}': '{"GCP_CREDENTIALS": "***"}',
+    '{"access_token_id": "a1"}': '{"access_token_id": "***"}',
+    '{"tokenizers": "a1", "Keys": [1]}': '{"tokenizers": "a1", "Keys": [1]}',
+    '{"passwd": "1234"}': '{"passwd": "***"}',
+    '{"name": "X_KEY", "value": "v1"}': '{"name": "X_KEY", "value": "***"}',
+    "A_SECRET=v1 B=2": "A_SECRET=*** B=2",
+    "run --secret v1 -k 2": "run --secret *** -k 2",
+    "ssh://git:pw@host/p ssh://git@host/p": "ssh://***@host/p ssh://git@host/p",
+    "bearer 0123456789ab": "bearer ***",
+    **dict.fromkeys(
+        (
+            "hf_AbCdEfGhIjKlMnOp",
+            "sk-ant-api03-abcdefgh",
+            "ghp_abcdefghijklmnopqrst",
+            "github_pat_abcdefghijklmnopqrst",
+            "glpat-abcdefghijklmnop",
+            "ASIAIOSFODNN7EXAMPLE",
+            "xoxb-1234567890-ab",
+            "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxw",
+            "AIzaSyA1234567890123456789012345678901",
+        ),
+        "***",
+    ),
+}
+
+
+def test_each_kind_of_secret_and_each_provider() -> None:
+    with duckdb.connect() as con:
+        found = {
+            text: con.execute(f"SELECT {masked('m')} FROM (SELECT ? AS m)", [text]).fetchall()[0][0] for text in EACH
+        }
+    assert found == EACH
+
+
+def test_what_is_no_secret_stays(tmp_path: Path) -> None:
+    with duckdb.connect() as con:
+        for args in HARMLESS:
+            text = json.dumps(args)
+            assert con.execute(f"SELECT {masked('m')} FROM (SELECT ? AS m)", [text]).fetchall() == [(text,)]
+        for args in [*ARGS, METADATA]:
+            ((text,),) = con.execute(f"SELECT {masked('m')} FROM (SELECT ? AS m)", [json.dumps(args)]).fetchall()
+            assert json.loads(text).keys() == args.keys() and MASK in text
+            assert con.execute(f"SELECT {masked('m')} FROM (SELECT ? AS m)", [text]).fetchall() == [(text,)]
+
+
+def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, path = Lake(tmp_path / "lake"), written(tmp_path / "in")
+    for module in (events_file, events_by_sql):
+        monkeypatch.setattr(module, "with_masks", lambda query: query)
+    monkeypatch.setattr(single_trace, "masked", lambda column: column)
+    ingest([path], lake)
+    materialize_all(lake, ["kernels"])
+    monkeypatch.undo()
+    assert SECRETS[0] in stored(lake.root)
+    found = check(lake)
+    assert [(Path(fault.path).parts[-3], fault.why.split(":")[0]) for fault in found.faults] == [
+        ("events", "4 rows have values that look like a secret (a token, key or password)"),
+        ("traces", "1 row has a value that looks like a secret (a token, key or password)"),
+    ]
+    assert {fault.repaired for fault in check(lake, repair=True).faults} == {"masked"}
+    assert check(lake).faults == []
+    assert [one for one in SECRETS if one in stored(lake.root)] == []
+    done = CliRunner().invoke(
+        app, ["sql", "SELECT count(*) AS n FROM events", "--lake", str(lake.root), "--format", "json"]
+    )
+    assert json.loads(done.stdout) == [{"n": 9}]
+    assert secrets.MASK in stored(lake.root)
