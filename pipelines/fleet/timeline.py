@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.critical_path.pictures.chrome_trace import open_trace, trace_event, write_lines
+from pipelines.critical_path.pictures.chrome_trace import drawn, open_trace, trace_event, write_lines
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import told_of, worst_and_median
 
@@ -128,7 +128,8 @@ def write_timeline(
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open_trace(unfinished, packed=target.name.endswith(".gz")) as out:
-            out.write(f'{{"baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
+            mark = drawn("timeline", (rank.trace_id for rank in ranks))
+            out.write(f'{{{mark}, "baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
             own = (_events(con, rank, base_ns, with_python) for rank in ranks)
             write_lines(out.write, chain(chain.from_iterable(own), chain.from_iterable(arrows)))
             out.write(b"\n]}\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.paths import path_text
+from pipelines.readers.drawings import is_slice
 from pipelines.readers.kineto.numbers import base_time, whole
 
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number after an
@@ -30,7 +31,8 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
     `group_id` is the same for the traces of one job found in one folder: they make one capture, or several if ranks are
     repeated (pipelines/fleet/captures/grouping.py). Ranks in file names are found by TRACELAKE_RANK_PATTERN (default
     RANK_PATTERN): its first group that matches is the rank. The job is `job`, else what TRACELAKE_JOB_PATTERN finds in
-    the path, else what the metadata says, else the folder below the inbox (job_from_inbox). Raises WrongPattern.
+    the path, else what the metadata says, else the folder below the inbox (job_from_inbox). A slice of a trace is of no job,
+    and a group of its own. Raises WrongPattern.
     """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
@@ -38,7 +40,10 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     told = next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
     job = job or job_from_pattern(path) or told or job_from_inbox(path)
-    group = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    place = path.absolute().parent
+    if is_slice(metadata):
+        job, place = None, path.absolute()
+    group = hashlib.sha256(f"{job or ''}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
     rank = whole(spread.get("rank"))
     return {
         "group_id": group,

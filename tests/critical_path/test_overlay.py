@@ -244,7 +244,9 @@ def test_traces_of_a_batch_come_a_few_at_a_time_large_ones_alone_and_each_file_i
     for own, group in overlay.few_at_a_time(tables, traces):
         grouped.append([one[0] for one in group])
         assert own.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(len(group),)]
-        texts |= {gzip.decompress(write_overlay(own, one[0], None, tmp_path / one[0]).read_bytes()) for one in group}
+        for one in group:
+            text = gzip.decompress(write_overlay(own, one[0], None, tmp_path / one[0]).read_bytes())
+            texts.add(text.replace(f'"of": ["{one[0]}"]'.encode(), b'"of": []'))
     assert grouped == [["a", "b", "c"], ["large"]]
     assert len(texts) == 1
 

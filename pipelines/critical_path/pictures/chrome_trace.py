@@ -12,12 +12,19 @@ from typing import IO, Any, TypeVar, cast
 from isal import igzip
 
 T = TypeVar("T")
+DRAWN = "tracelake"
+"""Key of the mark in a file that tracelake drew (pipelines/readers/drawings.py reads it)."""
 _NUMBER = re.compile(r"(0|-?[1-9]\d{0,17})\Z")
 
 
 def open_trace(path: Path, *, packed: bool) -> IO[bytes]:
     """Open a file for writing, gzip or plain. The gzip header has no time, so equal content gives equal bytes."""
     return cast("IO[bytes]", igzip.IGzipFile(path, "wb", compresslevel=1, mtime=0)) if packed else path.open("wb")
+
+
+def drawn(drawing: str, traces: Iterable[str]) -> str:
+    """Returns the mark of a file that shows traces of a lake, as the beginning of its object: ingestion knows it by that."""
+    return f'"{DRAWN}": {json.dumps({"drawing": drawing, "of": list(traces)})}'
 
 
 def microseconds(ns: int) -> str:

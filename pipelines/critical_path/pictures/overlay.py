@@ -20,6 +20,8 @@ from pipelines.base.paths import path_text
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES, HTA_TYPES
 from pipelines.critical_path.pictures.arrows import anchor_arrows
 from pipelines.critical_path.pictures.chrome_trace import (
+    DRAWN,
+    drawn,
     open_trace,
     step_times,
     trace_event,
@@ -115,6 +117,7 @@ def write_overlay(
     only_critical: bool = True,
     all_edges: bool = False,
     on_left_out: Callable[[int], object] | None = None,
+    drawing: str = "overlay",
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
@@ -124,7 +127,7 @@ def write_overlay(
     `all_edges` is ignored then). Otherwise every event is kept. In both cases the path's events have `args.critical =
     1`. Entries of traceEvents without a phase are left out: no viewer shows them. So are the trace's own arrows that have
     no slice at one of their ends: `on_left_out` gets the number of their events. Tables of `counters.TABLES` in `con`
-    become counter tracks. Raises ValueError for an unknown trace.
+    become counter tracks. `drawing`: what the file is called in its mark. Raises ValueError for an unknown trace.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:
@@ -143,7 +146,7 @@ def write_overlay(
     try:
         with open_trace(unfinished, packed=name.endswith(".gz")) as out:
             head = metadata[1:-1].strip()
-            out.write((f"{{{head}{', ' if head else ''}" + '"traceEvents": [').encode())
+            out.write(f"{{{drawn(drawing, [trace_id])}, {head}{', ' if head else ''}".encode() + b'"traceEvents": [')
             lines = chain(
                 _events(con, of, base_ns, only_critical),
                 _arrows(con, of, base_ns, all_edges and not only_critical),
@@ -196,7 +199,10 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     If there is none and times have fractions of a microsecond, one is added: viewers hold microseconds as doubles,
     whose grid since 1970 is 0.25 us, so adjacent slices would overlap, and Perfetto drops overlapping slices.
     """
-    given = json.loads(metadata).get("baseTimeNanoseconds")
+    known = json.loads(metadata)
+    if DRAWN in known:  # a slice: what is drawn of it has a mark of its own
+        metadata = json.dumps({key: value for key, value in known.items() if key != DRAWN})
+    given = known.get("baseTimeNanoseconds")
     if given is not None:
         return metadata, base_of({"baseTimeNanoseconds": given})
     first, fractions = con.execute(

@@ -48,7 +48,8 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sli
     base_ns = int(timed[0][start]) // 1_000_000_000 * 1_000_000_000
     drawing = _Drawing(timed, columns, (start, length, end), base_ns)
     lines = list(drawing.lines(timed))
-    with trace_file(target, base_ns) as out:
+    traces = {row["trace_id"] for row in rows if row.get("trace_id") is not None}
+    with trace_file(target, base_ns, sorted(map(str, traces))) as out:
         write_lines(out.write, chain(drawing.named(), lines))
     n = drawing.n
     return Sliced(target, 0, n["X"], n["C"], n["i"], len(rows) - len(timed))

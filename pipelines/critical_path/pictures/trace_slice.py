@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -20,7 +20,7 @@ from typing import IO, Any
 import duckdb
 
 from pipelines.critical_path.pictures.arrows import anchor_arrows
-from pipelines.critical_path.pictures.chrome_trace import open_trace, trace_event, write_lines
+from pipelines.critical_path.pictures.chrome_trace import drawn, open_trace, trace_event, write_lines
 from pipelines.models.sqltext import quoted
 
 _PIDS, _FLOWS = 10_000, 1 << 40
@@ -93,7 +93,7 @@ def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sl
         raise NoSlice("nothing to draw: no row names an event of the traces")
     base_ns = min((first for *_, first in traces if first is not None), default=0) // 1_000_000_000 * 1_000_000_000
     counted = [0]
-    with trace_file(target, base_ns) as out:
+    with trace_file(target, base_ns, (trace for trace, *_ in traces)) as out:
         many = len(traces) > 1
         parts = (
             _of_trace(con, trace, base_ns, place if many else None, rank, counted)
@@ -182,13 +182,13 @@ def _finite(value: Any) -> Any:
 
 
 @contextmanager
-def trace_file(target: Path, base_ns: int) -> Iterator[IO[bytes]]:
-    """The file, written whole or not at all; packed where its name ends in .gz."""
+def trace_file(target: Path, base_ns: int, traces: Iterable[str]) -> Iterator[IO[bytes]]:
+    """The file, written whole or not at all, marked as a slice of these traces; packed where its name ends in .gz."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open_trace(unfinished, packed=target.name.endswith(".gz")) as out:
-            out.write(f'{{"baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
+            out.write(f'{{{drawn("slice", traces)}, "baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
             yield out
             out.write(b"\n]}\n")
         os.replace(unfinished, target)

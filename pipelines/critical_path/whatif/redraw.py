@@ -53,7 +53,13 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
         show_path(con, of, path.edges, (weight, weight, weight))
         con.execute(_MOVED_EVENTS.format(events=f'"{database}"."{schema}".events', trace_id=quoted(of.trace_id)))
         return write_overlay(
-            con, of.trace_id, FilePath(PREFIX + name), out_dir, window_id=of.window_id, only_critical=False
+            con,
+            of.trace_id,
+            FilePath(PREFIX + name),
+            out_dir,
+            window_id=of.window_id,
+            only_critical=False,
+            drawing="what-if",
         )
     finally:
         con.execute(f"SET search_path = '{schema}'")

@@ -28,6 +28,7 @@ from pipelines.lake.retain.retention import retired_traces
 from pipelines.models.catalog import load_catalog
 from pipelines.models.header import TRACE
 from pipelines.models.sqltext import as_text, file_list, quoted
+from pipelines.readers.drawings import refused
 from pipelines.readers.inputs.find import events_input
 from pipelines.readers.inputs.kinds import TraceRow
 from pipelines.readers.inputs.rejects import reason_of
@@ -106,6 +107,8 @@ class EventBatch:
         which = {} if part is None else {"part": part}
         read = events_input(path).read
         trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **which)
+        if why := refused(trace.metadata):
+            raise TraceRejected(path_text(path), 0, why)
         origin = describe_origin(path, trace.metadata, self.job)
         if part is not None and "distributedInfo" not in trace.metadata:
             origin["rank"] = None  # the file's name may tell one rank, not which of its traces that is

@@ -17,6 +17,7 @@ from pipelines.base.paths import path_text, text_path
 from pipelines.lake.commit.staged_rows import create_staged, insert_values
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
+from pipelines.readers.drawings import named
 from pipelines.readers.inputs.find import events_input
 from pipelines.readers.kineto import ReadTrace, TraceRejected
 from pipelines.readers.origin import describe_origin
@@ -51,7 +52,7 @@ def insert_trace(
     insert_values(con, "_staged_traces", [about])
     hidden = ", ".join(f"{name} = {masked(name)}" for name in ("metadata", "job", "host"))
     con.execute(f"UPDATE _staged_traces SET {hidden} WHERE trace_id = {quoted(trace.trace_id)}")
-    insert_values(con, "_staged_findings", [which | asdict(finding) for finding in trace.findings])
+    insert_values(con, "_staged_findings", [which | asdict(finding) for finding in named(trace).findings])
 
 
 def _part(path: Path, process: str | None) -> dict[str, str]:
