@@ -48,11 +48,9 @@ class Sliced:
 def step_query(step: int, rank: int | None, trace: str) -> str:
     """Returns SQL for the events of a profiler step: what runs during it on the host, and the GPU work that it launched.
 
-    `trace`: the beginning of a trace's id; of all traces if it is empty.
+    `trace`: the beginning of a trace's id, or its file's name; of all traces if it is empty.
     """
-    of = f"s.step = {step} AND starts_with(s.trace_id, {quoted(trace)})" + (
-        f" AND t.rank = {rank}" if rank is not None else ""
-    )
+    of = f"s.step = {step} AND {_asked_traces(rank, trace)}"
     return f"""
         WITH steps AS (SELECT s.* FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of})
         SELECT e.trace_id, e.event_id FROM events AS e JOIN steps AS s USING (trace_id)
@@ -65,6 +63,31 @@ def step_query(step: int, rank: int | None, trace: str) -> str:
         LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
         WHERE coalesce(l.start_ns, k.start_ns) >= s.start_ns AND coalesce(l.start_ns, k.start_ns) < s.end_ns
     """
+
+
+def _asked_traces(rank: int | None, trace: str) -> str:
+    of_rank = f" AND t.rank = {rank}" if rank is not None else ""
+    return f"(starts_with(t.trace_id, {quoted(trace)}) OR t.file = {quoted(trace)}){of_rank}"
+
+
+def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trace: str) -> int:
+    """Returns the number of the step that was asked for: that with this number, else the n-th, counted from 1.
+
+    `con` has `traces` and `profiler_steps`. Raises NoSlice, with the steps that there are.
+    """
+    of = _asked_traces(rank, trace)
+    if not con.execute(f"SELECT 1 FROM traces AS t WHERE {of} LIMIT 1").fetchall():
+        raise NoSlice("nothing to draw: there is no such trace: --trace takes the beginning of an id, or a file's name")
+    found = con.execute(
+        f"SELECT DISTINCT s.step FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of} ORDER BY 1"
+    ).fetchall()
+    steps = [number for (number,) in found]
+    if not steps:
+        raise NoSlice("nothing to draw: the trace has no profiler steps")
+    if step in steps or 1 <= step <= len(steps):
+        return step if step in steps else steps[step - 1]
+    shown = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
+    raise NoSlice(f"nothing to draw: there is no step {step}: there are {shown}")
 
 
 def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:

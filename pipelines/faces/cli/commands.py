@@ -60,6 +60,32 @@ class Commands(TyperGroup):
         with _words_told_as_text():
             return super().invoke(ctx)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options before a command, and the command; one that belongs behind it is told so."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except _USAGE_ERROR as error:
+            option = getattr(error, "option_name", None)
+            if command := next((word for word in given if word in self.commands), None):
+                error.message += f": options stand behind the command: tracelake {command} {option} …"  # pyright: ignore
+            raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command; a saved question, and a name that is nearly one, are told apart from what nobody knows."""
+        try:
+            return super().resolve_command(ctx, args)
+        except _USAGE_ERROR as error:
+            from pipelines.base.close_names import meant
+            from pipelines.base.datafiles import SQL_DIR
+
+            name = args[0]
+            if (SQL_DIR / "ask" / f"{name}.sql").exists():
+                error.message = f"{name!r} is a saved question: tracelake ask {name}"  # pyright: ignore
+            else:
+                error.message = f"no command {name!r}: {meant(name, list(self.commands))}"  # pyright: ignore
+            raise
+
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)
         take_no_help(option)

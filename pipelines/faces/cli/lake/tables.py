@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.base.close_names import meant
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_rows, styled
 from pipelines.faces.cli.store_address import connection
 from pipelines.faces.cli.up_to_date import tell_damage
@@ -37,7 +38,7 @@ def tables(
         print_rows(("layer", "table", "one row"), rows, json)
         return
     if name is not None and name not in catalog.public:
-        raise fail(f"no table {name!r}", f"There are: {', '.join(sorted(catalog.public))}")
+        raise fail(f"no table {name!r}", meant(name, sorted(catalog.public)))
     if name is None or search is not None:
         print_rows(("table", "column", "meaning"), _found(catalog, search or "", name), json)
         return

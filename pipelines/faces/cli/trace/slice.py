@@ -32,10 +32,15 @@ def slice_(
         ),
     ] = "",
     step: Annotated[
-        int | None, typer.Option(help="Draw this profiler step, with the GPU work that it launched.")
+        int | None,
+        typer.Option(
+            help="Draw this profiler step (its number, else its place from 1), with the GPU work that it launched."
+        ),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="With --step: only of this rank.")] = None,
-    trace: Annotated[str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so.")] = "",
+    trace: Annotated[
+        str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so, or of this file's name.")
+    ] = "",
     out_file: Annotated[
         Path, typer.Option("--out", metavar="FILE", parser=local, help="The new trace; packed where it ends in .gz.")
     ] = Path("slice.json.gz"),
@@ -62,9 +67,10 @@ def slice_(
         raise fail("--rank and --trace go with --step", "In a query: WHERE … or JOIN traces USING (trace_id).")
     if out_file.is_dir():
         raise fail(f"{out_file} is a folder", "Give the name of a file to --out.")
-    query = sql or step_query(step or 0, rank, trace)
     try:
         with _lake(what or [], lake) as folder:
+            number = None if step is None else _step(folder, step, rank, trace)
+            query = sql if number is None else step_query(number, rank, trace)
             found = _draw(folder, query, out_file)
     except NoSlice as error:
         hint = "`tracelake sql 'FROM profiler_steps'` lists the steps." if step is not None else ""
@@ -89,6 +95,20 @@ def slice_(
     if found.left_out:
         err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", found.left_out))
     out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", found.path), soft_wrap=True)
+
+
+def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
+    """The number of the step to draw; where it is not the one that was given, this is said."""
+    from pipelines.critical_path.pictures.trace_slice import step_meant
+    from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.lake.publish.analyst_file import analyst
+
+    ready = bring_up_to_date(folder, ["profiler_steps", "traces"])
+    with analyst(ready.lake) as con:
+        number = step_meant(con, step, rank, trace)
+    if number != step:
+        err.print(f"there is no step {step}: step {number} is drawn, number {step} of those that there are")
+    return number
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""What somebody nearly asked for: the message says what it is called, or where it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from tests.harness import call, kernel, x
+
+
+def told(*words: object, code: int) -> str:
+    done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.exit_code == code, done.output
+    return re.sub(r"[\s│╭╮╰╯─]+", " ", done.output)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["tables", "kernel"], 1, "no table 'kernel' did you mean kernels or"),
+        (["--lake", "x", "sql", "FROM kernels"], 2, "options stand behind the command: tracelake sql --lake …"),
+        (["--json", "breakdown"], 2, "options stand behind the command: tracelake breakdown --json …"),
+        (["--nonsense"], 2, "No such option: --nonsense"),
+        (["serving-steps"], 2, "'serving-steps' is a saved question: tracelake ask serving-steps"),
+        (["materialise"], 2, "no command 'materialise': did you mean materialize"),
+    ],
+)
+def test_a_name_that_is_nearly_one_gets_a_hint(words: list[str], code: int, said: str) -> None:
+    assert said in told(*words, code=code)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Steps 5, 6 and 7, each with a kernel of its own."""
+    events = []
+    for step in (5, 6, 7):
+        at = 1000 * step
+        events += [x("user_annotation", f"ProfilerStep#{step}", at, 500), call("cudaLaunchKernel", at + 10, 5, step)]
+        events.append(kernel(f"gemm_{step}", at + 20, 30, step))
+    path = tmp_path_factory.mktemp("steps") / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "drawn", "said"),
+    [
+        (["--step", 6], "gemm_6", ""),
+        (["--step", 2], "gemm_6", "there is no step 2: step 6 is drawn, number 2 of those that there are"),
+        (["--step", 2, "--trace", "trace.json"], "gemm_6", "step 6 is drawn"),
+    ],
+)
+def test_a_step_by_its_number_or_its_place(
+    file: Path, tmp_path: Path, words: list[object], drawn: str, said: str
+) -> None:
+    output = told("slice", file, *words, "--out", tmp_path / "slice.json", code=0)
+    names = {event.get("name") for event in json.loads((tmp_path / "slice.json").read_text())["traceEvents"]}
+    assert {name for name in names if name and name.startswith("gemm")} == {drawn}
+    assert said in output and ("there is no step" in output) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--step", 9], "there is no step 9: there are 5, 6, 7"),
+        (["--step", 0], "there is no step 0: there are 5, 6, 7"),
+        (
+            ["--step", 5, "--trace", "other.json"],
+            "there is no such trace: --trace takes the beginning of an id, or a file's name",
+        ),
+    ],
+)
+def test_a_step_or_trace_that_there_is_not(file: Path, tmp_path: Path, words: list[object], said: str) -> None:
+    assert said in told("slice", file, *words, "--out", tmp_path / "slice.json", code=1)
