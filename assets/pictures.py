@@ -1,4 +1,6 @@
-"""Pictures as metadata, each named after what it shows: the newest trace's layers, the newest and worst capture's ranks."""
+"""Pictures as metadata, each named after what it shows: the newest trace's layers, the newest and worst capture's ranks; and
+why the newest traces take as long as they do.
+"""
 
 import base64
 from pathlib import Path
@@ -6,9 +8,11 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 
+from assets.metadata import markdown_table
 from pipelines.base.foreign_text import in_markdown
 from pipelines.faces.report.sections.ranks import rank_map_svg
 from pipelines.faces.report.sections.spans import picture
+from pipelines.faces.why import TABLES, why
 from pipelines.fleet.stragglers import stragglers_of
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
@@ -18,6 +22,7 @@ _TRACE = """
     SELECT t.trace_id, t.path FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
     ORDER BY t.ingested_at DESC, t.trace_id LIMIT 1
 """
+_TOLD = 10  # traces
 _CAPTURES = """
     SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
     FROM captures AS c
@@ -35,12 +40,24 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     if table == "span_utilization":  # the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
             drawn = _layers(con)
+    elif table == "critical_path":
+        with lake.connect(("traces", *TABLES)) as con:
+            return _why(con)
     elif table == "rank_steps":
         with analyst(lake) as con:
             drawn = _rank_map(con)
     else:
         return {}
     return {name: image(name, svg) for name, svg in drawn.items() if svg}
+
+
+def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
+    """The first sentence of `tracelake why` for each of the newest traces."""
+    newest = con.execute(
+        f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_TOLD}"
+    ).fetchall()
+    told = [(file, answer.sentence) for trace_id, file in newest if (answer := why(con, trace_id))]
+    return {"why": dg.MetadataValue.md(markdown_table(["trace", "why"], told, width=400))} if told else {}
 
 
 def image(name: str, svg: str) -> dg.MetadataValue:

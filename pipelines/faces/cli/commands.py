@@ -50,12 +50,6 @@ class Commands(TyperGroup):
         with _words_told_as_text():
             return super().make_context(*args, **kwargs)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """A file or folder alone is a question: `tracelake TRACE` is `tracelake why TRACE`."""
-        if args and args[0] not in self.commands and os.path.exists(args[0]):
-            args = ["why", *args]
-        return super().resolve_command(ctx, args)
-
     def invoke(self, ctx: Any) -> Any:
         with _words_told_as_text():
             return super().invoke(ctx)
@@ -72,7 +66,11 @@ class Commands(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command; a saved question, and a name that is nearly one, are told apart from what nobody knows."""
+        """The command: of a file or folder alone, `why`; a saved question, and a name that is nearly one, are told apart from
+        what nobody knows.
+        """
+        if args and args[0] not in self.commands and os.path.exists(args[0]):
+            args = ["why", *args]
         try:
             return super().resolve_command(ctx, args)
         except _USAGE_ERROR as error:

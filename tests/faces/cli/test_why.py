@@ -1,0 +1,72 @@
+"""`tracelake why`: what it takes, what it prints, and where it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipelines.faces.cli.app import app
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+def run(*given: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, [*map(str, given)], env={"COLUMNS": "80"})
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = CaptureSpec(ranks=1, steps=3, first_step=5, shape="planted", plant="loader", sync_each_step=False)
+    return write_capture(spec, tmp_path_factory.mktemp("why")).paths[0]
+
+
+def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> None:
+    said = run("why", trace).stdout
+    assert run(trace).stdout == said
+    lines = said.splitlines()
+    # A command is in one line, however long: it is there to be copied. Nor are caveats cut.
+    own = [line for line in lines if "tracelake what-if" not in line and not line.startswith(("info", "warning"))]
+    assert max(map(len, own)) <= 80 and len(lines) <= 45
+    text = " ".join(said.split())
+    assert text.startswith("Of each 6.53 ms step the GPU computes 480 us; 6.00 ms it waits for data loading")
+    assert "91.9 % data loading: 6.00 ms a step, gone saves 6.00 ms, halved saves 3.00 ms" in text
+    assert f"tracelake what-if {trace} --scale 'enumerate(DataLoader)#_SingleProcessData*=0.5'" in said
+
+
+def test_its_commands_are_answered(trace: Path) -> None:
+    import shlex
+
+    commands = [line.strip() for line in run("why", trace).stdout.splitlines() if line.strip().startswith("tracelake ")]
+    assert commands
+    for command in commands:
+        run(*shlex.split(command)[1:])
+
+
+def test_steps_by_number_and_all_of_them(trace: Path) -> None:
+    (whole, *steps) = json.loads(run("why", trace, "--step", "all", "--json").stdout)
+    assert [one["window"]["window_id"] for one in steps] == ["ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7"]
+    assert whole == json.loads(run("why", trace, "--json").stdout)
+    assert steps[1] == json.loads(run("why", trace, "--step", "6", "--json").stdout)
+    assert "the trace has no step 2: its steps are 5, 6, 7" in run("why", trace, "--step", "2", code=1).output
+
+
+def test_an_id_is_answered_from_its_tables_and_several_are_named(trace: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run("ingest", trace, "--lake", lake)
+    run("materialize", "--lake", lake)
+    (row,) = json.loads(run("sql", "SELECT trace_id FROM traces", "--lake", lake, "--format", "json").stdout)
+    told = json.loads(run("why", row["trace_id"][:8], "--lake", lake, "--json").stdout)
+    assert told == json.loads(run("why", trace, "--json").stdout)
+    both = run("why", trace, row["trace_id"], "--lake", lake).stdout
+    assert both.count("Of each") == 2 and row["trace_id"] in both
+    run("why", "nothing", "--lake", lake, code=1)
+
+
+def test_what_has_no_path_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10}]}))
+    assert "has no critical path" in run("why", path, code=1).output
