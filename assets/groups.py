@@ -6,6 +6,7 @@ from pipelines.models.catalog import Model
 
 # Tables of a layer whose names begin like this, in the order in which they are tried; the others are in the layer's own.
 _PARTS = {
+    "critical_path": {"causes|window_gpu_time": "causes"},
     "ingest": {
         "schedule_": "schedule_runs",
         "flight_recorder_": "flight_recorder",
@@ -26,11 +27,13 @@ _PARTS = {
     "fleet": {
         "flight_recorder_": "flight_recorder",
         "expert_": "serving",
+        "capture_causes": "causes",
         "capture_critical_path|capture_paths|kernel_criticality": "capture_path",
         "capture": "captures",
         "collective|clock_": "collectives",
     },
     "rules": {
+        "cause_": "causes",
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
         "nsys_|nvtx_|rocm_|perfetto_": "other_profilers",
