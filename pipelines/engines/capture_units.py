@@ -19,6 +19,7 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.lake import Staged
 from pipelines.lake.layout import CAPTURE_MARK, MARK
 from pipelines.lake.publish.contents import no_row
+from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
@@ -118,6 +119,7 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
         captures = [one for one in asked if how.force or known.get(one.capture_id) != one.content]
         if captures or gone:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
+            write_causes(lake.root / CAUSES, store.causes())
             catalog = lake.catalog()
             batch, here = _fetched(store, lake, catalog, how.tables, captures)
             compute_given(lake, how.tables, here, gone)

@@ -39,6 +39,7 @@ class Ingested:
 
 def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
     """Ingest the unit's files, compute their tables, commit. Models are not run if the store has all of the traces."""
+    from pipelines.lake.publish.user_causes import CAUSES, write_causes
     from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
     from pipelines.readers.ingest import ingest
     from pipelines.runs.materialize.per_trace import materialize
@@ -52,6 +53,7 @@ def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
         there = set(store.known(mine)) if mine else set()
         if mine - there:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
+            write_causes(lake.root / CAUSES, store.causes())
             materialize(lake, and_publish=False)
         there |= {key for keys in store.commit(lake).known_keys.values() for key in keys}
         rows = tuple(replace(row, status="known") if row.trace_id in there else row for row in rows)

@@ -39,6 +39,7 @@ from pipelines.lake.layout import (
     table_files,
     table_names,
 )
+from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, all_there, find_broken, unreadable
 from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
@@ -80,8 +81,8 @@ class Lake:
         check_layout(self.root)
 
     def catalog(self) -> Catalog:
-        """Returns the models as they are for this lake: with its own formulas, if it has any (formulas.py)."""
-        return catalog_of(self.root / OP_FORMULAS)
+        """Returns the models as they are for this lake: with its own formulas and rules of causes, if it has any."""
+        return with_causes(catalog_of(self.root / OP_FORMULAS), self.root / CAUSES)
 
     @property
     def exists(self) -> bool:

@@ -16,15 +16,15 @@ WITH told AS (
 ),
 sums AS (
     SELECT
-        job, cause, arg_max(name, duration_ns) AS most, sum(duration_ns) FILTER (WHERE is_new) AS new_ns,
+        job, cause, arg_max(name, duration_ns) AS most, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
         sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
     FROM told
     GROUP BY job, cause
 )
 SELECT
-    s.job, s.cause, s.most, round(s.new_ns / 3.6e12, 4) AS gpu_hours,
-    round(100 * s.new_ns / sum(s.new_ns) OVER (), 1) AS percent,
+    s.job, s.cause, s.most, round(s.new_ns / 3.6e12, 9) AS gpu_hours,
+    round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (), 0), 1) AS percent,
     round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.job), 0), 1) AS job_percent,
     round(100 * s.before_ns / nullif(sum(s.before_ns) OVER (PARTITION BY s.job), 0), 1) AS before_percent
 FROM sums AS s
-ORDER BY s.new_ns DESC NULLS LAST, s.job, s.cause
+ORDER BY s.new_ns DESC, s.job, s.cause

@@ -10,9 +10,10 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.fleet.trends.history import TABLES as HISTORY
 from pipelines.fleet.trends.history import JobVerdict, regressions
+from pipelines.models.questions import question_named
 from pipelines.models.sqltext import quoted
 
-TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "span_attribution")
+TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "span_attribution", "causes")
 """The tables that its views read."""
 MOST = 50
 """Rejected files and failures that are listed; all are counted."""
@@ -21,7 +22,9 @@ _BAD = ("REGRESSION", "SUSPECT")
 
 @dataclass(frozen=True)
 class Fleet:
-    """Rows of tables, as dictionaries by column. `worse`: the verdicts that are not OK; of rejects and failures the first MOST."""
+    """Rows of tables, as dictionaries by column. `worse`: the verdicts that are not OK; of rejects and failures the first MOST.
+    `causes`: the answer to the question fleet-causes.
+    """
 
     n_traces: int
     n_captures: int
@@ -33,6 +36,7 @@ class Fleet:
     rejects: list[dict[str, Any]]
     n_failures: int
     failures: list[dict[str, Any]]
+    causes: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
         """The object for programs."""
@@ -60,6 +64,7 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet
             "SELECT trace_id, table_name, model, reason FROM model_failures WHERE outcome = 'left_out' "
             f"ORDER BY ALL LIMIT {MOST}",
         ),
+        causes=rows_of(con, question_named("fleet-causes").asked(job=job)),
     )
 
 

@@ -21,6 +21,7 @@ from pipelines.lake.commit.manifest_index import Entry
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST_TEMP, Batch
 from pipelines.lake.publish.analyst_file import published_broken, published_state
+from pipelines.lake.publish.user_causes import CAUSES
 from pipelines.lake.publish.user_formulas import OP_FORMULAS
 from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.snapshot import Now
@@ -117,4 +118,5 @@ def _others(lake: Lake) -> str:
     how much memory it may use, as traces that needed more are computed again.
     """
     memory = database.at_most(database.MODELS_GB)
-    return digest_of([content_of(lake.root / ROLES), content_of(lake.root / OP_FORMULAS), code_digest(), memory])
+    told = [content_of(lake.root / name) for name in (ROLES, OP_FORMULAS, CAUSES)]
+    return digest_of([*told, code_digest(), memory])

@@ -20,7 +20,9 @@ from pipelines.lake.commit.ingested_files import settle, settled
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import ANALYST_TEMP, KEYS, MARK, REJECTS, table_file
 from pipelines.lake.publish.prices import PRICES
+from pipelines.lake.publish.user_causes import CAUSES
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, Formula, read_formulas
+from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.sandbox import connect
 from pipelines.lake.read.trace_marks import recent_marks
 from pipelines.lake.retain.compaction import compact
@@ -133,6 +135,10 @@ class FolderStore:
     def formulas(self) -> Sequence[Formula]:
         """See Store."""
         return read_formulas(self.lake.root / OP_FORMULAS)
+
+    def causes(self) -> bytes:
+        """See Store."""
+        return content_of(self.lake.root / CAUSES)
 
     def tables(self) -> list[str]:
         """See Store."""

@@ -100,6 +100,10 @@ class Store(Protocol):
         """Returns the formulas of operators that were told. Raises CatalogError for an op_formulas.csv that cannot be used."""
         ...
 
+    def causes(self) -> bytes:
+        """Returns the content of causes.csv; a DuckLake has none."""
+        ...
+
     def tables(self) -> list[str]:
         """Returns the names of the tables that `connect` shows."""
         ...

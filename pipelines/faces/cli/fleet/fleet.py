@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base.datafiles import rule_rows
+from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
@@ -27,6 +31,7 @@ from pipelines.faces.cli.up_to_date import open_analyst
 
 JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
 _SHOWN = 10
+_CAUSES = 5
 
 
 def fleet(
@@ -127,6 +132,8 @@ def _write(file: Path, text: str) -> None:
 def _show(found: Any) -> None:
     out.print(styled("{:,} traces, {:,} captures, {:,} jobs", found.n_traces, found.n_captures, len(found.jobs)))
     out.print(_jobs_table(found.jobs))
+    for said in _causes(found.causes):
+        out.print(said)
     for worse in found.worse[:_SHOWN]:
         colour = "red" if worse.verdict.status == "REGRESSION" else "yellow"
         change = "" if worse.verdict.effect is None else f" {100 * worse.verdict.effect:+.1f} %"
@@ -143,6 +150,22 @@ def _show(found: Any) -> None:
                 found.n_failures,
             )
         )
+
+
+def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """What the GPU-hours of the newest week go to: the largest causes over all jobs, each with the job that has most of it."""
+    titles = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
+    hours: defaultdict[str, float] = defaultdict(float)
+    most: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        hours[row["cause"]] += row["gpu_hours"] or 0
+        most.setdefault(row["cause"], row)
+    whole = sum(hours.values())
+    for cause, of in sorted(hours.items(), key=lambda one: -one[1])[:_CAUSES]:
+        if of:
+            share = 100 * (most[cause]["gpu_hours"] or 0) / of
+            told = f"{titles[cause]}: {of:,.4g} GPU-hours of {whole:,.4g} this week ({100 * of / whole:.0f} %)"
+            yield visible(f"{told}, {share:.0f} % of it job {most[cause]['job']}")
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:

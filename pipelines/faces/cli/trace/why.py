@@ -101,9 +101,9 @@ def _of_capture(subject: str, lake: Path) -> CaptureWhy:
 
 def _of_trace(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
     from pipelines.critical_path.graph.windows import WindowNotFound, request_windows
+    from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why
     from pipelines.lake.read.one_trace import STORED, stored_tables
-    from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
     with opened(subject, lake, TABLES, process=process) as (con, trace_id):
@@ -116,7 +116,7 @@ def _of_trace(subject: str, step: str, process: str | None, lake: Path) -> list[
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
         else:
             request_windows(con, requests)
-            catalog = load_catalog()
+            catalog = catalog_of(subject, lake)
             use_memory(con, trace_id)
             with progress(steps_for(catalog, TABLES), "computing") as advance:
                 run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))

@@ -164,6 +164,10 @@ class DuckLakeStore:
         with attach(self.parsed, read_only=True) as con:
             return told_rows.formulas_of(con)
 
+    def causes(self) -> bytes:
+        """See Store."""
+        return b""
+
     def tables(self) -> list[str]:
         """See Store."""
         return sorted(load_catalog().public)

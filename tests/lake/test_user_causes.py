@@ -1,0 +1,53 @@
+"""A lake's own causes.csv: its rules win over the shipped ones, and one that cannot be used is refused with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.lake.publish.user_causes import read_causes
+from pipelines.models.errors import CatalogError
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+def run(*given: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*map(str, given)])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
+def first(lake: Path) -> dict:
+    query = "SELECT cause, name FROM causes WHERE window_id = 'full' ORDER BY duration_ns DESC LIMIT 1"
+    return json.loads(run("sql", query, "--lake", lake, "--format", "json"))[0]
+
+
+def test_its_rules_win_and_the_tables_are_computed_again(tmp_path: Path) -> None:
+    spec = CaptureSpec(ranks=1, steps=2, shape="planted", plant="preprocessing", sync_each_step=False)
+    (trace,) = write_capture(spec, tmp_path / "job").paths
+    lake = tmp_path / "lake"
+    run("ingest", trace, "--lake", lake)
+    assert first(lake) == {"cause": "host_between_operators", "name": "transforms.py(31): normalize"}
+    (lake / "causes.csv").write_text("cause,frame_pattern\ndata_loading,: normalize$\n")
+    assert first(lake) == {"cause": "data_loading", "name": "transforms.py(31): normalize"}
+    (lake / "causes.csv").write_text("cause,frame_pattern\nlunch,: normalize$\n")
+    assert "causes.csv:2: cause 'lunch' is not known" in run("materialize", "--lake", lake, code=1)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("data_loading,,,", "2: give at least one of annotation_pattern"),
+        ("data_loading,(,,", "2: annotation_pattern '(' is not a regular expression"),
+        ("data_loading,.*,,", "2: annotation_pattern '.*' fits every name"),
+        ("data_loading,^x,,maybe", "2: takes_gpu_work 'maybe' is neither true nor false"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, row: str, told: str) -> None:
+    path = tmp_path / "causes.csv"
+    path.write_text(f"cause,annotation_pattern,call_pattern,takes_gpu_work\n{row}\n")
+    with pytest.raises(CatalogError, match=f"causes.csv:{told.replace('(', '[(]').replace('.*', '[.][*]')}"):
+        read_causes(path)
