@@ -118,8 +118,11 @@ class EventBatch:
         self.known.add(trace.trace_id)
         self.parts.append(self.folder / f"{trace.trace_id}.parquet")
         self.bytes += trace.unpacked_bytes
-        n_events = trace.n_events
-        return TraceRow(path_text(path), trace.status, trace.trace_id, origin["rank"], n_events, trace.unpacked_bytes)
+        row = TraceRow(
+            path_text(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes
+        )
+        why = [one.detail for one in trace.findings if one.check_name == "truncated"]
+        return replace(row, reason=why[0]) if why else row
 
     def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
         reason = as_text(rejection.reason)

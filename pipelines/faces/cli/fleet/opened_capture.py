@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.faces.cli.console import err, fail, progress, styled
+from pipelines.faces.cli.early_ends import tell_early_ends
 
 _REJECTS_SHOWN = 3
 
@@ -35,6 +36,8 @@ def opened_capture(
             shutil.copyfile(roles, folder / ROLES)
         con = open_analyst(folder, list(tables), beginning if only else "")
         try:
+            if only or not beginning:
+                tell_early_ends(con)
             yield con, beginning
         finally:
             con.close()

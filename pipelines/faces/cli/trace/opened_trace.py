@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.faces.cli.console import progress
+from pipelines.faces.cli.early_ends import tell_early_ends
 
 if TYPE_CHECKING:
     from pipelines.faces.subject import Subject
@@ -26,16 +27,19 @@ ProcessOption = Annotated[
 ]
 
 
+@contextmanager
 def opened(
     trace: str, lake: Path, tables: Iterable[str] = (), *, with_arguments: bool = False, process: str | None = None
-) -> AbstractContextManager[Subject]:
-    """Returns the `subject` of a command, which shows how far a file is read."""
+) -> Iterator[Subject]:
+    """Yields the `subject` of a command, which shows how far a file is read; a file that ends early is told so."""
     from pipelines.faces.subject import subject
 
     def reading(file: Path) -> Any:
         return progress(file.stat().st_size, f"reading {file.name}")
 
-    return subject(trace, lake, tables, with_arguments=with_arguments, process=process, reading=reading)
+    with subject(trace, lake, tables, with_arguments=with_arguments, process=process, reading=reading) as found:
+        tell_early_ends(found.con)
+        yield found
 
 
 def use_memory(con: Any, trace_id: str) -> int:
