@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pipelines.critical_path.graph import window_edges
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.trace import path as path_command
+from pipelines.faces.cli.trace import opened_trace
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.benchmarks.enlarge import enlarge
 
@@ -59,17 +59,17 @@ def test_a_trace_that_counts_as_long_has_the_same_path(
 ) -> None:
     files = [tmp_path / name for name in ("short.parquet", "short.zip", "long.parquet", "long.zip")]
     short = said(trace, *options, "--edges", files[0], "--save", files[1])
-    monkeypatch.setattr(path_command, "_LONG", 1)
+    monkeypatch.setattr(opened_trace, "_LONG", 1)
     monkeypatch.setattr(window_edges, "EDGES", 1)
     kept = []
-    keep = path_command.keep_tables_in_file
+    keep = opened_trace._keep_tables_in_file
 
     def keep_and_look(con: duckdb.DuckDBPyConnection) -> None:
         keep(con)
         con.execute("CREATE TABLE probe (a INTEGER)")
         kept.extend(con.execute("SELECT database_name FROM duckdb_tables() WHERE table_name = 'probe'").fetchall())
 
-    monkeypatch.setattr(path_command, "keep_tables_in_file", keep_and_look)
+    monkeypatch.setattr(opened_trace, "_keep_tables_in_file", keep_and_look)
     assert said(trace, *options, "--edges", files[2], "--save", files[3]) == short and kept == [("kept",)]
     assert files[0].read_bytes() == files[2].read_bytes() and files[1].read_bytes() == files[3].read_bytes()
 
@@ -104,7 +104,7 @@ def test_the_path_of_a_long_trace_takes_less_than_is_said(shared: Path, tmp_path
         pytest.skip(f"{source} is not here")
     long = tmp_path / "long.json"
     n_events = enlarge(source, long, 10)
-    assert n_events > path_command._LONG
+    assert n_events > opened_trace._LONG
     for options in ((), ("--json",)):
         done = subprocess.run([sys.executable, "-c", CHILD, long, *options], capture_output=True, text=True, check=True)
         peak = int(done.stderr.split()[-1]) / 1024

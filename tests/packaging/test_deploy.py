@@ -42,7 +42,7 @@ def test_the_image_runs_as_nobody_in_particular_on_a_python_that_is_supported() 
         assert version and version[1] in SpecifierSet(PROJECT["requires-python"])
     extras = re.findall(r'"\$1\[([\w,]+)\]"', DOCKERFILE)
     assert extras and set(extras[0].split(",")) <= PROJECT["optional-dependencies"].keys()
-    assert 'tracelake = "pipelines.faces.cli.app:app"' in (ROOT / "pyproject.toml").read_text()
+    assert 'tracelake = "tracelake.__main__:main"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_variables_are_those_that_are_read() -> None:

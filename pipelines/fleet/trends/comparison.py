@@ -219,7 +219,11 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
     doc="One row: a window of a side of a comparison. Several comparisons are made at once.",
     columns=(
         ("part", "BIGINT", "The comparison."),
-        ("by_what", "VARCHAR", "operator, category, module, shape, kernel, or host: own times of the host's events."),
+        (
+            "by_what",
+            "VARCHAR",
+            "operator, category, module, shape, kernel, cause, or host: own times of the host's events.",
+        ),
         ("side", "VARCHAR", "control or test."),
         ("trace_id", "VARCHAR", "The trace."),
         ("step", "BIGINT", "The step that is compared; NULL for all of the trace."),

@@ -11,19 +11,23 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import sqlglot
+from sqlglot import exp
 
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
 from pipelines.engines.spark.tables import spark_schema
 from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
+from pipelines.fleet.trends.comparison import BY
 from pipelines.lake import Lake
 from pipelines.lake.commit.staged_rows import create_empty
 from pipelines.lake.publish.prices import PRICE_TABLE, add_prices
 from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.models.rule_functions import FUNCTIONS, first_rule
 from pipelines.models.run import create_rules, run_models
 
 Run = Callable[[str], pa.Table]
 SCOPES = ("trace", "capture", "lake")
-COMPARED = "CREATE TABLE compared (side VARCHAR, trace_id VARCHAR, step BIGINT, every_step BOOLEAN, by_shape BOOLEAN)"
+COMPARED = "CREATE TABLE compared (part BIGINT, by_what VARCHAR, side VARCHAR, trace_id VARCHAR, step BIGINT)"
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,31 @@ def compared_models(catalog: Catalog) -> list[Model]:
     """The models that are a SELECT, of the scopes that this project computes from traces."""
     found = (m for m in catalog.models.values() if m.kind in ("sql", "view") and m.scope in SCOPES)
     return [model for model in found if _is_compared(model)]
+
+
+def text_of(model: Model) -> str:
+    """The text of a model; functions that find the first rule that fits (rule_functions.py) as the CASE that they are."""
+    tables = [table for table in FUNCTIONS if f"first_{table}(" in model.sql]
+    if not tables:
+        return model.sql
+    tree = sqlglot.parse_one(model.sql, read="duckdb")
+    with duckdb.connect() as con:
+        for table in tables:
+            create_rules(con, load_catalog().models[table])
+            for call in list(tree.find_all(exp.Anonymous)):
+                if call.name == f"first_{table}":
+                    call.replace(_case(con, table, call.expressions))
+    return tree.sql(dialect="duckdb")
+
+
+def _case(con: duckdb.DuckDBPyConnection, table: str, given: list[Any]) -> Any:
+    """The body of a function, with what it is given in the place of its arguments."""
+    arguments = FUNCTIONS[table]
+    columns = {name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()}
+    order = "rule_order" if "rule_order" in columns else "rowid"
+    body = sqlglot.parse_one(first_rule(con, table, arguments, order), read="duckdb")
+    values = dict(zip(arguments, given, strict=True))
+    return body.transform(lambda node: values[node.name].copy() if isinstance(node, exp.Column) else node)
 
 
 def _is_compared(model: Model) -> bool:
@@ -72,7 +101,8 @@ def reference(lake: Lake, folder: Path) -> dict[str, int]:
     stage_captures(con, lake_captures(lake).values())
     con.execute(COMPARED)
     for side, trace in zip(("control", "test"), traces, strict=False):
-        con.execute("INSERT INTO compared VALUES (?, ?, NULL, true, true)", [side, trace])
+        for by in (*BY, "host"):
+            con.execute("INSERT INTO compared VALUES (0, ?, ?, ?, NULL)", [by, side, trace])
     create_rules(con, catalog.models[PRICE_TABLE])
     add_prices(con, lake.root)  # before the views over it
     wanted = [name for name, model in catalog.models.items() if model.kind != "lake" and _is_compared(model)]

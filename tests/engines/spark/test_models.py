@@ -11,7 +11,7 @@ import pytest
 from pipelines.engines.spark.rules import carried_over
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
-from tests.engines.spark.models import compare, compared_models, difference, on_spark, reference
+from tests.engines.spark.models import compare, compared_models, difference, on_spark, reference, text_of
 
 # Tables without a row in this lake: their comparison only tells that Spark runs the text.
 EMPTY = 42
@@ -42,7 +42,7 @@ def test_every_model_gives_the_same_on_spark(spark: Any, everything: Lake, tmp_p
     rows = reference(everything, tmp_path / "reference")
     models = compared_models(load_catalog())
     assert sum(rows[model.name] == 0 for model in models) <= EMPTY
-    texts = {model.name: carried_over(model.sql) for model in models}
+    texts = {model.name: carried_over(text_of(model)) for model in models}
     run = on_spark(spark, tmp_path / "reference")
     outcomes = list(compare(run, tmp_path / "reference", models, texts))
     assert len(outcomes) == len(models) > 130

@@ -10,7 +10,7 @@ from pipelines.engines.spark.rules import carried_over
 from pipelines.engines.spark.same_functions import ONLY_SELECT, unlike
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
-from tests.engines.spark.models import compared_models
+from tests.engines.spark.models import compared_models, text_of
 
 # By rule: a query, and what Spark gets.
 CARRIED = {
@@ -123,7 +123,7 @@ def test_samples_and_other_statements_are_refused() -> None:
 
 def test_models_and_questions_call_what_both_engines_compute_alike() -> None:
     """A new model with another function fails here, also where there is no Spark: add it to ALIKE and its test."""
-    texts = {model.name: model.sql for model in compared_models(load_catalog())}
+    texts = {model.name: text_of(model) for model in compared_models(load_catalog())}
     texts |= {f"ask {name}": question.asked(20) for name, question in load_questions().items()}
     with duckdb.connect() as con:
         assert {name: told for name, text in texts.items() if (told := unlike(con, text))} == {}
@@ -134,5 +134,5 @@ def test_the_rules_leave_nothing_to_do_twice() -> None:
     models = compared_models(load_catalog())
     assert len(models) > 130
     for model in models:
-        once = carried_over(model.sql)
+        once = carried_over(text_of(model))
         assert carried_over(once) == once, model.name
