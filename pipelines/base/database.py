@@ -96,7 +96,8 @@ def scratch() -> duckdb.DuckDBPyConnection:
     key = (os.getpid(), *_share().items())  # a fork has none of the threads that its parent's database has
     with suppress(KeyError, duckdb.Error):  # none yet, or an error inside DuckDB made it unusable
         return cursor(_scratch[key])
-    _scratch[key] = connect()
+    # Without its cache of files: one that was damaged since, but has the same size and time, is read as it is.
+    _scratch[key] = connect(config={"enable_external_file_cache": False})
     return cursor(_scratch[key])
 
 
