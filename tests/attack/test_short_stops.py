@@ -13,6 +13,7 @@ from tests.attack.tally import Tally
 from tests.effort import SEED
 
 
+@pytest.mark.slow  # tests/base/test_stopping.py stops programs at every moment
 def test_materialize_stops_while_it_computes(tmp_path: Path) -> None:
     world, tally = prepared(tmp_path), Tally("stops")
     stop_once(world, "materialize", signal.SIGINT, random.Random(SEED).uniform(0.5, 1.5), tally)

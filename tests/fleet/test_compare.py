@@ -503,6 +503,7 @@ def assert_adds_up(shared: Path, paths: list[Path]) -> None:
             assert [ns / 1e3 for ns in found] == pytest.approx([expected[n], expected[other]], rel=1e-6), (by, paths[n])
 
 
+@pytest.mark.slow  # the parts of one pair add up in the test of parts
 def test_rows_add_up_to_all_gpu_time(shared: Path) -> None:
     assert_adds_up(shared, [path for path in traces_in(shared) if path.stat().st_size < LARGE])
 

@@ -164,6 +164,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     return root / "lake", folders, [known[one] for one in ids]
 
 
+@pytest.mark.slow  # a step that broke it is in the test of limits
 def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, _, (a, b, c) = captures
     said = run(a, b, "--lake", lake, "--fail-on", "5%", code=3).stderr
@@ -209,6 +210,7 @@ def test_without_gpu_time_nothing_is_judged(tmp_path: Path) -> None:
     assert {row["name"]: row["control_ns"] for row in told["rows"]} == {"ProfilerStep": 80_000, "aten::mm": 20_000}
 
 
+@pytest.mark.slow  # folders and files are above
 def test_ids_of_a_lake(tmp_path: Path) -> None:
     from pipelines.lake import Lake
     from pipelines.readers.ingest import ingest
@@ -231,6 +233,7 @@ def test_ids_of_a_lake(tmp_path: Path) -> None:
     assert "no capture or trace id" in run("99", ids[0], "--lake", lake.root, code=1).stderr
 
 
+@pytest.mark.slow  # ranks of folders meet in the test above
 def test_processes_of_a_file_meet_in_their_order(tmp_path: Path) -> None:
     path = both(tmp_path)
     told = asked(path, path, "--by", "kernel")
