@@ -1,0 +1,82 @@
+"""Which names tell a cause, and which look alike and do not."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from pipelines.base.datafiles import rule_rows
+
+ANNOTATIONS = {
+    "data_loading": (
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "load_batch", "## load_data ##", "dataloader", "data loading", "get_batch", "fetch data", "train loader", "next_batch",
+    ),
+    "checkpointing": ("save_checkpoint", "checkpoint", "## checkpoint ##", "torch.save", "checkpoint: save", "write ckpt", "load_state_dict"),
+    "garbage_collection": ("gc.collect", "gc", "Python GC", "garbage collection", "gc_collect", "python_gc"),
+    "compilation": (
+        "_compile.compile_inner (dynamo_timed)", "inductor_compile (dynamo_timed)", "CachingAutotuner.benchmark_all_configs",
+        "recompile", "compile", "backend_compile (dynamo_timed)", "triton autotune",
+    ),
+    "optimizer": ("Optimizer.step#AdamW.step", "Optimizer.zero_grad#SGD.zero_grad", "## optimizer ##", "optimizer_step", "opt_step"),
+    "initialization": ("init_process_group", "ncclCommInitRank", "initialize_distributed"),
+    "profiler": ("profiler.export", "export_chrome_trace"),
+    "": (
+        "ProfilerStep#5", "## forward ##", "Torch-Compiled Region: 0/0", "CompiledFunction", "CompiledFunctionBackward",
+        "CheckpointFunction", "CheckpointFunctionBackward", "aten::uniform_", "aten::index_copy_", "nccl:all_reduce",
+        "DistributedDataParallel.forward", "# running sparse arch", "autograd::engine::evaluate_function: AddmmBackward0",
+        "TorchDynamo Cache Lookup", "aten::_fused_adam_", "record_param_comms", "vllm::unified_attention_with_output",
+        "execute_context_1(888)_generation_0(0)", "stepper", "optical_flow",
+    ),
+}  # fmt: skip
+FRAMES = {
+    "data_loading": ("torch/utils/data/dataloader.py(634): __next__", "/env/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py(51): fetch"),
+    "garbage_collection": ("<built-in function collect>", "train.py(7): gc.collect"),
+    "checkpointing": ("torch/serialization.py(627): save", "train.py(40): save_checkpoint"),
+    "compilation": (
+        "torch/_dynamo/convert_frame.py(1371): __call__", "torch/_inductor/compile_fx.py(1552): compile_fx",
+        "/env/triton/compiler/compiler.py(226): compile",
+    ),
+    "optimizer": ("torch/optim/adamw.py(161): step",),
+    "profiler": ("torch/profiler/profiler.py(741): step",),
+    "synchronization": ("torch/cuda/__init__.py(954): synchronize",),
+    "": (
+        "torch/utils/checkpoint.py(451): checkpoint", "torch/_dynamo/eval_frame.py(632): _fn", "triton/runtime/jit.py(330): run",
+        "train.py(40): step", "torch/nn/modules/linear.py(116): forward", "torch/autograd/profiler.py(700): __enter__",
+    ),
+}  # fmt: skip
+CALLS = {
+    "allocation": ("cudaMalloc", "cudaFree", "cudaHostAlloc", "hipMalloc", "hipFree", "cudaMallocAsync", "cuMemCreate", "cudaFreeHost"),
+    "synchronization": ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "cudaEventQuery"),
+    "compilation": ("cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"),
+    "initialization": ("cuInit", "cudaGetDeviceCount", "hipInit"),
+    "": ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord", "hipLaunchKernel", "cudaGraphLaunch", "cudaStreamIsCapturing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [("annotation_pattern", ANNOTATIONS), ("frame_pattern", FRAMES), ("call_pattern", CALLS)],
+    ids=["annotations", "frames", "calls"],
+)
+def test_a_name_tells_its_cause_and_no_other(column: str, told: dict[str, tuple[str, ...]]) -> None:
+    rules = sorted(
+        (int(row["rule_rank"]), row["cause"], row[column]) for row in rule_rows("cause_rules") if row[column]
+    )
+    with duckdb.connect() as con:
+
+        def first(name: str) -> str:
+            fits = "SELECT regexp_matches(?, ?)"
+            return next(
+                (c for _, c, pattern in rules if con.execute(fits, [name, pattern]).fetchall() == [(True,)]), ""
+            )
+
+        found = {name: first(name) for names in told.values() for name in names}
+    assert found == {name: cause for cause, names in told.items() for name in names}
+
+
+def test_causes_and_rules_are_of_one_vocabulary() -> None:
+    kinds = rule_rows("cause_kinds")
+    assert [int(row["cause_no"]) for row in kinds] == list(range(len(kinds)))
+    assert {row["cause"] for row in rule_rows("cause_rules")} <= {row["cause"] for row in kinds}
+    assert all(row["title"] and row["phrase"] and row["advice"] and row["command"] for row in kinds)
