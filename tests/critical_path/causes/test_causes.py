@@ -272,3 +272,51 @@ def test_without_gpu_work_the_host_is_told() -> None:
         found.sentence
         == "Of 1.00 ms none runs on a GPU: 800 us operators on the host (launch bound) (aten::mm), 200 us host between operators."
     )
+
+
+def test_of_a_call_and_what_is_around_it_the_lower_rank_wins() -> None:
+    def inside(annotation: str) -> dict[tuple[str, str], int]:
+        return causes_of(
+            kernel("gemm", 30, 20, 1),
+            x("user_annotation", annotation, 60, 500),
+            call("cudaMalloc", 100, 300, 90),
+            op("aten::mm", 600, 40),
+            call("cudaLaunchKernel", 610, 10, 2),
+            kernel("gemm", 630, 100, 2),
+        )
+
+    optimizer = inside("Optimizer.step#Adam.step")
+    assert (optimizer["allocation", "cudaMalloc"], optimizer["optimizer", "Optimizer.step#Adam.step"]) == (300, 200)
+    loader = inside("load_batch")
+    assert loader["data_loading", "load_batch"] == 500 and ("allocation", "cudaMalloc") not in loader
+
+
+def test_the_event_of_a_cause_is_its_longest() -> None:
+    events = [
+        *LAUNCHED,
+        kernel("gemm", 30, 20, 1),
+        op("aten::cat", 60, 100),
+        op("aten::cat", 200, 300),
+        op("aten::cat", 600, 50),
+        *AGAIN[1:],
+        op("aten::mm", 700, 40),
+        call("cudaLaunchKernel", 710, 10, 3),
+        kernel("gemm", 730, 100, 3),
+    ]
+    events = [one for one in events if one["ts"] < 360 or one["ts"] >= 600]
+    (row,) = [row for row in answer(events).rows if (row["cause"], row["name"]) == ("host_operators", "aten::cat")]
+    assert (row["times"], events[row["event_id"]]["ts"], row["duration_ns"]) == (3, 200, 450_000)
+
+
+@pytest.mark.parametrize(("length", "told"), [(500, "Of each 500 us step"), (200, "Of 1.00 ms ")])
+def test_a_window_is_told_per_step_where_steps_are_most_of_it(length: int, told: str) -> None:
+    found = answer(
+        [
+            op("aten::mm", 0, 1000),
+            x("user_annotation", "ProfilerStep#1", 0, length),
+            x("user_annotation", "ProfilerStep#2", length, length),
+            call("cudaLaunchKernel", 10, 10, 1),
+            kernel("gemm", 30, 900, 1),
+        ]
+    )
+    assert found.window["n_steps"] == 2 and found.sentence.startswith(told)

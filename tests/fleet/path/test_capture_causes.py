@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
+from pipelines.fleet.path.segment_causes import _arrivals
 from pipelines.synthetic import CaptureSpec, write_capture
 
 
@@ -65,3 +67,12 @@ def test_a_folder_has_no_steps(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["why", str(tmp_path), "--step", "3"])
     assert result.exit_code == 1
     assert "--step and --process are for a trace" in result.output
+
+
+def test_late_is_later_than_the_median_of_the_others() -> None:
+    """Half of the ranks early and one in between: what the last one does since then is late, and nothing before."""
+    arrived = [100, 900, 300, 200, 250]
+    ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]
+    meeting: Any = SimpleNamespace(members=[(rank, 0) for rank in range(len(arrived))])
+    joined: Any = SimpleNamespace(ranks=ranks)
+    assert _arrivals(joined, meeting) == (900, 300, 200)
