@@ -77,7 +77,7 @@ def check_raw(path: Path, found: Why) -> None:
             "copy"
             if "mem" in event["cat"].lower()
             else "comm"
-            if re.search("(?i)nccl|rccl", event["name"])
+            if re.search("(?i)nccl|rccl|multimem_all_reduce|cross_device_reduce", event["name"])
             else "kernel"
         )
         spans[kind].append((start, start + _ns(event["dur"])))

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow(together="many ranks")
 
 TABLES = ("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks")
 GRAPHS = ("critical_path_nodes", "critical_path_edges")
+CAUSES = ("_capture_cause_events", "_event_names", "_cause_names", "cause_rules")
 # A process of its own, so that nothing else counts in its peak (VmHWM: ru_maxrss begins with what its parent held); small
 # groups, as ranks of real size would make them.
 _WALK = f"""
@@ -31,8 +32,12 @@ from pathlib import Path
 from pipelines.fleet.path import capture_walks
 from pipelines.lake import Lake
 capture_walks.GROUP_EVENTS = 20_000
-con = Lake(sys.argv[1]).connect(["traces", *{TABLES}, *{GRAPHS}])
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+con = Lake(sys.argv[1]).connect(["traces", "events", "kernels", *{TABLES}, *{GRAPHS}])
 con.execute("SET threads = 1")  # each thread keeps memory of its own
+given = frozenset(["traces", "events", "kernels", *{TABLES}, *{GRAPHS}])
+run_models(con, load_catalog(), {CAUSES}, given)
 capture_walks.walk_captures(con)
 status = Path("/proc/self/status").read_text().splitlines()
 peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
