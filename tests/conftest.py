@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 from pipelines.base import extras
 from tests.effort import ALL_STEPS, SEED, SHARE, SLOW, shares
+
+# A shell starts what runs in its background with interrupts ignored, and so would be the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Times are of the machine, not of the code: it may be shared.
 hypothesis.settings.register_profile("tracelake", deadline=None)
