@@ -23,8 +23,8 @@ TABLES = ("causes", "window_gpu_time", "critical_path_caveats")
 """What the answer is made of."""
 _WHOLE_STEPS = 0.9
 """A window whose steps take up this part of it is told per step."""
-_HALF = 0.05
-"""A second cause is worth a clause from this part of the window on."""
+_CLAUSE = 0.05
+"""A cause that takes this part of the window or more has a clause in the sentence."""
 _GLOB = 40  # characters of a name in a command
 
 
@@ -127,7 +127,7 @@ class Why:
             return f"{of} none runs on a GPU: {', '.join(told)}."
         computes = f"{of} the GPU computes {time_of(self.window['computing_ns'] / steps)}{self._most()}"
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
-        others = sorted((one for one in others if one.felt >= _HALF * length), key=lambda one: -one.felt)
+        others = sorted((one for one in others if one.felt >= _CLAUSE * length), key=lambda one: -one.felt)
         told = [f"{time_of(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]
         return f"{'; '.join([computes, *told])}."
 
@@ -204,7 +204,7 @@ class CaptureWhy:
     @cached_property
     def sentence(self) -> str:
         """What the capture's time goes to, in one sentence."""
-        shown = [one for one in self.causes if one.duration >= _HALF * self.length][:3] or self.causes[:1]
+        shown = [one for one in self.causes if one.duration >= _CLAUSE * self.length][:3] or self.causes[:1]
         told = [f"{time_of(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
         return f"Of {time_of(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
 

@@ -59,6 +59,6 @@ def cause_names(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _first_that_fits(patterns: Sequence[str | None]) -> str:
-    """Returns SQL of the place of the first pattern that fits `name`; empty where there is no pattern."""
+    """Returns a SQL CASE for the index of the first pattern that matches `name`; an empty text if no rule has one."""
     cases = [f"WHEN regexp_matches(name, {quoted(one)}) THEN {place}" for place, one in enumerate(patterns) if one]
     return f"CASE {' '.join(cases)} END" if cases else ""

@@ -114,7 +114,7 @@ def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[Caus
 class _Window:
     def __init__(self, edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> None:
         self.edges, self.events, self.names = edges, events, names
-        self.kind = np.append(names.kind[events.name], -1)  # of an event; the last one is no event
+        self.kind = np.append(names.kind[events.name], -1)  # by event; index -1 means "no event"
         place = np.append(events.name, -1)
         self.rule = np.where(place < 0, -1, names.rule[place])
         self.rank = np.array([rule.rank for rule in rules] + [_LAST])

@@ -17,9 +17,11 @@ _NEVER = -(1 << 60)  # the weight of a wait that is gone
 
 @dataclass(frozen=True)
 class Rows:
-    """The causes of a window (r,), largest first. Times in ns: `duration` on the path, `saves`, `halved_saves` and `all_saves`
-    (all rows of the same cause gone) of the window; -1: not computed; `idle` is the part of `duration` in which no GPU work ran. `instance` is the place of the event with the most time,
-    `times` how many events have some, `edge` an edge on the path.
+    """The causes of a window (r,), largest first; times in ns.
+
+    `duration` is on the path, `idle` the part of it in which no GPU work ran, `inferred` the part that follows from waits that no
+    event shows. `saves`, `halved_saves` and `all_saves` (without all rows of the same cause) are what the window would be
+    shorter by; -1 where that was not computed. `times`: how many events have some of the time; `instance`: the one with most.
     """
 
     cause: Ints

@@ -121,7 +121,7 @@ def _places(found: Comparison) -> Section | None:
 
 def _place(part: Part) -> dict[str, Any]:
     control, test = lengths(part.pairs)
-    gpu = totals(part.rows)
+    gpu = totals(part.categories)
     return {
         "where": part.pairs[0].where,
         "control_ns": control,

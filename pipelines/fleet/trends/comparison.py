@@ -238,7 +238,8 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
     ((has_work,),) = con.execute("SELECT count(*) > 0 FROM _compared_work").fetchall()
     host = () if has_work else (_HOST,)
     asked = [(parts[0], (by, "category", _HOST)), *((part, (by, "category", *host)) for part in parts[1:])]
-    asked += [(Part([pair]), (by, _HOST)) for pair in pairs]
+    of_gpu = "category" if by == CAUSE else by  # causes divide all time
+    asked += [(Part([pair]), (of_gpu, _HOST)) for pair in pairs]
     _fill_compared(con, asked)
     models = load_catalog().models
     for name in _ANSWERS:
@@ -262,7 +263,7 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
         ).fetchall()
     }
     one_by_one = [
-        OnePair(pair, short.get((number, by), Short()), short.get((number, _HOST), Short()))
+        OnePair(pair, short.get((number, of_gpu), Short()), short.get((number, _HOST), Short()))
         for number, pair in enumerate(pairs, len(parts))
     ]
     return Comparison(by, parts[0], parts[1:] or parts[:1], one_by_one)

@@ -328,3 +328,5 @@ def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_firs
         # A step ends with the GPU work that it launched, within some us of its annotation.
         assert sum(row[f"{side}_ns"] for row in told["rows"]) == pytest.approx(window["duration_ns"] * 3, rel=0.05)
         assert window["gpu_ns"] < sum(row[f"{side}_ns"] for row in told["rows"])
+    # What `--fail-on` judges as GPU time is that, whatever the rows are.
+    assert told["steps"] == asked(*sides, "--by", "category")["steps"]

@@ -131,7 +131,7 @@ def _places(found: Comparison, width: int) -> Table:
     cells = [("", "control", "test", "change", "GPU time", "of that most")]
     for part in found.places[:_PLACES_SHOWN]:
         control, test = lengths(part.pairs)
-        gpu = totals(part.rows)
+        gpu = totals(part.categories)
         change = signed((gpu.test_ns - gpu.control_ns) / len(part.pairs))
         times = (amount(control), amount(test), percent(control, test), change)
         cells.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
