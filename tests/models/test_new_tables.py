@@ -103,6 +103,7 @@ def test_every_scope_has_a_new_table() -> None:
     assert scopes == {*SCOPES} - {FILE}  # rejects alone are about files
 
 
+@pytest.mark.slow  # four commands on a copy of the project; that each kind of model is found is in test_catalog
 def test_a_new_file_is_a_new_table_for_every_command(copy: Path) -> None:
     report = json.loads(tracelake(copy, "ingest", "in", "--json"))
     assert sorted(row["status"] for row in report) == ["ok"] * 5

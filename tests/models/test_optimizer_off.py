@@ -124,7 +124,9 @@ def test_one_that_fails_without_the_optimizer_too_raises_the_first_error(catalog
     assert con.n_failed == 2 and not con.is_plain
 
 
-@pytest.mark.parametrize("fatal", [False, True], ids=["internal", "fatal"])
+@pytest.mark.parametrize(
+    "fatal", [pytest.param(True, id="fatal"), pytest.param(False, marks=pytest.mark.slow, id="internal")]
+)
 def test_tables_are_whole_and_a_finding_says_so(lake: Lake, monkeypatch: pytest.MonkeyPatch, fatal: bool) -> None:
     per_trace.materialize(lake, TABLES)
     whole, cons = shown(lake, TABLES), []
