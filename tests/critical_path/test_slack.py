@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.critical_path.longest.drag import _by_time
+from pipelines.critical_path.longest.reach import reach
 from pipelines.critical_path.longest.slack import AttributedGraph, event_slack
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -68,6 +70,19 @@ def test_random_graphs(edges: list[Edge]) -> None:
 @given(graphs((0, 1, 2, 5, 9, -1, -3, -8)))
 def test_random_graphs_with_negative_weights(edges: list[Edge]) -> None:
     holds_by_brute_force(edges)
+
+
+def test_the_sweep_for_a_drag_looks_at_the_time_of_its_event() -> None:
+    """A thread with many nodes beside one with few: what happens at a time lies together, however long the trace is."""
+    fine = [edge for i in range(400) for edge in ((i, i + 1, 1, -1), (i, 2000 + i, 0, -1))]
+    coarse = [edge for k in range(20) for edge in ((1000 + k, 1001 + k, 20, -1), (1000 + k, 3000 + k, 0, -1))]
+    graph = attributed([(5000, 0, 0, -1), (5000, 1000, 0, -1), *fine, *coarse]).graph
+    found = reach(graph)
+    place, src, dst = _by_time(found), found.chains.src, found.chains.dst
+    assert (place[dst] > place[src]).all()
+    nodes = np.append(graph.node_ids, [-1, -2])[found.chains.node].tolist()
+    at = dict(zip(nodes, place.tolist(), strict=True))
+    assert max(abs(at[1000 + k] - at[20 * k]) for k in range(20)) <= 5
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -20,27 +20,28 @@ class Enclosing:
     @classmethod
     def of(cls, thread: Ints, start: Ints, end: Ints, rank: Ints) -> Enclosing:
         """Takes marks (n,). Where several enclose a time, the one with the lowest rank does, of equal ones the outermost."""
+        order = np.lexsort((-end, start, thread))
+        starts, ends, ranks = start.tolist(), end.tolist(), rank.tolist()
         threads, ats, marks = [], [], []
-        for one in np.unique(thread).tolist():
-            of = np.flatnonzero(thread == one)
-            of = of[np.lexsort((-end[of], start[of]))]
-            for at, mark in _stretches(of.tolist(), start.tolist(), end.tolist(), rank.tolist()):
-                threads.append(one)
+        for of in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1) if len(order) else ():
+            for at, mark in _stretches(of.tolist(), starts, ends, ranks):
+                threads.append(thread[of[0]])
                 ats.append(at)
                 marks.append(mark)
         return cls(*(np.array(column, dtype=np.int64) for column in (threads, ats, marks)))
 
     def at_times(self, thread: Ints, at: Ints) -> Ints:
         """Returns the mark around each time (m,), -1 for none."""
-        found = np.full(len(at), -1, dtype=np.int64)
         if not len(self.at):
-            return found
-        first = np.flatnonzero(np.append(True, np.diff(self.thread) != 0))
-        for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(self.at)], strict=True):
-            here = np.flatnonzero(thread == self.thread[begin])
-            place = begin + np.searchsorted(self.at[begin:end], at[here], side="right") - 1
-            found[here] = np.where(place >= begin, self.mark[np.maximum(place, begin)], -1)
-        return found
+            return np.full(len(at), -1, dtype=np.int64)
+        # One search for all threads: their times one behind the other.
+        numbers = np.unique(self.thread)
+        begin, length = self.at.min(), self.at.max() - self.at.min() + 2
+        number = np.minimum(np.searchsorted(numbers, thread), len(numbers) - 1)
+        known = np.searchsorted(numbers, self.thread) * length + self.at - begin + 1
+        asked = number * length + np.clip(at - begin + 1, 0, length - 1)
+        place = np.searchsorted(known, asked, side="right") - 1
+        return np.where((place >= 0) & (self.thread[place] == thread), self.mark[place], -1)
 
 
 def _stretches(of: list[int], start: list[int], end: list[int], rank: list[int]) -> list[tuple[int, int]]:

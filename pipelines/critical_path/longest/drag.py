@@ -71,23 +71,37 @@ def _shares(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) 
 
 def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> list[int]:
     """Returns the drags of some events, each by a sweep over the chains that lie between its own and are near the path."""
-    crossing = _Crossing(found, int(limit[events].max()))
+    place = _by_time(found)
+    crossing = _Crossing(found, place, int(limit[events].max()))
     past = np.searchsorted(shares.event, events, side="right").tolist()
     result = []
     for event, first, end in zip(events.tolist(), np.searchsorted(shares.event, events).tolist(), past, strict=True):
         rows = first + np.flatnonzero(matters[first:end])
         own = dict(zip(shares.chain[rows].tolist(), shares.weight[rows].tolist(), strict=True))
-        result.append(found.length - _length_without(found, crossing, own, int(limit[event])) if own else 0)
+        result.append(found.length - _length_without(found, place, crossing, own, int(limit[event])) if own else 0)
     return result
 
 
-def _length_without(found: Reach, crossing: _Crossing, own: dict[int, int], limit: int) -> int:
+def _by_time(found: Reach) -> Ints:
+    """Returns a place of every node that grows along every chain, as generations do.
+
+    Threads and streams have different numbers of nodes in the same time, so that one event may span most generations of a long
+    trace. Where no weight is negative, the longest way to a node grows along every chain, too, and is about its time.
+    """
+    if (found.chains.weight < 0).any():
+        return found.place
+    place = np.empty(len(found.place), dtype=np.int64)
+    place[np.lexsort((found.place, found.ahead))] = np.arange(len(place))
+    return place
+
+
+def _length_without(found: Reach, place: Ints, crossing: _Crossing, own: dict[int, int], limit: int) -> int:
     """Returns the length of the longest path when each chain of `own` is shortened by its value.
 
     Up to the first of them all distances to nodes stay valid; after the last, all distances from nodes. Paths that are
     shorter by `limit` or more are not rivals, so their chains are left out.
     """
-    chains, place = found.chains, found.place
+    chains = found.chains
     mine = np.fromiter(own, dtype=np.int64)
     begin, end = int(place[chains.src[mine]].min()), int(place[chains.dst[mine]].max())
     these = crossing.between(begin, end, limit)
@@ -115,14 +129,14 @@ def _length_without(found: Reach, crossing: _Crossing, own: dict[int, int], limi
 
 
 class _Crossing:
-    """Finds which chains of slack below a limit span a range of generations.
+    """Finds which chains of slack below a limit span a range of places.
 
-    They are sorted by size class (1, below 4, below 8, … generations), then by start, so those that start before a
+    They are sorted by size class (1, below 4, below 8, … places), then by start, so those that start before a
     range and reach into it are a slice of each class.
     """
 
-    def __init__(self, found: Reach, limit: int) -> None:
-        begin, end = found.place[found.chains.src], found.place[found.chains.dst]
+    def __init__(self, found: Reach, place: Ints, limit: int) -> None:
+        begin, end = place[found.chains.src], place[found.chains.dst]
         near = np.flatnonzero(found.slack < limit)
         size = np.frexp((end - begin)[near].astype(float))[1]
         order = np.lexsort((begin[near], size))

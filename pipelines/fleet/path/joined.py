@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import networkx as nx
 import numpy as np
 
-import pipelines.critical_path.longest.backend  # noqa: F401  networkx dispatches to it: it counts in the version of the table
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, unfeasible
+from pipelines.critical_path.longest.backend import BackendInterface
 from pipelines.fleet.path.rank_graph import RankGraph
 
 
@@ -43,7 +42,7 @@ class Meeting:
     transfer_ns: int
 
 
-class RanksDisagree(nx.NetworkXUnfeasible):
+class RanksDisagree(ValueError):
     """The joined graph has a cycle. `components`: the nodes of each, as text."""
 
     def __init__(self, components: list[list[str]]) -> None:
@@ -151,9 +150,15 @@ def heaviest_path_ns(joined: JoinedGraph) -> int:
     """
     graph = joined.graph()
     try:
-        return int(nx.dag_longest_path_length(cast(nx.DiGraph, graph), weight="weight"))
-    except GraphHasCycle:
-        pass
+        return BackendInterface.dag_longest_path_length(
+            graph
+        )  # networkx takes longer to import than most paths to find
+    except NotImplementedError:  # networkx adds up numbers of any size
+        import networkx as nx
+
+        return int(nx.dag_longest_path_length(cast(nx.DiGraph, graph), weight="weight", backend="networkx"))
+    except unfeasible():
+        import networkx as nx
     found = nx.strongly_connected_components(graph.to_networkx())
     components = [sorted(nodes) for nodes in found if len(nodes) > 1]
     raise RanksDisagree([[joined.name_of(node) for node in nodes[::-1]] for nodes in components])
