@@ -13,6 +13,7 @@ from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, reque
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.benchmarks.axes import launched, steps
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 
@@ -56,30 +57,6 @@ def most_rows(plan: Any) -> int:
     if isinstance(plan, list):
         return max((most_rows(one) for one in plan), default=0)
     return max(plan.get("operator_cardinality", 0), most_rows(plan.get("children", [])))
-
-
-def steps_with_waits(n_steps: int) -> list[dict[str, Any]]:
-    """In each step two streams, one of which waits for the other, and the host for both."""
-    events, n = [], 0
-    for step in range(n_steps):
-        at, n = step * 1000, n + 5
-        waits = {"stream": 8, "device": 0, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": n + 1}
-        events += [
-            *(x("user_annotation", f"ProfilerStep#{step}", at, 990), op("a", at + 1, 900)),
-            *(call("cudaLaunchKernel", at + 10, 5, n), kernel("gemm", at + 60, 80, n, 7)),
-            *(call("cudaEventRecord", at + 100, 2, n + 1), call("cudaStreamWaitEvent", at + 110, 2, n + 2)),
-            x("cuda_sync", "Stream Wait Event", at + 120, 1, tid=8, pid=0, correlation=n + 2, **waits),
-            *(call("cudaLaunchKernel", at + 130, 5, n + 3), kernel("copy", at + 200, 80, n + 3, 8)),
-            call("cudaDeviceSynchronize", at + 250, 60, n + 4),
-            x("cuda_sync", "Context Sync", at + 251, 58, tid=8, pid=0, correlation=n + 4, device=0),
-        ]
-    return events
-
-
-def launched(
-    at: float, dur: float, n: int, stream: int = 7, start: float = 60, name: str = "gemm"
-) -> list[dict[str, Any]]:
-    return [call("cudaLaunchKernel", at + 1, 5, n), kernel(name, at + start, dur, n, stream)]
 
 
 def memory_event(i: int) -> dict[str, Any]:
@@ -156,7 +133,7 @@ def squares(events: list[dict[str, Any]], tables: list[str]) -> dict[str, int]:
 
 def test_many_steps_and_waits_make_no_square() -> None:
     """Joins whose plan says nothing bad: every step with every event, every wait with every launch on its stream."""
-    assert squares(steps_with_waits(150), [*PATH]) == {}
+    assert squares(list(steps(1800)), [*PATH]) == {}
 
 
 @pytest.mark.slow
