@@ -11,25 +11,23 @@ asking AS (
     FROM asked
     GROUP BY trace_id, device, thread_id
 ),
--- An event's number at its start, and -1 at its end; gaps likewise, with 0.
+-- A number is added where a gap, a call or a wait begins and taken off where it ends: no two of a kind overlap on a
+-- thread. (DuckDB looks for the last value that is not NULL as far back as it is: a square in a trace without waits.)
 marks AS (
-    SELECT
-        trace_id, device, thread_id, start_ns AS at_ns, 1 AS turn, gap_no,
-        CAST(NULL AS BIGINT) AS call_id, CAST(NULL AS BIGINT) AS wait_id
-    FROM asked
+    SELECT trace_id, device, thread_id, start_ns AS at_ns, gap_no AS gap, 0 AS call, 0 AS wait FROM asked
     UNION ALL
-    SELECT trace_id, device, thread_id, end_ns, 0, 0, NULL, NULL FROM asked
+    SELECT trace_id, device, thread_id, end_ns, -gap_no, 0, 0 FROM asked
     UNION ALL
     SELECT
-        a.trace_id, a.device, a.thread_id, c.start_ns, 1, NULL, CASE WHEN c.kind = 'call' THEN c.event_id END,
-        CASE WHEN c.kind = 'wait' THEN c.event_id END
+        a.trace_id, a.device, a.thread_id, c.start_ns, 0, CASE WHEN c.kind = 'call' THEN c.event_id + 1 ELSE 0 END,
+        CASE WHEN c.kind = 'wait' THEN c.event_id + 1 ELSE 0 END
     FROM asking AS a
     JOIN _host_calls AS c
         ON c.trace_id = a.trace_id AND c.thread_id = a.thread_id AND c.start_ns < a.end_ns AND c.end_ns > a.start_ns
     UNION ALL
     SELECT
-        a.trace_id, a.device, a.thread_id, c.end_ns, 0, NULL, CASE WHEN c.kind = 'call' THEN -1 END,
-        CASE WHEN c.kind = 'wait' THEN -1 END
+        a.trace_id, a.device, a.thread_id, c.end_ns, 0, CASE WHEN c.kind = 'call' THEN -c.event_id - 1 ELSE 0 END,
+        CASE WHEN c.kind = 'wait' THEN -c.event_id - 1 ELSE 0 END
     FROM asking AS a
     JOIN _host_calls AS c
         ON c.trace_id = a.trace_id AND c.thread_id = a.thread_id AND c.start_ns < a.end_ns AND c.end_ns > a.start_ns
@@ -37,17 +35,11 @@ marks AS (
 swept AS (
     SELECT
         trace_id, device, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
-        last_value(gap_no IGNORE NULLS) OVER (
-            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS gap_no,
-        last_value(call_id IGNORE NULLS) OVER (
-            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS call_id,
-        last_value(wait_id IGNORE NULLS) OVER (
-            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS wait_id
+        TRY_CAST(sum(gap) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS gap_no,
+        TRY_CAST(sum(call) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) - 1 AS call_id,
+        TRY_CAST(sum(wait) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) - 1 AS wait_id
     FROM marks
-    WINDOW in_time AS (PARTITION BY trace_id, device, thread_id ORDER BY at_ns, turn)
+    WINDOW in_time AS (PARTITION BY trace_id, device, thread_id ORDER BY at_ns)
 )
 SELECT
     trace_id,  -- The trace.
