@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from .busy import BreakdownTruth
+from .busy_queue import FullQueueProgram
 from .changes import Changes
 from .inference import DecodeProgram
 from .kineto import Clock, Rows, head, tail
@@ -22,6 +23,7 @@ from .loop import LoopProgram
 from .machine import Machine
 from .parallel import ParallelProgram
 from .planted import PlantedProgram
+from .polling import PollingProgram
 from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
 from .spec import CaptureSpec
 from .work import MachineTruth, Pending
@@ -32,6 +34,8 @@ _PROGRAMS = {
     "inference_graph": DecodeProgram,
     "parallel": ParallelProgram,
     "loop": LoopProgram,
+    "polling": PollingProgram,
+    "full_queue": FullQueueProgram,
     "planted": PlantedProgram,
 }
 
@@ -151,7 +155,9 @@ def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStac
     device = number % 8
     rows = Rows(Clock(spec.fractional_ts, spec.offset_ns(number)), 1000 + 10 * number, device)
     slowdown = spec.straggler_slowdown if number == spec.straggler else 1.0
-    rank = _Rank(number, Machine(rows, changes=changes), cast(BufferedWriter, file), path, slowdown)
+    rank = _Rank(
+        number, Machine(rows, changes=changes, queue_limit=spec.queue_limit), cast(BufferedWriter, file), path, slowdown
+    )
     numbers = [COMPUTE_STREAM, COPY_STREAM, COMM_STREAM]
     numbers += range(SIDE_STREAMS, SIDE_STREAMS + spec.compute_streams - 1)
     rows.metadata(

@@ -20,7 +20,7 @@ _CBID = {
     "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaEventRecord": 135,
     "cudaStreamWaitEvent": 147, "cudaStreamSynchronize": 131, "cudaEventSynchronize": 137,
     "cudaDeviceSynchronize": 165, "cudaGraphLaunch": 311, "cudaGraphInstantiate": 309,
-    "cudaStreamBeginCapture": 310, "cudaStreamEndCapture": 317,
+    "cudaStreamBeginCapture": 310, "cudaStreamEndCapture": 317, "cudaEventQuery": 136,
 }  # fmt: skip
 
 
@@ -48,12 +48,15 @@ class Machine:
         wake_ns: int = 2000,
         grid_ns: int | None = None,
         changes: Changes | None = None,
+        queue_limit: int | None = None,
     ) -> None:
         """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU.
 
         grid_ns: minimum distance of two CPU events; None for the clock's grid. changes: of durations, by name.
+        queue_limit: launches that a stream holds before the next one blocks; None for any number.
         """
         self.changes = changes or Changes()
+        self.queue_limit = queue_limit
         self.rows = rows
         self.grid = grid_ns or rows.clock.grid_ns
         self.gap_ns, self.wake_ns = gap_ns, wake_ns
@@ -145,7 +148,9 @@ class Machine:
         self._node(CPU if self._depth else HOST)
         self._depth += 1
 
-    def _call(self, name: str, duration_ns: int, sources: list[Done] | None = None) -> tuple[int, int, int, Path]:
+    def _call(
+        self, name: str, duration_ns: int, sources: list[Done] | None = None, is_sync: bool = True
+    ) -> tuple[int, int, int, Path]:
         """A runtime call. With sources it blocks until they end. Returns start, correlation, External id, path."""
         self._correlation += 1
         corr, start = self._correlation, self.now
@@ -164,9 +169,11 @@ class Machine:
             self.cpu_path, self._cpu_at = last.path, last.end_ns
         self._node(CPU)
         self._depth -= 1
-        if sources is not None:
+        if sources is not None and is_sync:
             self.truth.blocked_syncs += waited
             self.truth.idle_syncs += not waited
+        elif waited:
+            self.truth.blocked_launches += 1
         self.now += self.grid
         return start, corr, external, path
 
@@ -188,7 +195,9 @@ class Machine:
 
     def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
         """Launch work whose end is decided later with `finish`; the stream must not be used until then."""
-        call = self._call(work.call, call_ns)
+        queue = self.stream(stream).queue
+        full = [queue[-self.queue_limit]] if self.queue_limit and len(queue) >= self.queue_limit else None
+        call = self._call(work.call, call_ns, full, is_sync=False)
         self.rows.flow_start(call[1], self.tid, call[0])
         return self._queued(work, stream, call, latency_ns)
 
@@ -228,6 +237,8 @@ class Machine:
         path = pending.path.plus(_LABEL[work.kind], end_ns - start)
         done = Done(end_ns, path)
         self.streams[pending.stream].last = done
+        if self.queue_limit:
+            self.streams[pending.stream].queue.append(done)
         self.truth.path = longest(self.truth.path, path)
         self.truth.n_kernels[work.kind] += 1
         self.busy.add(start, end_ns, work.kind)
@@ -268,6 +279,26 @@ class Machine:
         """cudaEventSynchronize: blocks until the event's work has ended."""
         sources = [event.source] if event.source else []
         self._sync("cudaEventSynchronize", "Event Sync", -1, call_ns, sources, self._wait_args(event))
+
+    def poll(self, event: Event, call_ns: int = 1500, gap_ns: int = 1000) -> None:
+        """`while not event.query(): pass`: asks until the event's work has ended, in Python between the calls."""
+        done = event.source
+        waits = bool(done and done.end_ns > self.now)
+        while done and done.end_ns > self.now:  # no nodes: what the loop does while it waits is nobody's
+            length = self.changes.of_call(call_ns, "cudaEventQuery", self.grid)
+            self.query_row(self.tid, self.now, length)
+            self.now += length + self.grid
+            self.advance(gap_ns)
+        if done and waits:
+            self.cpu_path, self._cpu_at = done.path.plus(CPU, self.now - done.end_ns), self.now
+            self.truth.blocked_polls += 1
+        self._call("cudaEventQuery", call_ns)
+
+    def query_row(self, tid: int, start_ns: int, duration_ns: int) -> None:
+        """A call of cudaEventQuery that nothing depends on, on any thread."""
+        self._correlation += 1
+        args = f'"External id": {self._correlation}, "cbid": 136, "correlation": {self._correlation}'
+        self.rows.cpu(self.rows.slot(), "cuda_runtime", "cudaEventQuery", tid, start_ns, duration_ns, args)
 
     def _sync(self, call: str, kind: str, stream: int, dur: int, sources: list[Done], wait: str = "") -> None:
         start, corr, external, _ = self._call(call, dur, sources)

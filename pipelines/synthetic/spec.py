@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHAPES = ("training", "inference", "inference_graph", "parallel", "loop", "planted")
+SHAPES = ("training", "inference", "inference_graph", "parallel", "loop", "polling", "full_queue", "planted")
 GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 
@@ -19,13 +19,15 @@ class CaptureSpec:
         clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
         fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
             offsets must be whole microseconds too.
-        shape: training; loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode `tokens` tokens with small operators on one thread;
+        shape: training; polling, whose steps ask for events until they have ended; full_queue, whose launches block; loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode `tokens` tokens with small operators on one thread;
             inference_graph, where a token is one CUDA graph; or parallel: training with process groups for tensor,
             pipeline and data parallelism; or planted: one cause makes its steps long.
         plant: which one, for `planted` (planted.PLANTS).
         graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
             warm_up that ran the same operators, their stream capture, or both.
         tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
+        queue_limit: launches that a stream holds before the next one blocks; None for any number.
+        watchdog: a thread beside the program asks for events, and waits for nobody.
         launch_jitter: by how much of their mean launch latencies differ from it, 0 to 1.
         sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
     """
@@ -56,6 +58,8 @@ class CaptureSpec:
     tensor: int = 1
     pipeline: int = 1
     plant: str = "none"
+    queue_limit: int | None = None
+    watchdog: bool = False
 
     def __post_init__(self) -> None:
         if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:

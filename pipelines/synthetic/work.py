@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from .busy import COMPUTATION
@@ -47,6 +47,7 @@ class Event:
 class Stream:
     last: Done | None = None
     waits: list[Done] = field(default_factory=list)
+    queue: deque[Done] = field(default_factory=lambda: deque(maxlen=4096))
 
 
 @dataclass(slots=True)
@@ -71,7 +72,8 @@ class MachineTruth:
 
     started_by counts pieces of GPU work by what really held them up: `launch`, `kernel` (the one before on the
     stream) or `wait` (an event). rule counts them by the edge of the path's rule that claims their waiting time.
-    idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time).
+    idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time); blocked_launches
+    those that found their stream's queue full, blocked_polls loops that asked more than once.
     """
 
     path: Path = ZERO
@@ -80,3 +82,5 @@ class MachineTruth:
     rule: Counter[str] = field(default_factory=Counter)
     blocked_syncs: int = 0
     idle_syncs: int = 0
+    blocked_launches: int = 0
+    blocked_polls: int = 0

@@ -1,7 +1,7 @@
 -- One row: a call of a window that the path covers which waited for GPU work, and what of its time that explains.
 -- How: it waited for whatever ended last. Without any wait it would have taken as long as the shortest call of its name
 -- that waited for nothing; where all of its name waited, as the shortest call of any name that did not, and where all
--- did, 3 us.
+-- did, 3 us. A launch takes as long as those of its name do on average that found room in the queue (20 us at most).
 WITH ranked AS (
     SELECT
         *,
@@ -11,21 +11,31 @@ WITH ranked AS (
     FROM _call_waits
     WHERE has_waited
 ),
+asked AS (
+    SELECT window_no, event_id, duration_ns, FALSE AS is_launch FROM _clip WHERE is_blocking
+    UNION ALL
+    SELECT DISTINCT window_no, event_id, end_ns - start_ns, TRUE FROM _call_waits WHERE is_launch
+),
 calls AS (
-    SELECT c.window_no, c.event_id, c.duration_ns, e.name, r.event_id IS NOT NULL AS has_waited
-    FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no AND w.covers_window
-    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id
-    LEFT JOIN ranked AS r ON r.window_no = c.window_no AND r.event_id = c.event_id AND r.choice = 1
-    WHERE c.is_blocking
+    SELECT a.window_no, a.event_id, a.duration_ns, e.name, r.event_id IS NOT NULL AS has_waited, a.is_launch
+    FROM asked AS a
+    JOIN critical_path_windows AS w ON w.window_no = a.window_no AND w.covers_window
+    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = a.event_id
+    LEFT JOIN ranked AS r ON r.window_no = a.window_no AND r.event_id = a.event_id AND r.choice = 1
 ),
 needs AS (
-    SELECT window_no, name, min(CASE WHEN NOT has_waited THEN duration_ns END) AS need_ns
+    SELECT
+        window_no, name,
+        coalesce(
+            min(CASE WHEN NOT has_waited AND NOT is_launch THEN duration_ns END),
+            CAST(avg(CASE WHEN NOT has_waited AND is_launch AND duration_ns <= 20000 THEN duration_ns END) AS BIGINT)
+        ) AS need_ns,
+        min(CASE WHEN NOT has_waited AND NOT is_launch THEN duration_ns END) AS blocking_ns
     FROM calls
     GROUP BY window_no, name
 ),
 least_needs AS (
-    SELECT window_no, min(need_ns) AS need_ns FROM needs GROUP BY window_no
+    SELECT window_no, min(blocking_ns) AS need_ns FROM needs GROUP BY window_no
 )
 SELECT
     r.window_no,  -- The window.

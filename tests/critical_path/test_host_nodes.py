@@ -16,7 +16,7 @@ def gaps(*rows: Row) -> list[tuple[int, int, int, int]]:
     no = np.zeros(len(rows), dtype=bool)
     events = HostEvents(
         thread=thread, event=np.arange(len(rows)), start=start, duration=duration, is_operator=is_operator,
-        blocks=no, waits=no, shown=np.where(is_operator, 0, 2),
+        waits=no, shown=np.where(is_operator, 0, 2),
     )  # fmt: skip
     nodes, _ = host_nodes(events, np.full(int(thread.max()) + 1, 100))
     places = np.flatnonzero(nodes.in_gap & (np.diff(nodes.at, prepend=0) > 0))

@@ -28,6 +28,8 @@ def test_textbook_cases(tmp_path: Path) -> None:
 CAPTURES = [
     CaptureSpec(ranks=2, steps=2, straggler=1, seed=3),
     CaptureSpec(ranks=1, steps=2, shape="inference", tokens=3, layers=2, op_ns=6000, kernel_ns=4000, seed=4),
+    CaptureSpec(ranks=1, steps=2, shape="polling", tokens=4, layers=1, watchdog=True, seed=6),
+    CaptureSpec(ranks=1, steps=2, shape="full_queue", tokens=100, ops_per_layer=2, op_ns=4000, queue_limit=110),
     CaptureSpec(ranks=1, steps=2, shape="inference_graph", tokens=3, layers=2, kernel_ns=4000, seed=5),
 ]
 

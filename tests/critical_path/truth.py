@@ -37,7 +37,9 @@ from tests.pages import DOCS
 
 WORST, MEDIAN = 1.0, 0.1
 """Floors, in percent of the window."""
-SHAPES = ("training", "side streams", "inference", "inference_graph", "loop", "two processes")
+SHAPES = (
+    "training", "side streams", "inference", "inference_graph", "loop", "two processes", "polling", "full queue"
+)  # fmt: skip
 CHANGES: tuple[dict[str, float], ...] = (
     {"*gemm*": 0.5},
     {"*gemm*": 2.0},
@@ -80,6 +82,19 @@ def program(shape: str, seed: int) -> CaptureSpec:
     )  # fmt: skip
     if shape == "side streams":
         return replace(spec, compute_streams=rng.randint(2, 4))
+    if shape == "polling":
+        watched = replace(spec, shape="polling", layers=rng.randint(1, 3), watchdog=rng.random() < 0.6)
+        return replace(watched, tokens=rng.randint(4, 10))
+    if shape == "full queue":
+        limit = rng.choice((110, 150))
+        return replace(
+            spec,
+            shape="full_queue",
+            tokens=100,
+            op_ns=6000,
+            queue_limit=limit,
+            kernel_ns=rng.choice((25_000, 40_000, 90_000)),
+        )
     if shape in ("inference", "inference_graph"):
         return replace(spec, shape=shape, tokens=rng.randint(2, 6), layers=rng.randint(1, 3))
     return replace(spec, shape="loop" if shape in ("loop", "two processes") else "training")

@@ -43,6 +43,9 @@ class HandOffs:
     of: Ints
     inferred: Flags
 
+    def __getitem__(self, chosen: Flags | Ints) -> HandOffs:
+        return HandOffs(self.to[chosen], self.of[chosen], self.inferred[chosen])
+
 
 class _Thread:
     """The nodes first … past of a thread, and its stretches of work outside which it has no operator open."""

@@ -23,7 +23,7 @@ from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.models.sqltext import quoted
 
-_READS = ("_clip", "_asked_windows", "_thread_roles", "waiting_frames", "python_frames", "events")
+_READS = ("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events")
 _NODES = (
     ("window_no", "BIGINT", "The window."),
     ("node_id", "BIGINT", "The node."),
@@ -36,7 +36,7 @@ _OF = "c.side = 'cpu' AND c.window_no BETWEEN {first} AND {last} AND w.covers_wi
 _EVENTS = f"""
     SELECT
         CAST(c.window_no AS INTEGER) AS "window", CAST(c.thread_id AS INTEGER) AS thread_id, c.event_id AS event,
-        c.start_ns - w.start_ns AS start, c.duration_ns AS duration, c.is_operator, c.is_blocking AS blocks,
+        c.start_ns - w.start_ns AS start, c.duration_ns AS duration, c.is_operator,
         CAST(coalesce(r.process_no, 0) AS INTEGER) AS process, coalesce(r.is_working, FALSE) AS works,
         coalesce(r.only_polls, FALSE) AS polls, coalesce(r.is_autograd, FALSE) AS autograd,
         coalesce(r.calls_backward, FALSE) AS calls
@@ -76,8 +76,20 @@ _EARLY = """
     WHERE k.side = 'gpu' AND k.launch_in_window AND k.launch_ts_ns > k.start_ns AND w.covers_window
         AND k.window_no BETWEEN {first} AND {last}
 """
+# Loops that asked until GPU work had ended, of which the window has the last call.
+_LOOPS = """
+    SELECT
+        c.window_no AS "window", c.thread_id, c.event_id AS event, c.start_ns - w.start_ns AS "start",
+        p.last_event_id AS last
+    FROM _poll_loops AS p
+    JOIN _asked_windows AS w ON w.trace_profile_id = p.trace_profile_id
+    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = p.event_id AND c.is_operator
+    JOIN _clip AS l ON l.window_no = w.window_no AND l.event_id = p.last_event_id AND l.is_operator
+    WHERE p.has_waited AND w.covers_window AND c.window_no BETWEEN {first} AND {last}
+    ORDER BY c.window_no, p.last_event_id, c.start_ns, c.event_id
+"""
 _INSERTS = {
-    "_host_edges": '"window", ordinal, src, dst, code, elapsed, claim, nullif(owner, -1), blocks, inferred',
+    "_host_edges": '"window", ordinal, src, dst, code, elapsed, claim, nullif(owner, -1), inferred',
     "_host_roots": '"window", node, "at"',
     "_gap_nodes": '"window", node, "at"',
     "_left_out": '"window", event',
@@ -103,7 +115,6 @@ _INSERTS = {
             "BIGINT",
             "Operator, call, annotation or Python function whose time it is; NULL for none.",
         ),
-        ("ends_blocking_call", "BOOLEAN", "It leads to the end of a call that may wait for the GPU."),
         ("is_inferred", "BOOLEAN", "A hand-off that no arrow and no name shows: inferred from the times."),
     ),
     reads=_READS,
@@ -125,7 +136,7 @@ _INSERTS = {
 @python_model(
     "_left_out",
     layer="critical_path",
-    doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end.",
+    doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end; or it lies within a loop that asked until GPU work had ended.",
     columns=(("window_no", "BIGINT", "The window."), ("event_id", "BIGINT", "The event.")),
     reads=_READS,
 )
@@ -196,7 +207,8 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     rows = _columns(con, _EVENTS.format(**these))
     rows["event"] = _narrow(rows["event"])
     windows = _columns(con, _WINDOWS.format(**these))
-    kept = _kept(rows, windows["window"], windows["work_end"])
+    loops = _columns(con, _LOOPS.format(**these))
+    kept = _kept(rows, windows["window"], windows["work_end"]) & ~_within_loops(rows, loops)
     left = ~kept & rows["is_operator"]
     yield "_left_out", {"window": rows["window"][left], "event": rows["event"][left]}
     rows = {name: column[kept] for name, column in rows.items()}
@@ -207,13 +219,15 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     window = (threads >> 20).astype(np.int32)
     roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls")))
     waits, shown = _of_names(rows, _columns(con, _FRAMES.format(**these)))
-    of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator", "blocks")}
+    of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator")}
     # In a list, so that host_nodes alone holds them and can let them go.
     events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)]
     del rows, of_rows, thread, waits, shown
     until = windows["until"][np.searchsorted(windows["window"], window)]
     nodes, owners = host_nodes(events.pop(), until)
-    found = _all_hand_offs(nodes, window, roles)
+    if len(loops["window"]):
+        nodes = nodes[~_frames_in_loops(nodes, threads, loops)]
+    found = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
     bound = np.zeros(len(nodes.node), dtype=bool)
     bound[found.to] = True
     roots = ~nodes.before & ~bound
@@ -282,8 +296,30 @@ def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
     return kept & (rows["works"] | (limit[place] < 0) | (end <= limit[place]))
 
 
-def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles) -> HandOffs:
-    """Returns the hand-offs of all windows, as indices of nodes."""
+def _within_loops(rows: dict[str, Any], loops: dict[str, Any]) -> Flags:
+    """Returns the calls before the last of a loop that asked until GPU work had ended."""
+    within = loops["event"] != loops["last"]
+    left = loops["window"][within] << 40 | loops["event"][within]
+    if not len(left):
+        return np.zeros(len(rows["event"]), dtype=bool)
+    return np.isin(rows["window"].astype(np.int64) << 40 | rows["event"], left)
+
+
+def _frames_in_loops(nodes: HostNodes, threads: Ints, loops: dict[str, Any]) -> Flags:
+    """Returns the nodes of annotations and Python functions within such loops: what a loop does while it waits is nobody's."""
+    is_last = loops["event"] == loops["last"]
+    is_first = np.append(True, is_last[:-1])
+    thread = np.searchsorted(threads, loops["window"][is_last] << 20 | loops["thread_id"][is_last])
+    span = max(int(nodes.at.max(initial=0)), int(loops["start"].max(initial=0))) + 1
+    since, until = (thread * span + loops["start"][of] for of in (is_first, is_last))
+    order = np.argsort(since)
+    key = nodes.thread * np.int64(span) + nodes.at
+    place = np.searchsorted(since[order], key, side="right") - 1
+    return nodes.of_frame & (place >= 0) & (key <= until[order][place])
+
+
+def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles, polled: Ints) -> HandOffs:
+    """Returns the hand-offs of all windows, as indices of nodes; none to the nodes `polled`, which waited for the GPU."""
     firsts = np.flatnonzero(~nodes.before)
     pasts = np.append(firsts[1:], len(nodes.node))
     thread = nodes.thread[firsts]
@@ -295,7 +331,10 @@ def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles) -> HandOffs:
             found.append(hand_offs(nodes, bounds, of_these))
     nothing = np.zeros(0, dtype=np.int64)
     parts = [HandOffs(nothing, nothing, nothing.astype(bool)), *found]
-    return HandOffs(*(np.concatenate([getattr(one, name) for one in parts]) for name in HandOffs.__dataclass_fields__))
+    all_of_them = HandOffs(
+        *(np.concatenate([getattr(one, name) for one in parts]) for name in HandOffs.__dataclass_fields__)
+    )
+    return all_of_them[~np.isin(nodes.node[all_of_them.to], polled)] if len(polled) else all_of_them
 
 
 def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> dict[str, Ints]:
@@ -329,6 +368,5 @@ def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> dic
         "elapsed": elapsed,
         "claim": claim,
         "owner": owner,
-        "blocks": np.append(nodes.blocks[to[:n]], np.zeros(len(passed), dtype=bool)),
         "inferred": np.append(np.zeros(n, dtype=bool), found.inferred),
     }

@@ -15,7 +15,7 @@ class HostEvents:
     """CPU events of threads, arrays (n,): `thread` numbers threads of windows from 0, ascending; `start` counts from the
     window's start, ns. `is_operator`: else an annotation or a Python function. `waits`: one that is named after a wait for
     another thread; `shown`: one that is shown as the owner of what is inside it (0 no, 1 a function of a module or of the
-    user's, 2 an annotation other than a step). `blocks`: a call that may wait for the GPU.
+    user's, 2 an annotation other than a step).
     """
 
     thread: Ints
@@ -23,7 +23,6 @@ class HostEvents:
     start: Ints
     duration: Ints
     is_operator: Flags
-    blocks: Flags
     waits: Flags
     shown: Ints
 
@@ -38,7 +37,7 @@ class HostNodes:
     `node` is twice the event, plus 1 for its end; `at` its time since the window's start, ns. `n_open`: operators open
     after it. `before`: whether the node before it is on the same thread; the time in between belongs to event `owner`
     (-1: nobody known), which is outside operators where `in_gap`, and in a frame named after a wait where `waits`.
-    `blocks`: it ends a call that may wait for the GPU. `of_frame`: of an annotation or a Python function.
+    `of_frame`: of an annotation or a Python function.
     """
 
     thread: Ints
@@ -49,16 +48,17 @@ class HostNodes:
     owner: Ints
     in_gap: Flags
     waits: Flags
-    blocks: Flags
     of_frame: Flags
+
+    def __getitem__(self, chosen: Flags | Ints) -> HostNodes:
+        return HostNodes(*(getattr(self, name)[chosen] for name in HostNodes.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
 class _Marks:
     """Starts and ends of operators, arrays (2n,) for n of them, in the order in which each thread passes them.
 
-    `n_open`: operators open after it; `around`: the operator around it, -1 for none; `blocks`: it ends a call that may wait
-    for the GPU.
+    `n_open`: operators open after it; `around`: the operator around it, -1 for none.
     """
 
     thread: Ints
@@ -66,7 +66,6 @@ class _Marks:
     at: Ints
     n_open: Ints
     around: Ints
-    blocks: Flags
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,6 @@ def _operator_marks(operators: HostEvents, span: int) -> tuple[_Marks, Ints]:
         at=operators.start[row] + np.where(ends, operators.duration[row], 0),
         n_open=np.cumsum(found.change, dtype=np.int32),
         around=np.where(found.parent < 0, -1, operators.event[found.parent]),
-        blocks=operators.blocks[row] & ends,
     )
     keys = marks.thread * np.int64(span) + 2 * marks.at
     keys += ~(ends & (operators.duration[row] > 0))
@@ -216,8 +214,7 @@ def _merged(marks: _Marks, gaps: _FrameMarks) -> HostNodes:
     last = _one_before(last)
     owner[in_gap] = np.append(gaps.inner, -1)[last[in_gap]]
     waits = in_gap & np.append(gaps.waits, False)[last]
-    blocks = both(marks.blocks, nothing.astype(bool)) & ~in_gap
-    return HostNodes(thread, node, at, n_open, before, owner, in_gap, waits, blocks, of_frame)
+    return HostNodes(thread, node, at, n_open, before, owner, in_gap, waits, of_frame)
 
 
 def _one_before(column: Ints) -> Ints:

@@ -8,7 +8,7 @@ import duckdb
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.graph.windows import WindowRequest
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import quoted, row
 
 # Read in profiles with this switch only.
 _SWITCHED = {
@@ -18,6 +18,7 @@ _SWITCHED = {
 _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
 # A wait is either recorded by the trace or inferred.
 _RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
+_POLLS = ("_poll_loops", "_poll_waits", "_poll_claims")
 _INFERRED = ("_inferred_waits", "_likely_waits", "_inferred_edges", "_inferred_wait_edges")
 
 
@@ -25,7 +26,7 @@ def unneeded(
     con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: Mapping[tuple[str, str], str]
 ) -> frozenset[str]:
     """Returns models that can stay without rows (`run_models`) and the path of this request is the same."""
-    of_profile = {row["switch"]: row["value"] for row in rule_rows("switches") if row["profile"] == request.profile}
+    of_profile = {rule["switch"]: rule["value"] for rule in rule_rows("switches") if rule["profile"] == request.profile}
     value = of_profile | {
         switch: chosen for (profile, switch), chosen in overrides.items() if profile == request.profile
     }
@@ -39,7 +40,16 @@ def unneeded(
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if value["infer_waits"] == "never" or (records and sees_all):
         found += _INFERRED
+    if not _polls(con, request.trace_id):
+        found += _POLLS
     return frozenset(found)
+
+
+def _polls(con: duckdb.DuckDBPyConnection, trace_id: str) -> bool:
+    """Whether a call of the trace asks whether GPU work has ended."""
+    names = row(sorted({rule["name"] for rule in rule_rows("call_roles") if rule["role"] == "polls"}))
+    query = f"SELECT 1 FROM events WHERE trace_id = {quoted(trace_id)} AND name IN {names} LIMIT 1"
+    return bool(con.execute(query).fetchall())
 
 
 def _records_waits(con: duckdb.DuckDBPyConnection, trace_id: str) -> bool:

@@ -1,0 +1,24 @@
+-- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window that the path covers.
+-- How: by its last call, which goes on when the work has ended. Those before it are no part of the graph (_left_out).
+SELECT
+    c.window_no,  -- The window.
+    c.event_id,  -- The last call.
+    c.event_id * 2 AS node_id,  -- Its start.
+    c.start_ns,  -- The time of that, ns.
+    c.start_ns - min(f.start_ns) AS asked_ns,  -- Time since the first call of the loop in the window, ns.
+    p.source_event_id,  -- GPU work that the loop waited for.
+    k.start_ns AS source_start_ns,  -- Its start, ns; NULL outside the window.
+    p.source_end_ns,  -- Its end, ns.
+    k.event_id IS NOT NULL AS source_in_window,  -- It belongs to the window.
+    p.has_waited  -- FALSE: the loop's first call found it done.
+FROM _poll_loops AS p
+JOIN critical_path_windows AS w ON w.trace_profile_id = p.trace_profile_id AND w.covers_window
+JOIN _clip AS f ON f.window_no = w.window_no AND f.event_id = p.event_id AND f.is_operator
+JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = p.last_event_id AND c.is_operator
+LEFT JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = p.source_event_id
+LEFT JOIN _left_out AS o ON o.window_no = c.window_no AND o.event_id = c.event_id
+WHERE
+    o.event_id IS NULL AND (k.start_ns IS NULL OR k.start_ns <= c.start_ns)
+    AND (p.has_waited OR p.source_end_ns <= c.start_ns)
+GROUP BY
+    c.window_no, c.event_id, c.start_ns, p.source_event_id, k.start_ns, p.source_end_ns, k.event_id, p.has_waited

@@ -1,0 +1,106 @@
+"""Launches that block because their stream's queue is full, and launches that are slow for other reasons."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.invariants import check_rule
+from tests.critical_path.test_covers import path_of
+from tests.harness import call, connect_all, each, kernel
+
+Events = list[dict[str, Any]]
+KERNEL_US = 50
+
+
+def launches(
+    n: int, limit: int = 10**6, took: Any = lambda i: 5, name: str = "cudaLaunchKernel", late: float = 6
+) -> Events:
+    """Calls one after another, which block where the queue holds `limit`, and their kernels."""
+    trace: Events = []
+    now, ends = 0.0, []
+    for i in range(n):
+        end = now + took(i)
+        if i >= limit and ends[i - limit] > now:
+            end = max(end, ends[i - limit] + late)
+        start = max(now + 6, ends[-1] + 1 if ends else 0)
+        ends.append(start + KERNEL_US)
+        trace += [call(name, now, end - now, i + 1), kernel("k", start, KERNEL_US, i + 1)]
+        now = end + 1
+    return trace
+
+
+def jitter(at: float, by: float) -> Any:
+    rng = random.Random(3)
+    return lambda i: rng.uniform(at - by, at + by)
+
+
+WANDERING = jitter(51, 25)
+FULL = {
+    "cuda": launches(200, 120),
+    "hip": launches(200, 100, name="hipModuleLaunchKernel"),
+    "with copies in between": [
+        {**e, "name": "Memcpy DtoD", "cat": "gpu_memcpy"} if e["name"] == "k" and i % 14 == 1 else e
+        for i, e in enumerate(launches(200, 120))
+    ],
+}
+NOT_FULL = {
+    "the queue is short": launches(200, 60),
+    "slow as it grows": launches(200, took=lambda i: 40 if i > 120 else 5),
+    "slow as it shrinks": launches(200, took=lambda i: 60 if i > 150 else 5),
+    "slow at random": launches(220, took=lambda i: 900 if i % 20 == 7 else 5),
+    "as slow as the kernels": launches(300, took=lambda i: WANDERING(i) if i > 140 else 5),
+    "as slow, at one depth": launches(300, took=lambda i: 50 if i > 140 else 5),
+    "late": launches(200, 120, late=30),
+}
+
+
+def test_a_full_queue_is_found_by_its_depth() -> None:
+    found = [
+        con.execute("SELECT event_id, source_event_id FROM _queue_waits ORDER BY ALL").fetchall()
+        for con in each([*FULL.values(), *NOT_FULL.values()], "_profiles", "_queue_waits")
+    ]
+    for name, limit, waits in zip(FULL, (120, 100, 120), found, strict=False):
+        assert waits == [(2 * i, 2 * (i - limit) + 1) for i in range(limit, 200)], name
+    assert dict(zip(NOT_FULL, found[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
+
+
+def test_a_launch_that_blocked_waited_for_the_stream() -> None:
+    """The path is the kernels' and not the launches', whose calls cover as much of the window."""
+    found = path_of([*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)])
+    of_launches = sum(us for who, us, _ in found if who == "cudaLaunchKernel")
+    of_kernels = sum(us for who, us, _ in found if who == "k")
+    assert of_kernels >= 195 * KERNEL_US and of_launches < 50
+    # Cut off while the queue is full: what binds the last launch is the kernel that made room.
+    cut = path_of([e for i, e in enumerate(launches(200, 120)) if i % 2 == 0 or i < 2 * 85])
+    assert sum(us for who, us, _ in cut if who == "k") > 70 * KERNEL_US
+
+
+def test_every_launch_that_blocked_is_found(tmp_path: Path) -> None:
+    spec = CaptureSpec(ranks=1, steps=2, shape="full_queue", tokens=100, ops_per_layer=2, op_ns=4000, queue_limit=110)
+    (rank,) = write_capture(spec, tmp_path).ranks
+    con, _ = connect_all([rank.path])
+    run_models(con, load_catalog(), ["_call_waits"])
+    (told,) = con.execute(
+        "SELECT count(*) FILTER (WHERE has_waited), count(*) FROM _call_waits WHERE is_launch"
+    ).fetchall()
+    assert told[0] == rank.truth.machine.blocked_launches > 50 and told[1] == 400 - 110
+
+
+def test_a_full_queue_keeps_the_rule() -> None:
+    check_rule({"traceEvents": FULL["with copies in between"]})
+
+
+@pytest.mark.slow  # a large trace
+def test_a_v100_whose_queue_holds_1022(shared: Path) -> None:
+    con, _ = connect_all([shared / "traces" / "single" / "v100_ns_absolute.json.gz"])
+    run_models(con, load_catalog(), ["_call_waits"])
+    query = "SELECT count(*), max(end_ns - source_end_ns) FROM _call_waits WHERE is_launch AND has_waited"
+    ((n, longest),) = con.execute(query).fetchall()
+    assert n == 1271 and longest < 25_000

@@ -1,0 +1,131 @@
+"""Loops that ask with event queries until GPU work has ended, and what looks like them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.critical_path.test_covers import frame, owners, path_of
+from tests.harness import call, connect, each, kernel, op, x
+
+Events = list[dict[str, Any]]
+KERNEL = 1  # the place of the kernel that ends at 500 us
+
+
+def polls(since: int, until: int, every: int = 3, name: str = "cudaEventQuery", tid: int = 1) -> Events:
+    return [call(name, at, 1, 10_000 * tid + at, tid=tid) for at in range(since, until, every)]
+
+
+def launched(*, record: str = "cudaEventRecord") -> Events:
+    """A kernel from 20 to 500 us, and an event behind it."""
+    return [call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 480, 1), call(record, 16, 2, 2)]
+
+
+LOOPS = {
+    "cuda": [*launched(), *polls(30, 504)],
+    "hip": [*launched(record="hipEventRecord"), *polls(30, 504, name="hipEventQuery")],
+    "a stream": [*launched(record="cudaEventCreate"), *polls(30, 504, name="cuStreamQuery")],
+    "with a sleep": [*launched(), *polls(30, 531, 100)],
+    "two calls": [*launched(), *polls(460, 510, 45)],
+    "another thread asks, too": [*launched(), *polls(30, 504), *polls(32, 900, 50, tid=2)],
+}
+EARLIER: Events = [
+    *(*launched(), call("cudaLaunchKernel", 20, 5, 3), kernel("later", 501, 400, 3), call("cudaEventRecord", 26, 2, 4)),
+    *polls(40, 504),
+]
+NO_LOOPS = {
+    "all that was recorded goes on": [*launched(), *polls(30, 300)],
+    "it ended long before the last call": [*launched(), *polls(30, 604)],
+    "only asked once": [*launched(), *polls(501, 502)],
+    "something else is done in between": [*launched(), *polls(30, 480), op("decode", 481, 1), *polls(501, 504)],
+    "an operator ends in between": [*launched(), op("decode", 29, 462), *polls(30, 490), *polls(501, 504)],
+    "rarely": [*launched(), *polls(30, 9000, 2500), kernel("more", 600, 7000, 1)],
+    "two calls, far apart": [*launched(), *polls(400, 510, 100)],
+    "launched when the loop had begun": [
+        *(launched()[0], kernel("gemm", 20, 5, 1), *launched()[2:], *polls(30, 504)),
+        *(call("cudaLaunchKernel", 40, 2, 9, tid=2), kernel("other", 50, 450, 9), call("cudaEventRecord", 45, 2, 8, tid=2)),
+    ],
+    "an earlier event, asked for briefly": [*EARLIER[:-155], *polls(484, 504)],
+    "a thread that mostly asks for other things": [*launched(), *polls(470, 504), op("a", 600, 1), *polls(700, 760)],
+    "a watchdog": [*launched(), *polls(32, 504, tid=2)],
+}  # fmt: skip
+
+
+def test_a_loop_waited_for_what_ended_before_its_last_call() -> None:
+    found = [
+        con.execute("SELECT DISTINCT source_event_id, last_event_id FROM _poll_loops WHERE has_waited").fetchall()
+        for con in each([*LOOPS.values(), EARLIER, *NO_LOOPS.values()], "_profiles", "_poll_loops")
+    ]
+    last = [len(trace) - 1 for trace in LOOPS.values()]
+    last[-1] = len(LOOPS["cuda"]) - 1
+    assert dict(zip(LOOPS, found, strict=False)) == {name: [(KERNEL, at)] for name, at in zip(LOOPS, last, strict=True)}
+    assert found[len(LOOPS)] == [(KERNEL, len(EARLIER) - 1)]
+    assert dict(zip(NO_LOOPS, found[len(LOOPS) + 1 :], strict=True)) == {name: [] for name in NO_LOOPS}
+
+
+def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
+    """Frames that begin and end in it, and another thread that works meanwhile, have no part in it."""
+    trace = [
+        op("a", 0, 10),
+        *launched(),
+        *polls(30, 480, 25),
+        *(frame("<built-in function sleep>", at + 2, 22) for at in range(30, 480, 25)),
+        *polls(500, 504),
+        *(op("worker", 40, 455, tid=2), op("b", 510, 100)),
+    ]
+    found = path_of(trace)
+    assert found[-5:] == [
+        ("gemm", 480, "gpu_compute_bound"),
+        ("cudaEventQuery", 3, "cpu_bound"),
+        ("cudaEventQuery", 1, "cpu_bound"),
+        ("outside operators, thread 1", 6, "host_gap"),
+        ("b", 100, "cpu_bound"),
+    ]
+
+
+def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
+    """By the clocks, at least: it did see the end."""
+    trace = [*launched(), *polls(30, 497, 4), call("cudaEventQuery", 498, 4, 7), op("b", 510, 90)]
+    assert owners(trace)[-4:] == [("gemm", 478), ("cudaEventQuery", 4), ("outside operators, thread 1", 8), ("b", 90)]
+
+
+def test_a_loop_for_work_of_the_step_before() -> None:
+    trace = [
+        *(*launched(), x("user_annotation", "ProfilerStep#1", 0, 25)),
+        *(x("user_annotation", "ProfilerStep#2", 25, 600), *polls(30, 504), op("b", 510, 100)),
+    ]
+    found = path_of(trace, "ProfilerStep#2")
+    assert ("earlier work, not in the window", 476, "gpu_earlier_work") in found
+
+
+def test_a_window_that_cuts_a_loop() -> None:
+    """Its end: the loop goes on, and nothing is known. Its start: the calls that are left."""
+    trace = [
+        *(*launched(), *polls(30, 504), op("b", 510, 100)),
+        *(x("user_annotation", f"ProfilerStep#{n}", 300 * n, 300) for n in range(2)),
+    ]
+    con, trace_id = connect(trace)
+    request_windows(con, [WindowRequest(trace_id, str(n), annotation="ProfilerStep", first=n, last=n) for n in (0, 1)])
+    run_models(con, load_catalog(), ["_left_out", "_poll_waits", "critical_path_windows"])
+    query = "SELECT w.window_id, count(*) FROM {} JOIN critical_path_windows AS w USING (window_no) GROUP BY ALL"
+    assert con.execute(query.format("_poll_waits")).fetchall() == [("1", 1)]
+    assert con.execute(query.format("_left_out")).fetchall() == [("1", len(polls(300, 504)) - 1)]
+
+
+def test_one_call_that_found_the_work_done_may_have_had_to_wait() -> None:
+    """Where its thread has loops, and only there: such edges claim the shortest time that a loop took to see it."""
+    second = [
+        *(call("cudaLaunchKernel", 600, 5, 5), kernel("short", 610, 10, 5), call("cudaEventRecord", 606, 2, 6)),
+        *(*polls(700, 701), op("b", 710, 10)),
+    ]
+    loop, plain = [*launched(), *polls(30, 504), *second], [*launched(), op("c", 100, 30), *second]
+    found = [
+        con.execute(
+            "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_is_start AND is_inferred "
+            f"AND dst_event_id = {len(trace) - 2}"
+        ).fetchall()
+        for con, trace in zip(each([loop, plain], "_profiles", "critical_path_windows", "critical_path_edges"), [loop, plain], strict=True)
+    ]  # fmt: skip
+    assert found == [[(len(loop) - 4, 1000)], []]
