@@ -43,7 +43,8 @@ SELECT
     dense_rank() OVER (PARTITION BY s.trace_profile_id ORDER BY t.pid) AS process_no,  -- Its process within the trace.
     -- The window ends with what it does, and its gaps have owners.
     s.n_launches > 0 OR s.is_forward OR w.n_launches = 0 AND s.n_operators > 0 AS is_working,
-    s.n_operators > 0 AND s.n_polls = s.n_operators AS only_polls,  -- It only asks whether GPU work has ended.
+    -- It only asks whether GPU work has ended.
+    s.n_operators > 0 AND s.n_polls = s.n_operators AND s.n_launches = 0 AS only_polls,
     -- A thread of the autograd engine: it begins when the thread that called backward stops.
     coalesce(
         starts_with(t.thread_name, 'pt_autograd') OR s.is_backward AND NOT s.is_forward

@@ -13,10 +13,30 @@ WITH pollers AS (
     WHERE e.is_poll AND NOT r.only_polls
     GROUP BY e.trace_profile_id, e.thread_id
 ),
+polled AS (
+    SELECT DISTINCT trace_profile_id FROM pollers
+),
+-- Of a launch, the work that ends last.
+work AS (
+    SELECT
+        h.trace_profile_id, h.launch_event_id, h.event_id, h.end_ns, h.launch_ts_ns,
+        row_number() OVER (
+            PARTITION BY h.trace_profile_id, h.launch_event_id ORDER BY h.end_ns DESC, h.event_id DESC
+        ) AS place
+    FROM _gpu_history AS h
+    JOIN polled AS p ON p.trace_profile_id = h.trace_profile_id
+    WHERE h.launch_event_id IS NOT NULL AND h.scope_no < 0
+),
+launched AS (
+    SELECT trace_profile_id, launch_event_id, event_id, end_ns, launch_ts_ns FROM work WHERE place = 1
+),
 calls AS (
-    SELECT e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns, e.is_poll
+    SELECT
+        e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
+        e.is_poll AND l.launch_event_id IS NULL AS is_poll
     FROM _loaded_events AS e
     JOIN pollers AS p ON p.trace_profile_id = e.trace_profile_id AND p.thread_id = e.thread_id
+    LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
     WHERE e.is_operator AND e.duration_ns >= 0
 ),
 -- Whatever else begins or ends on the thread parts two runs.
@@ -61,23 +81,6 @@ loops AS (
         s.n_polls > 2 OR s.n_polls = 2 AND s.end_ns - s.first_ns > 20000 AS tells
     FROM sums AS s
     JOIN pollers AS p ON p.trace_profile_id = s.trace_profile_id AND p.thread_id = s.thread_id
-),
-polled AS (
-    SELECT DISTINCT trace_profile_id FROM loops
-),
--- Of a launch, the work that ends last.
-work AS (
-    SELECT
-        h.trace_profile_id, h.launch_event_id, h.event_id, h.end_ns, h.launch_ts_ns,
-        row_number() OVER (
-            PARTITION BY h.trace_profile_id, h.launch_event_id ORDER BY h.end_ns DESC, h.event_id DESC
-        ) AS place
-    FROM _gpu_history AS h
-    JOIN polled AS p ON p.trace_profile_id = h.trace_profile_id
-    WHERE h.launch_event_id IS NOT NULL AND h.scope_no < 0
-),
-launched AS (
-    SELECT trace_profile_id, launch_event_id, event_id, end_ns, launch_ts_ns FROM work WHERE place = 1
 ),
 marks AS (
     SELECT

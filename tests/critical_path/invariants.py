@@ -95,14 +95,16 @@ def check(*traces: Path | dict[str, Any]) -> int:
     return con.execute(query).fetchall()[0][0]
 
 
-def check_rule(trace: dict[str, Any]) -> None:
-    """Assert of every usual window of a trace only that its nodes are bound, and that the path covers it: of broken input, too."""
-    con, (trace_id,) = connect_all([trace])
-    request_windows(con, usual_windows(con, [trace_id]))
+def check_rule(*traces: dict[str, Any]) -> None:
+    """Assert of every usual window of the traces only that its nodes are bound, and that the path covers it: of broken input, too."""
+    con, found = connect_all(traces)
+    request_windows(con, usual_windows(con, found))
     run_models(con, load_catalog(), TABLES)
-    only(con, trace_id, TABLES)
-    _every_node_is_bound(con)
-    _the_path_covers_the_window(con)
+    assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0]
+    for trace_id in found:
+        only(con, trace_id, TABLES)
+        _every_node_is_bound(con)
+        _the_path_covers_the_window(con)
 
 
 def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
