@@ -14,7 +14,7 @@ def shortened(texts: Iterable[str], width: int) -> list[str]:
     texts = list(texts)
     short = {text: _without_middle(text, width) for text in texts}
     for same in _alike(short):
-        short |= {text: _around(text, _common(same), width) for text in same}
+        short |= {text: _around(text, common(same), width) for text in same}
     taken: set[str] = set()
     for text, shown in short.items():
         number = 1
@@ -52,7 +52,7 @@ def _alike(short: dict[str, str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _common(texts: list[str]) -> int:
+def common(texts: list[str]) -> int:
     """How many characters all texts begin with."""
     first, last = min(texts), max(texts)
     return next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

@@ -5,8 +5,8 @@ The same answer for `tracelake why`, the report, notebooks, the console and MCP.
 
 from __future__ import annotations
 
-import re
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -16,6 +16,7 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows
+from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
 from pipelines.faces.units import time_of
 from pipelines.models.sqltext import quoted
 
@@ -25,7 +26,7 @@ _WHOLE_STEPS = 0.9
 """A window whose steps take up this part of it is told per step."""
 _CLAUSE = 0.05
 """A cause that takes this part of the window or more has a clause in the sentence."""
-_GLOB = 40  # characters of a name in a command
+_NAME = 48  # characters
 
 
 @dataclass(frozen=True)
@@ -68,26 +69,21 @@ class Cause:
         """The names that have most of it."""
         time: dict[str, int] = {}
         for row in self.rows:
-            time[said(row["name"])] = time.get(said(row["name"]), 0) + row["duration_ns"]
-        shown = sorted(time.items(), key=lambda one: -one[1])[:most]
-        told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in shown if 100 * ns >= self.duration]
+            time[row["name"]] = time.get(row["name"], 0) + row["duration_ns"]
+        largest = sorted(time.items(), key=lambda one: -one[1])[:most]
+        shown = zip(short_names((name for name, _ in largest), _NAME), largest, strict=True)
+        told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, (_, ns) in shown if 100 * ns >= self.duration]
         more = len(time) - len(told)
         return ", ".join(told) + (f" and {more} more" if more else "")
 
-    def command(self, trace: str) -> str:
-        """The command that shows it."""
-        name = self.rows[0]["name"]
-        short = name if len(name) <= _GLOB and not set("*?[=") & set(name) else _glob(name)
+    def command(self, trace: str, names: Collection[str] = ()) -> str:
+        """The command that shows it, for a trace that has these `names`."""
+        short = glob_of(self.rows[0]["name"], names)
         parts = self.kind["command"].split()
         if "rank" in self.rows[0] and "op:{name}=0.5" in parts:  # of a folder, operators are not told apart
             parts = ["capture-path", "{trace}"]
         told = [part.format(trace=trace, name=short) for part in parts]
         return shlex.join(["tracelake", *told])
-
-
-def _glob(name: str) -> str:
-    cut = min((at for mark in "*?[=" if (at := name.find(mark)) > 0), default=_GLOB)
-    return f"{name[: min(cut, _GLOB)]}*"
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,8 @@ class Why:
     window: dict[str, Any]
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
+    names: frozenset[str] = frozenset()
+    """Names of the trace's events, from which those in commands have to differ; none where no command is shown."""
 
     @property
     def heading(self) -> str:
@@ -137,7 +135,7 @@ class Why:
         if first is None or first.kind["cause"] != "gpu_computing":
             return ""
         row = first.rows[0]
-        return f", most for {said(row['name'])} ({100 * row['duration_ns'] / first.duration:.0f} %)"
+        return f", most for {short_name(row['name'], _NAME)} ({100 * row['duration_ns'] / first.duration:.0f} %)"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first."""
@@ -185,6 +183,7 @@ class CaptureWhy:
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
     steps = 1
+    names = frozenset[str]()
 
     @property
     def heading(self) -> str:
@@ -237,23 +236,13 @@ def _of_rank(one: Cause) -> str:
     """The largest of a cause's names; where it has most of it, with its rank."""
     row = one.rows[0]
     if one.kind["cause"] == "late_rank":
-        return f" ({said(row['name'], 72)})"
+        who, colon, what = row["name"].rpartition(": ")
+        return f" ({who}{colon}{short_name(what, _NAME)})"
     return f"{_of_name(one)} on rank {row['rank']}" if row["duration_ns"] * 2 > one.duration else ""
 
 
 def _us(ns: int | None) -> float | None:
     return None if ns is None else ns / 1000
-
-
-_KERNEL = re.compile(r"(?:void )?((?:[A-Za-z_][\w]*::)*[A-Za-z_]\w*)[<(]")
-
-
-def said(name: str, most: int = 48) -> str:
-    """A name as a person says it: a kernel's without namespaces, template arguments and parameters."""
-    kernel = _KERNEL.match(name.replace("(anonymous namespace)::", ""))
-    if kernel and not name.startswith("enumerate("):
-        name = kernel[1].split("::")[-1]
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _of_name(one: Cause) -> str:
@@ -262,7 +251,7 @@ def _of_name(one: Cause) -> str:
     says = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
         ("outside operators", "stream ", "GPU work")
     )
-    return f" ({said(row['name'])})" if says else ""
+    return f" ({short_name(row['name'], _NAME)})" if says else ""
 
 
 def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
@@ -273,18 +262,23 @@ def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
     return {table: f"SELECT * FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}" for table in TABLES}
 
 
-def of_rows(found: dict[str, list[dict[str, Any]]], title: str) -> Why | None:
-    """Returns the answer from the rows of TABLES; None where the window has no causes (no path)."""
+def of_rows(found: dict[str, list[dict[str, Any]]], title: str, names: Collection[str] = ()) -> Why | None:
+    """Returns the answer from the rows of TABLES; None where the window has no causes (no path). `names`: as in Why."""
     if not found["window_gpu_time"] or not found["causes"]:
         return None
     caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
-    return Why(title, found["window_gpu_time"][0], found["causes"], caveats)
+    return Why(title, found["window_gpu_time"][0], found["causes"], caveats, frozenset(names))
 
 
 def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", title: str = "") -> Why | None:
     """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path)."""
     asked = queries(trace_id, window_id)
-    return of_rows({table: rows_of(con, query) for table, query in asked.items()}, title or trace_id)
+    found = {table: rows_of(con, query) for table, query in asked.items()}
+    long = any(len(row["name"]) > WIDTH or "*" in row["name"] for row in found["causes"])
+    names = (
+        con.execute(f"SELECT DISTINCT name FROM events WHERE trace_id = {quoted(trace_id)}").fetchall() if long else []
+    )
+    return of_rows(found, title or trace_id, [name for (name,) in names if name])
 
 
 def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:

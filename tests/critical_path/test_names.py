@@ -51,7 +51,8 @@ def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> 
     table = text[text.index("where the time goes") :]
     assert len(re.findall(r"│ +(?:kernel|operator|call|copy|annotation|gap) +│", table)) == 3 and "more owner" in table
     again = said(tmp_path / "path.zip", "--top", 3)
-    assert again[again.index("where the time goes") :] == table
+    squeezed = [re.sub(r"[━─ ]+", " ", one) for one in (table, again[again.index("where the time goes") :])]
+    assert squeezed[0] == squeezed[1]  # but for the width, which the title has a say in
     assert "where the time goes" not in said(trace, "--top", 0)
 
 

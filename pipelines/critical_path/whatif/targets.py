@@ -20,11 +20,10 @@ A target selects the time of events (edges that are an event's own time) or a ki
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
@@ -88,7 +87,7 @@ class _Factors:
         prefix, what = _prefix(target)
         if prefix != "name":
             return self.family, np.arange(0)
-        pattern = _pattern(what)
+        pattern = glob_pattern(what)
         named = np.array(
             [of == HOST_CLASS and bool(pattern.fullmatch(name)) for of, name in w.events.families], dtype=bool
         )
@@ -116,7 +115,7 @@ class _Factors:
         if prefix == "class":
             held = [i for i, (known, _) in enumerate(w.events.families) if known == what.upper()]
         else:
-            pattern = _pattern(what)
+            pattern = glob_pattern(what)
             held = [i for i, (of, name) in enumerate(w.events.families) if of != HOST_CLASS and pattern.fullmatch(name)]
         return self.family, held
 
@@ -128,7 +127,7 @@ class _Factors:
             )
         if len(self.event) == 1:
             self.event = np.ones(len(events.event_id) + 1)
-        pattern = _pattern(what)
+        pattern = glob_pattern(what)
         chosen = [ids for name, ids in owners.ids[kind].items() if pattern.fullmatch(name)]
         ids = np.unique(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
         return self.event, np.flatnonzero(np.isin(events.event_id, ids))
@@ -147,10 +146,6 @@ def _prefix(target: str) -> tuple[str, str]:
     """Returns what a target names things by, and their name."""
     prefix, colon, what = target.partition(":")
     return (prefix, what) if colon and prefix in _PREFIXES else ("name", target)
-
-
-def _pattern(what: str) -> re.Pattern[str]:
-    return re.compile(re.escape(what).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
 def _what_there_is(window: Window) -> str:

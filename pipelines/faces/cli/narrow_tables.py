@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pipelines.base.short_names import shortened
+from pipelines.base.kernel_names import short_names
 
 LEAST = 8
 """Names and sentences get no less room than this, in characters."""
@@ -40,7 +40,7 @@ def fit(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int, sho
     while widest > LEAST and whole + sum(min(size, widest) for size in others) > room:
         widest -= 1
     fitted = [
-        [column[0], *shortened(column[1:], widest)] if shorten and kind is Kind.NAME and size > widest else column
+        [column[0], *short_names(column[1:], widest)] if shorten and kind is Kind.NAME and size > widest else column
         for column, size, kind in zip(columns, widths, kinds, strict=True)
     ]
     return Fitted(fitted, whole + sum(min(size, widest) for size in others) <= room)

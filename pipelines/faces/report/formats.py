@@ -8,22 +8,22 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.base.foreign_text import visible
-from pipelines.base.short_names import shortened
+from pipelines.base.kernel_names import short_names
 
 _LONG = 80
 
 
 def name(value: Any) -> Markup:
-    """A name, without its middle if long; its tooltip is the whole name."""
+    """A name, short if it is a kernel's or long; its tooltip is the whole name."""
     whole = str(value)
-    if len(whole) <= _LONG:
+    if (short := shorter(whole)) == whole:
         return Markup('<code class="name">{}</code>').format(visible(whole))
-    return Markup('<code class="name" title="{}">{}</code>').format(visible(whole), visible(shorter(whole)))
+    return short_name((whole, short))
 
 
 def shorter(text: str, most: int = _LONG) -> str:
-    """Returns a text of at most `most` characters: what is too much is left out of its middle."""
-    return shortened([text], most)[0]
+    """Returns a text of at most `most` characters: of a kernel's name what people say, of others not the middle."""
+    return short_names([text], most)[0]
 
 
 def short_name(value: tuple[str, str]) -> Markup:

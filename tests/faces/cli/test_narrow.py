@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit, shortened
+from pipelines.base.short_names import shortened
+from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit
 
 NAMES = st.lists(
     st.text("abX<>, ", min_size=0, max_size=60).map(lambda middle: f"void at::native::kernel<{middle}>(int, float)")

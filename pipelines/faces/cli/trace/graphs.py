@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base.kernel_names import short_names
 from pipelines.base.paths import path_text
-from pipelines.base.short_names import shortened
 from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
@@ -107,7 +107,7 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
 
 def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
     shown = rows[:top] if top else rows
-    names = shortened((row["name"] for row in shown), _NAME)
+    names = short_names((row["name"] for row in shown), _NAME)
     more = f"; {len(rows) - len(shown)} more rows: --top 0" if len(rows) > len(shown) else ""
     table = Table(title=f"kernels of graph replays{more}", title_justify="left")
     for heading in ("kernel", "class", "operator", "module", "known from"):

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.kernel_names import short_name
 from pipelines.faces.cli.console import human_us, out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 
@@ -116,7 +117,7 @@ def alternatives_table(answer: Any) -> Table:
 
 def _most_of(events: list[dict[str, Any]], shown: int = 3) -> Text:
     named = ((event["name"] or "(no name)", human_us(event["duration_us"])) for event in events[:shown])
-    lines = [styled("{} {}", name[:60], time) for name, time in named]
+    lines = [styled("{} {}", short_name(name), time) for name, time in named]
     if len(events) > shown:
         more = sum(event["duration_us"] for event in events[shown:])
         lines.append(styled("and {} more, {}", len(events) - shown, human_us(more)))

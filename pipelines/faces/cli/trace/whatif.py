@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.kernel_names import short_name, short_names
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
@@ -287,7 +288,7 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
         table.add_column(name, justify="right")
     table.add_column("name", no_wrap=True)
     for event in events[:_SHOWN]:
-        table.add_row(str(event["event_id"]), human_us(event["time_us"]), event["name"][:_NAME])
+        table.add_row(str(event["event_id"]), human_us(event["time_us"]), short_name(event["name"], _NAME))
     return table
 
 
@@ -307,8 +308,9 @@ def sensitivity_table(families: list[Family]) -> Table:
     table.add_column("name", no_wrap=True)
     for name in ("events", "on path", *(f"-{cut} %" for cut in CUTS)):
         table.add_column(name, justify="right", no_wrap=True)
-    for family in kernels[:_SHOWN]:
+    names = short_names((family.name for family in kernels[:_SHOWN]), _NAME)
+    for family, name in zip(kernels[:_SHOWN], names, strict=False):
         changes = (human_us(family.change_us[cut]) for cut in CUTS)
         row = (f"{family.events:,}", human_us(family.on_path_us), *changes)
-        table.add_row(family.kernel_class, family.name[:_NAME], *row)
+        table.add_row(family.kernel_class, name, *row)
     return table

@@ -178,7 +178,7 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
     for text in (cause.names(_NAMES), cause.kind["advice"]):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
-    out.print(styled("[dim]{}[/]", " " * 9 + visible(cause.command(subject))), soft_wrap=True)
+    out.print(styled("[dim]{}[/]", " " * 9 + visible(cause.command(subject, answer.names))), soft_wrap=True)
 
 
 def _print_indented(first: str, text: str, width: int) -> None:

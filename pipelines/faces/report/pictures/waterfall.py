@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pipelines.base import svg
-from pipelines.base.short_names import shortened
+from pipelines.base.kernel_names import short_names
 
 _WIDTH, _NAMES, _TOP, _BAR, _RIGHT = 1200, 330, 46, 24, 130
 _LONG = 48  # characters of a name
@@ -38,7 +38,7 @@ def waterfall(title: str, control: tuple[float, str], test: tuple[float, str], s
         ends.append(at)
     pixels = (_WIDTH - _NAMES - _RIGHT) / max(*ends, test[0])
     bottom = _TOP + (len(steps) + 2) * _BAR
-    names = shortened([step.name for step in steps], _LONG)
+    names = short_names([step.name for step in steps], _LONG)
     parts = (
         svg.text(8, 16, title, "title"),
         svg.text(8, 34, "from the GPU time of control to that of test; red: more, green: less"),

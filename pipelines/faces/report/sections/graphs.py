@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
-from pipelines.base.short_names import shortened
+from pipelines.base.kernel_names import short_names
 from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
 from pipelines.faces.report.formats import count, meter, name, percent, short_name, time, times
 from pipelines.faces.report.subject import Subject, of_shown
@@ -63,7 +63,7 @@ def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
         return None
     rows = rows_of(con, _NAMES.format(of=subject.shown_id))
     shown = rows[:_SHOWN]
-    for row, short in zip(shown, shortened((row["name"] for row in shown), _NAME), strict=True):
+    for row, short in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
         row["shown"] = (row["name"], short)
     said = (
         f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replays of CUDA or HIP graphs. The "

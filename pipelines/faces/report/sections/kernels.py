@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
-from pipelines.base.short_names import shortened
+from pipelines.base.kernel_names import short_names
 from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
 from pipelines.faces.report.formats import count, meter, short_name, time
 from pipelines.faces.report.subject import Subject, label, of_shown
@@ -37,7 +37,7 @@ def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     if not rows:
         return section("kernels", "Top kernels", missing(f"{label(subject.shown)} has no GPU work"))
     shown = rows[:_SHOWN]
-    for row, name in zip(shown, shortened((row["name"] for row in shown), _NAME), strict=True):
+    for row, name in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
         row["shown"] = (row["name"], name)
     short = [row for row in rows if row["median_ns"] is not None and row["median_ns"] < 10_000]
     n_short = sum(row["n"] for row in short)

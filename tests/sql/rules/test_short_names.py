@@ -1,0 +1,103 @@
+"""Short names of kernels, and the globs of commands: over the corpus of names, the traces beside the checkout, and any text."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.base.kernel_names import WIDTH, glob_of, glob_pattern, short_name, short_names
+from tests.sql.rules.test_kernel_names import corpus
+
+SAID = {
+    "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, c10::BFloat16, float, c10::BFloat16>(c10::BFloat16*)": (
+        "cunn_SoftMaxForward bf16"
+    ),
+    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true>(float*, int)": (
+        "softmax_warp_forward f32"
+    ),
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)": (
+        "elementwise add f32"
+    ),
+    # Not the type that the functor computes in.
+    "void at::native::vectorized_elementwise_kernel<8, at::native::BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, "
+    "at::native::binary_internal::MulFunctor<float> >, std::array<char*, 3ul> >(int)": "elementwise Mul bf16",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float> > >(int)": (
+        "reduce Mean f32"
+    ),
+    "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float, float, 7>(int)": "gemvx f32",
+    "ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_64x3_tn": "gemm bf16 256x128 tn",
+    "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>(cutlass_80_tensorop::Params)": (
+        "gemm tf32 64x64 tn"
+    ),
+    "Cijk_Ailk_Bjlk_BBS_BH_MT32x16x64_MI16x16x16x1_SN_1LDSB0": "gemm bf16 32x16 nt",
+    "volta_scudnn_128x64_relu_small_nn_v1": "conv f32 128x64 nn",
+    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN": "gemm bf16 192x192 tn",
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8EEEvPT0_": "add_rmsnorm_quant_kernel bf16",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "nccl AllReduce Sum f32 RING LL",
+    "transformers/models/qwen2/modeling_qwen2.py(503): forward": "modeling_qwen2.py(503): forward",
+    # No kernels of C++: as they are.
+    **{
+        name: name
+        for name in (
+            *("aten::mm", "prefill(bs=4)", "train.py(12): step", "<built-in function len>", "Optimizer.step#SGD.step"),
+            *("Memcpy HtoD (Pageable -> Device)", "attn_fwd", "enumerate(DataLoader)", "## forward ##"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_people_say(name: str) -> None:
+    assert short_name(name) == SAID[name]
+
+
+def fits(names: list[str]) -> None:
+    """Short, without the clutter of C++, each its own; and so is its glob."""
+    shown = short_names(names)
+    assert len(set(shown)) == len(set(names))
+    assert [said for said in shown if len(said) > WIDTH or re.search(r"[<(]|::|anonymous|unnamed", said)] == []
+    globs = [glob_of(name, names) for name in names]
+    for name, glob in zip(names, globs, strict=True):
+        assert [other for other in names if glob_pattern(glob).fullmatch(other)] == [name]
+    assert sorted(map(len, globs))[len(globs) * 3 // 4] <= 2 * WIDTH
+    assert all(len(glob) <= max(4 * WIDTH, len(name) / 2) for name, glob in zip(names, globs, strict=True))
+
+
+def test_the_corpus() -> None:
+    fits([one["name"] for one in corpus()])
+
+
+@pytest.mark.slow  # 5 s: reads every trace beside the checkout
+def test_every_shared_trace(shared: Path) -> None:
+    found = set[str]()
+    for file in sorted((shared / "traces").rglob("*.json.gz")):
+        text = gzip.decompress(file.read_bytes()).decode(errors="replace")
+        kernels = re.findall(r'"cat": ?"[Kk]ernel", ?"name": ?"((?:[^"\\]|\\.)*)"', text)
+        names = list(dict.fromkeys(name for name in kernels))
+        if names:
+            fits(names)
+        found |= set(names)
+    assert len(found) > 500
+
+
+TEXT = st.lists(
+    st.sampled_from(["void ", "at::native::", "(anonymous namespace)::", "kernel", "<", ">", "(", ")", "{", "_ZN", "9", "int", ", "])
+    | st.text(max_size=6)
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.lists(TEXT, min_size=1, max_size=6, unique=True), st.integers(8, 60))
+def test_any_text(names: list[str], width: int) -> None:
+    shown = short_names(names, width)
+    assert all(len(said) <= width for said in shown) and len(set(shown)) == len(names)
+    for name in names:
+        pattern = glob_pattern(glob_of(name, names))
+        assert pattern.fullmatch(name)
+        # A name with * or ? in it may have no glob of its own.
+        assert "*" in name or "?" in name or [other for other in names if pattern.fullmatch(other)] == [name]
