@@ -67,12 +67,14 @@ class Cause:
 
     def names(self, most: int) -> str:
         """The names that have most of it."""
-        time: dict[str, int] = {}
+        time: dict[tuple[str, str], int] = {}  # of a late rank, and of a name
         for row in self.rows:
-            time[row["name"]] = time.get(row["name"], 0) + row["duration_ns"]
+            name = whose_name(row)
+            time[name] = time.get(name, 0) + row["duration_ns"]
         largest = sorted(time.items(), key=lambda one: -one[1])[:most]
-        shown = zip(short_names((name for name, _ in largest), _NAME), largest, strict=True)
-        told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, (_, ns) in shown if 100 * ns >= self.duration]
+        short = short_names((name for (_, name), _ in largest), _NAME)
+        shown = [(f"{whose}{name}", ns) for ((whose, _), ns), name in zip(largest, short, strict=True)]
+        told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in shown if 100 * ns >= self.duration]
         more = len(time) - len(told)
         return ", ".join(told) + (f" and {more} more" if more else "")
 
@@ -80,8 +82,8 @@ class Cause:
         """The command that shows it, for a trace that has these `names`."""
         short = glob_of(self.rows[0]["name"], names)
         parts = self.kind["command"].split()
-        if "rank" in self.rows[0] and "op:{name}=0.5" in parts:  # of a folder, operators are not told apart
-            parts = ["capture-path", "{trace}"]
+        if "rank" in self.rows[0] and (parts[0] == "critical-path" or "op:{name}=0.5" in parts):
+            parts = ["capture-path", "{trace}"]  # of a folder, operators are not told apart
         told = [part.format(trace=trace, name=short) for part in parts]
         return shlex.join(["tracelake", *told])
 
@@ -217,6 +219,7 @@ class CaptureWhy:
             "causes": [
                 {key: row[key] for key in keys}
                 | {"duration_us": row["duration_ns"] / 1000, "saves_us": _us(row["saves_ns"])}
+                | {"cause_saves_us": _us(row["cause_saves_ns"])}
                 | {"title": kinds[row["cause"]]["title"], "advice": kinds[row["cause"]]["advice"]}
                 for row in self.rows
             ],
@@ -239,6 +242,14 @@ def _of_rank(one: Cause) -> str:
         who, colon, what = row["name"].rpartition(": ")
         return f" ({who}{colon}{short_name(what, _NAME)})"
     return f"{_of_name(one)} on rank {row['rank']}" if row["duration_ns"] * 2 > one.duration else ""
+
+
+def whose_name(row: dict[str, Any]) -> tuple[str, str]:
+    """The name of a row of causes apart from whose it is: of a late rank `rank 2: `, else nothing."""
+    if not row.get("late_cause"):
+        return "", row["name"]
+    title = next(kind["title"] for kind in rule_rows("cause_kinds") if kind["cause"] == row["late_cause"])
+    return f"rank {row['rank']}: ", row["name"].partition(f", {title}: ")[2]
 
 
 def _us(ns: int | None) -> float | None:
@@ -289,9 +300,9 @@ def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = ""
         return None
     late = [row["saves_ns"] for row in rows if row["cause"] == "late_rank"]
     for row in rows:
-        row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else None
+        row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
         row["halved_saves_ns"] = None
     ((n_ranks,),) = con.execute(f"SELECT max(n_ranks) FROM capture_paths WHERE {of}").fetchall()
-    guessed = sum(row["duration_ns"] for row in rows if row["inferred"])
+    guessed = sum(row["inferred_ns"] for row in rows)
     caveats = [{"severity": "info", "detail": f"{time_of(guessed)} of it follow from waits that are inferred"}]
     return CaptureWhy(title or capture_id, capture_id, n_ranks, rows, caveats if guessed else [])

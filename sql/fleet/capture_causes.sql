@@ -6,6 +6,7 @@
 WITH segments AS (
     SELECT
         w.capture_id, w.rank, w.trace_id, w.duration_ns, w.event_id, w.late_ns, w.alone_ns, w.guessed, w.cause,
+        w.saves_ns, w.cause_saves_ns,
         coalesce(n.name, w.label, e.name, '') AS name
     FROM _walked_segments AS w
     LEFT JOIN _event_names AS n ON n.name_no = w.name_no
@@ -15,11 +16,13 @@ WITH segments AS (
 parts AS (
     SELECT
         capture_id, rank, trace_id, cause, CAST(NULL AS VARCHAR) AS late_cause, name, event_id, guessed,
-        duration_ns - late_ns AS duration_ns, CAST(NULL AS BIGINT) AS saves_ns
+        duration_ns - late_ns AS duration_ns, saves_ns, CAST(NULL AS BIGINT) AS alone_ns, cause_saves_ns
     FROM segments
     WHERE duration_ns > late_ns
     UNION ALL
-    SELECT capture_id, rank, trace_id, 'late_rank', cause, name, event_id, guessed, late_ns, alone_ns
+    SELECT
+        capture_id, rank, trace_id, 'late_rank', cause, name, event_id, guessed, late_ns,
+        CAST(NULL AS BIGINT), alone_ns, CAST(NULL AS BIGINT)
     FROM segments
     WHERE late_ns > 0
 ),
@@ -33,8 +36,9 @@ longest AS (
 summed AS (
     SELECT
         capture_id, rank, max(trace_id) AS trace_id, cause, late_cause, name, sum(duration_ns) AS duration_ns,
-        sum(saves_ns) AS saves_ns, count(*) AS times, max(CASE WHEN place = 1 THEN event_id END) AS event_id,
-        2 * sum(CASE WHEN guessed THEN duration_ns ELSE 0 END) >= sum(duration_ns) AS inferred
+        coalesce(sum(alone_ns), max(saves_ns)) AS saves_ns, max(cause_saves_ns) AS cause_saves_ns,
+        count(*) AS times, max(CASE WHEN place = 1 THEN event_id END) AS event_id,
+        sum(CASE WHEN guessed THEN duration_ns ELSE 0 END) AS inferred_ns
     FROM longest
     GROUP BY capture_id, rank, cause, late_cause, name
 )
@@ -52,11 +56,14 @@ SELECT
     TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
     -- The same in percent of the path; the rows of a capture sum to 100.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.capture_id), 0) AS share_percent,
-    -- Of a late rank: what the capture is shorter if it alone were as early as the last of the others, ns; else NULL.
+    -- What the capture is shorter without it on all ranks, ns: retimed; of a late rank if it alone were as early as the
+    -- last of the others. NULL where it was not computed (small shares, very large captures).
     TRY_CAST(s.saves_ns AS BIGINT) AS saves_ns,
+    s.cause_saves_ns,  -- What it is shorter without all rows of the cause, ns; NULL of late ranks.
     s.times,  -- Stretches of the path.
     s.trace_id,  -- The rank's trace.
     s.event_id,  -- The event with the most of it.
-    s.inferred  -- It follows mostly from waits that no event shows.
+    TRY_CAST(s.inferred_ns AS BIGINT) AS inferred_ns,  -- The part that follows from waits that no event shows, ns.
+    2 * s.inferred_ns >= s.duration_ns AS inferred  -- It follows mostly from such waits.
 FROM summed AS s
 LEFT JOIN cause_kinds AS k ON k.cause = s.late_cause

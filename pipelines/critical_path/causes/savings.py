@@ -101,7 +101,7 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
     """Fill in what the rows save, largest first. Raises GraphHasCycle."""
     length = int(rows.duration.sum())
     asked = np.flatnonzero(rows.duration[:MOST] * 100 >= LEAST_PERCENT * max(length, 1)).tolist()
-    window = _Retimed(graph, of, length)
+    window = Retimed(graph, of, length)
     left = max(_EDGES // max(len(graph.src), 1), len(asked))
     for one in asked:  # all of a cause is what people are told first
         same = np.flatnonzero(rows.cause == rows.cause[one])
@@ -120,9 +120,22 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
             left -= 1
 
 
-class _Retimed:
-    def __init__(self, graph: ArrayGraph, of: Shares, length: int) -> None:
+class Retimed:
+    """A graph whose edges belong to causes, and how long it takes without one of them. `begin` (n,): when nodes without an edge in
+    begin, ns (0 without it); `bounds`: the nodes from the first of which to the last of which it takes, and then `length` is found
+    by retiming it as it is.
+    """
+
+    def __init__(
+        self,
+        graph: ArrayGraph,
+        of: Shares,
+        length: int,
+        begin: npt.NDArray[np.int64] | None = None,
+        bounds: tuple[Ints, Ints] | None = None,
+    ) -> None:
         self.graph, self.of, self.length = graph, of, length
+        self.begin, self.bounds = begin, bounds
         self._forest: Forest | None = None
         # Of an end that two edges lead to, one can go.
         self.can_go = np.bincount(graph.dst, minlength=len(graph))[graph.dst[of.waits]] > 1
@@ -158,4 +171,11 @@ class _Retimed:
     def _less(self, weight: npt.NDArray[np.int64]) -> int:
         if self._forest is None:
             self._forest = Forest(self.graph)
-        return self.length - int(self._forest.distances(weight).at.max())
+            if self.bounds is not None:
+                self.length = self._takes(self.graph.weight)
+        return self.length - self._takes(weight)
+
+    def _takes(self, weight: npt.NDArray[np.int64]) -> int:
+        assert self._forest is not None
+        at = self._forest.distances(weight, self.begin).at
+        return int(at.max() if self.bounds is None else at[self.bounds[1]].max() - at[self.bounds[0]].min())

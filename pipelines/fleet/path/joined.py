@@ -72,18 +72,22 @@ class JoinedGraph:
     @property
     def n_edges(self) -> int:
         """Returns the number of edges, including those to and from meetings."""
-        return len(self._edges()[0])
+        return len(self.edges()[0])
 
     def graph(self) -> ArrayGraph:
         """Returns the joined graph for networkx; weights are ns, on each rank's own clock.
 
         Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
         """
-        return ArrayGraph.from_edges(*self._edges())
+        return ArrayGraph.from_edges(*self.edges()[:3])
 
-    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        base = self._bases()
-        src, dst, weight = [], [], []
+    def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Returns source and target nodes of all edges, their weights in ns, and whose time they are: a place among the edges of
+        all ranks, one rank after another; of an edge out of a meeting the kernel's, of one into it none (-1).
+        """
+        base = self.bases()
+        src, dst, weight, own, kernels = [], [], [], [], []
+        n_before = 0
         for graph, begin, meeting_of in zip(self.ranks, base, self.meeting_of, strict=False):
             own_src, own_dst = graph.src.astype(np.int64), graph.destinations().astype(np.int64)
             matched = np.zeros(len(graph.node), bool)
@@ -92,20 +96,27 @@ class JoinedGraph:
             src.append(own_src[stays] + begin)
             dst.append(own_dst[stays] + begin)
             weight.append(graph.weight[stays])
+            own.append(np.flatnonzero(stays) + n_before)
+            kernels.append({int(own_dst[edge]): n_before + int(edge) for edge in np.flatnonzero(~stays)})
+            n_before += len(stays)
         for number, meeting in enumerate(self.meetings, start=base[-1]):
             starts = np.array([base[rank] + place for rank, place in meeting.members], np.int64)
             src += [starts, np.full(len(starts), number)]
             dst += [np.full(len(starts), number), starts + 1]
             weight += [np.zeros(len(starts), np.int64), np.full(len(starts), meeting.transfer_ns)]
-        return np.concatenate(src), np.concatenate(dst), np.concatenate(weight)
+            own += [
+                np.full(len(starts), -1),
+                np.array([kernels[rank].get(place + 1, -1) for rank, place in meeting.members], np.int64),
+            ]
+        return np.concatenate(src), np.concatenate(dst), np.concatenate(weight), np.concatenate(own)
 
-    def _bases(self) -> list[int]:
+    def bases(self) -> list[int]:
         """Returns the number of each rank's first node, and last that of the first meeting."""
         return [0, *np.cumsum([len(graph.node) for graph in self.ranks]).tolist()]
 
     def name_of(self, node: int) -> str:
         """Returns a node of `graph()` as readable text."""
-        base = self._bases()
+        base = self.bases()
         if node >= base[-1]:
             return f"collective {self.meetings[node - base[-1]].collective_id}"
         rank = int(np.searchsorted(base, node, side="right")) - 1

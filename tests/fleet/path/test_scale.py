@@ -43,9 +43,10 @@ status = Path("/proc/self/status").read_text().splitlines()
 peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))
 """
-# What an edge of the joined graph and its share of nodes take: 60 bytes in the graphs of ranks, the rest while networkx's
-# longest path is found. 198 were measured in November 2026 (below 160 before the models of a path were made cheaper).
-_BYTES_AN_EDGE = 220
+# What an edge of the joined graph and its share of nodes take: 60 bytes in the graphs of ranks, the rest while the joined
+# graph is sorted to retime its causes. 384 were measured in November 2026; captures of more than two million nodes are not retimed,
+# and take half of that (198 before there was retiming).
+_BYTES_AN_EDGE = 420
 
 
 @dataclass(frozen=True)
