@@ -17,6 +17,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
+from pipelines.faces.advice import advice_of, advice_of_name
 from pipelines.faces.units import time_of
 from pipelines.models.sqltext import quoted
 
@@ -64,6 +65,11 @@ class Cause:
     def felt(self) -> int:
         """The time that the GPU lacks for it: of work its own time, else the time in which no GPU work runs."""
         return self.duration if self.is_gpu_work else sum(row["gpu_idle_ns"] for row in self.rows)
+
+    @cached_property
+    def advice(self) -> str:
+        """What to do about it, in one line: by what most of it is."""
+        return advice_of(self.kind["cause"], ((row["name"], row["duration_ns"]) for row in self.rows))
 
     def names(self, most: int) -> str:
         """The names that have most of it."""
@@ -167,7 +173,7 @@ class Why:
                     "event_id": row["event_id"],
                     "inferred": row["inferred"],
                     "title": kinds[row["cause"]]["title"],
-                    "advice": kinds[row["cause"]]["advice"],
+                    "advice": advice_of_name(row["cause"], row["name"]),
                 }
                 for row in self.rows
             ],
@@ -220,7 +226,7 @@ class CaptureWhy:
                 {key: row[key] for key in keys}
                 | {"duration_us": row["duration_ns"] / 1000, "saves_us": _us(row["saves_ns"])}
                 | {"cause_saves_us": _us(row["cause_saves_ns"])}
-                | {"title": kinds[row["cause"]]["title"], "advice": kinds[row["cause"]]["advice"]}
+                | {"title": kinds[row["cause"]]["title"], "advice": advice_of_name(row["cause"], row["name"])}
                 for row in self.rows
             ],
             "caveats": self.caveats,

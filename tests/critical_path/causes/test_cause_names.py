@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import duckdb
 import pytest
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.faces.advice import advice_of
 
 ANNOTATIONS = {
     "data_loading": (
@@ -80,3 +83,39 @@ def test_causes_and_rules_are_of_one_vocabulary() -> None:
     assert [int(row["cause_no"]) for row in kinds] == list(range(len(kinds)))
     assert {row["cause"] for row in rule_rows("cause_rules")} <= {row["cause"] for row in kinds}
     assert all(row["title"] and row["phrase"] and row["advice"] and row["command"] for row in kinds)
+
+
+@pytest.mark.parametrize(
+    ("cause", "names", "said"),
+    [
+        ("gpu_computing", {"aten::mm": 3, "aten::add": 2}, "precision"),
+        ("gpu_computing", {"aten::mm": 3, "aten::add": 2, "aten::mul": 2}, "fuse"),
+        ("gpu_computing", {"Cijk_Ailk_Bljk_BBS_BH_MT64x64x64": 1}, "precision"),
+        ("gpu_computing", {"void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float> >(int)": 1}, "fuse"),
+        ("gpu_computing", {"aten::_flash_attention_forward": 1}, "attention"),
+        ("gpu_computing", {"my_own_kernel": 1}, "the GPU is the limit"),
+        ("launching", {"cudaLaunchKernel": 5, "cudaGraphLaunch": 2}, "CUDA graphs"),
+        ("launching", {"cudaLaunchKernel": 2, "cudaGraphLaunch": 980}, "cudaGraphUpload"),
+        ("communication", {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)": 1}, "beside the backward pass"),
+        ("copies", {"Memcpy HtoD (Pinned -> Device)": 1}, "copy ahead"),
+        ("copies", {"Memcpy DtoH (Device -> Pageable)": 1}, "read results less often"),
+        ("allocation", {"cudaHostAlloc": 1}, "pin"),
+        ("allocation", {"cudaMalloc": 1}, "allocator keep its memory"),
+    ],
+)  # fmt: skip
+def test_advice_follows_what_most_of_a_cause_is(cause: str, names: dict[str, int], said: str) -> None:
+    told = advice_of(cause, names.items())
+    assert said in told
+    assert cause != "launching" or ("fewer launches" in told) != (
+        "cudaGraphLaunch" in names and names["cudaGraphLaunch"] > 5
+    )
+
+
+def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
+    rows = rule_rows("cause_advice")
+    assert {row["cause"] for row in rows} <= {row["cause"] for row in rule_rows("cause_kinds")}
+    families = {row["family"] for row in rule_rows("op_kinds")} | {
+        row["category"] for row in rule_rows("kernel_categories")
+    }
+    assert {one for row in rows for one in row["categories"].split("|") if one} <= families
+    assert all(len(textwrap.wrap(row["advice"], 71, break_on_hyphens=False)) <= 2 for row in rows)

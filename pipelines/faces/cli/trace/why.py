@@ -175,7 +175,7 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
         f"{cause.kind['title']}: {time_of(cause.duration / answer.steps)}{each}{saved}",
         width,
     )
-    for text in (cause.names(_NAMES), cause.kind["advice"]):
+    for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
     out.print(styled("[dim]{}[/]", " " * 9 + visible(cause.command(subject, answer.names))), soft_wrap=True)

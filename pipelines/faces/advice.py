@@ -1,0 +1,51 @@
+"""What to do about a cause: by its largest names (rules in `sql/rules/cause_advice.csv`), else what is said of the cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache, lru_cache
+
+from pipelines.base.datafiles import rule_rows
+
+
+def advice_of(cause: str, names: Iterable[tuple[str, int]]) -> str:
+    """Returns one line: the advice that most of a cause's time has. `names`: each with its time, ns."""
+    time: dict[str, int] = {}
+    for name, ns in names:
+        told = advice_of_name(cause, name)
+        time[told] = time.get(told, 0) + ns
+    return max(time, key=lambda told: time[told])
+
+
+@lru_cache(maxsize=4096)
+def advice_of_name(cause: str, name: str) -> str:
+    """Returns the advice on a name of a cause."""
+    for row in _rules(cause):
+        of = row["categories"].split("|")
+        if (not row["categories"] or category_of(name) in of) and re.search(row["name_pattern"], name):
+            return row["advice"]
+    return next(row["advice"] for row in rule_rows("cause_kinds") if row["cause"] == cause)
+
+
+@lru_cache(maxsize=4096)
+def category_of(name: str) -> str:
+    """Returns the family of an operator or a kernel: gemm, attention, elementwise, …; `other` where nothing tells."""
+    family = _families().get(name)
+    return family or next((row["category"] for row in _categories() if re.search(row["name_pattern"], name)), "other")
+
+
+@cache
+def _rules(cause: str) -> list[dict[str, str]]:
+    rows = (row for row in rule_rows("cause_advice") if row["cause"] == cause)
+    return sorted(rows, key=lambda row: int(row["rule_order"]))
+
+
+@cache
+def _families() -> dict[str, str]:
+    return {row["op"]: row["family"] for row in rule_rows("op_kinds")}
+
+
+@cache
+def _categories() -> list[dict[str, str]]:
+    return sorted(rule_rows("kernel_categories"), key=lambda row: int(row["rule_order"]))
