@@ -137,19 +137,24 @@ class Lake:
         with self.manifest_lock():
             first()
             manifest.note_put(self.root, batch, records, keys or {})
-            targets = [self._put(table, batch, one.path) for table, one in staged.items()]
+            targets = self._place(batch, {table: one.path for table, one in staged.items()})
             manifest.note_done(self.root, batch, records)
         return targets
 
-    def _put(self, table: str, batch: Batch, staged: Path) -> Path:
-        target = table_file(self.root, table, batch)
-        is_new_folder = not target.parent.exists()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(staged, target)
-        # Names are flushed too, so that after a power loss no commit mark exists without its batch's files.
-        for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
-            manifest.flush_names(folder)
-        return target
+    def _place(self, batch: Batch, staged: Mapping[str, Path]) -> list[Path]:
+        """Rename staged files into place, the mark after all others are on the disk by name."""
+        targets = {table: table_file(self.root, table, batch) for table in staged}
+        for marks in (False, True):
+            folders: set[Path] = set()
+            for table in (one for one in staged if (one in KEYS) == marks):
+                folder = targets[table].parent
+                # After a power loss no commit mark may exist without its batch's files.
+                folders |= {folder} if folder.exists() else {folder, folder.parent, self.root}
+                folder.mkdir(parents=True, exist_ok=True)
+                os.replace(staged[table], targets[table])
+            for folder in sorted(folders, reverse=True):  # each once, and its parent after it
+                manifest.flush_names(folder)
+        return list(targets.values())
 
     def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
         """Remove the files of these tables of a batch, marks first, or move them to a folder; returns what was there.

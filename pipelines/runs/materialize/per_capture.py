@@ -335,7 +335,6 @@ def _compute_once(
     plain: Mapping[str, str],
 ) -> list[Materialized]:
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
-    done = []
     try:
         with database.private(folder, MEMORY_GB) as con:
             stage_captures(con, captures, gone)
@@ -345,11 +344,10 @@ def _compute_once(
             runs = run_models(con, catalog, tables, frozenset(sources), on_step, plain=plain)
             took = {run.name: run.seconds for run in runs}
             failures = plain_runs(catalog, tables, runs, [None])
-            for table in sorted(tables, key=lambda name: name == CAPTURE_MARK):
-                done.append(
-                    _put(con, lake, catalog, table, batch, folder, took.get(table, 0.0), failures.get(table, ()))
-                )
-        return done
+            order = sorted(tables, key=lambda name: name == CAPTURE_MARK)
+            staged = {table: _staged(con, catalog, table, batch, folder, failures.get(table, ())) for table in order}
+        lake.put_all(batch, staged)
+        return [Materialized(table, batch, s.n_rows or 0, took.get(table, 0.0)) for table, s in staged.items()]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -373,20 +371,17 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
             con.execute(f"CREATE VIEW {table} AS {no_row(lake.catalog(), table)} WHERE false")
 
 
-def _put(
+def _staged(
     con: duckdb.DuckDBPyConnection,
-    lake: Lake,
     catalog: Catalog,
     table: str,
     batch: Batch,
     folder: Path,
-    seconds: float,
     failures: Sequence[Failure],
-) -> Materialized:
+) -> Staged:
     staged = folder / f"{table}.parquet"
     rows = f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {table} ORDER BY capture_id"
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}}"
     con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options})")
     n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    lake.put_all(batch, {table: Staged(staged, n_rows, tuple(failures), catalog.version(table))})
-    return Materialized(table, batch, n_rows, seconds)
+    return Staged(staged, n_rows, tuple(failures), catalog.version(table))
