@@ -8,23 +8,27 @@ import json
 import math
 import re
 
-from pipelines.readers.kineto.json_repair import Hopeless, mend_object
+from pipelines.readers.kineto.json_repair import BLANK, COMMENT, Hopeless, mend_object
 from pipelines.readers.kineto.limits import Limits, allow
 from pipelines.readers.kineto.reading_result import FindingCounter
 
 BOM = b"\xef\xbb\xbf"
 _SPACE = re.compile(rb"[\s,]*")
+_COMMENT = re.compile(COMMENT.encode())
+_UNFINISHED = re.compile(rb"/(?:\Z|\*|/[^\n]*\Z)")
 _TOKEN = re.compile(rb'["\[\]{}]')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
+_LAST = re.compile(rf"\}}{BLANK}\Z".encode())
 _SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
 # A `]` that may close the array: after an entry (or of an empty array), before the end or another top-level key.
-_END = re.compile(rb'\}(\s*,?\s*)\](?=\s*(?:\}?\s*\Z|,\s*"|,\s*\}))')
+_END = re.compile(rf'\}}(\s*,?\s*)\](?={BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}}))'.encode())
 _LONGEST_KEY = 1 << 20
 _MOST_TRIED = 64 << 20  # bytes that are read again to find the array's end
 _LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
 _RAW = json.JSONDecoder(strict=False)
+_BLANK = re.compile(BLANK.encode())
 _EMPTY = re.compile(rb"\A\s*\]")
 
 
@@ -50,6 +54,7 @@ class Head:
         self.keys: list[str] = []
         self.has_bom = False
         self.members_end = 0  # end of the last complete member before traceEvents
+        self.n_comments = 0  # blanked, so that only strings and brackets are left to look at
         self._at = 0
         self._opened = False
         # (position, depth, whether in a string) inside an incomplete value
@@ -68,10 +73,8 @@ class Head:
 
     def _open(self) -> bool:
         self.has_bom = self.text.startswith(BOM)
-        at = 3 if self.has_bom else 0
-        found = re.compile(rb"\s*").match(self.text, at)
-        at = found.end() if found else at
-        if at >= len(self.text):
+        at = self._blank(3 if self.has_bom else 0)
+        if at is None:
             return False
         first = self.text[at : at + 1]
         if first == b"[":
@@ -92,10 +95,10 @@ class Head:
 
     def _member(self) -> bool:
         """Step over one complete `key: value`, or set `start`; returns False if more text is needed."""
-        text = self.text
-        at = self._at = _match_end(_SPACE, text, self._at)
-        if at >= len(text):
+        text, at = self.text, self._blank(self._at)
+        if at is None:
             return False
+        self._at = at
         if text[at : at + 1] == b"}":
             raise NotATrace(at, f"an object without traceEvents (keys: {self._seen()})")
         key = _STRING.match(text, at)
@@ -122,6 +125,16 @@ class Head:
         self.keys.append(name)
         self._at = self.members_end = end
         return True
+
+    def _blank(self, at: int) -> int | None:
+        """Returns where white space, commas and comments end; None if more text is needed to tell."""
+        while (at := _match_end(_SPACE, self.text, at)) < len(self.text):
+            comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == b"/" else None
+            if comment is None or comment.end() == len(self.text):
+                return None if _UNFINISHED.match(self.text, at) else at
+            self.text[at : comment.end()] = b" " * (comment.end() - at)
+            self.n_comments += 1
+        return None
 
     def _skip(self, at: int) -> int | None:
         """Returns the end of the value at `at`, None if it is incomplete; the position reached is remembered."""
@@ -151,6 +164,7 @@ class Head:
 
     def metadata(self, counter: FindingCounter) -> dict:
         """Returns the members before the array."""
+        counter.add("repaired_comment", self.n_comments, "the metadata")
         if not self.is_object:
             return {}
         begin = self.text.index(b"{") + 1
@@ -271,8 +285,15 @@ def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None
     """Returns the metadata after the array's `]`, None if `rest` does not parse as the end of the trace."""
     rest = rest.strip()
     if not is_object:
-        return {} if not rest else None
-    if not rest.endswith(b"}"):
+        after = _BLANK.match(rest)
+        if after is None or after.end() < len(rest):
+            return None
+        counter.add("repaired_comment", int(bool(rest)), "the end of the trace")
+        return {}
+    last = _LAST.search(rest)
+    if last is None:
         return None
-    found = members(rest[:-1], counter)
+    counter.add("repaired_comment", int(last.end() - last.start() > 1), "the end of the trace")
+    counter.add("repaired_comma", int(rest[: last.start()].rstrip().endswith(b",")), "the end of the trace")
+    found = members(rest[: last.start()], counter)
     return None if counter.counts["unreadable_metadata"] else found

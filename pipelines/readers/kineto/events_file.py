@@ -31,9 +31,6 @@ from pipelines.readers.secrets import with_masks
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extra"
-
-
 # The median time, which all others are compared with. Times of metadata events mean nothing.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
@@ -71,12 +68,24 @@ def load_events(
     part = folder / f"{reader.trace_id}.parquet"
     with _reading() as con:
         _prepare(con, reader, batch_id)
-        query = with_masks(catalog.models["events"].sql)
-        if lean:
-            query = f"SELECT * REPLACE ({_LEAN}) FROM (\n{query}\n)"
         compression = "none" if lean else "zstd"
-        write_tables(reader.tables(con, query), part, compression)
+        tables = reader.tables(con, with_masks(catalog.models["events"].sql))
+        write_tables(map(_lean, tables) if lean else tables, part, compression)
         return _finished(con, catalog, reader, part, compression)
+
+
+def _lean(table: pa.Table) -> pa.Table:
+    """Without what no model reads."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kept = pc.equal(table.column("ph"), "M")
+    for name, values in (
+        ("args", pc.if_else(kept, table.column("args"), None)),
+        ("extra", pa.nulls(table.num_rows, pa.string())),
+    ):
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    return table
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []

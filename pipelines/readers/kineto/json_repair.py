@@ -2,7 +2,8 @@
 
 Used only where a strict reader has refused the text, so it may be slow. What it repairs, and why it occurs: Kineto
 writes names, paths and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters,
-nan, inf), tools cut or join files (commas), strings are cut inside a UTF-16 pair (lone surrogates).
+nan, inf), tools cut or join files (commas), strings are cut inside a UTF-16 pair (lone surrogates), people write comments
+and leave commas behind. Of a key that stands twice in one object the last one holds, as in JavaScript, where the viewers run.
 """
 
 import json
@@ -12,18 +13,23 @@ from decimal import Decimal, InvalidOperation
 from pipelines.readers.kineto.reading_result import FindingCounter
 
 MAX_DEPTH = 200
+COMMENT = r"//[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/"
+BLANK = rf"(?:\s|{COMMENT})*+"
 _SPACE = re.compile(r"[\s\x00-\x1f]*")
+_COMMENT = re.compile(COMMENT)
+_TIMES = ("ts", "dur")
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
 _BARE = re.compile(r'[^\s,\]}:"{\[]+')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?\Z")
 _NAN = re.compile(r"[-+]?(?:nan(?:\([^)]*\))?|inf(?:inity)?|\d\.#\w+)\Z", re.IGNORECASE)
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _QUOTE = re.compile(r'\\.|"', re.DOTALL)
-_KEY = r'\s*"(?:[^"\\]|\\.){0,200}"\s*:'
+_KEY = BLANK + r'"(?:[^"\\]|\\.){0,200}"' + BLANK + ":"
 # What may follow a quote that really ends a string; any other quote is part of the string.
 _AFTER = {
-    "key": re.compile(r"\s*:"),
-    "object": re.compile(rf"\s*(?:,{_KEY}|,?\s*\}}\s*(?:[,\]}}{{]|\Z)|{_KEY}|,\s*\Z)"),
-    "array": re.compile(r"\s*(?:,\s*[\"\d\[{tfnTFN\]-]|\])"),
+    "key": re.compile(rf"{BLANK}:"),
+    "object": re.compile(rf"{BLANK}(?:,{_KEY}|,?{BLANK}\}}{BLANK}(?:[,\]}}{{]|\Z)|{_KEY}|,\s*\Z)"),
+    "array": re.compile(rf"{BLANK}(?:,{BLANK}[\"\d\[{{tfnTFN\]-]|\])"),
 }
 _SURROGATES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -47,8 +53,8 @@ def mend_object(text: str, at: int, counter: FindingCounter, place: str = "") ->
     """Returns the object that starts at `text[at]` as clean JSON, and the position after it. Raises Hopeless if it has
     no end.
 
-    Changes are counted only on success. Of a key that occurs twice in the outermost object the last one wins. The
-    numbers under ts and dur there become marked strings: DuckDB would read bare ones through a double.
+    Changes are counted only on success. Of a key that occurs twice in an object the last one wins. The numbers under ts
+    and dur in the outermost one become marked strings: DuckDB would read bare ones through a double.
     """
     mender = _Mender(text)
     clean, end = mender.object(at, 0)
@@ -63,8 +69,18 @@ class _Mender:
         self.counter = FindingCounter()
 
     def skip(self, at: int) -> int:
-        found = _SPACE.match(self.text, at)
-        return found.end() if found else at
+        """Step over white space and comments."""
+        begin, n = at, 0
+        while found := _SPACE.match(self.text, at):
+            at = found.end()
+            comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == "/" else None
+            if comment is None:
+                break
+            n, at = n + 1, comment.end()
+        self.counter.add("repaired_comment", n)
+        if not n:
+            self.counter.add("repaired_control_character", int(bool(_NO_SPACE.search(self.text, begin, at))))
+        return at
 
     def value(self, at: int, inside: str, depth: int) -> tuple[str, int]:
         first = self.text[at : at + 1]
@@ -95,8 +111,9 @@ class _Mender:
             clean, at = self.value(at, "object", depth + 1)
             members.append((key, clean))
             at = self.comma(at, "}", '"')
+        members = self.without_doubles(members)
         if depth == 0:
-            members = self.without_doubles(members)
+            members = [(key, exact_time(clean) if json.loads(key) in _TIMES else clean) for key, clean in members]
         return "{" + ",".join(f"{key}:{clean}" for key, clean in members) + "}", at + 1
 
     def array(self, at: int, depth: int) -> tuple[str, int]:
@@ -132,10 +149,7 @@ class _Mender:
         return at
 
     def without_doubles(self, members: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        last: dict[str, tuple[str, str]] = {}
-        for key, clean in members:
-            name = json.loads(key)
-            last[name] = (key, exact_time(clean) if name in ("ts", "dur") else clean)
+        last = {json.loads(key): (key, clean) for key, clean in members}
         self.counter.add("repaired_duplicate_key", len(members) - len(last))
         return list(last.values())
 

@@ -12,9 +12,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.models.python_tables import given_table
 from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
 
 _COLUMNS = (
     ("ph", "VARCHAR", "Phase."),
@@ -68,6 +73,14 @@ _SUSPECT_JSON = [
     for column in _JSONS
 ]
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
+# An object may have a key twice: `has_key_twice` looks at the arguments themselves. Objects within them, and the rarer
+# columns with more than one key, are refused: the reader that mends looks at all.
+_NESTED = (
+    "CASE WHEN contains(substr({0}, 2), '{{') "
+    """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
+)
+_PERHAPS_TWICE = [_NESTED.format(column) for column in _JSONS]
+_PERHAPS_TWICE += [f"coalesce(len(json_keys({column})) > 1, false)" for column in _JSONS if column != "args"]
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
 # n / 1000. So this finds a finer time, too: it is the nearest double to no whole number of nanoseconds.
 _INEXACT = (
@@ -105,7 +118,7 @@ def exact_times(file: Path, limit: int) -> str:
     a nanosecond, or a double does not hold it.
     """
     texts = [_SUSPECT_TEXT[column] for column in _TEXTS if column not in _TIMES]
-    where = _refused([*_SUSPECT_JSON, *texts, *(_INEXACT.format(column) for column in _TIMES)])
+    where = _refused([*_SUSPECT_JSON, *_PERHAPS_TWICE, *texts, *(_INEXACT.format(column) for column in _TIMES)])
     times = "CAST(NULL AS VARCHAR) AS ts, CAST(NULL AS VARCHAR) AS dur"
     return (
         f"SELECT * REPLACE ({times}), CAST(NULL AS VARCHAR) AS unknown, ts AS ts_us, dur AS dur_us "
@@ -119,12 +132,13 @@ def exact_times(file: Path, limit: int) -> str:
     doc="One row: an entry of a piece of traceEvents, as DuckDB reads its JSON.",
     columns=_COLUMNS,
 )
-def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: bool = False) -> str:
+def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: bool = False, mended: bool = False) -> str:
     """Returns the query for a piece whose entries have only known keys; DuckDB rejects others, and objects of over
-    `limit` bytes.
+    `limit` bytes. `mended`: no object has a key twice.
     """
     columns = f"* REPLACE ({_unmarked(_JSONS)})" if marked else "*"
-    where = _refused([*_SUSPECT_JSON, *_SUSPECT_TEXT.values()]) if refuse_suspect else ""
+    suspect = [*_SUSPECT_JSON, *_SUSPECT_TEXT.values()] if refuse_suspect else []
+    where = _refused([*suspect, *([] if mended else _PERHAPS_TWICE)])
     return (
         f"SELECT {columns}, CAST(NULL AS VARCHAR) AS unknown, {_NO_DOUBLES} FROM {_array(file, limit)} {where} OFFSET 1"
     )
@@ -137,11 +151,17 @@ def _array(file: Path, limit: int) -> str:
 
 
 def _refused(conditions: list[str]) -> str:
+    if not conditions:
+        return ""
     return f"WHERE CASE WHEN {' OR '.join(conditions)} THEN error('not to be read like this') ELSE true END"
 
 
-def all_keys(file: Path, limit: int, marked: bool = False) -> str:
-    """Returns the query for a piece with any keys; DuckDB rejects an entry with a duplicate key, and non-objects."""
+def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False) -> str:
+    """Returns the query for a piece with any keys; DuckDB rejects an entry with a duplicate key, and non-objects.
+
+    `mended`: no object has a key twice.
+    """
+    where = "" if mended else _refused([*_PERHAPS_TWICE, _NESTED.format("unknown")])
     columns = f"* REPLACE ({_unmarked((*_JSONS, 'unknown'))})" if marked else "*"
     source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
     return f"""
@@ -154,7 +174,8 @@ def all_keys(file: Path, limit: int, marked: bool = False) -> str:
                 END, '{{{_TYPES}}}')),
                 CASE WHEN len({_OTHERS}) > 0 THEN '{{' || array_to_string({_MEMBERS}, ',') || '}}' END AS unknown
             FROM {source} OFFSET 1
-        )"""
+        )
+        {where}"""
 
 
 def _unmarked(columns: tuple[str, ...]) -> str:
@@ -163,6 +184,15 @@ def _unmarked(columns: tuple[str, ...]) -> str:
     text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
     kept = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"
     return ", ".join(kept.format(column) for column in columns)
+
+
+def has_key_twice(con: duckdb.DuckDBPyConnection, table: pa.Table) -> bool:
+    """Returns whether some arguments have a key twice. Few lists of keys are different: looking at each row's costs 4 times
+    as much.
+    """
+    keys = con.from_arrow(table.select(["args"])).project("json_keys(args) AS keys")
+    kinds = keys.aggregate("any_value(keys) AS keys", "hash(keys)")
+    return bool(kinds.filter("len(keys) <> list_unique(keys)").limit(1).fetchall())
 
 
 def has_no_number(data: bytes) -> bool:

@@ -24,6 +24,7 @@ from pipelines.readers.kineto.numbers import base_time
 from pipelines.readers.kineto.piece import (
     all_keys,
     exact_times,
+    has_key_twice,
     has_no_number,
     known_keys,
     read_times_as_text,
@@ -199,12 +200,12 @@ class _Pieces:
         """Returns None if DuckDB cannot read the piece. Tries small read buffers first: twice as fast as those for any
         event.
         """
-        if not piece.plain:
+        if not piece.plain or piece.has_surplus_comma:
             return None
         table = self._with_doubles(piece)
         if table is None and not self.has_unknown:
             query = known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked)
-            table = self._table(query, piece.file)
+            table = self._checked(query, piece.file)
             # Once one piece needs its times as text, later ones probably do, too.
             self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
         if table is not None:
@@ -215,18 +216,25 @@ class _Pieces:
         if not piece.doubles:
             return None
         skipped = self.has_unknown or self.has_text_times
-        table = None if skipped else self._table(exact_times(piece.file, 1 << 20), piece.file)
+        table = None if skipped else self._checked(exact_times(piece.file, 1 << 20), piece.file)
         if table is None:
             read_times_as_text(piece.file)
         return table
 
-    def _read(self, file: Path, limit: int, marked: bool) -> pa.Table | None:
+    def _read(self, file: Path, limit: int, marked: bool, mended: bool = False) -> pa.Table | None:
         """Reads a piece without bare words. Once one unknown key occurs, later pieces probably have it too."""
-        table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked), file)
+        read = self._table if mended else self._checked
+        table = None if self.has_unknown else read(known_keys(file, limit, marked=marked, mended=mended), file)
         if table is None:
-            table = self._table(all_keys(file, limit, marked), file)
+            table = read(all_keys(file, limit, marked, mended), file)
             self.has_unknown = self.has_unknown or table is not None
         return table
+
+    def _checked(self, raw_events: str, file: Path) -> pa.Table | None:
+        """Returns None also for a piece in which arguments have a key twice."""
+        table = self._table(raw_events, file)
+        with database.cursor(self.con) as cursor:
+            return None if table is None or has_key_twice(cursor, table) else table
 
     def _table(self, raw_events: str, file: Path) -> pa.Table | None:
         try:
@@ -266,7 +274,7 @@ class _Pieces:
 
     def _clean(self, file: Path, array: bytes, size: int) -> pa.Table | None:
         write_piece(file, array)
-        return self._read(file, 2 * max(size, PIECE_BYTES), marked=True)
+        return self._read(file, 2 * max(size, PIECE_BYTES), marked=True, mended=True)
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:

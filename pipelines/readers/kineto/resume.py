@@ -4,13 +4,14 @@ import json
 import re
 
 from pipelines.readers.kineto.envelope import suffix
+from pipelines.readers.kineto.json_repair import BLANK
 from pipelines.readers.kineto.reading_result import FindingCounter
 
 # Where an entry may begin. Objects inside an entry look the same, but only an entry has a phase.
 _OBJECT = re.compile(r'(?<=[}\],\s])\{\s*"')
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
-_CLOSING = re.compile(r'\]\s*(?:\}?\s*\Z|,\s*"|,\s*\})')
+_CLOSING = re.compile(rf'\]{BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}})')
 _MOST_TRIED = 1000  # objects examined for one entry: text without any phase is not a list of events
 _MOST_READ = 64 << 20  # characters that are read again to find the array's end
 _DECODER = json.JSONDecoder()

@@ -8,7 +8,7 @@ leaves unbalanced brackets in both pieces, DuckDB rejects them, and the tolerant
 import queue
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,7 @@ class Piece:
     last: bool = False
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
+    has_surplus_comma: bool = False  # or what looks like one, to which DuckDB has no objection
     marked: bool = False  # times in the file were quoted, so that their digits are kept
     doubles: bool = False  # its times may be read as doubles
     raw: bytes | None = None  # the entries, if the file does not hold them unchanged
@@ -119,6 +120,7 @@ class Cutter:
 
     def _put(self, piece: Piece, text: bytes | bytearray, end: int) -> None:
         with memoryview(text) as whole, whole[:end] as entries:
+            piece.has_surplus_comma = _has_surplus_comma(entries)
             if _loses_digits(entries) or _has_mark(text, end):
                 piece.raw, piece.marked = bytes(entries), True
                 write_piece(piece.file, mark_times(escape_marks(piece.raw)))
@@ -145,8 +147,12 @@ def _loses_digits(data: memoryview) -> bool:
 
 def _points(codes: np.ndarray) -> np.ndarray:
     """Returns where decimal points are; block by block, because a mask of all of it does not fit the cache."""
+    return _where(codes, lambda block: block == ord("."))
+
+
+def _where(codes: np.ndarray, is_meant: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     blocks = range(0, len(codes), _BLOCK)
-    found = [np.flatnonzero(codes[begin : begin + _BLOCK] == ord(".")) + begin for begin in blocks]
+    found = [np.flatnonzero(is_meant(codes[begin : begin + _BLOCK])) + begin for begin in blocks]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
@@ -167,6 +173,14 @@ def _has_truth_as_time(data: memoryview) -> bool:
         return True
     key = key[(codes[key - 1] == ord("s")) | (codes[key - 1] == ord("r"))]
     return any(data[max(end - 4, 0) : end + 1].tobytes().endswith((b'"ts"', b'"dur"')) for end in key.tolist())
+
+
+def _has_surplus_comma(data: memoryview) -> bool:
+    """Returns whether a comma stands before a closing bracket, or so much white space that it is not looked at."""
+    codes = np.frombuffer(data, dtype=np.uint8)
+    at = _where(codes, lambda block: (block & 0xDF) == ord("]"))  # the brackets differ in one bit
+    before = _before_space(codes, at[at > 0] - 1)
+    return before is None or bool((codes[before] == ord(",")).any())
 
 
 def _truths(data: memoryview) -> np.ndarray:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from pipelines.readers.kineto.envelope import TWO_IN_ONE, NotATrace, second_document
-from pipelines.readers.kineto.json_repair import TIME_MARK, Hopeless, mend_object
+from pipelines.readers.kineto.json_repair import COMMENT, TIME_MARK, Hopeless, mend_object
 from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, next_closing
 
@@ -13,6 +13,7 @@ from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, nex
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d+\.\d+)(?=\s*[,}])')
 _LIKE_A_MARK = re.compile(rb'("(?:ts|dur)"\s*:\s*)"~')
 _GAP = re.compile(r"[\s,\x00-\x1f]*")
+_COMMENT = re.compile(COMMENT)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_FOLLOWS = re.compile(r'[,\s]+["{\[\d]')
 _SURPLUS = re.compile(r"[ \t\r\n\]}]*")
@@ -53,8 +54,15 @@ def _refuse(name: str) -> None:
     raise ValueError(f"bare {name}")
 
 
+def _once(members: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a key twice")
+    return found
+
+
 _LENIENT = json.JSONDecoder(strict=False)
-_STRICT = json.JSONDecoder(parse_constant=_refuse)
+_STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_once)
 
 
 def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, mend_all: bool = False) -> Stretch:
@@ -127,10 +135,7 @@ class _Reader:
     def run(self) -> None:
         at, size = 0, len(self.text)
         while True:
-            begin = at
-            found = _GAP.match(self.text, at)
-            at = found.end() if found else at
-            gap = self.text[begin:at]
+            gap, at = self.gap(at)
             if at >= size:
                 if self.last:
                     self.found("truncated", at)
@@ -151,6 +156,18 @@ class _Reader:
             if after is None:
                 return self.stop(at)
             at = after
+
+    def gap(self, at: int) -> tuple[str, int]:
+        """Returns what is between two entries, without the comments in it, and where the next entry begins."""
+        between = ""
+        while found := _GAP.match(self.text, at):
+            between, at = between + found.group(), found.end()
+            comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == "/" else None
+            if comment is None or (comment.end() == len(self.text) and not self.last):  # the next piece goes on with it
+                break
+            self.found("repaired_comment", at)
+            at = comment.end()
+        return between, at
 
     def stop(self, at: int) -> None:
         """The rest is taken from the text: if bytes before it were not UTF-8, its position is not exact."""

@@ -75,6 +75,65 @@ def test_metadata_that_stands_twice_overrides_nothing(tmp_path: Path) -> None:
     assert findings == {"duplicate_metadata_key": 3}
 
 
+# What viewers read and JSON does not have: before and after, what the event's arguments are then, and the one finding.
+LOOSE = {
+    "key twice": ('"args": {}', '"args": {"a": 1, "stream": 1, "\\u0073tream": 7}', "repaired_duplicate_key"),
+    "key twice within": ('"args": {}', '"args": {"a": [{"b": 1, "b": {"c": 2}}]}', "repaired_duplicate_key"),
+    "key twice in another": ('"args": {}', '"args": {}, "attr": {"a": 1, "a": 2}', "repaired_duplicate_key"),
+    "key twice in an unknown one": (
+        '"args": {}',
+        '"args": {}, "zz": {"a": {"a": 1, "a": 2}}',
+        "repaired_duplicate_key",
+    ),
+    "comma at the end of arguments": ('"args": {}', '"args": {"a": 1, }', "repaired_comma"),
+    "comma at the end of a list": ('"args": {}', '"args": {"a": [1,\n]}', "repaired_comma"),
+    "comma at the end of an event": ('"args": {}', '"args": {},', "repaired_comma"),
+    "comma at the end": ('"t.json"}', '"t.json" ,}', "repaired_comma"),
+    "comment in arguments": ('"args": {}', '"args": {"a": 1 // "b": 2}\n}', "repaired_comment"),
+    "comment before a key": ('"args": {}', '/* "x": { */ "args": {"a": 1}', "repaired_comment"),
+    "comment between entries": ("[\n{", '[ // the first: {"ph": "X"},\n {', "repaired_comment"),
+    "comment at the end of the array": ("\n]", "\n/* done ] } */]", "repaired_comment"),
+    "comment at the beginning": ('{"schema', '/* {[ */ // "\n{"schema', "repaired_comment"),
+    "comment in the metadata": ('"schemaVersion"', '/* " */ "schemaVersion"', "repaired_comment"),
+    "comment after the array": (', "traceName"', ', /* " */ "traceName"', "repaired_comment"),
+    "comment at the end": ('"t.json"}', '"t.json"} // {}', "repaired_comment"),
+    "white space of another kind": ('"args": {}', '"args":\x0b{}', "repaired_control_character"),
+}
+
+
+@pytest.mark.parametrize("pieces", [(12 << 20, 2 << 20), (900, 400)])
+def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, pieces: tuple[int, int]) -> None:
+    texts = {name: trace(*[GOOD] * 9).replace(*map(str.encode, change), 1) for name, (*change, _) in LOOSE.items()}
+    seen = {}
+    for name, text in texts.items():
+        with pieces_of(*pieces):
+            staged, findings, rows, con = stage(tmp_path, text)
+        assert (len(rows), {row[1:] for row in rows}) == (9, {("aten::add", 10_000, 5_000)}), name
+        assert staged.metadata == {"schemaVersion": 1, "traceName": "t.json"}, name
+        first = con.execute("SELECT args, json_extract(extra, ['$.attr', '$.zz']) FROM events LIMIT 1").fetchall()[0]
+        seen[name] = json.loads(first[0]), [one and json.loads(one) for one in first[1] or []]
+        n = findings.pop(LOOSE[name][2])
+        assert (findings, staged.status, n) == ({}, "repaired", 2 if name == "comment at the beginning" else 1), name
+    assert {name: args for name, (args, _) in seen.items() if args} == {
+        "key twice": {"a": 1, "stream": 7},
+        "key twice within": {"a": [{"b": {"c": 2}}]},
+        **dict.fromkeys(("comma at the end of arguments", "comment in arguments", "comment before a key"), {"a": 1}),
+        "comma at the end of a list": {"a": [1]},
+    }
+    others = {name: [one for one in more if one] for name, (_, more) in seen.items() if any(more)}
+    assert others == {"key twice in another": [{"a": 2}], "key twice in an unknown one": [{"a": {"a": 2}}]}
+
+
+def test_text_that_only_looks_like_this_is_untouched(tmp_path: Path) -> None:
+    """Slashes, commas before brackets and braces in strings; equal keys in different objects."""
+    texts = ["http://x/*y*/", "a,]", "f<1, >, }", "::{lambda()#1}", '{"a": {"a": 1}}']
+    args = {"a": texts, "b": {"a": 1, "b": {"a": 1}}, "c": [{"a": 1}, {"a": 2}]}
+    event = GOOD.replace(b'"args": {}', b'"args": ' + json.dumps(args).encode())
+    staged, findings, _, con = stage(tmp_path, trace(event, GOOD))
+    assert (findings, staged.status) == ({}, "ok")
+    assert json.loads(con.execute("SELECT args FROM events WHERE event_id = 0").fetchall()[0][0]) == args
+
+
 def test_unknown_keys_of_events_are_kept(tmp_path: Path) -> None:
     events = [
         {
