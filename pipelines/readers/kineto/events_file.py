@@ -77,13 +77,11 @@ def load_events(
 def _lean(table: pa.Table) -> pa.Table:
     """Without what no model reads."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+    from pyarrow import compute
 
-    kept = pc.equal(table.column("ph"), "M")
-    for name, values in (
-        ("args", pc.if_else(kept, table.column("args"), None)),
-        ("extra", pa.nulls(table.num_rows, pa.string())),
-    ):
+    is_metadata = compute.call_function("equal", [table.column("ph"), pa.scalar("M")])
+    args = compute.call_function("if_else", [is_metadata, table.column("args"), pa.scalar(None, pa.string())])
+    for name, values in (("args", args), ("extra", pa.nulls(table.num_rows, pa.string()))):
         table = table.set_column(table.schema.get_field_index(name), name, values)
     return table
 

@@ -53,6 +53,8 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
         return (
             "a Flight Recorder dump, not a profiler trace: give it to `tracelake flight-recorder` or `tracelake ingest`"
         )
+    if "rocprofiler-sdk-tool" in known:
+        return "rocprofv3's JSON: name it *results.json, as rocprofv3 does"
     text = head.lstrip()
     if text[:1] in (b"{", b"["):
         if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in known):

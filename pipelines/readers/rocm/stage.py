@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import duckdb
 
 from pipelines.models.catalog import load_catalog
@@ -102,6 +105,21 @@ def create_tables(con: duckdb.DuckDBPyConnection, process_id: int | None) -> Non
 def stage_database(con: duckdb.DuckDBPyConnection, export: Exported, end: str, process: int | None) -> list[Finding]:
     """Fill the tables with one process of the set of tables whose names end so; returns what is missing or wrong."""
     return [one for source in sources_of(end) for one in stage_source(con, "rocm", export, source, process)]
+
+
+def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows to a staged table, by names of columns; one that a row lacks is NULL."""
+    import pyarrow as pa
+
+    columns = [
+        (name, pa.string() if kind == "VARCHAR" else pa.int64())
+        for name, kind, *_ in con.execute(f"DESCRIBE {table}").fetchall()
+    ]
+    names = {name for row in rows for name in row}
+    given = pa.Table.from_pylist(list(rows), pa.schema([column for column in columns if column[0] in names]))
+    con.from_arrow(given).create_view("_given")
+    con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _given")
+    con.execute("DROP VIEW _given")
 
 
 def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:

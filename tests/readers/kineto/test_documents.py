@@ -103,7 +103,8 @@ LOOSE = {
 
 @pytest.mark.parametrize("pieces", [(12 << 20, 2 << 20), (900, 400)])
 def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, pieces: tuple[int, int]) -> None:
-    texts = {name: trace(*[GOOD] * 9).replace(*map(str.encode, change), 1) for name, (*change, _) in LOOSE.items()}
+    whole = trace(*[GOOD] * 9)
+    texts = {name: whole.replace(old.encode(), new.encode(), 1) for name, (old, new, _) in LOOSE.items()}
     seen = {}
     for name, text in texts.items():
         with pieces_of(*pieces):
@@ -117,7 +118,7 @@ def test_what_viewers_read_beyond_json_is_read_and_found(tmp_path: Path, pieces:
     assert {name: args for name, (args, _) in seen.items() if args} == {
         "key twice": {"a": 1, "stream": 7},
         "key twice within": {"a": [{"b": {"c": 2}}]},
-        **dict.fromkeys(("comma at the end of arguments", "comment in arguments", "comment before a key"), {"a": 1}),
+        **{key: {"a": 1} for key in ("comma at the end of arguments", "comment in arguments", "comment before a key")},
         "comma at the end of a list": {"a": [1]},
     }
     others = {name: [one for one in more if one] for name, (_, more) in seen.items() if any(more)}

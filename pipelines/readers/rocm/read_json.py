@@ -1,0 +1,269 @@
+"""The input: rocprofv3's JSON (`…results.json`), the records of one process → the staged tables, as its CSV files fill them.
+
+    {"rocprofiler-sdk-tool": [{"metadata": {"pid": …}, "agents": […], "strings": {…}, "kernel_symbols": […],
+                               "callback_records": {…}, "buffer_records": {"kernel_dispatch": […], "hip_api": […], …}}]}
+
+Source: generateJSON.cpp of rocprofiler-sdk, and cxx/serialization.hpp for the records. Records are read one at a time: what
+is held are the names, and some rows on their way to DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base.paths import path_text
+from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.inputs import EventInput
+from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.reading_result import MEANING, Finding
+from pipelines.readers.rocm.stage import append_rows, create_tables, finish
+from pipelines.readers.value_stream import ValueStream
+
+TOOL = "rocprofiler-sdk-tool"
+_AT_ONCE = 20_000
+_BIGGEST = 1 << 63
+_GPU_KINDS = {2: "GPU", 1: "CPU"}
+_MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # their name is the message, as in CSV files
+_LISTS = {
+    ("kernel_symbols",), ("agents",), ("counters",), ("code_objects",), ("host_functions",), ("strings", "marker_api"),
+}  # fmt: skip
+_RECORDS = ("buffer_records", "callback_records")
+_NEEDED = {
+    "kernel_dispatch": "no kernels are known (--kernel-trace)",
+    "hip_api": "no HIP calls are known: what launched the GPU work is unknown (--hip-trace)",
+    "marker_api": "no ROCTx ranges are known: operators, steps and annotations are unknown (--marker-trace)",
+}
+
+
+def recognise(path: Path) -> bool:
+    """Whether it is JSON of rocprofv3, by its first key."""
+    with path.open("rb") as file:
+        return f'"{TOOL}"'.encode() in file.read(1 << 10)
+
+
+def read(
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
+    limits: Limits | None = None,
+) -> ReadTrace | KnownTrace:
+    """Read the process of a file. See EventInput.read. Raises TraceRejected, or OSError."""
+    limits = limits or Limits.of_environment()
+    return events_by_sql("_rocm_events", stage)(path, folder, batch_id, known, on_bytes, lean, limits)
+
+
+def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
+    """Fill the tables that `_rocm_events.sql` reads. Raises TraceRejected."""
+    create_tables(con, None)
+    rows = _Rows(con)
+    stream = ValueStream(path)
+    n_processes = 0
+    for where, value in stream.walk(_is_streamed):
+        if where[:1] != (TOOL,) or len(where) < 2:
+            continue
+        n_processes = max(n_processes, int(where[1]) + 1)
+        if n_processes > 1:
+            told = "it holds several processes: give one file for each (%pid% in rocprofv3's --output-file)"
+            raise TraceRejected(path_text(path), None, told)
+        rows.take(where[2:], value)
+    if not n_processes:
+        raise TraceRejected(
+            path_text(path), None, f"there is nothing in {TOOL!r}: profile again (rocprofv3 --sys-trace)"
+        )
+    rows.finish()
+    findings = [*rows.findings(), *_stream_findings(stream), *finish(con)]
+    metadata: dict[str, object] = {} if rows.pid is None else {"process_id": rows.pid}
+    return Contents("json/rocprofv3", {"rocprofv3": metadata}, "repaired" if stream.odd else "ok", tuple(findings))
+
+
+def _is_streamed(where: tuple[str | int, ...]) -> bool:
+    """Whether the parts of what is there come one at a time: lists of records, and what leads to them."""
+    inner = where[2:]
+    if len(inner) < 2:
+        return not inner or inner[0] in (*_RECORDS, "strings") or inner in _LISTS
+    return inner in _LISTS or (len(inner) == 2 and inner[0] in _RECORDS)
+
+
+class _Rows:
+    """What records become, and what was wrong with them."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self.con = con
+        self.pid: int | None = None
+        self.n_wrong, self.first_wrong = 0, ""
+        self.left_out: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
+        self._kinds: list[Any] = []
+        self._messages: dict[int, str] = {}
+        self._gpus = 0
+        self._waiting: dict[str, list[dict[str, Any]]] = {}
+
+    def take(self, where: tuple[str | int, ...], value: Any) -> None:
+        """Take a value of a process, whose place there is `where`."""
+        match where:
+            case ("metadata",) if isinstance(value, dict):
+                self.pid = self._integer(value.get("pid"), "metadata.pid")
+            case ("strings", "buffer_records") if isinstance(value, list):
+                self._kinds = value
+            case ("strings", "marker_api", int(), *_) if isinstance(value, dict):
+                key = self._integer(value.get("key"), "strings.marker_api")
+                if key is not None:
+                    self._messages[key] = str(value.get("value"))
+            case ("agents", int(number), *_) if isinstance(value, dict):
+                self._agent(value, f"agents[{number}]")
+            case ("kernel_symbols", int(number), *_) if isinstance(value, dict):
+                self._kernel(value, f"kernel_symbols[{number}]")
+            case ("buffer_records", str(kind), int(number), *_):
+                self._record(kind, value, f"buffer_records.{kind}[{number}]")
+            case ("callback_records", str(kind), int(), *_):
+                self.left_out[kind] += 1
+
+    def finish(self) -> None:
+        """Write what is left."""
+        for table in list(self._waiting):
+            self._write(table)
+        self.con.execute(f"UPDATE _rocm_session SET process_id = {'NULL' if self.pid is None else self.pid}")
+
+    def findings(self) -> list[Finding]:
+        """Returns what is missing or wrong."""
+        found = [
+            Finding("rocm_missing_table", "warning", 1, f"no {kind} in buffer_records: {about}")
+            for kind, about in _NEEDED.items()
+            if not self.seen[kind]
+        ]
+        if self.n_wrong:
+            told = (
+                f"values that are not of their type or do not fit 64 bits became NULL, the first at {self.first_wrong}"
+            )
+            found.append(Finding("rocm_wrong_type", "error", self.n_wrong, told))
+        if self.left_out:
+            listed = ", ".join(f"{kind} ({n:,})" for kind, n in islice(sorted(self.left_out.items()), 12))
+            found.append(Finding("rocm_tables_left_out", "info", self.left_out.total(), f"not read: {listed}"))
+        return found
+
+    def _record(self, kind: str, value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            self._wrong(place)
+        elif kind == "kernel_dispatch":
+            self._dispatch(value, place)
+        elif kind == "memory_copy":
+            self._copy(value, place)
+        elif kind.endswith("_api"):
+            self._call(value, place)
+        else:
+            self.left_out[kind] += 1
+            return
+        self.seen[kind] += 1
+
+    def _times(self, record: Mapping[str, Any], place: str) -> dict[str, Any]:
+        return {
+            "start_ns": self._integer(record.get("start_timestamp"), f"{place}.start_timestamp"),
+            "end_ns": self._integer(record.get("end_timestamp"), f"{place}.end_timestamp"),
+            "correlation": self._within(record, place, "correlation_id", "internal"),
+        }
+
+    def _dispatch(self, record: Mapping[str, Any], place: str) -> None:
+        info = record.get("dispatch_info")
+        info = info if isinstance(info, dict) else record  # before rocprofiler-sdk 0.5 the record itself says it
+        self._add(
+            "_rocm_work",
+            source="kernel",
+            **self._times(record, place),
+            agent=self._within(info, place, "agent_id", "handle"),
+            queue=self._within(info, place, "queue_id", "handle"),
+            stream=self._within(record, place, "stream_id", "handle"),
+            kernel=self._integer(info.get("kernel_id"), f"{place}.kernel_id"),
+            group_bytes=self._integer(info.get("group_segment_size"), f"{place}.group_segment_size"),
+            **{f"grid_{axis}": self._within(info, place, "grid_size", axis) for axis in "xyz"},
+            **{f"block_{axis}": self._within(info, place, "workgroup_size", axis) for axis in "xyz"},
+        )
+
+    def _copy(self, record: Mapping[str, Any], place: str) -> None:
+        self._add(
+            "_rocm_work",
+            source="copy",
+            **self._times(record, place),
+            agent=self._within(record, place, "src_agent_id", "handle"),
+            target_agent=self._within(record, place, "dst_agent_id", "handle"),
+            stream=self._within(record, place, "stream_id", "handle"),
+            name=self._named(record)[1],
+            bytes=self._integer(record.get("bytes"), f"{place}.bytes"),
+        )
+
+    def _call(self, record: Mapping[str, Any], place: str) -> None:
+        times, (domain, name) = self._times(record, place), self._named(record)
+        message = self._messages.get(times["correlation"]) if name in _MESSAGES else None
+        thread = self._integer(record.get("thread_id"), f"{place}.thread_id")
+        self._add("_rocm_calls", **times, thread=thread, domain=domain, name=name if message is None else message)
+
+    def _named(self, record: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        """Returns the domain and the operation."""
+        kind, operation = record.get("kind"), record.get("operation")
+        known = self._kinds[kind] if isinstance(kind, int) and 0 <= kind < len(self._kinds) else None
+        if not isinstance(known, dict):
+            return None, None
+        names = known.get("operations")
+        is_named = isinstance(names, list) and isinstance(operation, int) and 0 <= operation < len(names)
+        return str(known.get("kind")), str(names[operation]) if is_named else None  # type: ignore[index]
+
+    def _agent(self, agent: Mapping[str, Any], place: str) -> None:
+        kind = agent.get("type")
+        index = agent.get("logical_node_type_id", self._gpus if kind == 2 else None)
+        self._gpus += kind == 2
+        self._add(
+            "_rocm_agents",
+            id=self._within(agent, place, "id", "handle"),
+            kind=_GPU_KINDS.get(kind) if isinstance(kind, int) else None,
+            type_index=self._integer(index, f"{place}.logical_node_type_id"),
+        )
+
+    def _kernel(self, kernel: Mapping[str, Any], place: str) -> None:
+        names = (kernel.get(name) for name in ("formatted_kernel_name", "kernel_name"))
+        display, mangled = (name if isinstance(name, str) and name else None for name in names)
+        self._add(
+            "_rocm_kernels",
+            id=self._integer(kernel.get("kernel_id"), f"{place}.kernel_id"),
+            display_name=display,
+            mangled_name=mangled,
+            registers=self._integer(kernel.get("arch_vgpr_count"), f"{place}.arch_vgpr_count"),
+        )
+
+    def _within(self, record: Mapping[str, Any], place: str, name: str, part: str) -> int | None:
+        value = record.get(name)
+        return self._integer(value.get(part) if isinstance(value, dict) else value, f"{place}.{name}")
+
+    def _integer(self, value: Any, place: str) -> int | None:
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and -_BIGGEST <= value < _BIGGEST):
+            return value
+        self._wrong(place)
+        return None
+
+    def _wrong(self, place: str) -> None:
+        self.n_wrong += 1
+        self.first_wrong = self.first_wrong or place
+
+    def _add(self, table: str, **row: Any) -> None:
+        rows = self._waiting.setdefault(table, [])
+        rows.append(row)
+        if len(rows) >= _AT_ONCE:
+            self._write(table)
+
+    def _write(self, table: str) -> None:
+        append_rows(self.con, table, self._waiting.pop(table))
+
+
+def _stream_findings(stream: ValueStream) -> list[Finding]:
+    return [Finding(check, "warning", n, MEANING[check]) for check, n in sorted(stream.odd.items())]
+
+
+INPUT = EventInput(suffixes=("results.json",), recognise=recognise, read=read)

@@ -1,0 +1,165 @@
+"""rocprofv3's JSON has the events of its CSV files. Written by the schema (generateJSON.cpp, cxx/serialization.hpp)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.readers.inputs.single_trace import load_trace
+from pipelines.readers.kineto import TraceRejected
+from tests.effort import SLOW
+from tests.readers.rocm.small import PID
+from tests.readers.rocm.test_csv import events, rows_of_small, write
+from tests.readers.rocm.writer import GPU
+
+KINDS = ("NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY")
+
+
+def document() -> dict[str, Any]:
+    """The run of small.py as rocprofv3 writes it with --output-format json."""
+    rows = rows_of_small()
+    operations: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    kernels: dict[int, str] = {}
+    messages: dict[int, str] = {}
+
+    def record(kind: str, operation: str, correlation: int, start: int, end: int, **more: Any) -> dict[str, Any]:
+        names = operations[kind]
+        names += [] if operation in names else [operation]
+        return {
+            "size": 64, "kind": KINDS.index(kind), "operation": names.index(operation),
+            "correlation_id": {"internal": correlation, "external": 0}, "start_timestamp": start, "end_timestamp": end,
+            **more,
+        }  # fmt: skip
+
+    calls: dict[str, list[dict[str, Any]]] = {"hip_api_trace": [], "marker_api_trace": []}
+    for section, found in calls.items():
+        for domain, name, _, tid, correlation, start, end in rows[section]:
+            if section == "marker_api_trace":
+                messages[correlation], name = name, "roctxMarkA" if start == end else "roctxRangePushA"
+            found.append(
+                record(domain if domain in KINDS else "HIP_RUNTIME_API", name, correlation, start, end, thread_id=tid)
+            )
+    dispatches = []
+    for row in rows["kernel_trace"]:
+        _, agent, queue, stream, tid, dispatch, kernel, name, correlation, start, end, lds = row[:12]
+        kernels[kernel] = name
+        info = {
+            "agent_id": {"handle": int(agent.split()[-1])}, "queue_id": {"handle": queue}, "kernel_id": kernel,
+            "dispatch_id": dispatch, "group_segment_size": lds, "workgroup_size": dict(zip("xyz", row[16:19], strict=True)),
+            "grid_size": dict(zip("xyz", row[19:22], strict=True)),
+        }  # fmt: skip
+        more = {"thread_id": tid, "dispatch_info": info, "stream_id": {"handle": stream}}
+        dispatches.append(record("KERNEL_DISPATCH", "COMPLETE", correlation, start, end, **more))
+    copies = [
+        record("MEMORY_COPY", direction, correlation, start, end, stream_id={"handle": stream}, bytes=4096,
+               src_agent_id={"handle": int(source.split()[-1])}, dst_agent_id={"handle": int(target.split()[-1])})
+        for _, direction, stream, source, target, correlation, start, end in rows["memory_copy_trace"]
+    ]  # fmt: skip
+    process = {
+        "metadata": {"pid": PID, "init_time": 1, "fini_time": 9, "command": ["python"]},
+        "agents": [
+            {"id": {"handle": 0}, "type": 1, "node_id": 0, "logical_node_type_id": 0},
+            {"id": {"handle": GPU}, "type": 2, "node_id": GPU, "logical_node_type_id": 0},
+        ],
+        "counters": [],
+        "strings": {
+            "callback_records": [],
+            "buffer_records": [{"kind": kind, "operations": names} for kind, names in operations.items()],
+            "marker_api": [{"key": key, "value": text} for key, text in messages.items()],
+        },
+        "code_objects": [],
+        "kernel_symbols": [
+            {"kernel_id": number, "kernel_name": f"{name}.kd", "formatted_kernel_name": name, "arch_vgpr_count": 32}
+            for number, name in kernels.items()
+        ],
+        "callback_records": {"counter_collection": []},
+        "buffer_records": {
+            "kernel_dispatch": dispatches, "hip_api": calls["hip_api_trace"], "hsa_api": [],
+            "marker_api": calls["marker_api_trace"], "memory_copy": copies, "scratch_memory": [{"size": 8}],
+        },
+    }  # fmt: skip
+    return {"rocprofiler-sdk-tool": [process]}
+
+
+def put(folder: Path, text: str | bytes) -> Path:
+    path = folder / "4000_results.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_it_has_the_events_of_the_csv_files(tmp_path: Path, indent: int | None) -> None:
+    expected, _ = events(write(tmp_path / "csv", rows_of_small()))
+    found, trace = events(put(tmp_path, json.dumps(document(), indent=indent)))
+    assert found == expected and len(found) == 9
+    assert (trace.format, trace.status, trace.metadata["rocprofv3"]) == ("json/rocprofv3", "ok", {"process_id": PID})
+    checks = {one.check_name: (one.n, one.detail) for one in trace.findings}
+    assert checks["rocm_tables_left_out"] == (1, "not read: scratch_memory (1)")
+    assert not {"rocm_wrong_type", "rocm_missing_table"} & checks.keys()
+
+
+def in_kernels(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
+    return lambda process: change(process["buffer_records"]["kernel_dispatch"][0])
+
+
+BAD = {
+    "beyond 64 bits": (
+        in_kernels(lambda one: one.update(start_timestamp=1 << 63)),
+        "rocm_wrong_type",
+        "kernel_dispatch[0].start",
+    ),
+    "a text": (
+        in_kernels(lambda one: one.update(stream_id={"handle": "x"})),
+        "rocm_wrong_type",
+        "kernel_dispatch[0].stream",
+    ),
+    "no object": (lambda p: p["buffer_records"]["hip_api"].append(5), "rocm_wrong_type", "buffer_records.hip_api["),
+    "no kernels": (lambda p: p["buffer_records"].pop("kernel_dispatch"), "rocm_missing_table", "no kernel_dispatch"),
+    "no symbols": (lambda p: p.pop("kernel_symbols"), "rocm_unknown_kernel", ""),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_found_and_placed(tmp_path: Path, name: str) -> None:
+    change, check, place = BAD[name]
+    whole = document()
+    change(whole["rocprofiler-sdk-tool"][0])
+    trace = load_trace(duckdb.connect(), put(tmp_path, json.dumps(whole)))
+    assert any(one.check_name == check and place in one.detail for one in trace.findings), trace.findings
+
+
+def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
+    text = json.dumps(document()).replace('"size": 64', '"size": NaN, "size": 64', 1)
+    trace = load_trace(duckdb.connect(), put(tmp_path, text))
+    found = {one.check_name: one.n for one in trace.findings}
+    assert (found["repaired_nan"], found["repaired_duplicate_key"], trace.status) == (1, 1, "repaired")
+
+
+def test_several_processes_and_two_files_in_one_are_rejected(tmp_path: Path) -> None:
+    several = {"rocprofiler-sdk-tool": document()["rocprofiler-sdk-tool"] * 2}
+    for text, why in ((json.dumps(several), "several processes"), (json.dumps(document()) * 2, "two files")):
+        with pytest.raises(TraceRejected, match=why):
+            load_trace(duckdb.connect(), put(tmp_path, text))
+
+
+def test_mutated_copies_are_read_with_a_finding_or_rejected_with_a_place(tmp_path: Path) -> None:
+    """What is cut is rejected with its place; a byte changed is never a crash."""
+    whole = json.dumps(document()).encode()
+    chance = random.Random(4711)
+    for number in range(400 if SLOW else 20):
+        at = chance.randrange(40, len(whole) - 1)
+        cut = number % 2 == 0
+        data = whole[:at] if cut else whole[:at] + bytes([chance.randrange(256)]) + whole[at + 1 :]
+        try:
+            load_trace(duckdb.connect(), put(tmp_path, data))
+        except TraceRejected as rejected:
+            assert rejected.reason and "4000_results.json" in str(rejected)
+            assert not cut or rejected.byte_offset is not None
+        else:
+            assert not cut
