@@ -107,7 +107,7 @@ $(BIN)/python:
 	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.14, python3.13, python3.12, python3.11)" >&2; exit 1
 
 $(INSTALLED): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dagster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dagster,notebook]'
 	@touch $@
 
 $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python

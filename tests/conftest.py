@@ -53,7 +53,7 @@ def _skip_without_extra() -> Generator[None, object, object]:
     try:
         return (yield)
     except extras.MissingExtra as error:
-        if any(f"tracelake[{extra}]" in str(error) for extra in _MISSING):
+        if error.extra in _MISSING:
             pytest.skip(str(error))
         raise
 

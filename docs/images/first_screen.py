@@ -1,4 +1,4 @@
-"""Draws the README's pictures of the report and of the merged timeline: `python docs/images/first_screen.py`.
+"""Draws the pictures of the report (README) and of the merged timeline (docs/commands.md): `python docs/images/first_screen.py`.
 
 The capture is synthetic: four ranks, of which rank 2 is late, and clocks that disagree. Chromium (or Chrome) takes the
 pictures, so it has to be on the PATH. The timeline is drawn here from the file that `tracelake timeline` writes: the GPU streams of

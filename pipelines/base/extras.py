@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
+_CLONE = Path(__file__).resolve().parents[2]
 _MODULES = {
     "dagster": ("dagster", "dagster_webserver"),
     "notebook": ("ibis",),
@@ -18,7 +22,11 @@ _MODULES = {
 
 
 class MissingExtra(ImportError):
-    """A package of an optional extra is not installed; the message is the command that installs it."""
+    """A package of an `extra` is not installed; the message ends with the command that installs it."""
+
+    def __init__(self, message: str, extra: str) -> None:
+        super().__init__(message)
+        self.extra = extra
 
 
 def missing() -> list[str]:
@@ -33,4 +41,11 @@ def need(extra: str, who: str) -> None:
     lacks = [module for module in _MODULES[extra] if find_spec(module) is None]
     if lacks:
         listed = " and ".join(lacks)
-        raise MissingExtra(f"{who} needs {listed}, which the core does not install: pip install 'tracelake[{extra}]'")
+        raise MissingExtra(f"{who} needs {listed}, which the core does not install: {_command(extra)}", extra)
+
+
+def _command(extra: str) -> str:
+    """The command that installs an extra: of a clone, into the environment that runs it."""
+    if not (_CLONE / "pyproject.toml").is_file():
+        return f"pip install 'tracelake[{extra}]'"
+    return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])

@@ -105,6 +105,9 @@ class Why:
     names: frozenset[str] = frozenset()
     """Names of the trace's events, from which those in commands have to differ; none where no command is shown."""
 
+    def __str__(self) -> str:
+        return self.sentence
+
     @property
     def heading(self) -> str:
         """The trace and, if it is not the whole, the window."""
@@ -192,6 +195,9 @@ class CaptureWhy:
     caveats: list[dict[str, Any]]
     steps = 1
     names = frozenset[str]()
+
+    def __str__(self) -> str:
+        return self.sentence
 
     @property
     def heading(self) -> str:

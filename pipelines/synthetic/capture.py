@@ -16,7 +16,7 @@ from typing import IO, cast
 from .busy import BreakdownTruth
 from .busy_queue import FullQueueProgram
 from .changes import Changes
-from .inference import DecodeProgram
+from .inference import DecodeProgram, ServingProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
 from .loop import LoopProgram
@@ -32,6 +32,7 @@ _PROGRAMS = {
     "training": StepProgram,
     "inference": DecodeProgram,
     "inference_graph": DecodeProgram,
+    "serving": ServingProgram,
     "parallel": ParallelProgram,
     "loop": LoopProgram,
     "polling": PollingProgram,

@@ -1,4 +1,4 @@
-"""One step of inference: token after token, many small operators on one thread, each token ends with a read of the answer."""
+"""Inference: token after token, many small operators on one thread, each token ends with a read of the answer; and a server."""
 
 from __future__ import annotations
 
@@ -77,3 +77,29 @@ class DecodeProgram(StepProgram):
             self.m.advance(self.draw(self.spec.op_ns))
         self.m.graph(works, COMPUTE_STREAM, self.draw(20_000), self.latency(25_000))
         self.m.advance(self.draw(3000))
+
+
+REQUESTS, PROMPT = 8, 512
+"""Of a server's batch: how many there are, and the tokens of each prompt."""
+
+
+class ServingProgram(DecodeProgram):
+    """The program of one batch of a server: the prompts of new requests (prefill), then a token for each, step by step."""
+
+    def run(self, number: int) -> Generator[Pending, int, None]:
+        """The batch's steps, named as vLLM names them; `number` is not in the trace."""
+        self._step(f"execute_context_{REQUESTS}({REQUESTS * PROMPT})_generation_0(0)", PROMPT // 16)
+        for _ in range(self.spec.tokens):
+            self._step(f"execute_context_0(0)_generation_{REQUESTS}({REQUESTS})", 1)
+        self.m.advance(self.draw(20_000))
+        yield from ()
+
+    def _step(self, name: str, longer: int) -> None:
+        """One forward pass, whose kernels take `longer` times as long as those of a token."""
+        before, self.slowdown = self.slowdown, self.slowdown * longer
+        with self.m.enter(name, "user_annotation"):
+            self._operators()
+            self._op("aten::argmax", "aten::argmax", POINTWISE)
+            self._item()
+        self.slowdown = before
+        self.m.advance(self.draw(10_000))

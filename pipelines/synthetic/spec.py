@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHAPES = ("training", "inference", "inference_graph", "parallel", "loop", "polling", "full_queue", "planted")
+SHAPES = ("training", "inference", "inference_graph", "serving", "parallel", "loop", "polling", "full_queue", "planted")
 GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 
@@ -19,9 +19,12 @@ class CaptureSpec:
         clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
         fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
             offsets must be whole microseconds too.
-        shape: training; polling, whose steps ask for events until they have ended; full_queue, whose launches block; loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode `tokens` tokens with small operators on one thread;
-            inference_graph, where a token is one CUDA graph; or parallel: training with process groups for tensor,
-            pipeline and data parallelism; or planted: one cause makes its steps long.
+        shape: training; polling, whose steps ask for events until they have ended; full_queue, whose launches block;
+            loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode
+            `tokens` tokens with small operators on one thread; inference_graph, where a token is one CUDA graph;
+            serving: without profiler steps, each step reads the prompts of new requests and decodes `tokens` tokens for
+            each, named as vLLM names its steps; parallel: training with process groups for tensor, pipeline and data
+            parallelism; or planted: one cause makes its steps long.
         plant: which one, for `planted` (planted.PLANTS).
         graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
             warm_up that ran the same operators, their stream capture, or both.

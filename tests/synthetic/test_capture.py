@@ -218,3 +218,11 @@ def test_memory_does_not_grow_with_size(tmp_path: Path) -> None:
     (small, small_rss), (large, large_rss) = sizes
     assert large > 4.5 * small > 20_000_000
     assert large_rss < 1.2 * small_rss
+
+
+def test_a_server_names_its_steps_as_vllm_does(tmp_path: Path) -> None:
+    spec = CaptureSpec(ranks=1, steps=2, shape="serving", tokens=3, sync_each_step=False, gz=False)
+    events = json.loads(write_capture(spec, tmp_path).paths[0].read_bytes())["traceEvents"]
+    steps = [event["name"] for event in events if event.get("cat") == "user_annotation"]
+    batch = ["execute_context_8(4096)_generation_0(0)", *["execute_context_0(0)_generation_8(8)"] * 3]
+    assert steps == batch * 2

@@ -1,7 +1,10 @@
-"""The README's commands run: every line, on synthetic files that have the names it gives; its queries print what it shows."""
+"""The README and docs/commands.md: every line runs, on synthetic files that have the names given there; their queries print what
+they show. The README's answers are those of the demo's traces: `python -m tests.faces.cli.test_readme` puts them there anew.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import json
@@ -9,14 +12,17 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli import console as cli
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.lake.demo import synthetic
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.fleet.op_job.make import Shape, write_job
 from tests.pages import WIDTH
@@ -24,6 +30,10 @@ from tests.readers.execution.make import Op, write
 from tests.readers.memory_snapshots import make as snapshots
 
 README = Path(__file__).parents[3] / "README.md"
+PAGES = (README, README.parent / "docs" / "commands.md")
+SHOWN = re.compile(
+    r"^```text\n\$ (tracelake .*)\n((?:(?!```).*\n)*)```$", re.M
+)  # a command and the beginning of its answer
 NOT_RUN = {
     "make demo": "runs Dagster; tests/dagster does",
     "make test": "these are its tests",
@@ -49,20 +59,21 @@ STANDS_FOR = {
 
 
 def blocks() -> Iterator[str]:
-    """The README's blocks of commands, without those in another language."""
-    for block in re.finditer(r"^```(\w*)\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.DOTALL):
-        if not block[1]:
-            yield block[2]
+    """The pages' blocks of commands, without those in another language."""
+    for page in PAGES:
+        for block in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.DOTALL):
+            if not block[1]:
+                yield block[2]
 
 
 def commands() -> list[str]:
     """Each line that a reader may type, without what follows behind a #."""
-    lines = [line for block in blocks() if "$ " not in block for line in block.splitlines()]
+    lines = dict.fromkeys(line for block in blocks() if "$ " not in block for line in block.splitlines())
     return [shlex.join(shlex.split(line, comments=True)) if "#" in line else line for line in lines if line.strip()]
 
 
 def queries() -> list[tuple[str, str]]:
-    """Each query with the table that the README shows."""
+    """Each query with the table that the page shows."""
     found = []
     for block in blocks():
         for part in block.split("$ ")[1:]:
@@ -73,7 +84,7 @@ def queries() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all files that the README names."""
+    """A folder with all files that the pages name."""
     folder = tmp_path_factory.mktemp("readme")
     write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder / "fleet")  # as `make demo` does
     for name, seed in (("rank0", 1), ("before", 2), ("after", 3)):
@@ -112,7 +123,7 @@ def asked(query: str) -> str:
 
 
 def run(line: str, world: Path) -> Result | subprocess.CompletedProcess[str]:
-    """Run a line of the README with the names of this test."""
+    """Run a line of a page with the names of this test."""
     for name, here in STANDS_FOR.items():
         line = line.replace(name, here)
     names = {name: str(world / name) for name in ("fleet", "lake", "dumps", "out")} | {"python": sys.executable}
@@ -157,7 +168,65 @@ def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monke
         assert (world / name).stat().st_size > 0
 
 
-def test_what_stands_for_something_stands_there() -> None:
+def answers(folder: Path, text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
+    """Each command of a page that is shown with its answer, and the lines that it prints where the demo's traces are."""
+    for block in SHOWN.finditer(text):
+        with contextlib.chdir(folder):
+            said = CliRunner().invoke(app, shlex.split(block[1])[1:])
+        assert said.exit_code == 0, said.output
+        yield block, [line.rstrip() for line in said.stdout.splitlines()]
+
+
+def test_answers_in_the_readme_are_what_the_commands_print(tmp_path: Path) -> None:
+    synthetic(tmp_path / "demo")
     text = README.read_text(encoding="utf-8")
+    kinds = []
+    for block, said in answers(tmp_path, text):
+        *shown, more = block[2].splitlines()
+        assert more == "…" and said[: len(shown)] == shown, block[1]
+        kinds.append(block[1].split()[2])
+    assert kinds == ["demo/capture/rank0.json.gz", "demo/serving/server.json.gz", "demo/capture"]
+
+
+@pytest.mark.slow  # a lake is made, published and asked with Ibis: the notebooks' own tests show most of it
+def test_the_notebook_sample_works_after_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ibis", reason="the extra notebook is not installed")
+    synthetic(tmp_path / "demo")
+    (sample,) = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.DOTALL)
+    names: dict[str, Any] = {}
+    with contextlib.chdir(tmp_path):
+        exec(sample, names)
+        names["analyzer"].close()
+    assert "Of 2.64 ms the GPU computes" in capsys.readouterr().out
+    assert "'.[dagster,notebook]'" in (README.parent / "Makefile").read_text()  # what `make demo` installs
+
+
+def test_it_is_read_in_five_minutes_and_says_what_its_words_mean() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    for word in ("trace", "capture", "step", "critical path", "slack", "drag", "lake", "model", "profile"):
+        assert f"**{word}**" in text.lower(), word
+    for word in ("prefill", "decode", "token", "training", "straggler"):
+        assert word in text, word
+
+
+def test_what_stands_for_something_stands_there() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for name in (*STANDS_FOR, *NOT_RUN):
-        assert name in text, f"{name!r} is no longer in the README: remove it here"
+        assert name in text, f"{name!r} is on neither page: remove it here"
+
+
+def rewrite() -> None:
+    """Put what the commands print into the README, as many lines as there are (of a new block: ten)."""
+    text = README.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        synthetic(Path(folder) / "demo")
+        for block, said in answers(Path(folder), text):
+            n = len(block[2].splitlines()) - 1 if block[2] else 10
+            shown = "\n".join(["```text", f"$ {block[1]}", *said[:n], "…", "```"])
+            text = text.replace(block[0], shown)
+    README.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()

@@ -54,6 +54,20 @@ def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     assert "the trace has no step 2: its steps are 5, 6, 7" in run("why", trace, "--step", "2", code=1).output
 
 
+def test_what_runs_under_an_annotation(trace: Path) -> None:
+    step = json.loads(run("why", trace, "--step", "6", "--json").stdout)
+    named = json.loads(run("why", trace, "--annotation", "ProfilerStep", "--instance", "1", "--json").stdout)
+    assert named.pop("window") == {**step.pop("window"), "window_id": "ProfilerStep 1"}
+    assert named == step
+    for more, said in (
+        (("--annotation", "Profile_step"), "no event's name contains 'Profile_step'. The trace has these annotations"),
+        (("--annotation", "ProfilerStep", "--instance", "7"), "instance 7:7 of annotation 'ProfilerStep' is not in"),
+        (("--annotation", "ProfilerStep", "--step", "6"), "--step and --annotation name two windows"),
+        (("--instance", "1"), "instance '1' of what? Also give the annotation"),
+    ):
+        assert said in run("why", trace, *more, code=1).output
+
+
 def test_an_id_is_answered_from_its_tables_and_several_are_named(trace: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     run("ingest", trace, "--lake", lake)

@@ -91,7 +91,9 @@ def test_what_cannot_be_served_is_told(
 def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
     said = CliRunner().invoke(app, [name])
-    assert said.exit_code == 1 and f"pip install 'tracelake[{name}]'" in said.stderr
+    assert said.exit_code == 1 and f"-m pip install -e '{Path(extras.__file__).parents[2]}[{name}]'" in said.stderr
+    monkeypatch.setattr(extras, "_CLONE", Path("/no/clone"))  # as in site-packages
+    assert f"pip install 'tracelake[{name}]'" in CliRunner().invoke(app, [name]).stderr
 
 
 @pytest.mark.slow

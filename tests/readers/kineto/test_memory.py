@@ -1,4 +1,4 @@
-"""Memory of reading one trace: the same for three times the size, and below the bound that the README states."""
+"""Memory of reading one trace: the same for three times the size, and below the bound that docs/limits.md states."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def demo(
 
     need("dagster", "tracelake demo")
     lake = Lake(folder / "lake")
-    given = traces or [str(_synthetic(folder / "capture"))]
+    given = traces or [str(one) for one in synthetic(folder)]
     with progress(None, "ingesting") as advance:
         report = ingest(given, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
     out.print(report_table(report.rows))
@@ -55,20 +55,30 @@ def demo(
             f"{len(report.rejected)} files are not profiler traces or cannot be read: see the reasons above, or table rejects."
         )
     out.print()
+    if not traces:
+        out.print(styled("why:    [bold]tracelake why {}[/]", folder / "capture" / "rank0.json.gz"), soft_wrap=True)
     out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
     out.print(styled("browse: [bold]tracelake ui --lake {}[/]", lake.root), soft_wrap=True)
     out.print(styled("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake"), soft_wrap=True)
 
 
-def _synthetic(folder: Path) -> Path:
+def synthetic(folder: Path) -> list[Path]:
+    """Writes the demo's traces where they are not there yet: four ranks that train, of which one is late, and a server that
+    reads the prompts of eight requests and then decodes.
+    """
     from pipelines.synthetic import CaptureSpec, write_capture
+    from pipelines.synthetic.inference import REQUESTS
 
-    if not folder.exists():
-        capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder)
-        out.print(
-            f"wrote a synthetic capture of {len(capture.ranks)} ranks to {folder}; rank {capture.straggler} is the straggler"
-        )
-    return folder
+    training, server = folder / "capture", folder / "serving" / "server.json.gz"
+    if not training.exists():
+        capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), training)
+        n, late = len(capture.ranks), capture.straggler
+        out.print(f"wrote a synthetic capture of {n} ranks to {training}; rank {late} is the straggler")
+    if not server.exists():
+        spec = CaptureSpec(ranks=1, steps=2, shape="serving", tokens=8, kernel_ns=6000, seed=3, sync_each_step=False)
+        write_capture(spec, server.parent).paths[0].rename(server)
+        out.print(f"wrote a synthetic trace of a server to {server}: prefill and decode of {REQUESTS} requests")
+    return [training, server]
 
 
 def _materialize(lake: Any) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress, styled
 from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
 from pipelines.faces.cli.trace.path_tables import print_caveats
 from pipelines.faces.units import time_of
@@ -35,6 +36,8 @@ def why_command(
     step: Annotated[
         str, typer.Option(metavar="N|all", help="This profiler step, or each of them, instead of the whole trace.")
     ] = "",
+    annotation: AnnotationOption = "",
+    instance: InstanceOption = None,
     process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -46,7 +49,8 @@ def why_command(
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    found = [(subject, answer) for subject in subjects for answer in _answers(subject, step, process, lake)]
+    asked = _Asked(step, annotation, instance, process)
+    found = [(subject, answer) for subject in subjects for answer in _answers(subject, asked, lake)]
     if json:
         documents = [answer.as_json() for _, answer in found]
         print_json(documents[0] if len(documents) == 1 else documents)
@@ -57,12 +61,22 @@ def why_command(
         show(subject, answer, named=len(found) > 1)
 
 
-def _answers(subject: str, step: str, process: str | None, lake: Path) -> list[Why | CaptureWhy]:
+class _Asked(NamedTuple):
+    """The options that say what of a trace is meant."""
+
+    step: str
+    annotation: str
+    instance: str | None
+    process: str | None
+
+
+def _answers(subject: str, asked: _Asked, lake: Path) -> list[Why | CaptureWhy]:
     if Path(subject).is_dir() or (not Path(subject).exists() and _is_capture(subject, lake)):
-        if step or process:
-            raise fail(f"{subject} is a capture: --step and --process are for a trace", "Give one of its files.")
+        if any(asked):
+            options = "--step, --annotation and --process"
+            raise fail(f"{subject} is a capture: {options} are for a trace", "Give one of its files.")
         return [_of_capture(subject, lake)]
-    return list(_of_trace(subject, step, process, lake))
+    return list(_of_trace(subject, asked, lake))
 
 
 def _is_capture(beginning: str, lake: Path) -> bool:
@@ -99,19 +113,19 @@ def _of_capture(subject: str, lake: Path) -> CaptureWhy:
         return answer
 
 
-def _of_trace(subject: str, step: str, process: str | None, lake: Path) -> list[Why]:
-    from pipelines.critical_path.graph.windows import WindowNotFound, request_windows
+def _of_trace(subject: str, asked: _Asked, lake: Path) -> list[Why]:
+    from pipelines.critical_path.graph.windows import WindowNotFound, explain_missing, request_windows
     from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why
     from pipelines.lake.read.one_trace import STORED, stored_tables
     from pipelines.models.run import run_models
 
-    with opened(subject, lake, TABLES, process=process) as (con, trace_id):
+    with opened(subject, lake, TABLES, process=asked.process) as (con, trace_id):
         try:
-            requests = _windows(con, trace_id, step)
-        except WindowNotFound as error:
+            requests = _windows(con, trace_id, asked)
+        except (WindowNotFound, ValueError) as error:
             raise fail(str(error)) from None
-        if set(TABLES) <= stored_tables(con):
+        if not asked.annotation and set(TABLES) <= stored_tables(con):
             for table in TABLES:
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
         else:
@@ -124,14 +138,25 @@ def _of_trace(subject: str, step: str, process: str | None, lake: Path) -> list[
         found = [one for one in answers if one]
         if not found:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
+            if asked.annotation and not reason:
+                raise fail(str(explain_missing(con, requests[0])))
             raise fail(f"{subject} has no critical path: {reason[0][0] if reason else 'nothing in it takes time'}")
         return found
 
 
-def _windows(con: Any, trace_id: str, step: str) -> list[WindowRequest]:
-    """The windows that are asked for. Raises WindowNotFound for a step that the trace does not have."""
-    from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, usual_windows
+def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
+    """The windows that are asked for. Raises WindowNotFound for a step that the trace does not have, ValueError for options
+    that do not go together.
+    """
+    from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, parse_instance, usual_windows
 
+    step, annotation, instance, _ = asked
+    first, last = parse_instance(instance, annotation)
+    if annotation and step:
+        raise ValueError("--step and --annotation name two windows: give one of them")
+    if annotation:
+        name = annotation if instance is None else f"{annotation} {instance}"
+        return [WindowRequest(trace_id, name, annotation=annotation, first=first, last=last)]
     if not step:
         return [WindowRequest(trace_id)]
     whole, *steps = usual_windows(con, [trace_id])
