@@ -106,7 +106,7 @@ class Why:
     """Names of the trace's events, from which those in commands have to differ; none where no command is shown."""
 
     def __str__(self) -> str:
-        return self.sentence
+        return _printed(self.caveats, self.sentence)
 
     @property
     def heading(self) -> str:
@@ -197,7 +197,7 @@ class CaptureWhy:
     names = frozenset[str]()
 
     def __str__(self) -> str:
-        return self.sentence
+        return _printed(self.caveats, self.sentence)
 
     @property
     def heading(self) -> str:
@@ -237,6 +237,13 @@ class CaptureWhy:
             ],
             "caveats": self.caveats,
         }
+
+
+def _printed(caveats: list[dict[str, Any]], sentence: str) -> str:
+    """What stands first in an answer: what limits it, then the sentence."""
+    return "\n".join(
+        [*(f"{one['severity']}: {one['detail']}" for one in caveats if one["severity"] != "info"), sentence]
+    )
 
 
 def _grouped(rows: list[dict[str, Any]]) -> list[Cause]:

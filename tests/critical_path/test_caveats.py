@@ -162,7 +162,7 @@ def test_findings_of_ingestion_are_caveats(tmp_path: Path) -> None:
     cut.write_text(json.dumps({"traceEvents": [op("a", 0, 10), op("b", 20, 10), op("c", 40, 10)]})[:-60])
     done = tracelake("critical-path", cut, "--json")
     assert any(caveat["caveat"] == "truncated" for caveat in json.loads(done.stdout)["caveats"]), done.stdout
-    assert "error:" in tracelake("critical-path", cut).stdout
+    assert "caveat: cut.json ends early" in tracelake("critical-path", cut).stdout
 
 
 @pytest.mark.parametrize(

@@ -144,12 +144,16 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
+        from pipelines.faces.cli import caveats
+
+        caveats.begin()
         _on_broken_pipe(signal.SIG_IGN)  # an exception instead of an exit, so that temporary folders are removed
         try:
             with stopping.unwinding(), _wrong_input_told():
                 try:
                     return super().invoke(ctx)
                 finally:
+                    caveats.end()
                     _flush()
         except KeyboardInterrupt:
             raise typer.Exit(stopping.end()) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,6 +77,12 @@ class _Console(Console):
     def render_str(self, text: str, *, style: Any = "", justify: Any = None, overflow: Any = None, **_: Any) -> Text:
         return Text(visible(text), style=style, justify=justify, overflow=overflow)
 
+    def print(self, *things: Any, **how: Any) -> None:
+        """Print, below what has to stand above it (`print_above`)."""
+        while self is out and _above:
+            super().print(_above.pop(0), soft_wrap=True)
+        super().print(*things, **how)
+
     def on_broken_pipe(self) -> None:
         """Rich would exit with 1, and still print what is buffered; commands.py ends the process as other tools do."""
         raise  # the exception that rich is handling
@@ -111,6 +117,17 @@ _FIELD = re.compile(r"\{(\w*)(?::([^{}]*))?\}")
 # If stdout is not a terminal, tables get more room than the 80 columns that rich would assume.
 out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
 err = make_console(stderr=True)
+_above: list[Text] = []
+on_json: list[Callable[[Any], Any]] = []
+"""What is called with each answer of `--json` and returns what is printed: caveats.py adds to it."""
+
+
+def print_above(lines: Iterable[Text]) -> list[Text]:
+    """Print these lines above the answer, once something of it is printed on stdout; returns those that were not printed yet,
+    which they take the place of.
+    """
+    before, _above[:] = list(_above), lines
+    return before
 
 
 def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
@@ -128,12 +145,15 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 
 
 def print_json(value: Any) -> None:
-    """Write one JSON value to stdout, unstyled."""
+    """Write one JSON value to stdout, unstyled, with what others add to it (`on_json`)."""
+    for add in on_json:
+        value = add(value)
     print(json.dumps(value, default=str))
 
 
 def print_parts(parts: Iterable[str]) -> None:
-    """Write one JSON value to stdout that comes in parts."""
+    """Write one JSON value to stdout that comes in parts, its caveats among them."""
+    print_above(())
     for part in parts:
         sys.stdout.write(part)
     print()

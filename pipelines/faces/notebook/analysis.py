@@ -178,7 +178,7 @@ class TraceAnalysis:
         Tables (`tracelake tables` lists them) have only the rows of these traces, where they have a trace_id; tables of
         captures and jobs have all. They are computed first if necessary. Raises duckdb.Error for a wrong query.
         """
-        return answer(self.lake, query, self.traces)
+        return answer(self.lake, query, self.traces, caveats=self._caveats)
 
     def ask(self, name: str, top: int = 0, **limits: str | int | None) -> Answer:
         """Returns the answer to a saved question (`tracelake ask` lists them), at most `top` rows (0: all).
@@ -187,7 +187,11 @@ class TraceAnalysis:
         a limit that it does not have.
         """
         query, reading = question(name, top, **limits)
-        return answer(self.lake, query, self.traces, reading)
+        return answer(self.lake, query, self.traces, reading, self._caveats)
+
+    @property
+    def _caveats(self) -> list[str]:
+        return [one.said for one in self.t.early_ends]
 
     def why(self, rank: int | str | None = None, step: int | None = None) -> Why:
         """Returns why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, and its causes.

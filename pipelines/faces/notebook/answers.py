@@ -29,9 +29,9 @@ SHOWN = 20
 class Answer:
     """The rows of a query, in memory. A notebook shows the first of them."""
 
-    def __init__(self, rows: pa.Table, query: str, reading: str = "") -> None:
-        """`query`: the SQL that was run; `reading`: how to read it, below the rows."""
-        self.rows, self.query, self.reading = rows, query, reading
+    def __init__(self, rows: pa.Table, query: str, reading: str = "", caveats: Sequence[str] = ()) -> None:
+        """`query`: the SQL that was run; `reading`: how to read it, below the rows; `caveats`: what all of it is subject to."""
+        self.rows, self.query, self.reading, self.caveats = rows, query, reading, list(caveats)
 
     def __len__(self) -> int:
         return self.rows.num_rows
@@ -66,7 +66,7 @@ class Answer:
         text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
         ]
-        return "\n".join([*text, self._count()])
+        return "\n".join([*(f"caveat: {one}" for one in self.caveats), *text, self._count()])
 
     def _repr_html_(self) -> str:
         import pyarrow as pa
@@ -83,7 +83,8 @@ class Answer:
         )
         reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{table}<p>{escape(self._count())}</p>{reading}"
+        caveats = "".join(f"<p><b>caveat:</b> {escape(one)}</p>" for one in self.caveats)
+        return f"{caveats}{table}<p>{escape(self._count())}</p>{reading}"
 
     def _count(self) -> str:
         n = len(self)
@@ -94,7 +95,9 @@ def _cell(value: Any, is_number: bool) -> str:
     return f'<td style="text-align: {"right" if is_number else "left"}">{escape(shown(value))}</td>'
 
 
-def answer(lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "") -> Answer:
+def answer(
+    lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "", caveats: Sequence[str] = ()
+) -> Answer:
     """Returns the answer to a SELECT over the lake's tables; tables with a trace_id have only the rows of `traces`.
 
     Tables that it names are computed first if they are missing or out of date. Raises duckdb.Error for what is wrong
@@ -112,7 +115,7 @@ def answer(lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "
         if found is None:
             raise ValueError(f"the query has no answer: give a SELECT, not {query!r}")
         rows = found.to_arrow_table()
-        return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading)
+        return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading, caveats)
 
 
 def _only(con: Any, tables: Iterable[str], traces: Sequence[RankTrace]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
 from pipelines.critical_path.pictures.overlay import PREFIX as OVERLAY
+from pipelines.faces.early_ends import EarlyEnd, early_ends
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import expand, ingest
 from pipelines.readers.kineto import TraceRejected
@@ -32,6 +33,7 @@ class RankTrace:
     trace_id: str
     rank: int | None
     path: str
+    is_partial: bool = False
 
     def __str__(self) -> str:
         return f"{'no rank' if self.rank is None else f'rank {self.rank}'}: {self.trace_id} ({Path(self.path).name})"
@@ -76,12 +78,21 @@ def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
-        rows = con.execute("SELECT trace_id, rank, path, job FROM traces").fetchall()
-    traces = [RankTrace(trace_id, rank, path) for trace_id, rank, path, of in rows if job is None or of == job]
+        rows = con.execute("SELECT trace_id, rank, path, status = 'partial', job FROM traces").fetchall()
+    traces = [RankTrace(*trace) for *trace, of in rows if job is None or of == job]
     if not traces:
         jobs = sorted({str(of) for *_, of in rows})
         raise TraceNotFound(f"no trace of job {job!r} in the lake {lake.root}; its jobs: {', '.join(jobs)}")
     return sorted(traces, key=_order)
+
+
+def ends_of(lake: Lake, traces: Iterable[RankTrace]) -> list[EarlyEnd]:
+    """Returns which of the traces end early."""
+    partial = {trace.trace_id for trace in traces if trace.is_partial}
+    if not partial:
+        return []
+    with lake.connect(["traces", "findings"]) as con:
+        return [one for one in early_ends(con) if one.trace_id in partial]
 
 
 def _order(trace: RankTrace) -> tuple:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines.base.foreign_text import visible
 from pipelines.critical_path.graph.windows import PROFILES
 from pipelines.faces.notebook import tables
-from pipelines.faces.notebook.sources import Files, RankTrace, TraceFilesInvalid, find, of_lake, take_in
+from pipelines.faces.notebook.sources import Files, RankTrace, TraceFilesInvalid, ends_of, find, of_lake, take_in
 from pipelines.faces.subject import of_lake as opened
 from pipelines.lake.lake import Lake
 from pipelines.readers.execution import load_execution
@@ -84,6 +85,9 @@ class Trace:
             self.traces = of_lake(self.lake, self.job)
         else:
             self.traces = take_in(self.lake, self._given, self.trace_path, self.job)
+        self.early_ends = ends_of(self.lake, self.traces)
+        for one in self.early_ends:
+            warnings.warn(visible(one.said), stacklevel=3)
         self.is_parsed = True
 
     def switches(self) -> dict[str, bool]:

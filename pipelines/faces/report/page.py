@@ -74,5 +74,5 @@ def page(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def render(head: dict[str, Any], sections: Sequence[Section]) -> str:
-    """Returns the page of sections under a head: `title`, `kind` and `facts` (see head.py)."""
+    """Returns the page of sections under a head: `title`, `kind`, `facts` and, if there are any, `caveats` (see head.py)."""
     return _TEMPLATES.get_template("page.html").render(head=head, sections=sections)

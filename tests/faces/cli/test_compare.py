@@ -51,7 +51,7 @@ def pair(tmp_path: Path) -> list[Path]:
 
 def test_json(pair: list[Path]) -> None:
     told = asked(*pair)
-    assert list(told) == ["verdict", "by", "windows", "rows", "host", "notes", "steps"]
+    assert list(told) == ["verdict", "by", "windows", "rows", "host", "notes", "steps", "caveats"]
     assert told["by"] == "operator" and told["verdict"].startswith("The step takes 100.0 us, unchanged")
     control, test = told["windows"]
     assert (control["given"], control["steps"], test["steps"]) == (str(pair[0]), [7], [3])

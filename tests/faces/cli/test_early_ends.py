@@ -1,4 +1,4 @@
-"""A file that ends early: commands say on stderr that their numbers are of a part, and ingest says why it is partial."""
+"""A file that ends early: every face says beside its numbers that they are of a part, and ingest says why it is partial."""
 
 from __future__ import annotations
 
@@ -9,42 +9,113 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipelines.faces.cli.app import app
+from pipelines.faces.cli.app import COMMANDS, app
+from pipelines.faces.notebook import TraceAnalysis
 from pipelines.synthetic import CaptureSpec, write_capture
 
 SAID = "caveat: cut.json ends early: all numbers are of the part before that, not of the whole run"
+OF_A_TRACE = {
+    "why": [],
+    "breakdown": [],
+    "graphs": [],
+    "critical-path": [],
+    "what-if": ["--scale", "*=0.5"],
+    "overlay": ["--out", "OUT"],
+    "stragglers": [],
+    "capture-path": [],
+    "timeline": ["--out", "OUT/timeline.json"],
+    "slice": ["--sql", "SELECT trace_id, event_id FROM kernels", "--out", "OUT/slice.json"],
+    "report": ["--out", "OUT/report.html"],
+    "compare": ["WHOLE", "--out", "OUT/compared.html"],
+}
+"""The commands that take a trace's file, with what else they need; each prints JSON, too."""
+OTHERS = {
+    *("ingest", "sql", "ask", "tables", "materialize", "fleet", "metrics", "regressions", "compact", "retention"),
+    *(
+        "status",
+        "check",
+        "forget",
+        "demo",
+        "serve",
+        "mcp",
+        "ui",
+        "op-job",
+        "gantt",
+        "flight-recorder",
+        "memory",
+        "flame",
+    ),
+}
+"""Those of a lake, and of other files."""
 
 
-def run(*words: object) -> Result:
+def run(*words: object, code: int = 0) -> Result:
     done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == 0, (words, done.output)
+    assert done.exit_code == code, (words, done.output)
     return done
 
 
+def cut(data: bytes, to: Path) -> Path:
+    """The first 95 % of a trace."""
+    to.write_bytes(data[: len(data) * 95 // 100])
+    return to
+
+
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A trace, and its first nine tenths."""
+def files(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A trace, and its first 95 %."""
     folder = tmp_path_factory.mktemp("early")
-    whole = write_capture(CaptureSpec(ranks=1, steps=3), folder / "in").ranks[0].path
-    data = gzip.decompress(whole.read_bytes())
-    cut = folder / "cut.json"
-    cut.write_bytes(data[: len(data) * 9 // 10])
-    return whole, cut
+    data = (shared / "traces" / "critical_path" / "simple_add.json.gz").read_bytes()
+    (folder / "whole.json.gz").write_bytes(data)
+    return folder / "whole.json.gz", cut(gzip.decompress(data), folder / "cut.json")
 
 
-@pytest.mark.parametrize("command", ["breakdown", "graphs", "what-if", "stragglers"])
-def test_each_command_says_so_and_none_of_a_whole_file(files: tuple[Path, Path], command: str) -> None:
-    whole, cut = files
-    more = ["--scale", "*=0.5"] if command == "what-if" else []
-    assert run(command, cut, *more).stderr.count(SAID) == 1
-    assert "ends early" not in run(command, whole, *more).stderr
+def test_every_command_is_known_here() -> None:
+    assert {*OF_A_TRACE, *OTHERS} == {*COMMANDS}
 
 
-def test_the_report_says_so(files: tuple[Path, Path], tmp_path: Path) -> None:
-    assert SAID in run("report", files[1], "--out", tmp_path / "report.html").stderr
+@pytest.mark.parametrize("command", OF_A_TRACE)
+def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
+    whole, part = files
+    more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
+    if command == "capture-path":  # one rank has no path through its ranks: there is no number
+        assert SAID in run(command, part, code=1).stderr
+        return
+    n_given = (
+        2 if command == "breakdown" else "--out" not in more or command == "slice"
+    )  # what draws is dear: once, below
+    for given, n in ((part, 1), (whole, 0))[:n_given]:
+        done = run(command, given, *more)
+        assert (done.stdout.count(SAID), done.stderr.count("ends early")) == (n, 0), done.output
+    (answer,) = [found] if isinstance(found := json.loads(run(command, part, *more, "--json").stdout), dict) else found
+    told = [one for one in answer["caveats"] if "ends early" in one["detail"]]
+    assert [one["severity"] for one in told] == ["error"], answer["caveats"]
+    pages = [page.read_text() for page in tmp_path.glob("*.html")]
+    assert all("cut.json ends early: all numbers are of the part" in page for page in pages)
+    assert len(pages) == (command in ("report", "compare"))
 
 
-def test_ingest_gives_the_reason_and_a_trace_of_the_lake_keeps_it(files: tuple[Path, Path], tmp_path: Path) -> None:
-    ((row),) = json.loads(run("ingest", files[1], "--lake", tmp_path / "lake", "--json").stdout)
-    assert row["status"] == "partial" and row["reason"].startswith("the file ends early; everything readable before")
-    assert SAID in run("breakdown", row["trace_id"], "--lake", tmp_path / "lake").stderr
+def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> None:
+    capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
+    cut(capture.paths[1].read_bytes(), tmp_path / "job" / "rank1.json")
+    write_capture(CaptureSpec(ranks=2, steps=2, seed=5), tmp_path / "other")
+    lake = tmp_path / "lake"
+    rows = json.loads(run("ingest", tmp_path / "job", tmp_path / "other", "--lake", lake, "--json").stdout)
+    (reason,) = [row["reason"] for row in rows if row["status"] == "partial"]
+    assert reason.startswith("the file ends early; everything readable before that is kept")
+    found = run("sql", "FROM capture_ranks SELECT capture_id, trace_id, rank", "--lake", lake, "--format", "json")
+    ranks = json.loads(found.stdout)
+    cuts = {row["trace_id"] for row in rows if row["status"] == "partial"}
+    of_cut = {row["capture_id"] for row in ranks if row["trace_id"] in cuts}
+    for capture_id in {row["capture_id"] for row in ranks}:
+        said = run("stragglers", capture_id, "--lake", lake).stdout
+        assert said.count("caveat: rank1.json ends early") == (capture_id in of_cut)
+    shown = json.loads(run("breakdown", "--lake", lake, "--json").stdout)
+    assert {row["trace_id"] for row in shown if row["caveats"]} == cuts and len(shown) == 4
+
+
+def test_a_notebook_says_so_as_it_reads_and_beside_its_answers(files: tuple[Path, Path]) -> None:
+    with pytest.warns(UserWarning, match=r"cut\.json ends early"), TraceAnalysis(str(files[1])) as analysis:
+        answer = analysis.sql("SELECT count(*) AS n FROM traces")
+        assert repr(answer).startswith(SAID) and "<b>caveat:</b> cut.json ends early" in answer._repr_html_()
+        assert str(analysis.why()).startswith("error: the file ends early")

@@ -159,7 +159,7 @@ def test_a_roofline_and_a_bandwidth_of_a_real_trace(shared: Path) -> None:
 
 def test_altair_draws_them(both: TraceAnalysis) -> None:
     if find_spec("altair") is None:
-        with pytest.raises(MissingExtra, match=r"tracelake\[plots\]"):
+        with pytest.raises(MissingExtra, match=r"pip install .*\[plots\]'"):
             both.plot.steps().to_altair()
         pytest.skip("altair is not installed")
     for name in CHARTS:

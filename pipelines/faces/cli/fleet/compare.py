@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.base import database
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
@@ -101,7 +102,7 @@ def compare(
         found = compare_pairs(con, chosen.pairs, by or usual_by(sides))
     notes = [*doubts(chosen.pairs, *sides), *chosen.left_out]
     if to:
-        _write(to, found, (control, test), sides, notes)
+        _write(to, found, (control, test), sides, [*notes, *(one.said for one in caveats.noted())])
     if json:
         print_json(as_json(found, (control, test), sides, notes))
     else:

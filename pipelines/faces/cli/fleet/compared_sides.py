@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import fail, local
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.opened_trace import opened
@@ -47,6 +48,7 @@ def _of_lake(con: Any, given: str, lake: Path, ranks: int | str, by: str) -> lis
     from pipelines.fleet.trends.comparison import CompareError, facts_of, tables_for
 
     own = open_analyst(lake, ["capture_ranks", *tables_for(by)], given)
+    caveats.note(own, given)
     try:
         return facts_of(con, own, traces_of(own, given, ranks), by)
     except CompareError as error:

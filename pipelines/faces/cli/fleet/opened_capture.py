@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, fail, progress, styled
-from pipelines.faces.cli.early_ends import tell_early_ends
+from pipelines.faces.early_ends import EarlyEnd
 
 _REJECTS_SHOWN = 3
 
@@ -36,8 +37,8 @@ def opened_capture(
             shutil.copyfile(roles, folder / ROLES)
         con = open_analyst(folder, list(tables), beginning if only else "")
         try:
-            if only or not beginning:
-                tell_early_ends(con)
+            if beginning:
+                caveats.note(con, beginning)
             yield con, beginning
         finally:
             con.close()
@@ -65,6 +66,8 @@ def ingest_files(given: list[str], folder: Path) -> None:
     size = sum(path.stat().st_size for path in files if path.is_file())
     with progress(size, "reading") as advance:
         report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+    cut = [row for row in report.rows if row.status == "partial" and row.trace_id and row.reason]
+    caveats.add(EarlyEnd(row.trace_id or "", Path(row.path).name, row.reason or "") for row in cut)
     for row in report.rejected[:_REJECTS_SHOWN]:
         err.print(styled("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason), soft_wrap=True)
     if len(report.rejected) > _REJECTS_SHOWN:

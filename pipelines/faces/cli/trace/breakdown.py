@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
 from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
@@ -37,7 +38,9 @@ def breakdown(
     if trace is None and process:
         raise fail("--process needs a file", "Give TRACE.")
     if trace is None and profile == "default":
-        rows = rows_of(open_analyst(lake, ["temporal_breakdown"]))
+        con = open_analyst(lake, ["temporal_breakdown"])
+        caveats.note(con)
+        rows = rows_of(con)
     else:
         rows = [row for one in _asked(trace, lake) for row in _breakdown(one, lake, profile, overrides, process)]
     if json:

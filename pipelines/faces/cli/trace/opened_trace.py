@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import progress
-from pipelines.faces.cli.early_ends import tell_early_ends
 
 if TYPE_CHECKING:
     from pipelines.faces.subject import Subject
@@ -31,14 +31,14 @@ ProcessOption = Annotated[
 def opened(
     trace: str, lake: Path, tables: Iterable[str] = (), *, with_arguments: bool = False, process: str | None = None
 ) -> Iterator[Subject]:
-    """Yields the `subject` of a command, which shows how far a file is read; a file that ends early is told so."""
+    """Yields the `subject` of a command, which shows how far a file is read; that a file ends early is noted."""
     from pipelines.faces.subject import subject
 
     def reading(file: Path) -> Any:
         return progress(file.stat().st_size, f"reading {file.name}")
 
     with subject(trace, lake, tables, with_arguments=with_arguments, process=process, reading=reading) as found:
-        tell_early_ends(found.con)
+        caveats.note(found.con)
         yield found
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name
+from pipelines.faces.cli.caveats import is_above
 from pipelines.faces.cli.console import human_us, out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 
@@ -31,6 +32,8 @@ _WORDS = {
 def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
     """What to know before reading the numbers, most severe first."""
     for caveat in caveats:
+        if is_above(caveat["detail"]):
+            continue
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
         out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
 

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.faces.early_ends import early_ends
 from pipelines.faces.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
 from pipelines.faces.report.formats import count, time, words
 from pipelines.faces.report.subject import Row, Subject, label
@@ -19,7 +20,7 @@ _SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 EN
 
 
 def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
-    """Returns `title`, the `kind` of page, and the `facts` under it."""
+    """Returns `title`, the `kind` of page, the `facts` under it, and the `caveats` that all of it is subject to."""
     traces = subject.traces
     devices = rows_of(
         con,
@@ -37,7 +38,9 @@ def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
         ),
     }
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
-    return {"title": _title(subject), "kind": kind, "facts": facts}
+    ids = {trace["trace_id"] for trace in traces}
+    caveats = [f"{one.said}." for one in early_ends(con) if one.trace_id in ids]
+    return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
 
 def _title(subject: Subject) -> str:
