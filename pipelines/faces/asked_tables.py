@@ -53,6 +53,16 @@ class AskedTables:
             return True
         return stale_captures(self.lake, catalog, self.of_captures, self.part)
 
+    def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
+        """Bring them up to date, where they are not; returns what an answer lacks where the lake cannot be written."""
+        if not self.are_stale:
+            return []
+        if not self.lake.is_writable:
+            root = self.lake.root
+            return [f"{root} cannot be written: the answer is from what is computed there", *self.lacks(here=False)]
+        self.compute(on_step)
+        return []
+
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
         """Bring them up to date; `on_step(text)` is called before each model. Raises BrokenFiles where that cannot be."""
         from pipelines.runs.materialize.computed_tables import discard
@@ -61,26 +71,39 @@ class AskedTables:
         discard(self.lake)
         materialize_all(self.lake, self.stored, on_step=on_step, part=self.part)
 
-    def lacks(self) -> list[str]:
-        """Returns what an answer from them lacks while they are as they are, as sentences that say what to do."""
+    def lacks(self, here: bool = True) -> list[str]:
+        """Returns what an answer from them lacks while they are as they are, as sentences that say what to do; not `here`: it
+        cannot be done here.
+        """
         lake, catalog, batches = self.lake, self.lake.catalog(), self._batches
         told = [f"left out: {one}" for one in told_broken(left_out(lake))]
+        missing: dict[int, list[str]] = {}
         if self.of_traces and stale_batches(lake, catalog, self.of_traces, batches):
             for name in self.of_traces:
                 if n := len(stale_batches(lake, catalog, [name], batches)):
-                    lacks = (
-                        f"{name} is not computed, or of an older model, for {n:,} of {len(batches):,} batches of traces"
-                    )
-                    told.append(f"{lacks}; to compute it: tracelake materialize {name} --lake {lake.root}")
+                    missing.setdefault(n, []).append(name)
+        for n, names in missing.items():
+            what, it = ("is", "it") if len(names) == 1 else ("are", "them")
+            lacks = (
+                f"{', '.join(names)} {what} not computed, or of an older model, for {n:,} of {len(batches):,} batches"
+            )
+            told.append(f"{lacks} of traces; {_how(it, names, lake, here)}")
         if stale_captures(lake, catalog, self.of_captures):
             lacks = f"of the newest traces there is nothing in {', '.join(self.of_captures)} yet"
-            names = " ".join(self.of_captures)
-            told.append(f"{lacks}; to compute them: tracelake materialize {names} --lake {lake.root}")
+            told.append(f"{lacks}; {_how('them', self.of_captures, lake, here)}")
         return told
 
     @property
     def _batches(self) -> list[Batch]:
         return sorted(self.part.batches if self.part else self.lake.batches())
+
+
+def _how(what: str, names: Sequence[str], lake: Lake, here: bool) -> str:
+    """Returns how to compute tables of a lake: here, or where the lake can be written."""
+    command = f"tracelake materialize {' '.join(names)}"
+    if here:
+        return f"to compute {what}: {command} --lake {lake.root}"
+    return f"to compute {what}, where the lake can be written: {command}"
 
 
 def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> AskedTables:

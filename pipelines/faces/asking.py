@@ -191,4 +191,4 @@ def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
         asked = asked_tables(lake, tables)
     except NoTraces as error:
         raise NotAnswered(str(error), error.hint) from None
-    return asked.lacks(), asked.read
+    return asked.lacks(here=lake.is_writable), asked.read

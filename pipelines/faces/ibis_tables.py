@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,8 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     if tables:
         lake.catalog().closure(tables)  # rejects names that are not tables
-        if (asked := asked_tables(lake, tables)).are_stale:
-            asked.compute()
+        for told in asked_tables(lake, tables).bring_up():
+            warnings.warn(told, stacklevel=3)
     # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
     con = analyst(lake, connect=lambda file: connect_attached(file, config=CLOSED if locked else None))
     backend = ibis.duckdb.from_connection(con)  # this sets the time zone

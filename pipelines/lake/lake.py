@@ -89,6 +89,11 @@ class Lake:
         """Whether any batch is committed."""
         return any(table_files(self.root, mark) for mark in KEYS)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether something can be written into it: not where it is mounted read-only, or where it is somebody else's."""
+        return not self.root.exists() or os.access(self.root, os.W_OK)
+
     def new_batch(self) -> Batch:
         """Returns a new batch, named by the time, or right after the newest one if the clock was set back.
 

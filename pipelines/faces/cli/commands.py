@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ _SENTENCES = (
     ("duckdb", "InvalidInputException"),  # from error() in the analysts' file: what it cannot answer
 )
 
+_READ_ONLY = "it is mounted read-only; commands that only read answer from what is computed in such a lake"
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer bundle
 
 
@@ -195,7 +197,7 @@ def _wrong_input_told() -> Iterator[None]:
         stopping.raise_if_stopped(error)
         from pipelines.faces.cli.console import fail
 
-        told = error.strerror or str(error)
+        told = _READ_ONLY if error.errno == errno.EROFS else error.strerror or str(error)
         raise fail(f"{error.filename}: {told}" if error.filename else told) from None
     except typer.Exit:
         raise

@@ -40,7 +40,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     `of`: only compute for traces or captures whose ids start with this; for others the tables stay as they are.
     `without_broken`: answer without missing or damaged files and say so on stderr; otherwise what needs them fails.
     Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, NoTraces,
-    BrokenFiles where tables cannot be computed.
+    BrokenFiles where tables cannot be computed. In a lake that cannot be written they stay as they are, and this is said.
     """
     from pipelines.faces.asked_tables import asked_tables, left_out, told_broken
     from pipelines.lake import Lake
@@ -50,10 +50,13 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
         for one in told_broken(broken):
             err.print(styled("[yellow]left out:[/] {}", one), soft_wrap=True)
         asked = replace(asked, of_captures=[])  # nothing is stored from an incomplete lake
-    if asked.are_stale:
+    if asked.are_stale and asked.lake.is_writable:
         catalog = asked.lake.catalog()
         with progress(steps_for(catalog, asked.stored), "computing tables") as advance:
             asked.compute(lambda text: advance(1, in_words(catalog, text)))
+    else:
+        for told in asked.bring_up():
+            err.print(styled("[yellow]not computed:[/] {}", told), soft_wrap=True)
     return Ready(asked.lake, asked.stored, asked.read)
 
 

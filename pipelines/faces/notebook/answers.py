@@ -107,8 +107,7 @@ def answer(
         tables = tables_read(query, parser)
         named = named_in(parser, query)
     asked = asked_tables(lake, tables)
-    if asked.are_stale:
-        asked.compute()
+    caveats = [*caveats, *asked.bring_up()]
     with analyst(lake, asked.stored, connect=connect_attached) as con:
         _only(con, named.tables if named else (), traces)
         found = con.sql(query)

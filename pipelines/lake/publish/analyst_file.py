@@ -114,15 +114,18 @@ def analyst(
     catalog: Catalog | None = None,
     connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
 ) -> duckdb.DuckDBPyConnection:
-    """Returns the current analysts' file, opened by `connect`; it is published first if necessary (see is_published).
+    """Returns the current analysts' file, opened by `connect`; it is published first if necessary (see is_published). Of a lake
+    that cannot be written, a private one is built where it would be.
 
     Raises an error for what needs damaged files; with a lake `without_broken` it answers without them.
     """
     catalog = catalog or lake.catalog()
     if not is_published(lake, tables):
+        if not lake.is_writable:
+            return _private(lake, catalog, connect, leave_out=lake.without_broken)
         publish(lake, catalog, thorough=True)
     if lake.without_broken and published_broken(lake):
-        return _without_broken(lake, catalog, connect)
+        return _private(lake, catalog, connect, leave_out=True)
     path = lake.root / ANALYST
     try:
         return connect(path)
@@ -158,14 +161,16 @@ def _listed_broken(lake: Lake, told: Mapping[str, Any]) -> list[Broken]:
     return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
 
 
-def _without_broken(
-    lake: Lake, catalog: Catalog, connect: Callable[[Path], duckdb.DuckDBPyConnection]
+def _private(
+    lake: Lake, catalog: Catalog, connect: Callable[[Path], duckdb.DuckDBPyConnection], leave_out: bool
 ) -> duckdb.DuckDBPyConnection:
-    """A private file like the analysts', built from the readable files only; it is deleted when it is closed."""
-    with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
+    """A private file like the analysts', which is deleted when it is closed. `leave_out`: from the readable files only."""
+    lake = Lake(lake.root.resolve(), lake.without_broken)
+    where = lake.root if lake.is_writable else None
+    with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=where) as folder:
         built = Path(folder) / ANALYST
-        broken = lake.broken(catalog.public)
-        contents = Contents(lake.root, catalog, _listed(lake, catalog.public), broken, look(lake.root), leave_out=True)
+        files, broken, now = _listed(lake, catalog.public), lake.broken(catalog.public), look(lake.root)
+        contents = Contents(lake.root, catalog, files, broken, now, leave_out, home=Path(folder).resolve())
         build(built, contents)
         return connect(built)  # while open, it exists until it is closed
 

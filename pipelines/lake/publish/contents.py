@@ -50,6 +50,7 @@ class Contents:
     broken: list[Broken]
     now: Now  # what is committed
     leave_out: bool = False
+    home: Path | None = None  # where the file is used, if not in the lake's folder
     counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as read from its files
 
     def of(self, table: str) -> list[Broken]:
@@ -114,7 +115,7 @@ def large_rows(contents: Contents) -> Lists:
             files = lists.of_others(table, contents.usable(table)) if contents.leave_out else lists.of(table)
             rows = files.rows(contents.root, types[table]) or f"{no_row(contents.catalog, table)} WHERE false"
             if not contents.leave_out:
-                rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
+                rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}"
         lists.macros[rows_of(table)] = f"TABLE {rows}"
     return lists
 
@@ -131,7 +132,7 @@ def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, list
         return
     rows = _rows_in_files(table, contents)
     if table == MARK and _untold(contents):
-        _replace(con, model, "VIEW", f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}")
+        _replace(con, model, "VIEW", f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}")
         return
     if model.kind == "lake" and mark_of(table) != MARK and table != REJECTS:
         # A file may lack columns that the table has since, which views over it and the report need.

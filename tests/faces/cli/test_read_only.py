@@ -1,9 +1,12 @@
-"""A lake that may not be written: what is published answers, and what would be written is refused with a sentence."""
+"""A lake that may not be written, at another path than it was made: what is computed answers, what is not is said, and what
+would be written is refused with a sentence.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +15,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.faces.asking import Asking
 from pipelines.faces.cli.app import app
+from pipelines.faces.notebook import TraceAnalysis
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.lake import Lake
 from tests.lake.world import capture
@@ -30,14 +35,29 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lake"
 
 
-@pytest.fixture
-def closed(lake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def closed(lake: Path) -> Iterator[Path]:
+    """The lake mounted read-only at another path; where that is refused, a copy of it that the process may not write."""
+    place = lake.parent / "mounted"
+    place.mkdir()
+    mount = ["mount", "--bind", "-o", "ro", lake, place]
+    if shutil.which("mount") and subprocess.run(mount, capture_output=True, check=False).returncode == 0:
+        yield place
+        subprocess.run(["umount", place], check=True)
+        return
+    shutil.copytree(lake, place, dirs_exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_writes(patch, place)
+        yield place
+
+
+def refuse_writes(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """As on a read-only mount; tests may run as root, whom modes do not stop."""
     calls = {name: getattr(os, name) for name in ("mkdir", "replace", "unlink")}
-    really = Path.open
+    really, access = Path.open, os.access
 
     def refused(path: object) -> None:
-        if str(path).startswith(str(lake)):
+        if str(path).startswith(str(folder)):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     for name, call in calls.items():
@@ -46,42 +66,68 @@ def closed(lake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             refused(path)
             return _call(path, *rest, **more)
 
-        monkeypatch.setattr(os, name, guarded)
+        patch.setattr(os, name, guarded)
 
     def opened(self: Path, mode: str = "r", *rest, **more):
         if set(mode) & set("wax+"):
             refused(self)
         return really(self, mode, *rest, **more)
 
-    monkeypatch.setattr(Path, "open", opened)
-    yield lake
+    def may(path, mode, *rest, **more):
+        return access(path, mode, *rest, **more) and not (mode & os.W_OK and str(path).startswith(str(folder)))
+
+    patch.setattr(Path, "open", opened)
+    patch.setattr(os, "access", may)
+
+
+NOT_COMPUTED = "cannot be written: the answer is from what is computed there"
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "code", "told"),
     [
-        (["sql", "SELECT count(*) FROM traces"], 0),
-        (["sql", "SELECT count(*) FROM temporal_breakdown"], 0),
-        (["sql", "SELECT count(*) FROM kernels"], 1),  # would have to be computed
-        (["status", "--max-rejected", "1"], 0),
-        (["retention", "--keep-days", "5", "--dry-run"], 0),
-        (["retention", "--keep-days", "5"], 1),
-        (["compact", "--dry-run"], 0),
-        (["compact"], 1),
-        (["materialize", "kernels"], 1),
-        (["ingest", "IN"], 1),
-        (["report", "TRACE", "--out", "OUT"], None),
-        (["regressions"], None),
+        (["sql", "SELECT count(*) FROM traces"], 0, ""),
+        (["sql", "SELECT count(*) FROM temporal_breakdown"], 0, ""),
+        (["sql", "SELECT count(*) FROM kernels"], 0, NOT_COMPUTED),
+        (["ask", "top-kernels"], 0, NOT_COMPUTED),
+        (["breakdown"], 0, ""),
+        (["why", "TRACE"], 0, ""),
+        (["compare", "TRACE", "TRACE"], None, NOT_COMPUTED),
+        (["report", "TRACE", "--out", "OUT"], 0, NOT_COMPUTED),
+        (["fleet"], 0, NOT_COMPUTED),
+        (["regressions"], None, NOT_COMPUTED),
+        (["status", "--max-rejected", "1"], 0, ""),
+        (["check"], 0, ""),
+        (["retention", "--keep-days", "5", "--dry-run"], 0, ""),
+        (["compact", "--dry-run"], 0, ""),
+        (["retention", "--keep-days", "5"], 1, "it is mounted read-only"),
+        (["compact"], 1, "it is mounted read-only"),
+        (["materialize", "kernels"], 1, "it is mounted read-only"),
+        (["ingest", "IN"], 1, "it is mounted read-only"),
     ],
 )
-def test_every_command_answers_or_says_why(closed: Path, tmp_path: Path, words: list[str], code: int | None) -> None:
+def test_what_is_computed_answers_and_what_is_not_is_said(
+    closed: Path, tmp_path: Path, words: list[str], code: int | None, told: str
+) -> None:
     (trace,) = (outcome.trace_id for outcome in settled(Lake(closed)).values() if outcome.status == "ok")
     given = {"IN": str(closed.parent / "in"), "TRACE": str(trace), "OUT": str(tmp_path / "report.html")}
     done = CliRunner().invoke(app, [*(given.get(word, word) for word in words), "--lake", str(closed)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == code or (code is None and done.exit_code in (0, 1)), done.output
-    if code == 1:
-        assert "Read-only file system" in done.stderr
+    assert told in done.stderr and "Read-only file system" not in done.output and "moved" not in done.output
+    if not told:
+        assert "not computed" not in done.stderr
+
+
+def test_notebooks_and_consoles_say_it_too(closed: Path) -> None:
+    with TraceAnalysis(lake=closed) as analysis:
+        answer = analysis.sql("SELECT count(*) AS n FROM kernels")
+        assert answer.to_dicts() == [{"n": 0}] and NOT_COMPUTED in answer.caveats[0]
+    with Asking(closed, "SELECT count(*) FROM kernels").answer() as (_, known):
+        assert known == [
+            "kernels is not computed, or of an older model, for 1 of 1 batches of traces; to compute it, where the lake can be "
+            "written: tracelake materialize kernels"
+        ]
 
 
 def test_the_ui_says_where_it_cannot_keep_its_records(tmp_path: Path) -> None:
