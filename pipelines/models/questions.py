@@ -22,12 +22,13 @@ TOPICS = (
     *("Communication", "Memory", "Captures and cost", "Schedules"),
 )
 _PARTS = ("Topic", "Question", "Reading")
-# What a question can be limited to, by the table that it reads; a text is the beginning of an id, `job` is a whole name.
+# What a question can be limited to, by the table that it reads; a text is the beginning of an id (or a trace's file), `job` a whole
+# name.
 _CONDITIONS = {
     "traces AS t": {
         "job": "job = {}",
         "capture": "starts_with(capture_id, {})",
-        "trace": "starts_with(trace_id, {})",
+        "trace": "(starts_with(trace_id, {0}) OR file = {0})",
         "rank": "rank = {}",
     },
     "captures AS c": {"job": "job = {}", "capture": "starts_with(capture_id, {})"},

@@ -146,6 +146,6 @@ def test_a_picture_of_nothing_says_so() -> None:
 def test_errors_of_the_command(tmp_path: Path) -> None:
     runner = CliRunner()
     result = runner.invoke(app, ["stragglers", str(tmp_path / "nothing.json")])
-    assert result.exit_code == 1 and "no trace found in" in result.stderr
+    assert result.exit_code == 1 and "is not a file, and there is no lake with traces at" in result.stderr
     result = runner.invoke(app, ["stragglers", "x", "--metric", "heat"])
     assert result.exit_code == 1 and "no metric 'heat'" in result.stderr

@@ -34,6 +34,16 @@ def local(given: str | Path) -> Path:
         raise typer.BadParameter(visible(error)) from None
 
 
+def new_file(given: str | Path) -> Path:
+    """Returns the path of a file to be written, whose folder is made if it is not there."""
+    path = local(given)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(visible(f"the folder {path.parent} cannot be made: {error.strerror}")) from None
+    return path
+
+
 LakeOption = Annotated[
     Path,
     typer.Option(

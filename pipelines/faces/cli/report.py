@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, new_file, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
 
 
@@ -19,7 +19,7 @@ def report(
             metavar="CAPTURE|TRACE",
         ),
     ],
-    to: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The page to write.")] = Path(
+    to: Annotated[Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The page to write.")] = Path(
         "report.html"
     ),
     rank: Annotated[

@@ -6,8 +6,10 @@ Only the files of its batch are looked at, however many batches the lake has.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.base.close_names import near
 from pipelines.lake.layout import MARK, Batch, table_file
 from pipelines.models.sqltext import quoted
 
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 
 STORED = "memory.stored"
 """The schema of a trace's stored tables: a table that is asked for with other switches than theirs is computed beside them."""
+_SHOWN = 10
 INGESTED = (MARK, "events", "findings")
 
 
 class NoSuchTrace(LookupError):
-    """No trace id begins so, or several do; `hint` lists the ids."""
+    """No trace is named so, or several are; `hint` says what there is."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -30,18 +33,35 @@ class NoSuchTrace(LookupError):
 
 
 def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:
-    """Returns the id of the trace that begins so, and its batch. Raises NoSuchTrace."""
+    """Returns the id of the trace whose id begins so, or whose file is named so, and its batch. Raises NoSuchTrace."""
     traces = lake.known_traces()
     matching = sorted(trace for trace in traces if trace.startswith(beginning))
+    what = f"is a prefix of {len(matching)} trace ids"
+    files = {} if matching or not traces else _files(lake)
+    if not matching:
+        matching = sorted(trace for trace, file in files.items() if file == Path(beginning).name)
+        what = f"is the name of {len(matching)} traces' files"
+    if not matching:
+        raise NoSuchTrace(*_unknown(lake, beginning, files))
     if len(matching) == 1:
         return matching[0], traces[matching[0]]
-    what = (
-        "is not a file, and no trace id starts with it,"
-        if not matching
-        else f"is a prefix of {len(matching)} trace ids"
-    )
-    known = ", ".join(matching or sorted(traces)[:10]) or "none"
-    raise NoSuchTrace(f"{beginning!r} {what} in the lake {lake.root}", f"Trace ids: {known}")
+    raise NoSuchTrace(f"{beginning!r} {what} in the lake {lake.root}", f"Trace ids: {', '.join(matching)}")
+
+
+def _unknown(lake: Lake, name: str, files: dict[str, str]) -> tuple[str, str]:
+    """Returns what to say of a name that no trace has, and what it may have meant. `files`: by trace."""
+    if not files:
+        return f"{name!r} is not a file, and there is no lake with traces at {lake.root}", ""
+    what = f"{name!r} is not a file, and no trace id starts with it, nor is a trace's file named so, in the lake {lake.root}"
+    names = sorted({*files.values()})
+    listed = f"Trace ids: {', '.join(sorted(files)[:_SHOWN])}; files: {', '.join(names[:_SHOWN])}"
+    return what, " ".join([*near(Path(name).name, names), listed])
+
+
+def _files(lake: Lake) -> dict[str, str]:
+    """Returns the file's name of each trace."""
+    with lake.connect([MARK]) as con:
+        return dict(con.execute(f"SELECT trace_id, file FROM {MARK}").fetchall())
 
 
 def show_trace(

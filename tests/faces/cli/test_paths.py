@@ -127,11 +127,11 @@ def test_a_lake_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_answers_that_cannot_be_written_name_the_file() -> None:
     for words in (
-        ("critical-path", "a.json", "--edges", "no/x"),
-        ("critical-path", "a.json", "--save", "no/x"),
+        ("critical-path", "a.json", "--edges", "a.json/x"),
+        ("critical-path", "a.json", "--save", "a.json/x"),
         ("overlay", "a.json", "--out", "a.json/x"),
     ):
-        assert_refused(tracelake(*words), "a.json/x" if words[0] == "overlay" else "no")
+        assert_refused(tracelake(*words), "a.json/x" if words[0] == "overlay" else "a.json")
 
 
 @pytest.mark.parametrize("pattern", ["rank(", r"rank\d+"])

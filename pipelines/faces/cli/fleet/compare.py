@@ -17,7 +17,7 @@ from pipelines.faces.cli.console import (
     LakeOption,
     err,
     fail,
-    local,
+    new_file,
     out,
     print_json,
     styled,
@@ -64,7 +64,7 @@ def compare(
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", parser=local, help="Write a page with pictures.")
+        Path | None, typer.Option("--out", metavar="FILE", parser=new_file, help="Write a page with pictures.")
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,

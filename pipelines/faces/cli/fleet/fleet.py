@@ -22,6 +22,7 @@ from pipelines.faces.cli.console import (
     fail,
     human_us,
     local,
+    new_file,
     out,
     print_json,
     progress,
@@ -71,7 +72,7 @@ def metrics(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", parser=local,
+            "--out", metavar="FILE", parser=new_file,
             help="Write them to this file, for the textfile collector of node_exporter; readers never see half of it.",
         ),
     ] = None,

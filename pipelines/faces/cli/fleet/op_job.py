@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import JsonOption, fail, local, out, print_json, styled
+from pipelines.faces.cli.console import JsonOption, fail, local, new_file, out, print_json, styled
 
 if TYPE_CHECKING:
     from pipelines.fleet.op_job import WhatIf
@@ -31,7 +31,7 @@ def op_job(
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", parser=local, help="Draw the scores (stages by dp ranks) as an SVG."),
+        typer.Option("--out", metavar="FILE", parser=new_file, help="Draw the scores (stages by dp ranks) as an SVG."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

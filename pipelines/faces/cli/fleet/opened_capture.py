@@ -52,9 +52,20 @@ def lake_of(given: list[str], lake: Path) -> Iterator[tuple[Path, str]]:
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
         yield lake, given[0]
         return
+    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?["):
+        yield lake, _named(given[0], lake)
+        return
     with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
         ingest_files(given, Path(folder) / "lake")
         yield Path(folder) / "lake", ""
+
+
+def _named(file: str, lake: Path) -> str:
+    """The id of the trace of the lake whose file is named so. Raises NoSuchTrace."""
+    from pipelines.lake import Lake
+    from pipelines.lake.read.one_trace import find_trace
+
+    return find_trace(Lake(lake), file)[0]
 
 
 def ingest_files(given: list[str], folder: Path) -> None:

@@ -17,6 +17,7 @@ from pipelines.faces.cli.console import (
     fail,
     human_us,
     local,
+    new_file,
     out,
     print_json,
     styled,
@@ -34,7 +35,8 @@ def stragglers(
         list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
     ],
     svg: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", parser=local, help="Draw a rank-by-step heat map as an SVG.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", parser=new_file, help="Draw a rank-by-step heat map as an SVG."),
     ] = None,
     metric: Annotated[
         str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")

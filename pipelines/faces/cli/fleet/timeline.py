@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, local, out, print_json, styled
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    new_file,
+    out,
+    print_json,
+    styled,
+)
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
 
 
@@ -16,7 +26,7 @@ def timeline(
         list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
     ],
     out_file: Annotated[
-        Path, typer.Option("--out", metavar="FILE", parser=local, help="The new trace; packed where it ends in .gz.")
+        Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The new trace; packed where it ends in .gz.")
     ] = Path("timeline.json.gz"),
     step: Annotated[int | None, typer.Option(help="Only this profiler step.")] = None,
     without_python: Annotated[bool, typer.Option("--without-python", help="Leave out Python frames.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,9 @@ def ask(
     lake: AnyLakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
     capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
-    trace: Annotated[str | None, typer.Option(help="Only traces whose id begins like this.")] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="Only traces whose id begins like this, or whose file is named so.")
+    ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     top: Annotated[int, typer.Option(help="At most this many rows; 0 for all.", min=0)] = 20,
     format: Annotated[Format, typer.Option(help="Output format; everything goes to stdout.")] = Format.table,
@@ -40,11 +43,43 @@ def ask(
     if show_sql:
         print(query)
         return
+    if not isinstance(lake, str):
+        _refuse_unknown(lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
     if format is Format.table:
         out.print(styled("[bold]{}[/]", asked.question))
     sql(query, lake, format, limit=0, engine=engine, master=master)
     if format is Format.table:
         err.print(styled("[dim]{}[/]", asked.reading))
+
+
+def _refuse_unknown(lake: Path, given: dict[str, str | int | None]) -> None:
+    """Exit if the lake has no such job, capture, trace or rank: an empty table would say that there is nothing to tell."""
+    from pipelines.base.close_names import meant
+    from pipelines.lake import Lake
+    from pipelines.lake.read.one_trace import find_trace
+
+    there = Lake(lake)
+    if not there.exists or not any(value is not None for value in given.values()):
+        return
+    if (trace := given.pop("trace")) is not None and not any(
+        one.startswith(str(trace)) for one in there.known_traces()
+    ):
+        find_trace(there, str(trace))
+    with there.connect(["traces"]) as con:
+        for column, value in given.items():
+            names = [
+                str(name)
+                for (name,) in con.execute(f"SELECT DISTINCT {column} FROM traces").fetchall()
+                if name is not None
+            ]
+            is_there = any(
+                name.startswith(str(value)) if column == "capture_id" else name == str(value) for name in names
+            )
+            if value is not None and not is_there:
+                what = column.removesuffix("_id")
+                raise fail(
+                    f"no {what} {value!r} in the lake {lake}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"
+                )
 
 
 def _list(format: Format) -> None:

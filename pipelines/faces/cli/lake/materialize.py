@@ -64,8 +64,12 @@ def materialize(
     with progress(None, "computing tables") as advance:
         done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
     warn_of_prices(Path(lake))
-    rows = [(d.table, d.batch.batch_id, f"{d.n_rows:,}", f"{d.seconds:.2f}") for d in done]
-    print_rows(("table", "batch", "rows", "seconds"), rows, json)
+    headings = ("table", "batch", "rows", "seconds")
+    found = [(d.table, d.batch.batch_id, d.n_rows, round(d.seconds, 2)) for d in done]
+    if json:
+        print_json([dict(zip(headings, row, strict=True)) for row in found])
+    else:
+        print_rows(headings, [(table, batch, f"{n:,}", f"{s:.2f}") for table, batch, n, s in found], json=False)
 
 
 def _materialize_on(

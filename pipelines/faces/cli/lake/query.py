@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +19,10 @@ from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.cli.store_address import connection, tell_outdated
 from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
 
+_BLOCKS = 3
+"""An answer of so few rows that is too wide is shown as a block for each."""
+_READ = 26
+"""A name or sentence that is folded to less is hard to read, in characters."""
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, never shortened."""
 
@@ -115,12 +121,13 @@ def sql(
         )
     if engine is SqlEngine.spark and isinstance(lake, str):
         raise fail("--engine spark reads the files of a folder lake", "Leave it out: DuckDB reads this lake.")
+    named: list[str] = []
     try:
         on_spark = _spark(engine, compute or [], allow_files, master, memory)
         with connect_parser() as parser:
             if not allow_files:
                 refuse_but_reading(query, parser)  # before anything is computed
-            tables = tables_read(query, parser)
+            tables = named = tables_read(query, parser)
             limits = Limits(timeout, max_rows, memory, spill)
             opened = None
             if not (isinstance(lake, str) or on_spark or allow_files or without_broken):
@@ -148,8 +155,22 @@ def sql(
     except (LimitReached, ValueError) as error:
         raise fail(str(error)) from None
     except duckdb.Error as error:
-        hint = "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."
-        raise fail(str(error), hint, lines=True) from None
+        raise fail(str(error), _hint(str(error), named), lines=True) from None
+
+
+_NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
+
+
+def _hint(error: str, tables: list[str]) -> str:
+    """What to do about an error of DuckDB: the column that was meant, of the tables that the query names."""
+    from pipelines.base.close_names import near
+    from pipelines.models.catalog import load_catalog
+
+    models = load_catalog().models
+    columns = {column.name for table in tables if table in models for column in models[table].columns}
+    unknown = _NO_COLUMN.search(error)
+    meant = list(near(unknown[1], sorted(columns))) if unknown else []
+    return " ".join([*meant, "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."])
 
 
 def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str, memory: str) -> Any:
@@ -182,16 +203,48 @@ def _print_table(answer: Any, limit: int) -> None:
     cells = [[name, *(shown(row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
     are_numbers = [is_number(kind) for kind in answer.types]
     kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
-    fitted = fit(cells, kinds, out.width, shorten=out.is_terminal)  # a pipe gets whole names
+    n = _columns_with_room(cells, kinds)
+    if n < len(cells) and len(rows[: limit or None]) <= _BLOCKS:
+        _print_blocks(cells)
+    else:
+        _print_columns(cells[:n], are_numbers, kinds)
+        if rest := answer.columns[n:]:
+            out.print(f"{len(rest)} more columns: {', '.join(rest)}", soft_wrap=True)
+            err.print(styled("[dim]name those to see, or: LIMIT {} (a block for each row), --format csv[/]", _BLOCKS))
+    if limit and len(rows) > limit:
+        err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
+
+
+def _columns_with_room(cells: list[list[str]], kinds: list[Kind]) -> int:
+    """How many columns to show: all where they have room beside each other, else the first that can be read, at least one."""
+    if fit(cells, kinds, out.width, shorten=False).has_room:
+        return len(cells)
+    sizes = [max(map(len, column)) for column in cells]
+    takes = [3 + (size if kind is Kind.WHOLE else min(size, _READ)) for size, kind in zip(sizes, kinds, strict=True)]
+    return max(sum(1 + whole <= out.width for whole in accumulate(takes)), 1)
+
+
+def _print_blocks(cells: list[list[str]]) -> None:
+    """A block for each row, a line for each column."""
+    names = [column[0] for column in cells]
+    for place, row in enumerate(zip(*(column[1:] for column in cells), strict=True)):
+        table = Table(title=f"row {place + 1}", title_justify="left", show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, cell in zip(names, row, strict=True):
+            table.add_row(name, styled("[dim]NULL[/]") if cell == NULL else cell)
+        out.print(table)
+
+
+def _print_columns(cells: list[list[str]], are_numbers: list[bool], kinds: list[Kind]) -> None:
+    fitted = fit(cells, kinds[: len(cells)], out.width, shorten=out.is_terminal)  # a pipe gets whole names
     table = Table()
-    for name, number, kind in zip(answer.columns, are_numbers, kinds, strict=True):
+    for column, number, kind in zip(cells, are_numbers, kinds, strict=False):
         no_wrap = fitted.has_room and kind is Kind.WHOLE
-        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=no_wrap)
+        table.add_column(column[0], justify="right" if number else "left", overflow="fold", no_wrap=no_wrap)
     for row in zip(*(column[1:] for column in fitted.columns), strict=True):
         table.add_row(*(styled("[dim]NULL[/]") if cell == NULL else cell for cell in row))
     out.print(table)
-    if limit and len(rows) > limit:
-        err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
 
 
 def _kind(column: str, is_number: bool) -> Kind:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, local, out, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, new_file, out, styled
 
 
 def flame(
@@ -17,7 +17,7 @@ def flame(
             help="A recording's id or its unique beginning, or run_id: SELECT recording_id FROM recordings WHERE kind = 'stacks'."
         ),
     ],
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path(
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The SVG to write.")] = Path(
         "flame.svg"
     ),
     thread: Annotated[str | None, typer.Option(help="Draw only the threads of this name.")] = None,
@@ -27,7 +27,7 @@ def flame(
     folded_file: Annotated[
         Path | None,
         typer.Option(
-            "--folded", metavar="FILE", parser=local, help="Also write the stacks as text for other programs."
+            "--folded", metavar="FILE", parser=new_file, help="Also write the stacks as text for other programs."
         ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,

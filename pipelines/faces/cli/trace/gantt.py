@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, human_us, local, out, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, human_us, new_file, out, styled
 
 ENGINES = ("serial", "sw", "dataflow")
 _COMPARED = """
@@ -26,7 +26,7 @@ _COMPARED = """
 
 def gantt(
     run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path(
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The SVG to write.")] = Path(
         "schedule.svg"
     ),
     iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_parts, progress
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    fail,
+    local,
+    new_file,
+    out,
+    print_parts,
+    progress,
+)
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 from pipelines.faces.cli.trace.asked_path import (
     AnnotationOption,
@@ -35,7 +45,7 @@ def critical_path(
     profile: ProfileOption = "default",
     edges: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=local, help="Write the edges to this Parquet file, one row per edge."),
+        typer.Option(metavar="FILE", parser=new_file, help="Write the edges to this Parquet file, one row per edge."),
     ] = None,
     save: Annotated[
         Path | None,

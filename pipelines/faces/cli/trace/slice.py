@@ -10,7 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, local, out, print_json, styled
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    new_file,
+    out,
+    print_json,
+    styled,
+)
 
 _MOST_TRACES = 64
 
@@ -42,7 +52,7 @@ def slice_(
         str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so, or of this file's name.")
     ] = "",
     out_file: Annotated[
-        Path, typer.Option("--out", metavar="FILE", parser=local, help="The new trace; packed where it ends in .gz.")
+        Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The new trace; packed where it ends in .gz.")
     ] = Path("slice.json.gz"),
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,

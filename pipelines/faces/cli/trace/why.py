@@ -84,6 +84,8 @@ def _is_capture(beginning: str, lake: Path) -> bool:
     from pipelines.lake import Lake
 
     there = Lake(lake)
+    if not set(beginning) <= set("0123456789abcdef") or not there.exists:
+        return False
     if any(trace_id.startswith(beginning) for trace_id in there.known_traces()):
         return False
     from pipelines.faces.cli.up_to_date import open_analyst

@@ -1,0 +1,91 @@
+"""What a newcomer meets in the first hour: names that are there under another name, answers that fit, files in new folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipelines.faces.cli import console
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.lake.demo import synthetic
+from tests.harness import call, kernel
+
+
+def run(*words: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == code, (words, done.output)
+    return done
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's server, and two traces of a job on other devices."""
+    folder = tmp_path_factory.mktemp("hour")
+    _, server = synthetic(folder)
+    for name, device, world in (("a", "NVIDIA H100", 8), ("b", "AMD MI300X", 2)):
+        events = [call("cudaLaunchKernel", 10, 5, 1), kernel(f"gemm_{name}", 20, 30, 1)]
+        told = {"deviceProperties": [{"id": 0, "name": device}], "distributedInfo": {"rank": 0, "world_size": world}}
+        (folder / f"{name}.json").write_text(json.dumps({"traceEvents": events, **told}))
+    run("ingest", server, "--lake", folder / "lake")
+    run("ingest", folder / "a.json", folder / "b.json", "--job", "nightly", "--lake", folder / "lake")
+    return folder / "lake"
+
+
+def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
+    asked = ("ask", "top-kernels", "--lake", lake, "--format", "json")
+    assert [row["name"] for row in json.loads(run(*asked, "--trace", "a.json").stdout)] == ["gemm_a"]
+    assert "Of 30.7 ms the GPU computes" in run("why", "server.json.gz", "--lake", lake).stdout
+    assert "out of a folder" not in run("breakdown", "elsewhere/b.json", "--lake", lake).stdout
+    page = tmp_path / "not" / "there" / "page.html"
+    run("report", "b.json", "--lake", lake, "--out", page)
+    assert "gemm_b" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ask", "top-kernels", "--trace", "servr.json.gz"], "did you mean server.json.gz"),
+        (["ask", "top-kernels", "--job", "nigthly"], "no job 'nigthly' in the lake"),
+        (["ask", "top-kernels", "--job", "nigthly"], "did you mean nightly?"),
+        (["ask", "captures", "--capture", "zz"], "no capture 'zz' in the lake"),
+        (["ask", "top-kernels", "--rank", "7"], "no rank 7 in the lake"),
+        (["why", "sever.json.gz"], "'sever.json.gz' is not a file, and no trace id starts with it"),
+        (["report", "sever.json.gz"], "did you mean server.json.gz"),
+        (["sql", "SELECT nam FROM kernels"], "did you mean name"),
+        (["sql", "SELECT k.start FROM kernels AS k"], "did you mean start_ns"),
+    ],
+)
+def test_a_name_that_is_not_there_is_an_error_with_what_was_meant(lake: Path, words: list[str], said: str) -> None:
+    assert said in run(*words, "--lake", lake, code=1).stderr
+
+
+def test_a_file_that_is_not_there_says_so_without_a_lake(tmp_path: Path) -> None:
+    said = run("why", "rank0.json", "--lake", tmp_path / "lake", code=1).stderr
+    assert "'rank0.json' is not a file, and there is no lake with traces at" in said
+
+
+def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> None:
+    rows = json.loads(run("ask", "inventory", "--lake", lake, "--format", "json").stdout)
+    found = {(row["job"], row["device"], row["world_size"], row["n_traces"]) for row in rows}
+    assert {("nightly", "NVIDIA H100", 8, 1), ("nightly", "AMD MI300X", 2, 1)} < found and len(found) == 3
+
+
+def test_a_wide_answer_is_read_at_120_columns(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.out, "_width", 120)
+    wide = run("sql", "FROM serving_steps ORDER BY start_ns LIMIT 5", "--lake", lake)
+    lines = wide.stdout.splitlines()
+    table = [line for line in lines if line.startswith(("│", "┃", "┏", "└"))]
+    assert max(map(len, table)) <= 120 and len(table) <= 3 * 5 + 6
+    assert "more columns: " in lines[-1] and "gpu_busy_ns" in lines[-1]
+    assert "LIMIT 3 (a block for each row), --format csv" in wide.stderr
+    block = run("sql", "FROM serving_steps ORDER BY start_ns LIMIT 1", "--lake", lake).stdout.splitlines()
+    assert block[0].strip() == "row 1" and any("gpu_busy_ns" in line for line in block)
+    assert max(map(len, block)) <= 120
+
+
+def test_materialize_gives_numbers_as_numbers(lake: Path) -> None:
+    rows = json.loads(run("materialize", "launches", "--lake", lake, "--force", "--json").stdout)
+    assert {type(row["rows"]) for row in rows} == {int} and {type(row["seconds"]) for row in rows} <= {float, int}
