@@ -36,8 +36,8 @@ class Limits:
     lag_seconds: float = 3600.0
     """Age of the oldest waiting file in the watched folder."""
     backlog: int | None = None
-    rejected: int = 0
-    """Files rejected within a day."""
+    rejected: int | None = None
+    """Files rejected within a day; None: any number, of which `warnings` tell."""
     failed: int = 0
     """Jobs of Dagster whose newest run failed, and models that failed on a trace."""
     idle_seconds: float | None = None
@@ -47,7 +47,9 @@ class Limits:
 
 @dataclass
 class Status:
-    """The result; times in s, None: unknown or not requested. `wrong` has a sentence for each problem."""
+    """The result; times in s, None: unknown or not requested. `wrong` has a sentence for each problem, `warnings` for what
+    somebody should look at, although the lake is healthy.
+    """
 
     lake: str
     last_commit: str | None = None
@@ -67,6 +69,7 @@ class Status:
     free_bytes: int = 0
     free_percent: float = 0.0
     wrong: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object for programs."""
@@ -87,6 +90,8 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
         found.inbox = path_text(inbox)
         _told_by(found, partial(_inbox, folder=inbox), lake, accounts, now)
     found.wrong += _over(found, limits)
+    if limits.rejected is None and found.rejected_last_day:
+        found.warnings.append(_rejected(found))
     return found
 
 
@@ -184,6 +189,10 @@ def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Pa
     found.lag_seconds = None if oldest is None else max(0.0, now - oldest / 1e9)
 
 
+def _rejected(found: Status) -> str:
+    return f"{found.rejected_last_day} files were rejected in the last day: tracelake ask rejected-files"
+
+
 def _over(found: Status, limits: Limits) -> list[str]:
     """Returns a sentence for each value beyond its limit."""
     over: list[str] = []
@@ -191,8 +200,8 @@ def _over(found: Status, limits: Limits) -> list[str]:
         over.append(f"the oldest waiting file (of {found.backlog}) has been waiting for {found.lag_seconds:,.0f} s")
     if limits.backlog is not None and (found.backlog or 0) > limits.backlog:
         over.append(f"{found.backlog} files are waiting")
-    if found.rejected_last_day > limits.rejected:
-        over.append(f"{found.rejected_last_day} files were rejected in the last day: see table rejects")
+    if limits.rejected is not None and found.rejected_last_day > limits.rejected:
+        over.append(_rejected(found))
     if len(found.failed_runs) + len(found.failed_models) > limits.failed:
         kinds = (("the newest run failed for", found.failed_runs), ("models failed", found.failed_models))
         over += [f"{what}: {', '.join(names)}" for what, names in kinds if names]

@@ -72,9 +72,13 @@ def test_rejected_files(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> No
     (watched.inbox / "notes.txt").write_text("this is no trace")
     ingest([watched.inbox / "notes.txt"], watched.lake)
     code, found, said = watched.ask()
-    assert (code, found["backlog"], found["rejected_last_day"]) == (1, 0, 1)
-    assert "1 files were rejected" in said
-    assert watched.ask("--max-rejected", "1")[0] == 0
+    assert (code, found["backlog"], found["rejected_last_day"]) == (0, 0, 1)
+    told = "1 files were rejected in the last day"
+    assert f"warning: {told}" in said and [one[: len(told)] for one in found["warnings"]] == [told]
+    for option, wrong in (("--strict", 1), ("--max-rejected=0", 1), ("--max-rejected=1", 0)):
+        code, found, said = watched.ask(option)
+        assert (code, len(found["wrong"]), found["warnings"]) == (wrong, wrong, [])
+        assert (f"wrong: {told}" in said) == bool(wrong)
     assert status(watched.lake, None, now=time.time() + 90_000).rejected_last_day == 0
 
 

@@ -23,7 +23,12 @@ def status(
     max_backlog: Annotated[
         int | None, typer.Option(help="How many files may wait; any number by default.", min=0)
     ] = None,
-    max_rejected: Annotated[int, typer.Option(help="How many files may be rejected in the last day.", min=0)] = 0,
+    max_rejected: Annotated[
+        int | None,
+        typer.Option(
+            help="How many files may be rejected in the last day; any number by default, with a warning.", min=0
+        ),
+    ] = None,
     max_failed: Annotated[
         int, typer.Option(help="How many jobs' newest runs, plus models on traces, may have failed.", min=0)
     ] = 0,
@@ -31,6 +36,7 @@ def status(
         float | None,
         typer.Option(help="How many minutes may pass since the last commit; any number by default.", min=0),
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="What is a warning is wrong.")] = False,
     min_free: Annotated[float, typer.Option(help="Percent of the disk that must be free.", min=0, max=100)] = 5,
     json: JsonOption = False,
 ) -> None:
@@ -45,6 +51,7 @@ def status(
     from pipelines.lake.status import status as look
 
     idle = None if max_idle is None else max_idle * 60
+    max_rejected = 0 if strict and max_rejected is None else max_rejected
     found = look(Lake(lake), inbox, Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free))
     if json:
         print_json(found.as_json())
@@ -53,6 +60,8 @@ def status(
         for name, value in _lines(found):
             table.add_row(name, value)
         out.print(table)
+    for sentence in found.warnings:
+        err.print(styled("[yellow]warning:[/] {}", sentence), soft_wrap=True)
     for sentence in found.wrong:
         err.print(styled("[bold red]wrong:[/] {}", sentence), soft_wrap=True)
     if found.wrong:
