@@ -44,7 +44,7 @@ class OverlayConfig(dg.Config):
 
 @dg.asset(
     deps=["critical_path", "events", "traces", "capture_ranks"],
-    group_name="critical_path",
+    group_name="path",
     kinds={"perfetto", "json"},
     owners=OWNERS,
     partitions_def=DAYS,

@@ -1,13 +1,30 @@
-"""Groups of assets, small enough that one fits a screen when it is expanded: a layer of sql/, or a part of a large one."""
+"""Groups of assets, as a person reads them from left to right, each small enough that it fits a screen when it is expanded.
+
+inputs → events → gpu, host, sync → graph → path, causes → fleet is the way from a file to its answers; the other groups are rules,
+other inputs, and what is computed beside that way.
+"""
 
 import re
 
 from pipelines.models.catalog import Model
 
+WAY = (("inputs",), ("events",), ("gpu", "host", "sync"), ("graph",), ("path", "causes"), ("fleet",))
+"""The way from a file to its answers: no group of a stage reads one of a later stage."""
+# Names of layers for people; the others are called as they are.
+_LAYERS = {
+    "ingest": "inputs",
+    "canonical": "events",
+    "cpu": "host",
+    "critical_path": "path",
+    "summary": "gpu",
+    "modelling": "utilization",
+}
 # Tables of a layer whose names begin like this, in the order in which they are tried; the others are in the layer's own.
 _PARTS = {
-    "critical_path": {"causes|window_gpu_time": "causes"},
+    "critical_path": {"causes|window_gpu_time": "causes", "critical_path_(windows|nodes|edges)$": "graph"},
+    "summary": {"critical_path_|quality": "path"},
     "ingest": {
+        "(traces|events|findings|execution_trace_matches)$": "events",
         "schedule_": "schedule_runs",
         "flight_recorder_": "flight_recorder",
         "inspector_": "nccl_inspector",
@@ -23,6 +40,8 @@ _PARTS = {
         "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",
+        "critical_path_": "path",
+        "host_gpu_overlap|python_frame_gpu_time|backward_links|idle_gaps": "host",
     },
     "fleet": {
         "flight_recorder_": "flight_recorder",
@@ -47,4 +66,4 @@ def group_of(model: Model) -> str:
     for beginning, group in _PARTS.get(model.layer, {}).items():
         if re.match(beginning, model.name):
             return group
-    return model.layer
+    return _LAYERS.get(model.layer, model.layer)
