@@ -38,7 +38,16 @@ def shown(value: Any) -> str:
     """Returns a value as text for people, on one line; NULL for None."""
     if value is None:
         return NULL
-    return f"{value:.6g}" if isinstance(value, float) else visible(_text(value))
+    return number(value) if isinstance(value, float) else visible(_text(value))
+
+
+def number(value: float) -> str:
+    """Returns a number with six digits, thousands apart, never with an exponent: `2,252,910`, `0.0123457`."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    digits = max(5 - math.floor(math.log10(abs(value))), 0)
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 class Cutter:

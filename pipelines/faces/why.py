@@ -279,7 +279,7 @@ def _of_name(one: Cause) -> str:
     """The name that has most of a cause, if it says more than the cause does."""
     row = one.rows[0]
     says = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
-        ("outside operators", "stream ", "GPU work")
+        ("outside operators", "stream ", "earlier work")
     )
     return f" ({short_name(row['name'], _NAME)})" if says else ""
 

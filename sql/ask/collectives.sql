@@ -3,7 +3,8 @@
 -- Reading: `transfer_ms` is the shortest kernel over the ranks: what the network needs. The rest is waiting for
 -- `culprit_rank`.
 SELECT
-    c.job, o.kind, o.collective_name, o.group_name, o.step, round(o.transfer_ns / 1e6, 3) AS transfer_ms,
+    coalesce(c.job, c.capture_id) AS job, o.kind, o.collective_name, o.group_name, o.step,
+    round(o.transfer_ns / 1e6, 3) AS transfer_ms,
     round(o.wait_ns / 1e6, 3) AS wait_ms, o.culprit_rank,
     round(o.bus_gigabytes_per_s, 2) AS bus_gigabytes_per_s, o.refused_reason
 FROM collectives AS o

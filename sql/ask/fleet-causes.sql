@@ -6,7 +6,7 @@
 -- more often weighs more.
 WITH told AS (
     SELECT
-        coalesce(t.job, t.file) AS job, c.cause, c.name, c.duration_ns,
+        coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose, c.cause, c.name, c.duration_ns,
         max(epoch(coalesce(t.started_at, t.ingested_at))) OVER ()
         - epoch(coalesce(t.started_at, t.ingested_at)) < 604800 AS is_new
     FROM causes AS c
@@ -14,24 +14,24 @@ WITH told AS (
     WHERE c.window_id = 'full'
 ),
 named AS (
-    SELECT job, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY job, cause, name
+    SELECT whose, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY whose, cause, name
 ),
 most AS (
-    SELECT job, cause, name, row_number() OVER (PARTITION BY job, cause ORDER BY duration_ns DESC, name) AS place
+    SELECT whose, cause, name, row_number() OVER (PARTITION BY whose, cause ORDER BY duration_ns DESC, name) AS place
     FROM named
 ),
 sums AS (
     SELECT
-        job, cause, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
+        job, whose, cause, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
         sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
     FROM told
-    GROUP BY job, cause
+    GROUP BY job, whose, cause
 )
 SELECT
     s.job, s.cause, m.name AS most, round(s.new_ns / 3.6e12, 9) AS gpu_hours,
     round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (), 0), 1) AS percent,
-    round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.job), 0), 1) AS job_percent,
-    round(100 * s.before_ns / nullif(sum(s.before_ns) OVER (PARTITION BY s.job), 0), 1) AS before_percent
+    round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.whose), 0), 1) AS job_percent,
+    round(100 * s.before_ns / nullif(sum(s.before_ns) OVER (PARTITION BY s.whose), 0), 1) AS before_percent
 FROM sums AS s
-JOIN most AS m ON m.job = s.job AND m.cause = s.cause AND m.place = 1
-ORDER BY s.new_ns DESC, s.job, s.cause
+JOIN most AS m ON m.whose = s.whose AND m.cause = s.cause AND m.place = 1
+ORDER BY s.new_ns DESC, s.job, s.cause, s.whose

@@ -3,10 +3,10 @@
 -- Reading: One row per capture, oldest first: the median over all ranks and steps. `tracelake regressions` tests
 -- whether a change is more than noise.
 SELECT
-    t.job, t.capture_id, count(DISTINCT t.rank) AS n_ranks, count(*) AS n_steps,
+    coalesce(t.job, t.file) AS job, t.capture_id, count(DISTINCT t.rank) AS n_ranks, count(*) AS n_steps,
     round(median(s.duration_ns) / 1e6, 2) AS median_step_ms,
     round(100 * sum(s.busy_ns) / nullif(sum(s.duration_ns), 0), 1) AS busy_percent
 FROM step_times AS s
 JOIN traces AS t ON s.trace_id = t.trace_id
-GROUP BY t.job, t.capture_id
-ORDER BY t.job, min(t.trace_start_ns), t.capture_id
+GROUP BY coalesce(t.job, t.file), coalesce(t.job, t.trace_id), t.capture_id
+ORDER BY job, min(t.trace_start_ns), t.capture_id, coalesce(t.job, t.trace_id)

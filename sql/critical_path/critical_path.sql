@@ -39,6 +39,7 @@ SELECT
     -- Who owns its time, for people: the operator, call or GPU work; in a host gap the annotation around it, else the
     -- module's or user's own Python function, else the thread; a delay, gap or wait of a stream is its own.
     CASE
+        WHEN b.waits_for_earlier_work AND w.annotation = '' THEN 'earlier work, not in the trace'
         WHEN b.waits_for_earlier_work THEN 'earlier work, not in the window'
         WHEN o.event_id IS NOT NULL THEN o.name
         WHEN t.edge_type = 'HOST_GAP' AND b.attributed_event_id IS NULL THEN 'outside operators, thread ' || e.tid

@@ -25,7 +25,7 @@ SELECT
     -- around it, else the module's or user's own Python function, else the thread; a delay or wait is its own.
     CASE
         WHEN w.kind = 'head' THEN 'before the first event of rank ' || CAST(w.rank AS VARCHAR)
-        WHEN w.earlier THEN 'earlier work, not in the window'
+        WHEN w.earlier THEN 'earlier work, not in the trace'
         WHEN o.event_id IS NOT NULL THEN o.name
         WHEN w.kind = 'gap' THEN 'outside operators, thread ' || e.tid
         WHEN e.stream IS NULL THEN coalesce(rtrim(t.track_label, ': '), 'wait') || ', thread ' || e.tid

@@ -1,8 +1,9 @@
 -- One row: a cause that took GPU time of a rank. All causes together account for the capture's whole span on each of
 -- the rank's devices.
 -- How: a sweep over starts and ends; where several causes hold at once, the first in this order takes the stretch:
--- waiting for a straggler, exposed communication, launch overhead, idle host, recomputation (only what activation
--- checkpointing computes again is running). A capture's span is that of its longest rank, on that rank's own clock.
+-- waiting for a straggler, exposed communication, launch overhead, idle host (both by the owners in idle_causes),
+-- recomputation (only what activation checkpointing computes again is running). A capture's span is that of its longest
+-- rank, on that rank's own clock.
 -- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
@@ -24,32 +25,18 @@ work AS (
     FROM rank_devices AS d
     JOIN merged_intervals AS i ON i.trace_id = d.trace_id AND i.device = d.device
 ),
-busy AS (
-    SELECT
-        w.capture_id, w.rank, w.device, w.start_ns, w.end_ns, d.trace_start_ns, d.trace_end_ns,
-        lag(w.end_ns) OVER (PARTITION BY w.capture_id, w.rank, w.device ORDER BY w.start_ns) AS last_end_ns,
-        lead(w.start_ns) OVER (PARTITION BY w.capture_id, w.rank, w.device ORDER BY w.start_ns) AS next_start_ns
-    FROM work AS w
-    JOIN rank_devices AS d ON d.capture_id = w.capture_id AND d.rank = w.rank AND d.device = w.device
-    WHERE w.scope = 'all'
-),
-launched AS (
-    SELECT k.trace_id, k.device, k.start_ns, min(l.start_ns) AS launch_ns
-    FROM kernels AS k
-    JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    GROUP BY k.trace_id, k.device, k.start_ns
-),
 gaps AS (
     SELECT
-        b.capture_id, b.rank, b.device, coalesce(b.last_end_ns, b.trace_start_ns) AS gap_ns, b.start_ns AS end_ns,
-        greatest(coalesce(b.last_end_ns, b.trace_start_ns), least(b.start_ns, l.launch_ns)) AS launch_ns
-    FROM busy AS b
-    JOIN rank_devices AS d ON d.capture_id = b.capture_id AND d.rank = b.rank AND d.device = b.device
-    JOIN launched AS l ON l.trace_id = d.trace_id AND l.device = b.device AND l.start_ns = b.start_ns
+        d.capture_id, d.rank, d.device, i.start_ns, i.end_ns,
+        CASE
+            WHEN i.cause IN ('launching', 'gpu_waiting') THEN 'LAUNCH'
+            WHEN i.cause = 'earlier_work' THEN 'EARLIER'
+            WHEN i.cause <> 'unknown' THEN 'HOST'
+        END AS what
+    FROM rank_devices AS d
+    JOIN idle_causes AS i ON i.trace_id = d.trace_id AND i.device = d.device
     UNION ALL
-    SELECT capture_id, rank, device, end_ns, trace_end_ns, trace_end_ns FROM busy WHERE next_start_ns IS NULL
-    UNION ALL
-    SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, trace_end_ns FROM rank_devices WHERE device IS NULL
+    SELECT capture_id, rank, device, trace_start_ns, trace_end_ns, 'HOST' FROM rank_devices WHERE device IS NULL
 ),
 waits AS (
     SELECT c.capture_id, c.rank, k.device, c.start_ns, c.start_ns + c.wait_ns AS end_ns
@@ -76,9 +63,7 @@ stretches AS (
     UNION ALL
     SELECT capture_id, rank, device, scope, start_ns, end_ns FROM work WHERE scope <> 'all'
     UNION ALL
-    SELECT capture_id, rank, device, 'HOST', gap_ns, launch_ns FROM gaps
-    UNION ALL
-    SELECT capture_id, rank, device, 'LAUNCH', launch_ns, end_ns FROM gaps
+    SELECT capture_id, rank, device, what, start_ns, end_ns FROM gaps
     UNION ALL
     SELECT capture_id, rank, device, 'TRACE', trace_start_ns, trace_end_ns FROM rank_devices
 ),
@@ -97,7 +82,8 @@ summed AS (
         sum(CASE WHEN what = 'AGAIN' THEN change ELSE 0 END) AS again,
         sum(CASE WHEN what = 'MEMORY' THEN change ELSE 0 END) AS memory,
         sum(CASE WHEN what = 'LAUNCH' THEN change ELSE 0 END) AS launch,
-        sum(CASE WHEN what = 'HOST' THEN change ELSE 0 END) AS host
+        sum(CASE WHEN what = 'HOST' THEN change ELSE 0 END) AS host,
+        sum(CASE WHEN what = 'EARLIER' THEN change ELSE 0 END) AS earlier
     FROM changes
     GROUP BY capture_id, rank, device, start_ns
 ),
@@ -108,7 +94,7 @@ open_at AS (
         sum(wait) OVER sofar AS wait, sum(communication) OVER sofar AS communication,
         sum(compute) OVER sofar AS compute,
         sum(first_time) OVER sofar AS first_time, sum(again) OVER sofar AS again, sum(memory) OVER sofar AS memory,
-        sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host
+        sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host, sum(earlier) OVER sofar AS earlier
     FROM summed
     WINDOW sofar AS (
         PARTITION BY capture_id, rank, device ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -122,6 +108,7 @@ caused AS (
             WHEN communication > 0 AND compute = 0 THEN 'exposed_communication'
             WHEN launch > 0 THEN 'launch_overhead'
             WHEN host > 0 THEN 'idle_host'
+            WHEN earlier > 0 THEN 'not_in_trace'
             WHEN again > 0 AND first_time = 0 THEN 'recompute'
             WHEN compute > 0 THEN 'compute'
             WHEN memory > 0 THEN 'exposed_memory'
@@ -147,9 +134,11 @@ SELECT
     rank,  -- The rank.
     device,  -- Its device; NULL where it has no GPU work.
     -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost),
-    -- exposed_memory, not_in_trace (the rank's trace is shorter than the longest), or unattributed.
+    -- exposed_memory, not_in_trace (the rank's trace is shorter than the longest, or it waits for work from before it),
+    -- or unattributed.
     cause,
-    TRY_CAST(gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
+    TRY_CAST(sum(gpu_ns) AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
     -- Part of it that was not lost, because kernels computed at the same time, ns.
-    TRY_CAST(hidden_ns AS BIGINT) AS hidden_ns
+    TRY_CAST(sum(hidden_ns) AS BIGINT) AS hidden_ns
 FROM divided
+GROUP BY capture_id, rank, device, cause

@@ -1,49 +1,30 @@
--- One row: a stretch between two pieces of GPU work in which a device ran nothing, with what ended it and what the host
--- did meanwhile. The gaps of a device add up to idle_ns of temporal_breakdown.
--- How: the work that starts at the gap's end, of several the one launched first; the host's time is that of the thread
--- which launched it. The five parts add up to the gap.
+-- One row: a stretch between two pieces of GPU work in which a device ran nothing, with who owns most of it and what
+-- ended it. The gaps of a device add up to idle_ns of temporal_breakdown.
+-- How: the owner is the one in idle_causes with the most of the gap; the work that ended it starts at its end, of
+-- several the one launched first.
 -- check: unique(trace_id, device, start_ns)
-WITH parts AS (
+WITH sums AS (
     SELECT
-        trace_id, device, gap_no,
-        sum(CASE WHEN reason = 'blocked' THEN end_ns - start_ns ELSE 0 END) AS blocked_ns,
-        sum(CASE WHEN reason = 'operator' THEN end_ns - start_ns ELSE 0 END) AS operator_ns,
-        sum(CASE WHEN reason = 'host' THEN end_ns - start_ns ELSE 0 END) AS host_ns,
-        sum(CASE WHEN reason = 'launch' THEN end_ns - start_ns ELSE 0 END) AS launch_ns,
-        sum(CASE WHEN reason = 'unknown' THEN end_ns - start_ns ELSE 0 END) AS unknown_ns
-    FROM _idle_stretches
-    GROUP BY trace_id, device, gap_no
+        trace_id, device, gap_no, cause, name, sum(duration_ns) AS owned_ns, bool_or(inferred) AS inferred
+    FROM idle_causes
+    WHERE is_inner
+    GROUP BY trace_id, device, gap_no, cause, name
 ),
--- Gaps and calls do not overlap one another, so few gaps have more than one call.
-called_ns AS (
-    SELECT s.trace_id, s.device, s.gap_no, e.name, sum(s.end_ns - s.start_ns) AS ns
-    FROM _idle_stretches AS s
-    JOIN events AS e ON e.trace_id = s.trace_id AND e.event_id = s.call_event_id
-    GROUP BY s.trace_id, s.device, s.gap_no, e.name
+owners AS (
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY trace_id, device, gap_no ORDER BY owned_ns DESC, cause, name) AS place,
+        count(*) OVER (PARTITION BY trace_id, device, gap_no) AS n_owners
+    FROM sums
 ),
-called_most AS (
-    SELECT trace_id, device, gap_no, max(ns) AS ns FROM called_ns GROUP BY trace_id, device, gap_no
-),
-called AS (
-    SELECT n.trace_id, n.device, n.gap_no, min(n.name) AS name
-    FROM called_ns AS n
-    JOIN called_most AS m ON m.trace_id = n.trace_id AND m.device = n.device AND m.gap_no = n.gap_no AND m.ns = n.ns
-    GROUP BY n.trace_id, n.device, n.gap_no
-),
-waited_ns AS (
-    SELECT s.trace_id, s.device, s.gap_no, e.name, sum(s.end_ns - s.start_ns) AS ns
-    FROM _idle_stretches AS s
-    JOIN events AS e ON e.trace_id = s.trace_id AND e.event_id = s.wait_event_id
-    GROUP BY s.trace_id, s.device, s.gap_no, e.name
-),
-waited_most AS (
-    SELECT trace_id, device, gap_no, max(ns) AS ns FROM waited_ns GROUP BY trace_id, device, gap_no
-),
-waited AS (
-    SELECT n.trace_id, n.device, n.gap_no, min(n.name) AS name
-    FROM waited_ns AS n
-    JOIN waited_most AS m ON m.trace_id = n.trace_id AND m.device = n.device AND m.gap_no = n.gap_no AND m.ns = n.ns
-    GROUP BY n.trace_id, n.device, n.gap_no
+longest AS (
+    SELECT
+        trace_id, device, gap_no, cause, name, event_id,
+        row_number() OVER (
+            PARTITION BY trace_id, device, gap_no, cause, name ORDER BY duration_ns DESC, start_ns
+        ) AS place
+    FROM idle_causes
+    WHERE is_inner
 ),
 enders AS (
     SELECT DISTINCT trace_id, launch_event_id FROM _idle_gaps WHERE is_inner AND launch_event_id IS NOT NULL
@@ -72,24 +53,13 @@ SELECT
     g.start_ns,  -- Start: the end of the work before, ns.
     g.end_ns,  -- End: the start of the work after, ns.
     g.end_ns - g.start_ns AS duration_ns,  -- Duration, ns.
-    -- The longest of the five parts, the first of equal ones: blocked, operator, host, launch or unknown.
-    CASE greatest(p.blocked_ns, p.operator_ns, p.host_ns, p.launch_ns, p.unknown_ns)
-        WHEN p.blocked_ns THEN 'blocked'
-        WHEN p.operator_ns THEN 'operator'
-        WHEN p.host_ns THEN 'host'
-        WHEN p.launch_ns THEN 'launch'
-        ELSE 'unknown'
-    END AS reason,
-    TRY_CAST(p.blocked_ns AS BIGINT) AS blocked_ns,  -- The launching thread waited for the GPU in a call, ns.
-    TRY_CAST(p.operator_ns AS BIGINT) AS operator_ns,  -- It was in another operator or call, ns.
-    -- It was in neither: Python, loading data, another thread's turn, ns.
-    TRY_CAST(p.host_ns AS BIGINT) AS host_ns,
-    -- From the launch to the gap's end, ns: the launch itself, and work that waited for another stream.
-    TRY_CAST(p.launch_ns AS BIGINT) AS launch_ns,
-    TRY_CAST(p.unknown_ns AS BIGINT) AS unknown_ns,  -- All of it, where the launch is not in the trace, ns; else 0.
-    -- Outermost operator or call that the launching thread spent most of the gap in; NULL where it was in none.
-    c.name AS host_call,
-    w.name AS blocking_call,  -- Call that it waited for the GPU in, the longest; NULL where it was in none.
+    o.cause,  -- What the GPU waits for most of the gap, in cause_kinds.
+    o.name,  -- The owner of that time by name, as in causes.
+    TRY_CAST(o.owned_ns AS BIGINT) AS owned_ns,  -- That time, ns; idle_causes has all owners.
+    o.n_owners,  -- How many owners the gap has.
+    coalesce(o.inferred, FALSE) AS inferred,  -- The owner follows from a wait that no event shows.
+    i.event_id AS owner_event_id,  -- The event that shows the longest stretch of it.
+    e.name AS event_name,  -- Its name.
     g.ended_by_event_id,  -- The work that ended the gap.
     k.name AS ended_by,  -- Its name.
     g.launch_event_id,  -- The call that launched it; NULL where that is not in the trace.
@@ -99,10 +69,12 @@ SELECT
     s.module,  -- Innermost module around the launch; NULL outside of modules, and where the trace records none.
     s.annotation  -- Innermost annotation around the launch, profiler steps aside; NULL outside of any.
 FROM _idle_gaps AS g
-JOIN parts AS p ON p.trace_id = g.trace_id AND p.device = g.device AND p.gap_no = g.gap_no
+JOIN owners AS o ON o.trace_id = g.trace_id AND o.device = g.device AND o.gap_no = g.gap_no AND o.place = 1
+JOIN longest AS i
+    ON i.trace_id = o.trace_id AND i.device = o.device AND i.gap_no = o.gap_no AND i.cause = o.cause
+        AND i.name = o.name AND i.place = 1
 JOIN events AS k ON k.trace_id = g.trace_id AND k.event_id = g.ended_by_event_id
+LEFT JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = i.event_id
 LEFT JOIN events AS l ON l.trace_id = g.trace_id AND l.event_id = g.launch_event_id
-LEFT JOIN called AS c ON c.trace_id = g.trace_id AND c.device = g.device AND c.gap_no = g.gap_no
-LEFT JOIN waited AS w ON w.trace_id = g.trace_id AND w.device = g.device AND w.gap_no = g.gap_no
 LEFT JOIN spans AS s ON s.trace_id = g.trace_id AND s.event_id = g.launch_event_id
 WHERE g.is_inner

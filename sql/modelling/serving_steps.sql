@@ -65,6 +65,26 @@ ordered AS (
         greatest(end_ns, coalesce(work_end_ns, end_ns)) - start_ns AS until_done_ns,
         lead(start_ns) OVER (PARTITION BY trace_id, pid, tid ORDER BY start_ns, event_id) - start_ns AS until_next_ns
     FROM described
+),
+timed AS (
+    SELECT *, least(until_done_ns, coalesce(until_next_ns, until_done_ns)) AS step_ns FROM ordered
+),
+by_device AS (
+    SELECT
+        t.trace_id, t.event_id, s.device,
+        sum(least(s.end_ns, t.start_ns + t.step_ns) - greatest(s.start_ns, t.start_ns)) AS earlier_ns
+    FROM timed AS t
+    JOIN _earlier_stretches AS s
+        ON s.trace_id = t.trace_id AND s.start_ns < t.start_ns + t.step_ns AND s.end_ns > t.start_ns
+    GROUP BY t.trace_id, t.event_id, s.device
+),
+earlier AS (
+    SELECT trace_id, event_id, max(earlier_ns) AS earlier_ns FROM by_device GROUP BY trace_id, event_id
+),
+told AS (
+    SELECT t.*, CASE WHEN t.n_pieces IS NOT NULL THEN coalesce(e.earlier_ns, 0) END AS earlier_ns
+    FROM timed AS t
+    LEFT JOIN earlier AS e ON e.trace_id = t.trace_id AND e.event_id = t.event_id
 )
 SELECT
     trace_id,  -- The trace.
@@ -97,7 +117,10 @@ SELECT
     end_ns,  -- End on the host, ns.
     -- What the step took, ns: from its start to the end of the call and of its GPU work, or to the next step's start on
     -- the thread if that is earlier. So time between steps is in none, and time of two steps at once counts once.
-    least(until_done_ns, coalesce(until_next_ns, until_done_ns)) AS step_ns,
+    step_ns,
+    -- The part of it that belongs to GPU work from before the trace, ns: such work ran, or the step waits for it; NULL
+    -- where the trace has no GPU work at all.
+    TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns,
     -- From its start to the end of the call and of its GPU work, ns: the latency, longer than step_ns if steps overlap.
     until_done_ns AS latency_ns,
     n_pieces AS n_gpu_pieces,  -- Pieces of GPU work that it launched; NULL where the trace has no GPU work at all.
@@ -105,4 +128,4 @@ SELECT
     busy_ns AS gpu_busy_ns,  -- Time in which any of them ran, ns; NULL where the trace has no GPU work at all.
     work_start_ns AS gpu_start_ns,  -- Start of the first, ns; NULL where there is none.
     work_end_ns AS gpu_end_ns  -- End of the last, ns; NULL where there is none.
-FROM ordered
+FROM told

@@ -1,7 +1,7 @@
 -- One row: a profiler step of a trace and a device, divided into what the device did and why it did nothing. The parts
 -- add up to duration_ns. A trace without GPU work has no rows: nothing says what its devices did.
 -- How: the step as the CPU ran it, as in step_times; communication and memory count where nothing before them in this
--- order hides them, as in temporal_breakdown; idle time is divided as in idle_gaps, from the trace's start to its end.
+-- order hides them, as in temporal_breakdown; who owns the idle time is in idle_causes.
 -- check: unique(trace_id, step, device)
 WITH busy AS (
     SELECT
@@ -27,30 +27,36 @@ WITH busy AS (
 ),
 cut AS (
     SELECT
-        s.trace_id, s.step, i.device, i.reason,
-        least(i.end_ns, s.end_ns) - greatest(i.start_ns, s.start_ns) AS ns
+        s.trace_id, s.step, i.device, i.cause, i.name,
+        sum(least(i.end_ns, s.end_ns) - greatest(i.start_ns, s.start_ns)) AS ns
     FROM profiler_steps AS s
-    JOIN _idle_stretches AS i ON i.trace_id = s.trace_id AND i.start_ns < s.end_ns AND i.end_ns > s.start_ns
+    JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.start_ns < s.end_ns AND i.end_ns > s.start_ns
+    GROUP BY s.trace_id, s.step, i.device, i.cause, i.name
 ),
-idle AS (
+sums AS (
+    SELECT trace_id, step, device, cause, sum(ns) AS cause_ns FROM cut GROUP BY trace_id, step, device, cause
+),
+by_cause AS (
     SELECT
-        trace_id, step, device,
-        sum(CASE WHEN reason = 'blocked' THEN ns ELSE 0 END) AS blocked_ns,
-        sum(CASE WHEN reason = 'operator' THEN ns ELSE 0 END) AS operator_ns,
-        sum(CASE WHEN reason = 'host' THEN ns ELSE 0 END) AS host_ns,
-        sum(CASE WHEN reason = 'launch' THEN ns ELSE 0 END) AS launch_ns
+        *, row_number() OVER (PARTITION BY trace_id, step, device ORDER BY cause_ns DESC, cause) AS place
+    FROM sums
+),
+by_name AS (
+    SELECT
+        trace_id, step, device, cause, name,
+        row_number() OVER (PARTITION BY trace_id, step, device, cause ORDER BY ns DESC, name) AS place
     FROM cut
-    GROUP BY trace_id, step, device
 ),
 parts AS (
     SELECT
         t.trace_id, t.step, t.device, t.start_ns, t.duration_ns, t.busy_ns, t.compute_ns,
         coalesce(b.communication_ns, 0) AS communication_ns, coalesce(b.memory_ns, 0) AS memory_ns,
-        coalesce(i.blocked_ns, 0) AS blocked_ns, coalesce(i.operator_ns, 0) AS operator_ns,
-        coalesce(i.host_ns, 0) AS host_ns, coalesce(i.launch_ns, 0) AS launch_ns
+        i.cause, i.cause_ns, n.name
     FROM step_times AS t
     LEFT JOIN busy AS b ON b.trace_id = t.trace_id AND b.step = t.step AND b.device = t.device
-    LEFT JOIN idle AS i ON i.trace_id = t.trace_id AND i.step = t.step AND i.device = t.device
+    LEFT JOIN by_cause AS i ON i.trace_id = t.trace_id AND i.step = t.step AND i.device = t.device AND i.place = 1
+    LEFT JOIN by_name AS n
+        ON n.trace_id = i.trace_id AND n.step = i.step AND n.device = i.device AND n.cause = i.cause AND n.place = 1
     WHERE t.trace_id IN (SELECT m.trace_id FROM merged_intervals AS m)
 )
 SELECT
@@ -64,13 +70,9 @@ SELECT
     TRY_CAST(memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copies without computation or communication, ns.
     -- Only GPU work of no such class, ns.
     TRY_CAST(busy_ns - compute_ns - communication_ns - memory_ns AS BIGINT) AS other_work_ns,
-    -- Idle while the launching thread waited for the GPU in a call, ns.
-    TRY_CAST(blocked_ns AS BIGINT) AS idle_blocked_ns,
-    TRY_CAST(operator_ns AS BIGINT) AS idle_operator_ns,  -- Idle while it was in another operator or call, ns.
-    TRY_CAST(host_ns AS BIGINT) AS idle_host_ns,  -- Idle while it was in neither: Python, loading data, ns.
-    -- Idle although the next work was launched, ns: the launch itself, and work that waited for another stream.
-    TRY_CAST(launch_ns AS BIGINT) AS idle_launch_ns,
-    -- Idle before work whose launch is not in the trace, after the trace's last work, and where no device did anything
-    -- in the step, ns.
-    TRY_CAST(duration_ns - busy_ns - blocked_ns - operator_ns - host_ns - launch_ns AS BIGINT) AS idle_unknown_ns
+    -- Time in which it ran nothing, ns: all of the step where no device did anything in it.
+    TRY_CAST(duration_ns - busy_ns AS BIGINT) AS idle_ns,
+    cause AS idle_cause,  -- The cause in cause_kinds that owns most of it; NULL where nothing ran, or it never idles.
+    TRY_CAST(cause_ns AS BIGINT) AS idle_cause_ns,  -- Its part of the idle time, ns.
+    name AS idle_name  -- The name with the most of that.
 FROM parts

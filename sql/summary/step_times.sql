@@ -1,6 +1,6 @@
 -- One row: a profiler step of a trace and a device, with what the device did between the step's start and end.
 -- How: merged intervals of each class, cut to the step as the CPU ran it, so GPU work that runs late counts in the next
--- step.
+-- step; own_busy_ns is only of work that the step launched.
 -- check: unique(trace_id, step, device)
 WITH cut AS (
     SELECT
@@ -9,6 +9,26 @@ WITH cut AS (
     FROM profiler_steps AS s
     JOIN merged_intervals AS i ON i.trace_id = s.trace_id AND i.start_ns < s.end_ns AND i.end_ns > s.start_ns
     GROUP BY s.trace_id, s.step, i.device, i.scope
+),
+-- In order of start, the part of each piece that no piece before it has.
+own AS (
+    SELECT
+        s.trace_id, s.step, k.device, greatest(k.start_ns, s.start_ns) AS start_ns,
+        least(k.end_ns, s.end_ns) AS end_ns,
+        max(least(k.end_ns, s.end_ns)) OVER (
+            PARTITION BY s.trace_id, s.step, k.device ORDER BY k.start_ns, k.event_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM profiler_steps AS s
+    JOIN kernels AS k ON k.trace_id = s.trace_id AND k.start_ns < s.end_ns AND k.end_ns > s.start_ns
+    JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id AND l.start_ns >= s.start_ns
+),
+own_busy AS (
+    SELECT
+        trace_id, step, device,
+        sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS ns
+    FROM own
+    GROUP BY trace_id, step, device
 )
 SELECT
     s.trace_id,  -- The trace.
@@ -18,10 +38,14 @@ SELECT
     s.duration_ns,  -- Duration of the step on the CPU, ns.
     -- Time with any GPU work, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), 0) AS BIGINT) AS busy_ns,
+    -- The part of it in which work ran that the step launched, ns; in the rest, only work ran that was launched before
+    -- it, or whose launch is not in the trace.
+    TRY_CAST(coalesce(max(o.ns), 0) AS BIGINT) AS own_busy_ns,
     -- Time with computing kernels, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), 0) AS BIGINT) AS compute_ns,
     -- Time with communication kernels, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), 0) AS BIGINT) AS communication_ns
 FROM profiler_steps AS s
 LEFT JOIN cut AS c ON c.trace_id = s.trace_id AND c.step = s.step
+LEFT JOIN own_busy AS o ON o.trace_id = c.trace_id AND o.step = c.step AND o.device = c.device
 GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns

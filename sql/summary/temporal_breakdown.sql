@@ -15,6 +15,9 @@ WITH per_device AS (
     FROM merged_intervals
     GROUP BY trace_id, device
 ),
+earlier AS (
+    SELECT trace_id, device, count(*) AS n, sum(duration_ns) AS ns FROM _earlier_work GROUP BY trace_id, device
+),
 exposed AS (
     SELECT
         trace_id, device,
@@ -39,10 +42,13 @@ parts AS (
         coalesce(d.memory_ns, 0) AS memory_ns,
         coalesce(x.exposed_communication_ns, 0) AS exposed_communication_ns,
         coalesce(x.exposed_memory_ns, 0) AS exposed_memory_ns,
-        coalesce(d.n_kernels, 0) AS n_kernels
+        coalesce(d.n_kernels, 0) AS n_kernels,
+        coalesce(e.n, 0) AS n_earlier,
+        coalesce(e.ns, 0) AS earlier_ns
     FROM traces AS t
     LEFT JOIN per_device AS d ON d.trace_id = t.trace_id
     LEFT JOIN exposed AS x ON x.trace_id = d.trace_id AND x.device = d.device
+    LEFT JOIN earlier AS e ON e.trace_id = d.trace_id AND e.device = d.device
 )
 SELECT
     trace_id,  -- The trace.
@@ -62,5 +68,7 @@ SELECT
     -- Communication time without computation, ns.
     TRY_CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,
     TRY_CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
-    CAST(n_kernels AS BIGINT) AS n_kernels  -- Pieces of GPU work.
+    CAST(n_kernels AS BIGINT) AS n_kernels,  -- Pieces of GPU work.
+    CAST(n_earlier AS BIGINT) AS n_earlier,  -- Those that were launched before the trace began.
+    TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns  -- Their GPU time, ns: part of what is counted here.
 FROM parts

@@ -268,7 +268,7 @@ def test_a_copy_that_waits_for_what_is_not_in_the_trace() -> None:
         kernel("Memcpy DtoH", 463_100, 50, 2, cat="gpu_memcpy"),
         op("b", 463_210, 10),
     ]
-    assert ("earlier work, not in the window", 462_900) in owners(trace)
+    assert ("earlier work, not in the trace", 462_900) in owners(trace)
 
 
 def test_kernels_before_their_launch_do_not_break_the_path() -> None:

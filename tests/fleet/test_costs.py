@@ -24,8 +24,16 @@ from tests.modelling.test_span_rules import arrow, backward, launch, module, num
 COMM, GEMM, COPY = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm", "Memcpy HtoD (Pinned -> Device)"
 
 
+Owners = list[tuple[int, int, str]]
+
+
 def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
     """gpu_time_by_cause, in us by cause, of one rank; `waits`: event_id of a kernel → us that it waits."""
+    return losses_and_owners(trace, waits)[0]
+
+
+def losses_and_owners(trace: list[dict], waits: dict[int, int]) -> tuple[dict[str, int], Owners]:
+    """The same, and who owns the idle time in idle_causes: start, end, cause."""
     con, trace_id = connect(trace)
     run_models(con, load_catalog(), ["merged_intervals", "kernels"])
     con.execute(
@@ -41,11 +49,12 @@ def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
             f"INSERT INTO collective_ranks VALUES ('cap', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, {1000 * wait})"
         )
     have = frozenset(("capture_ranks", "collective_ranks", "merged_intervals", "kernels"))
-    run_models(con, load_catalog(), ["gpu_time_by_cause"], have)
+    run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have)
     found = con.execute("SELECT cause, gpu_ns, hidden_ns FROM gpu_time_by_cause").fetchall()
     assert all(ns % 1000 == 0 for _, ns, _ in found)
     hidden = sum(ns for _, _, ns in found) // 1000
-    return {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}
+    owners = con.execute("SELECT start_ns, end_ns, cause FROM idle_causes").fetchall()
+    return {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}, owners
 
 
 def test_by_hand() -> None:
@@ -57,8 +66,12 @@ def test_by_hand() -> None:
         call("cudaLaunchKernel", 61, 2, 4), kernel(COPY, 95, 3, 4, cat="gpu_memcpy"), op("end", 100, 10),
     ]  # fmt: skip
     assert losses(trace, {4: 30}) == {
-        "idle_host": 5 + 22 + 12,  # 0 to 5, 20 to 42, 98 to 110
-        "launch_overhead": 5 + 8 + 5,  # 5 to 10, 42 to 50, 90 to 95
+        "idle_host": 10
+        + 22
+        + 6
+        + 5
+        + 12,  # 0 to 10, 20 to 42, 44 to 50, 90 to 95, 98 to 110: the end waits for the host
+        "launch_overhead": 2,  # 42 to 44
         "compute": 10 + 5,  # 10 to 20, and 80 to 85 beside the transfer
         "straggler_wait": 30,  # 50 to 80
         "hidden": 10,  # 70 to 80: the gemm ran
@@ -78,12 +91,16 @@ def test_recomputation_by_hand() -> None:
     assert (found["compute"], found["recompute"]) == (20 + 60, 20)
 
 
-def painted(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
+def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[str, int]:
     """The same, microsecond by microsecond."""
+    kinds = {
+        **dict.fromkeys(("launching", "gpu_waiting"), "launch_overhead"),
+        "earlier_work": "not_in_trace",
+        "unknown": "unattributed",
+    }
     timed = [e for e in trace if e["ph"] == "X"]
     first, last = min(e["ts"] for e in timed), max(e["ts"] + e["dur"] for e in timed)
     gpu = [e for e in timed if e["cat"] in ("kernel", "gpu_memcpy")]
-    launch = {e["args"]["correlation"]: e["ts"] for e in timed if e["cat"] == "cuda_runtime"}
     found: Counter[str] = Counter()
     for at in range(first, last):
 
@@ -92,18 +109,14 @@ def painted(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
 
         waiting = any(trace[i]["ts"] <= at < trace[i]["ts"] + wait for i, wait in waits.items())
         computes, busy = runs(GEMM), runs(GEMM) or runs(COMM) or runs(COPY)
-        following = min((e["ts"] for e in gpu if e["ts"] > at), default=None)
-        calls = [launch.get(e["args"]["correlation"]) for e in gpu if e["ts"] == following]
-        known = [ts for ts in calls if ts is not None]
+        owner = next((cause for start, end, cause in owners if start <= 1000 * at < end), None)
         if waiting:
             found["straggler_wait"] += 1
             found["hidden"] += computes
         elif runs(COMM) and not computes:
             found["exposed_communication"] += 1
-        elif not busy and known and min(known) <= at:
-            found["launch_overhead"] += 1
-        elif not busy and (known or following is None):
-            found["idle_host"] += 1
+        elif not busy:
+            found[kinds.get(owner or "unknown", "idle_host")] += 1
         else:
             found["compute" if computes else "exposed_memory" if runs(COPY) else "unattributed"] += 1
     return {cause: us for cause, us in found.items() if us}
@@ -124,8 +137,8 @@ def test_random_traces_painted(seed: int) -> None:
             waits[len(trace)] = rng.randint(0, length)
         trace.append(kernel(name, start, length, number, stream, cat="gpu_memcpy" if name == COPY else "kernel"))
     trace.append(op("end", max(free.values()) + rng.randint(-20, 20), 10))
-    ours = losses(trace, waits)
-    assert ours == painted(trace, waits)
+    ours, owners = losses_and_owners(trace, waits)
+    assert ours == painted(trace, waits, owners)
     assert sum(us for cause, us in ours.items() if cause != "hidden") == max(e["ts"] + e["dur"] for e in trace)
 
 

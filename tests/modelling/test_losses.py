@@ -16,8 +16,6 @@ from tests.effort import LARGE, LISTS, at_once
 from tests.harness import call, connect_all, each, kernel, op, rows_of, x
 
 US = 1000
-REASONS = ("blocked", "operator", "host", "launch", "unknown")
-IDLE = "blocked_ns, operator_ns, host_ns, launch_ns, unknown_ns"
 EVENTS = [
     x("user_annotation", "ProfilerStep#1", 0, 100),
     x("user_annotation", "forward", 5, 90),
@@ -31,16 +29,18 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_what_ended_a_gap_and_what_the_host_did() -> None:
-    columns = f"start_ns, end_ns, reason, {IDLE}, host_call, blocking_call, ended_by, launch_name, module, annotation"
+def test_what_ended_a_gap_and_who_owns_it() -> None:
+    columns = "start_ns, end_ns, cause, name, owned_ns, n_owners, event_name, ended_by, launch_name, module, annotation"
     sync, launch = "cudaStreamSynchronize", "cudaLaunchKernel"
+    between = "host_between_operators"
+    # Nothing needed the synchronization: what follows until the next work is its own, but for the annotation's 2 us.
     assert rows_of(EVENTS, "idle_gaps", columns) == [
         (
-            *(20 * US, 50 * US, "operator", 5 * US, 17 * US, 2 * US, 6 * US, 0),
-            *("aten::index", sync, "second", launch, "Linear_0", "forward"),
+            *(20 * US, 50 * US, "synchronization", sync, 28 * US, 2),
+            *(sync, "second", launch, "Linear_0", "forward"),
         ),
-        (55 * US, 60 * US, "unknown", 0, 0, 0, 0, 5 * US, None, None, "orphan", None, None, None),
-        (65 * US, 70 * US, "launch", 0, 0, 0, 5 * US, 0, None, None, "third", launch, "Linear_0", "forward"),
+        (55 * US, 60 * US, between, "forward", 5 * US, 1, "forward", "orphan", None, None, None),
+        (65 * US, 70 * US, between, "forward", 5 * US, 1, "forward", "third", launch, "Linear_0", "forward"),
     ]
 
 
@@ -50,15 +50,13 @@ def test_of_two_that_end_a_gap_the_one_launched_first_did() -> None:
         call("cudaLaunchKernel", 14, 1, 3, tid=2), kernel("launched last", 20, 5, 3, stream=8),
         call("cudaLaunchKernel", 12, 1, 2), kernel("launched first", 20, 5, 2),
     ]  # fmt: skip
-    assert rows_of(events, "idle_gaps", "ended_by, host_ns, launch_ns") == [("launched first", 2 * US, 8 * US)]
+    assert rows_of(events, "idle_gaps", "ended_by, duration_ns") == [("launched first", 10 * US)]
 
 
 def test_a_step_is_divided() -> None:
-    columns = "duration_ns, compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_blocked_ns, idle_operator_ns"
-    more = "idle_host_ns, idle_launch_ns, idle_unknown_ns"
-    # Before the first work: 2 us of host, then launch; after the last: unknown.
-    assert rows_of(EVENTS, "step_losses", f"{columns}, {more}") == [
-        tuple(US * n for n in (100, 25, 0, 0, 0, 5, 17, 4, 19, 30))
+    columns = "duration_ns, compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_ns"
+    assert rows_of(EVENTS, "step_losses", f"{columns}, idle_cause, idle_cause_ns, idle_name") == [
+        (100 * US, 25 * US, 0, 0, 0, 75 * US, "host_between_operators", 32 * US, "forward")
     ]
 
 
@@ -117,44 +115,21 @@ def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool =
     return any(e["tid"] == tid and (not waits or "Synchronize" in e["name"]) for e in calls)
 
 
-def idle_reason(events: list[dict], device: int, at: float) -> str | None:
-    """Why a device is idle at a time; None where it is busy."""
-    work = [e for e in events if "stream" in e["args"] and e["args"]["device"] == device]
-    if any(e["ts"] <= at < e["ts"] + e["dur"] for e in work):
-        return None
-    later = [e["ts"] for e in work if e["ts"] > at]
-    launches = {e["args"]["correlation"]: e for e in events if e["name"] == "cudaLaunchKernel"}
-    enders = [e["args"]["correlation"] for e in work if e["ts"] == min(later, default=None)]
-    known = [launches[number] for number in enders if number in launches]
-    if not known:
-        return "unknown"
-    launch = min(known, key=lambda e: (e["ts"], enders.index(e["args"]["correlation"])))
-    if launch["ts"] <= at:
-        return "launch"
-    if open_at(events, at, launch["tid"], waits=True):
-        return "blocked"
-    return "operator" if open_at(events, at, launch["tid"]) else "host"
-
-
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(events_of_a_trace, 40))
 def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, int, int]]]) -> None:
     """Brute force: a device, a microsecond, its reason. Both devices, leading and trailing idle time included."""
     traces = [made(one) for one in shapes]
-    tables = ("idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown")
-    for events, con in zip(traces, each(traces, *tables), strict=True):
+    for events, con in zip(traces, each(traces, *TABLES), strict=True):
         cells = range(64)
-        for step, first, last in ((0, 3, 23), (1, 23, 53)):
-            columns = ", ".join(f"idle_{reason}_ns" for reason in REASONS)
-            rows = f"SELECT device, {columns} FROM step_losses WHERE step = {step} AND device IS NOT NULL"
-            for device, *found in con.execute(rows).fetchall():
-                reasons = [idle_reason(events, device, at + 0.5) for at in cells if first <= at < last]
-                assert found == [US * reasons.count(reason) for reason in REASONS], (step, device)
-        for device, start, end, *found in con.execute(
-            f"SELECT device, start_ns, end_ns, {IDLE} FROM idle_gaps"
-        ).fetchall():
-            reasons = [idle_reason(events, device, at + 0.5) for at in range(start // US, end // US)]
-            assert found == [US * reasons.count(reason) for reason in REASONS], (device, start)
+        owned = con.execute("SELECT device, start_ns, end_ns FROM idle_causes").fetchall()
+        for device in {device for device, _, _ in owned}:
+            work = [e for e in events if "stream" in e["args"] and e["args"]["device"] == device]
+            for at in cells:
+                busy = any(e["ts"] <= at < e["ts"] + e["dur"] for e in work)
+                owners = sum(start <= US * at < end for one, start, end in owned if one == device)
+                there = US * at < max(end for one, _, end in owned if one == device)
+                assert owners == int(there and not busy and US * at >= min(US * e["ts"] for e in events)), (device, at)
         overlaps = (
             "SELECT start_ns, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns FROM host_gpu_overlap"
         )
@@ -171,23 +146,71 @@ def sides(events: list[dict], at: float) -> tuple[int, int]:
     return int(host), int(gpu)
 
 
+TABLES = (
+    *("idle_causes", "idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown", "step_times", "kernels"),
+    *("causes", "critical_path", "critical_path_windows", "serving_steps", "profiler_steps"),
+)
 SUMS = {
-    "gaps add up to a device's idle time": """
+    "owners of a device's idle time add up": """
         SELECT b.trace_id FROM temporal_breakdown AS b
-        LEFT JOIN (SELECT trace_id, device, sum(duration_ns) AS ns FROM idle_gaps GROUP BY ALL) AS g
+        LEFT JOIN (SELECT trace_id, device, sum(duration_ns) AS ns FROM idle_causes WHERE is_inner GROUP BY ALL) AS g
             ON g.trace_id = b.trace_id AND g.device = b.device
         WHERE b.idle_ns <> coalesce(g.ns, 0)""",
-    "the parts of a gap add up": f"""
-        SELECT trace_id FROM idle_gaps
-        WHERE duration_ns <> {IDLE.replace(",", " +")} OR least({IDLE}) < 0 OR duration_ns <= 0
-            OR CASE reason {" ".join(f"WHEN '{one}' THEN {one}_ns" for one in REASONS)} END <> greatest({IDLE})
-            OR (unknown_ns > 0) <> (launch_event_id IS NULL)""",
+    "the causes of a trace have the same owners": """
+        SELECT trace_id FROM (
+            SELECT trace_id, cause, name, sum(duration_ns) AS ns FROM idle_causes WHERE event_id IS NOT NULL GROUP BY ALL
+        ) AS i
+        FULL JOIN (FROM causes WHERE window_id = 'full' AND gpu_idle_ns > 0) AS c USING (trace_id, cause, name)
+        WHERE i.ns IS DISTINCT FROM c.gpu_idle_ns
+            AND trace_id IN (SELECT trace_id FROM temporal_breakdown GROUP BY trace_id HAVING count(device) = 1)""",
+    "the path waits for earlier work where the owner is earlier work": """
+        WITH path AS (
+            SELECT p.trace_id, p.owner, CAST(w.path_start_ns - p.path_weight_ns
+                + sum(p.path_weight_ns) OVER (PARTITION BY p.trace_id ORDER BY p.seq) AS BIGINT) AS start_ns
+            FROM critical_path AS p JOIN critical_path_windows AS w USING (trace_id, window_id)
+            WHERE p.window_id = 'full' QUALIFY p.path_weight_ns > 0
+        ),
+        times AS (
+            SELECT trace_id, cause, unnest([start_ns, end_ns - 1]) AS start_ns FROM idle_causes
+            WHERE event_id IS NOT NULL
+        )
+        SELECT i.trace_id FROM times AS i
+        ASOF JOIN path AS p ON p.trace_id = i.trace_id AND p.start_ns <= i.start_ns
+        WHERE (p.owner = 'earlier work, not in the trace') <> (i.cause = 'earlier_work')""",
+    "a gap has the owner of most of it": """
+        SELECT g.trace_id FROM idle_gaps AS g
+        LEFT JOIN (
+            SELECT *, max(ns) OVER (PARTITION BY trace_id, device, gap_no) AS most_ns,
+                min(first_ns) OVER (PARTITION BY trace_id, device, gap_no) AS gap_ns
+            FROM (
+                SELECT trace_id, device, gap_no, cause, name, min(start_ns) AS first_ns, sum(duration_ns) AS ns
+                FROM idle_causes WHERE is_inner GROUP BY ALL
+            )
+        ) AS i ON i.trace_id = g.trace_id AND i.device = g.device AND i.gap_ns = g.start_ns AND i.cause = g.cause
+            AND i.name = g.name
+        WHERE i.ns IS DISTINCT FROM g.owned_ns OR i.most_ns IS DISTINCT FROM g.owned_ns OR g.duration_ns < g.owned_ns""",
     "the parts of a step add up, and none is negative": """
         SELECT trace_id FROM step_losses
-        WHERE duration_ns <> compute_ns + exposed_communication_ns + exposed_memory_ns + other_work_ns + idle_blocked_ns
-                + idle_operator_ns + idle_host_ns + idle_launch_ns + idle_unknown_ns
-            OR least(compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_blocked_ns,
-                idle_operator_ns, idle_host_ns, idle_launch_ns, idle_unknown_ns) < 0""",
+        WHERE duration_ns <> compute_ns + exposed_communication_ns + exposed_memory_ns + other_work_ns + idle_ns
+            OR idle_cause_ns > idle_ns
+            OR least(compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_ns) < 0""",
+    "a step has the owner of most of its idle time": """
+        SELECT s.trace_id FROM step_losses AS s
+        JOIN profiler_steps AS p ON p.trace_id = s.trace_id AND p.step = s.step
+        LEFT JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.device = s.device AND i.cause = s.idle_cause
+            AND i.start_ns < p.end_ns AND i.end_ns > p.start_ns
+        WHERE s.idle_cause IS NOT NULL
+        GROUP BY s.trace_id, s.step, s.device, s.idle_cause_ns
+        HAVING sum(least(i.end_ns, p.end_ns) - greatest(i.start_ns, p.start_ns)) IS DISTINCT FROM s.idle_cause_ns""",
+    "a serving step waits for earlier work where it has the idle time": """
+        SELECT s.trace_id FROM serving_steps AS s
+        JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.cause = 'earlier_work'
+            AND i.start_ns < s.start_ns + s.step_ns AND i.end_ns > s.start_ns
+        GROUP BY s.trace_id, s.event_id, s.earlier_ns, s.step_ns, i.device
+        HAVING sum(least(i.end_ns, s.start_ns + s.step_ns) - greatest(i.start_ns, s.start_ns)) > s.earlier_ns
+            OR s.earlier_ns > s.step_ns""",
+    "work of a step is no more than all work in it": """
+        SELECT trace_id FROM step_times WHERE own_busy_ns > busy_ns OR own_busy_ns < 0""",
     "the parts of the overlap add up, and none is negative": """
         SELECT trace_id FROM host_gpu_overlap
         WHERE duration_ns <> both_busy_ns + only_host_ns + only_gpu_ns + neither_ns
@@ -221,8 +244,8 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured() -> None:
         assert rows_of([step, op("aten::mm", 10, 50)], table, "trace_id") == []
     # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
     events = [step, x("user_annotation", "ProfilerStep#2", 100, 100), call("cudaLaunchKernel", 110, 2, 1)]
-    found = rows_of([*events, kernel("k", 120, 30, 1)], "step_losses", "step, device, compute_ns, idle_unknown_ns")
-    assert found[0] == (1, None, 0, 100_000) and found[1][:3] == (2, 0, 30_000)
+    found = rows_of([*events, kernel("k", 120, 30, 1)], "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
+    assert found == [(1, None, 0, 100_000, None), (2, 0, 30_000, 70_000, "host_between_operators")]
 
 
 def real_traces() -> list[Path]:
@@ -233,8 +256,7 @@ def real_traces() -> list[Path]:
 
 def check(traces: list[Path]) -> None:
     con, found = connect_all(traces)
-    tables = ("idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown", "step_times", "kernels")
-    run_models(con, load_catalog(), [*tables, "python_frame_gpu_time", "tensor_core_use"])
+    run_models(con, load_catalog(), [*TABLES, "python_frame_gpu_time", "tensor_core_use"])
     assert sums_that_differ(con) == [] and len(found) == len(traces)
     assert con.execute(SUMS_OF_FRAMES).fetchall() == [] == con.execute(SUMS_OF_CORES).fetchall()
 
@@ -250,8 +272,7 @@ def test_sums_on_large_real_traces(trace: Path) -> None:
     check([trace])
 
 
-def test_idle_host_and_launches_are_those_of_the_capture(shared: Path) -> None:
-    """gpu_time_by_cause divides the same gaps for all ranks: where no rank waits, its causes are our reasons."""
+def test_idle_time_of_a_capture_has_the_same_owners(shared: Path) -> None:
     trace = shared / "traces" / "critical_path" / "alexnet.json.gz"
     con, (trace_id,) = connect_all([trace])
     con.execute(
@@ -260,10 +281,8 @@ def test_idle_host_and_launches_are_those_of_the_capture(shared: Path) -> None:
         "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS start_ns, 0 AS wait_ns LIMIT 0"
     )
     have = frozenset({"capture_ranks", "collective_ranks"})
-    run_models(con, load_catalog(), ["gpu_time_by_cause", "_idle_stretches", "_idle_gaps"], have=have)
+    run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have=have)
     causes = dict(con.execute("SELECT cause, sum(gpu_ns) FROM gpu_time_by_cause GROUP BY cause").fetchall())
-    ours = dict(con.execute("SELECT reason, sum(end_ns - start_ns) FROM _idle_stretches GROUP BY reason").fetchall())
-    assert causes["launch_overhead"] == ours["launch"] > 0
-    ((last,),) = con.execute("SELECT sum(end_ns - start_ns) FROM _idle_gaps WHERE ended_by_event_id IS NULL").fetchall()
-    assert causes["idle_host"] == sum(ours.get(one, 0) for one in ("blocked", "operator", "host")) + last
-    assert ours["unknown"] == last
+    ours = dict(con.execute("SELECT cause, sum(duration_ns) FROM idle_causes GROUP BY cause").fetchall())
+    launch = sum(ours.pop(one, 0) for one in ("launching", "gpu_waiting"))
+    assert causes["launch_overhead"] == launch > 0 and causes["idle_host"] == sum(ours.values()) > 0

@@ -265,6 +265,6 @@ def test_rates_are_over_the_time_of_the_steps() -> None:
     run_models(con, load_catalog(), ["serving_steps"])
     found = con.execute(load_questions()["serving-steps"].sql).fetchall()
     assert [row[2:] for row in found] == [
-        ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0),
-        ("mixed", 2, 1, 5.0, 5.0, 200.0, None, None, 0),
+        ("decode", 2, 4, 2.0, 4.0, 400.0, 800.0, None, 0, None, None),
+        ("mixed", 2, 1, 5.0, 5.0, 200.0, None, None, 0, None, None),
     ]

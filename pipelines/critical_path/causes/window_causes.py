@@ -22,7 +22,16 @@ _EDGES = (
     f"edge_code + {_EARLIER} * CAST(waits_for_earlier_work AS INTEGER) + {_INFERRED} * CAST(is_inferred AS INTEGER) AS marks",
     "coalesce(attributed_event_id, -1) AS attributed",
 )  # fmt: skip
-_READS = ("_edges", "_longest_path", "_refused_windows", "_cause_events", "_event_names", "_cause_names", "cause_rules")
+_READS = (
+    "_edges",
+    "_longest_path",
+    "_refused_windows",
+    "_asked_windows",
+    "_cause_events",
+    "_event_names",
+    "_cause_names",
+    "cause_rules",
+)
 
 
 @python_model(
@@ -31,6 +40,7 @@ _READS = ("_edges", "_longest_path", "_refused_windows", "_cause_events", "_even
     doc="One row: a cause of a window's length, in numbers.",
     columns=(
         ("window_no", "BIGINT", "The window."),
+        ("row_no", "BIGINT", "Its place among those of the window, from 0."),
         ("cause_no", "BIGINT", "The cause, in cause_kinds."),
         ("named_after", "BIGINT", "0: a name, 1: a thread, 2: a stream, 3: work from before the window."),
         ("number", "BIGINT", "The number of the name, thread or stream."),
@@ -47,6 +57,21 @@ _READS = ("_edges", "_longest_path", "_refused_windows", "_cause_events", "_even
     checks=("unique(window_no, cause_no, named_after, number)",),
 )
 @python_model(
+    "_cause_pieces",
+    layer="critical_path",
+    doc="One row: a stretch of the whole trace's path with one cause, in order of time without a gap.",
+    columns=(
+        ("window_no", "BIGINT", "The window."),
+        ("piece_no", "BIGINT", "Place, from 1."),
+        ("at_ns", "BIGINT", "Its start since the path's, ns."),
+        ("row_no", "BIGINT", "The cause, in _cause_rows."),
+        ("event_id", "BIGINT", "The event with the most of it."),
+        ("inferred", "BOOLEAN", "It follows from a wait that no event shows."),
+    ),
+    reads=_READS,
+    checks=("unique(window_no, piece_no)",),
+)
+@python_model(
     "_window_work",
     layer="critical_path",
     doc="One row: a window that the path covers, and how long its GPUs work.",
@@ -58,12 +83,16 @@ _READS = ("_edges", "_longest_path", "_refused_windows", "_cause_events", "_even
     reads=_READS,
 )
 def window_causes(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_cause_rows` and `_window_work` for the windows that the path covers."""
+    """Create `_cause_rows` and `_window_work` for the windows that the path covers, `_cause_pieces` for whole traces."""
     create_table(con, "_cause_rows")
+    create_table(con, "_cause_pieces")
     create_table(con, "_window_work")
     covered = {number for (number,) in con.execute("SELECT DISTINCT window_no FROM _cause_events").fetchall()}
     if not covered:
         return
+    whole = {
+        number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
+    }
     names, rules = names_of(con), cause_rules(con)
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
@@ -80,12 +109,35 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 busy = Busy.of(these, these.is_work)
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
                 con.execute(f"INSERT INTO _window_work VALUES ({number}, {busy.total}, {computing.total})")
-                _insert(con, number, these, _rows(columns, these, busy, paths.pop(number)["edge_id"], names, rules))
+                rows, pieces = _found(columns, these, busy, paths.pop(number)["edge_id"], names, rules)
+                _insert(con, number, these, rows)
+                if number in whole:
+                    _insert_pieces(con, number, these, pieces)
 
 
-def _rows(
+@dataclass(frozen=True)
+class Pieces:
+    """Stretches of a path with one cause, in order of time (p,): start in ns since the path's, row of the cause, the event with
+    most of it, as a place among the events, and whether it follows from a wait that no event shows.
+    """
+
+    at: Ints
+    row: Ints
+    instance: Ints
+    inferred: Flags
+
+    @classmethod
+    def of(cls, at: Ints, weight: Ints, row: Ints, instance: Ints, inferred: Flags) -> Pieces:
+        """Takes the edges of a path that take time, in order (e,)."""
+        begins = np.append(True, (np.diff(row) != 0) | (np.diff(inferred.astype(np.int8)) != 0))[: len(row)]
+        piece = np.cumsum(begins) - 1
+        longest = np.lexsort((-weight, piece))[np.flatnonzero(begins)]  # each piece has its edges in a row, as before
+        return cls(at[begins], row[begins], instance[longest], inferred[begins])
+
+
+def _found(
     columns: list[np.ndarray], events: Events, busy: Busy, path: Ints, names: Names, rules: list[CauseRule]
-) -> Rows:
+) -> tuple[Rows, Pieces]:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # of a long window there is no room for them beside the graph
     path = np.searchsorted(edge_id, path)
@@ -97,9 +149,12 @@ def _rows(
     end = events.at_node(dst[path])
     idle = weight[path] - (busy.before(end) - busy.before(end - weight[path]))
     rows, shares = path_rows(weight, path, found, idle, inferred)
+    timed = weight[path] > 0
+    of = path[timed]
+    pieces = Pieces.of(end[timed] - weight[of], weight[of], shares.row[of], found.instance[of], inferred[of])
     del found, inferred
     retime(ArrayGraph.from_edges(src, dst, weight), rows, shares)
-    return rows
+    return rows, pieces
 
 
 @dataclass(frozen=True)
@@ -200,6 +255,7 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
 def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: Rows) -> None:
     # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
     rows = {
+        "place": np.arange(len(found.cause)),
         "cause": found.cause,
         "after": found.named_after,
         "number": np.where(found.named_after == 0, found.number + 1, found.number),
@@ -213,7 +269,19 @@ def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: 
         "all_saves": found.all_saves,
     }
     con.execute(
-        f'INSERT INTO _cause_rows SELECT {number}, cause, "after", number, duration, idle, times, event, inferred, '
+        f'INSERT INTO _cause_rows SELECT {number}, place, cause, "after", number, duration, idle, times, event, inferred, '
         "CASE WHEN saves >= 0 THEN saves END, CASE WHEN halved >= 0 THEN halved END, CASE WHEN all_saves >= 0 THEN all_saves END FROM rows"
     )
+    del rows
+
+
+def _insert_pieces(con: duckdb.DuckDBPyConnection, number: int, events: Events, pieces: Pieces) -> None:
+    rows = {
+        "place": np.arange(1, len(pieces.at) + 1),
+        "at": pieces.at,
+        "row": pieces.row,
+        "event": events.event_id[pieces.instance],
+        "inferred": pieces.inferred,
+    }
+    con.execute(f'INSERT INTO _cause_pieces SELECT {number}, place, "at", "row", event, inferred FROM rows')
     del rows

@@ -133,7 +133,7 @@ def _cause(found: Found, edge: int) -> SegmentCause:
     kind = int(found.named_after[edge])
     if kind == NAME:
         return SegmentCause(cause, name_no=number + 1)
-    label = {THREAD: "outside operators", STREAM: f"stream {number}", BEFORE: "GPU work from before the window"}[kind]
+    label = {THREAD: "outside operators", STREAM: f"stream {number}", BEFORE: "earlier work, not in the trace"}[kind]
     return SegmentCause(cause, label=label)
 
 

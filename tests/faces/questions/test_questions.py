@@ -96,11 +96,14 @@ def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
 ) -> None:
     """Also between 100 % and where the tables call it suspect, 105 %."""
     with duckdb.connect() as con:
-        con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 0 AS rank")
+        con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
         columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}
         given = {"trace_id": "'t'", "dtype": f"'{dtype}'", "mfu": str(mfu or "NULL"), "mfu_tf32": str(tf32 or "NULL")}
         listed = ", ".join(f"{value} AS {name}" for name, value in (columns | given).items())
         con.execute(f"CREATE TABLE family_utilization AS SELECT {listed}")
+        con.execute(
+            "CREATE TABLE op_kernels (trace_id VARCHAR, op_event_id BIGINT, not_modelled VARCHAR, duration_ns BIGINT)"
+        )
         told = con.sql(load_questions()["mfu"].sql).to_arrow_table().to_pylist()[0]["why"]
     assert (told is None) == (why is None) and (why or "") in (told or "")
     shown = [one.name for one in load_questions().values() if re.search(r"\bmfu\b", one.sql)]
@@ -145,7 +148,7 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     said = CliRunner().invoke(app, ["ask", "stragglers"])
     assert "Which rank do the others wait for?" in said.stdout and "culprit_uncertain" in said.stderr
     said = CliRunner().invoke(app, ["ask", "gpu-idle", "--rank", "3", "--sql"])
-    assert said.stdout.startswith("SELECT") and "FROM traces WHERE rank = 3) AS t" in said.stdout
+    assert said.stdout.startswith("WITH ") and "FROM traces WHERE rank = 3) AS t" in said.stdout
     for words, told in ((["straglers"], "stragglers"), (["schedules", "--job", "x"], "cannot be limited by job")):
         said = CliRunner().invoke(app, ["ask", *words])
         assert (said.exit_code, told in said.stderr) == (1, True)

@@ -114,7 +114,7 @@ def test_owners_are_named() -> None:
         ("gap", 2, 2, 1, "HOST_GAP", False, "## forward ##", "user_annotation"),
         ("gap", 3, None, None, "HOST_GAP", False, "outside operators, thread 5", None),
         ("launch_delay", 4, None, None, "KERNEL_LAUNCH_DELAY", False, "launch delay, stream 7", None),
-        ("launch_delay", 4, 3, 3, "KERNEL_LAUNCH_DELAY", True, "earlier work, not in the window", None),
+        ("launch_delay", 4, 3, 3, "KERNEL_LAUNCH_DELAY", True, "earlier work, not in the trace", None),
         ("thread_hand_off", 0, None, None, "THREAD_HAND_OFF", False, "hand-off, thread 5", None),
         ("sync_return", 3, None, None, "SYNC_DEPENDENCY", False, "wait, thread 5", None),
     ]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from enum import StrEnum
-from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from pipelines.base.foreign_text import in_spreadsheet, visible
-from pipelines.faces.cells import NULL, is_number, shown
+from pipelines.faces.cells import is_number, shown
+from pipelines.faces.cli.answer_table import print_answer
 from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
-from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.narrow_tables import Kind
 from pipelines.faces.cli.store_address import connection, tell_outdated
 from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
 
@@ -24,7 +23,7 @@ _BLOCKS = 3
 _READ = 26
 """A name or sentence that is folded to less is hard to read, in characters."""
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
-"""Columns of sentences: folded where they are too wide, never shortened."""
+"""Columns of sentences: folded where they are too wide, and cut after three lines."""
 
 
 class Format(StrEnum):
@@ -203,48 +202,11 @@ def _print_table(answer: Any, limit: int) -> None:
     cells = [[name, *(shown(row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
     are_numbers = [is_number(kind) for kind in answer.types]
     kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
-    n = _columns_with_room(cells, kinds)
-    if n < len(cells) and len(rows[: limit or None]) <= _BLOCKS:
-        _print_blocks(cells)
-    else:
-        _print_columns(cells[:n], are_numbers, kinds)
-        if rest := answer.columns[n:]:
-            out.print(f"{len(rest)} more columns: {', '.join(rest)}", soft_wrap=True)
-            err.print(styled("[dim]name those to see, or: LIMIT {} (a block for each row), --format csv[/]", _BLOCKS))
+    if not print_answer(out, cells, kinds, are_numbers):
+        told = "wider than {} columns, so each row is a block; --format csv has them in lines, with all of each value"
+        err.print(styled(f"[dim]{told}[/]", out.width), soft_wrap=True)
     if limit and len(rows) > limit:
         err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
-
-
-def _columns_with_room(cells: list[list[str]], kinds: list[Kind]) -> int:
-    """How many columns to show: all where they have room beside each other, else the first that can be read, at least one."""
-    if fit(cells, kinds, out.width, shorten=False).has_room:
-        return len(cells)
-    sizes = [max(map(len, column)) for column in cells]
-    takes = [3 + (size if kind is Kind.WHOLE else min(size, _READ)) for size, kind in zip(sizes, kinds, strict=True)]
-    return max(sum(1 + whole <= out.width for whole in accumulate(takes)), 1)
-
-
-def _print_blocks(cells: list[list[str]]) -> None:
-    """A block for each row, a line for each column."""
-    names = [column[0] for column in cells]
-    for place, row in enumerate(zip(*(column[1:] for column in cells), strict=True)):
-        table = Table(title=f"row {place + 1}", title_justify="left", show_header=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, cell in zip(names, row, strict=True):
-            table.add_row(name, styled("[dim]NULL[/]") if cell == NULL else cell)
-        out.print(table)
-
-
-def _print_columns(cells: list[list[str]], are_numbers: list[bool], kinds: list[Kind]) -> None:
-    fitted = fit(cells, kinds[: len(cells)], out.width, shorten=out.is_terminal)  # a pipe gets whole names
-    table = Table()
-    for column, number, kind in zip(cells, are_numbers, kinds, strict=False):
-        no_wrap = fitted.has_room and kind is Kind.WHOLE
-        table.add_column(column[0], justify="right" if number else "left", overflow="fold", no_wrap=no_wrap)
-    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
-        table.add_row(*(styled("[dim]NULL[/]") if cell == NULL else cell for cell in row))
-    out.print(table)
 
 
 def _kind(column: str, is_number: bool) -> Kind:

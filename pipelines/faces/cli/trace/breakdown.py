@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
 from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
 
@@ -47,6 +48,9 @@ def breakdown(
         print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
     else:
         out.print(breakdown_table(rows, profile))
+        for row in rows:
+            if profile == "default" and row["n_earlier"]:
+                out.print(earlier_note(row), soft_wrap=True)
 
 
 def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
@@ -84,6 +88,15 @@ def _breakdown(
 
     with opened(trace, lake, ["temporal_breakdown"], process=process) as (con, trace_id):
         return trace_breakdown(con, trace_id, profile, overrides)
+
+
+def earlier_note(row: dict[str, Any]) -> Text:
+    """Says how much of a row is work that was launched before the trace began."""
+    gpu, device = human_us(row["earlier_ns"] / 1000), row["device"]
+    return styled(
+        "[yellow]note:[/] {}, device {}: {} of its GPU time ({:,} pieces) were launched before the trace began",
+        *(Path(row["path"]).name, device, gpu, row["n_earlier"]),
+    )
 
 
 def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Table:

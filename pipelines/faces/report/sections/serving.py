@@ -20,6 +20,7 @@ _COLUMNS = [
     Column("p99_ns", "p99", time, "99 of 100 steps took no longer, ns."),
     Column("steps_per_s", "steps per second", rate, "While such steps ran: without the pauses between steps."),
     Column("tokens_per_s", "tokens per second", count, "Tokens that went into the model, while such steps ran."),
+    Column("earlier_percent", "earlier work", meter, "Time that goes to GPU work from before the trace, in percent."),
     Column("gpu_busy_percent", "GPU busy", meter, "Of the time until the step's GPU work was done, in percent."),
 ]
 
@@ -38,6 +39,8 @@ def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
         said += f" The phase of {n_guessed:,} is known from their attention kernels only."
     if n_unknown:
         said += f" The phase of {n_unknown:,} is not known: neither their names nor their kernels tell it."
+    if any(row["caveat"] for row in rows):
+        said += " Part of their time goes to GPU work from before the trace: the rates are lower for it."
     return section(
         "serving",
         "Serving steps",

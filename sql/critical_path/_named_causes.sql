@@ -1,0 +1,32 @@
+-- One row: a cause of a window's length, with its name.
+WITH named AS (
+    SELECT r.*, w.trace_id, w.window_id, w.annotation, c.cause
+    FROM _cause_rows AS r
+    JOIN critical_path_windows AS w ON w.window_no = r.window_no
+    JOIN cause_kinds AS c ON c.cause_no = r.cause_no
+)
+SELECT
+    r.trace_id,  -- The trace.
+    r.window_id,  -- The window.
+    r.window_no,  -- Its number.
+    r.row_no,  -- Place among the causes of the window, from 0.
+    r.cause,  -- The cause, in cause_kinds.
+    -- The operator, kernel, call, annotation, Python function, thread or stream.
+    CASE
+        WHEN r.named_after = 0 THEN coalesce(n.name, '')
+        WHEN r.named_after = 1 THEN 'outside operators, thread ' || e.tid
+        WHEN r.named_after = 2 THEN 'stream ' || CAST(r.number AS VARCHAR)
+        WHEN r.annotation = '' THEN 'earlier work, not in the trace'
+        ELSE 'earlier work, not in the window'
+    END AS name,
+    r.duration_ns,  -- Its time on the path, ns.
+    r.idle_ns,  -- The part of it in which no GPU work ran, ns.
+    r.saves_ns,  -- What the window is shorter without it, ns.
+    r.halved_saves_ns,  -- The same with half of it.
+    r.cause_saves_ns,  -- What it is shorter without all rows of the cause, ns.
+    r.times,  -- Events with such time.
+    r.event_id,  -- The one with the most of it.
+    r.inferred_ns  -- Time that follows a wait that no event shows, ns.
+FROM named AS r
+LEFT JOIN _event_names AS n ON n.name_no = CASE WHEN r.named_after = 0 THEN r.number END
+LEFT JOIN events AS e ON e.trace_id = r.trace_id AND e.event_id = r.event_id

@@ -1,0 +1,73 @@
+-- One row: a stretch in which a device ran nothing, with the one that owns it. Whoever divides idle time reads this.
+-- How: what the critical path of the whole trace says of that time, and a new stretch where that changes. The path has
+-- all of the time from its first event to its last; before that the owner is start, after it end, and where the trace
+-- has no path, unknown.
+-- check: unique(trace_id, device, start_ns)
+WITH windows AS (
+    SELECT w.trace_id, w.window_no, w.path_start_ns, w.path_end_ns
+    FROM critical_path_windows AS w
+    WHERE w.window_id = 'full' AND w.covers_window
+),
+pathless AS (
+    SELECT trace_id FROM _idle_gaps
+    EXCEPT
+    SELECT w.trace_id FROM windows AS w
+    JOIN _cause_pieces AS p ON p.window_no = w.window_no
+),
+devices AS (
+    SELECT DISTINCT trace_id, device FROM _idle_gaps
+),
+-- A piece of the path has its number where it begins, the path's end 0; gaps likewise.
+marks AS (
+    SELECT g.trace_id, g.device, g.start_ns AS at_ns, 1 AS turn, g.gap_no, CAST(NULL AS BIGINT) AS piece_no
+    FROM _idle_gaps AS g
+    UNION ALL
+    SELECT g.trace_id, g.device, g.end_ns, 0, 0, NULL FROM _idle_gaps AS g
+    UNION ALL
+    SELECT w.trace_id, d.device, w.path_start_ns + p.at_ns, 1, NULL, p.piece_no
+    FROM _cause_pieces AS p
+    JOIN windows AS w ON w.window_no = p.window_no
+    JOIN devices AS d ON d.trace_id = w.trace_id
+    UNION ALL
+    SELECT w.trace_id, d.device, w.path_end_ns, 1, NULL, 0
+    FROM windows AS w
+    JOIN devices AS d ON d.trace_id = w.trace_id
+),
+swept AS (
+    SELECT
+        trace_id, device, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
+        last_value(gap_no IGNORE NULLS) OVER (
+            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS gap_no,
+        last_value(piece_no IGNORE NULLS) OVER (
+            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS piece_no
+    FROM marks
+    WINDOW in_time AS (PARTITION BY trace_id, device ORDER BY at_ns, turn)
+)
+SELECT
+    s.trace_id,  -- The trace.
+    s.device,  -- The device.
+    s.start_ns,  -- Start, ns.
+    s.end_ns,  -- End, ns.
+    s.end_ns - s.start_ns AS duration_ns,  -- Duration, ns.
+    -- What the GPU waits for meanwhile, in cause_kinds, as in causes.
+    CASE
+        WHEN n.cause IS NOT NULL THEN n.cause
+        WHEN x.trace_id IS NOT NULL THEN 'unknown'
+        WHEN s.piece_no = 0 THEN 'end'
+        ELSE 'start'
+    END AS cause,
+    coalesce(n.name, '') AS name,  -- The owner by name, as in causes; empty outside of the path.
+    p.event_id,  -- The event of the path that shows it; NULL outside of the path.
+    -- It follows from a wait that no event shows; NULL outside of the path.
+    p.inferred,
+    g.gap_no,  -- The gap on its device, counted from 1.
+    g.is_inner  -- It lies between two pieces of work, in idle_gaps; else before the first or after the last.
+FROM swept AS s
+JOIN _idle_gaps AS g ON g.trace_id = s.trace_id AND g.device = s.device AND g.gap_no = s.gap_no
+LEFT JOIN pathless AS x ON x.trace_id = s.trace_id
+LEFT JOIN windows AS w ON w.trace_id = s.trace_id
+LEFT JOIN _cause_pieces AS p ON p.window_no = w.window_no AND p.piece_no = s.piece_no
+LEFT JOIN _named_causes AS n ON n.window_no = p.window_no AND n.row_no = p.row_no
+WHERE s.gap_no > 0 AND s.end_ns > s.start_ns
