@@ -18,10 +18,6 @@ from pipelines.faces.cli.narrow_tables import Kind
 from pipelines.faces.cli.store_address import connection, tell_outdated
 from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
 
-_BLOCKS = 3
-"""An answer of so few rows that is too wide is shown as a block for each."""
-_READ = 26
-"""A name or sentence that is folded to less is hard to read, in characters."""
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, and cut after three lines."""
 
