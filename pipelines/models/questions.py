@@ -41,13 +41,14 @@ class NotAsked(ValueError):
 
 @dataclass(frozen=True)
 class Question:
-    """A saved question. `reading`: what a row is, and what to beware of."""
+    """A saved question. `reading`: what a row is, and what to beware of; `words`: other words that people look for."""
 
     name: str
     topic: str
     question: str
     reading: str
     sql: str
+    words: str = ""
 
     @property
     def limits(self) -> list[str]:
@@ -80,14 +81,25 @@ def load_questions() -> dict[str, Question]:
     for path in sorted((SQL_DIR / QUESTIONS).glob("*.sql")):
         lines = path.read_text(encoding="utf-8").splitlines()
         head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
-        told = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS), " ".join(head))
+        told = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
         if told is None or told[1] not in TOPICS:
             raise CatalogError(
-                f"{path}:1: write `-- Topic: …` (one of {', '.join(TOPICS)}), `-- Question: …`, `-- Reading: …`"
+                f"{path}:1: write `-- Topic: …` (one of {', '.join(TOPICS)}), `-- Question: …`, `-- Reading: …`, "
+                "and, where people look for other words, `-- Words: …`"
             )
         sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
-        found.append(Question(path.stem, told[1], told[2], told[3], sql))
+        found.append(Question(path.stem, told[1], told[2], told[3], sql, told[4] or ""))
     return {one.name: one for one in sorted(found, key=lambda one: TOPICS.index(one.topic))}
+
+
+def questions_about(text: str) -> list[Question]:
+    """Returns the questions with this text in their name, question, words or reading; those that only the reading has last."""
+    found = []
+    for one in load_questions().values():
+        first = f"{one.name} {one.question} {one.words}".lower()
+        if text.lower() in f"{first} {one.reading}".lower():
+            found.append((text.lower() not in first, one))
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
 def question_named(name: str) -> Question:

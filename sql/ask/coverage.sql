@@ -5,6 +5,7 @@
 -- `graph` ran in replays of graphs whose operators are not known (`told_by` names the inputs that would tell),
 -- `no_launch` has no launch in the trace, `launch_without_op` was launched outside of operators, `op_not_modelled` has
 -- no formula, `no_shapes` and `bad_args` lack arguments that it needs.
+-- Words: MFU
 WITH parts AS (
     SELECT
         o.trace_id, o.duration_ns,

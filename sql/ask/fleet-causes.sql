@@ -4,6 +4,7 @@
 -- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest trace,
 -- `job_percent` of the job in it, `before_percent` of the job in the weeks before. Traced time: a job that is traced
 -- more often weighs more.
+-- Words: launch bound, data loader
 WITH told AS (
     SELECT
         coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose, c.cause, c.name, c.duration_ns,

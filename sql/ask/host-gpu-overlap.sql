@@ -3,6 +3,7 @@
 -- Reading: `step` NULL is the whole trace. The host is busy while a thread is in an operator or runtime call that does
 -- not wait for the GPU; Python between operators does not count. `only_host` is host work beside which no GPU ran: much
 -- of it makes a step host bound.
+-- Words: launch bound, host bound
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, o.step, round(o.duration_ns / 1e6, 2) AS ms,
     round(100 * o.both_busy_ns / nullif(o.duration_ns, 0), 1) AS both_busy_percent,

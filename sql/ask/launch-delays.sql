@@ -2,6 +2,7 @@
 -- Question: How long does launched work wait before it starts?
 -- Reading: A small delay everywhere and an idle GPU: the host is too slow. A large delay: the GPU is behind, which is
 -- how it should be.
+-- Words: launch bound, host bound
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     l.name, count(*) AS n, round(median(l.duration_ns) / 1e3, 1) AS median_call_us,

@@ -2,6 +2,7 @@
 -- Question: Which operators hold the most memory at the peak?
 -- Reading: Blocks that were alive at the peak of their device, summed by the innermost span or operator that allocated
 -- them.
+-- Words: OOM, out of memory
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     b.device, b.owner, count(*) AS n_blocks, round(sum(b.size_bytes) / 1e6, 2) AS size_mb

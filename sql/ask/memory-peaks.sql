@@ -2,6 +2,7 @@
 -- Question: How much GPU memory is used at the peak?
 -- Reading: From the profiler's memory events (`profile_memory=True`). Without totals in the trace, the peak is relative
 -- to its start.
+-- Words: OOM, out of memory
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     m.device_type, m.device, round(m.peak_allocated_bytes / 1e9, 3) AS peak_allocated_gb,

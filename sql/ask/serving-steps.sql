@@ -1,10 +1,11 @@
 -- Topic: Steps
--- Question: How many steps and tokens a second does a server do, in prefill (TTFT) and decode, by batch size?
+-- Question: How many steps and tokens a second does a server do, in prefill and decode, by batch size?
 -- Reading: One row per phase and batch size (NULL: the trace does not say). Rates are over the time of these steps
 -- only, without pauses between steps; tokens are those that went into the model, in prefill those of the prompts. p50
 -- and p99 are steps that there were (nearest rank). `n_from_kernels` counts steps whose phase only their kernels tell.
 -- `earlier_percent` of their time goes to GPU work from before the trace: from a tenth on `caveat` says so, and the
 -- rates are those of a GPU that also did something else.
+-- Words: prefill, decode, TTFT, TPOT, tokens/s, throughput, latency, inference
 WITH ranked AS (
     SELECT
         t.job, t.file, coalesce(t.job, t.trace_id) AS whose, t.rank, s.phase, s.phase_source, s.n_requests, s.n_tokens,

@@ -1,7 +1,8 @@
 -- Topic: Operators and modules
--- Question: Which operator shapes lose the most time against the roofline (MFU, peak)?
+-- Question: Which operator shapes lose the most time against the roofline?
 -- Reading: `lost_ms` is GPU time beyond what the roofline allows for the shape. `bound_by` says whether arithmetic or
 -- memory is the limit.
+-- Words: MFU, roofline
 SELECT
     coalesce(t.job, t.file) AS job, o.op, o.dims, o.dtype, o.peak_kind, sum(o.n_ops) AS n,
     round(sum(o.gpu_ns) / 1e6, 2) AS gpu_ms, round(sum(o.gpu_ns - o.roofline_ns) / 1e6, 2) AS lost_ms,

@@ -3,6 +3,7 @@
 -- Reading: From CUDA memory snapshots. Free memory serves only its stream and pool, and a tensor only fits a block
 -- that is as large. `releasable` is what torch.cuda.empty_cache could give back; `stuck` lies free between blocks in
 -- use.
+-- Words: OOM, out of memory
 SELECT
     m.job, m.rank, m.file, f.device, f.stream, f.pool_id, count(*) AS n_segments,
     round(sum(f.total_bytes) / 1e6, 2) AS reserved_mb, round(sum(f.used_bytes) / 1e6, 2) AS used_mb,

@@ -2,6 +2,7 @@
 -- Question: Which lines of code allocate GPU memory in step after step and keep it?
 -- Reading: Allocations of a memory snapshot's history that are still in use in the snapshot, by the innermost frame
 -- outside of PyTorch. Many steps: a leak, or a cache that fills. Without known steps `n_steps` is NULL.
+-- Words: leak, OOM, out of memory
 SELECT
     m.job, m.rank, m.file, a.device, k.user_frame AS frame, nullif(count(DISTINCT s.step), 0) AS n_steps,
     count(*) AS n_allocations, round(sum(a.size_bytes) / 1e6, 2) AS size_mb

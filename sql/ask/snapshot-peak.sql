@@ -3,6 +3,7 @@
 -- Reading: From CUDA memory snapshots (`_dump_snapshot`). `frame` is the innermost frame outside of PyTorch that
 -- allocated; NULL: the stack was not recorded. Without a history the time is that of the snapshot. Where
 -- `is_consistent` is false the history does not fit the snapshot, and the peak is not to be trusted.
+-- Words: OOM, out of memory
 SELECT
     m.job, m.rank, m.file, s.device, s.user_frame AS frame, sum(s.n_allocations) AS n_allocations,
     round(sum(s.size_bytes) / 1e6, 2) AS size_mb, round(sum(s.size_percent), 1) AS size_percent,

@@ -2,6 +2,7 @@
 -- Question: How much of the computing time runs on tensor cores?
 -- Reading: Judged by the kernels' names, not measured. NULL: the name does not say (Triton, for example). A kernel on
 -- tensor cores may still use them badly: `tracelake ask mfu`.
+-- Words: MFU
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     u.uses_tensor_cores, count(DISTINCT u.name) AS n_names, sum(u.n_kernels) AS n_kernels,

@@ -1,6 +1,7 @@
 -- Topic: Steps
 -- Question: What limits each step: data loading, the host, launches, communication or the GPU?
 -- Reading: The largest cause of each profiler step and its share of the step; `why` has all causes of the whole trace.
+-- Words: launch bound, data loader, data loading, slow steps
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     c.window_id AS step, round(w.length_ns / 1e6, 2) AS step_ms, c.cause, c.name,

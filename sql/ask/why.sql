@@ -3,6 +3,7 @@
 -- data loading, waiting)?
 -- Reading: The rows of a trace have all of its time. `saves_ms` is what it would be shorter without the row: retimed,
 -- and empty for small shares. `gpu_idle_ms` is the part in which no GPU work ran. `why-steps` tells it of each step.
+-- Words: launch bound, host bound, idle, data loader, data loading, slow
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, t.path, c.cause, c.name, round(c.share_percent, 1) AS percent,
     round(c.duration_ns / 1e6, 3) AS path_ms, round(c.saves_ns / 1e6, 3) AS saves_ms,

@@ -137,7 +137,7 @@ def list_questions(search: str = "") -> str:
     words = search.lower().split()
     n_found = {}
     for one in load_questions().values():
-        text = f"{one.topic} {one.name} {one.question} {one.reading}".lower()
+        text = f"{one.topic} {one.name} {one.question} {one.words} {one.reading}".lower()
         n_found[one] = sum(word in text for word in words)
     most = max(n_found.values())
     if words and not most:

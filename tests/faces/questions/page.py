@@ -32,7 +32,7 @@ _HEAD = """# Questions and answers
 
 <!-- Made by `python -m tests.faces.questions.page` from sql/ask: edit the questions there, this head in tests/faces/questions/page.py. -->
 
-`tracelake ask` lists these questions, `tracelake ask NAME` answers one. `--job`, `--capture`, `--trace` and `--rank` choose the
+`tracelake ask` lists these questions, `tracelake ask NAME` answers one, and `tracelake ask leak` lists those about leaks (or any word). `--job`, `--capture`, `--trace` and `--rank` choose the
 part of the lake, `--top` how many rows are shown, `--format` how; `--sql` prints the query instead, so that you can change it
 and run it with `tracelake sql`. Add your own as a file in `sql/ask/`.
 
@@ -145,7 +145,8 @@ def _section(locked: LockedLake, one: Question) -> str:
     with locked.asked(one.asked(_ROWS)) as answer:
         assert answer
         rows = "\n".join(_table(answer.columns, answer.rows()))
-    return f"\n### {one.question}\n\n`tracelake ask {one.name}`\n\n{one.reading}\n\n```sql\n{one.sql}\n```\n\n{rows}\n"
+    words = f" ({one.words})" if one.words else ""
+    return f"\n### {one.question}\n\n`tracelake ask {one.name}`{words}\n\n{one.reading}\n\n```sql\n{one.sql}\n```\n\n{rows}\n"
 
 
 def _table(columns: list[str], rows: list[tuple[Any, ...]]) -> Iterator[str]:

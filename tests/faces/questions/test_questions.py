@@ -178,3 +178,28 @@ def test_a_header_that_lacks_a_part_is_an_error(tmp_path: Path, monkeypatch: pyt
             saved.load_questions()
     finally:
         saved.load_questions.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("launch bound", {"why", "gaps", "launch-delays"}),
+        *((word, {"serving-steps"}) for word in ("prefill", "Decode", "TTFT", "tokens/s")),
+        ("bubble", {"gaps", "step-losses", "schedules"}),
+        ("straggler", {"stragglers", "persistent-stragglers"}),
+        ("leak", {"snapshot-leaks", "snapshot-growth"}),
+        ("OOM", {"memory-peaks", "snapshot-peak"}),
+        ("data loader", {"why", "gaps"}),
+        ("idle", {"gpu-idle", "gaps", "why"}),
+        ("MFU", {"coverage", "shapes-below-peak"}),
+    ],
+)
+def test_questions_are_found_by_the_words_that_people_use(word: str, names: set[str]) -> None:
+    """In `ask`, where a word that is a question's name answers that one, in `tables --search` and in docs/questions.md."""
+    if word.lower() not in load_questions():
+        said = CliRunner().invoke(app, ["ask", word, "--format", "json"])
+        assert said.exit_code == 0 and names <= {row["name"] for row in json.loads(said.stdout)}
+    said = CliRunner().invoke(app, ["tables", "--search", word, "--json"])
+    assert {f"ask {name}" for name in names} <= {row["table"] for row in json.loads(said.stdout)}
+    listed = CliRunner().invoke(app, ["ask"], env={"COLUMNS": "300"}).stdout.lower()
+    assert word.lower() in listed and word.lower() in PAGE.read_text(encoding="utf-8").lower()

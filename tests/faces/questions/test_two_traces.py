@@ -80,8 +80,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[duckdb.DuckDBPyConnec
     return con, ids
 
 
-def rows(con: duckdb.DuckDBPyConnection, one: Question, **limits: str) -> list[dict[str, Any]]:
-    found = con.sql(one.asked(**limits))
+def rows(con: duckdb.DuckDBPyConnection, one: Question, trace: str | None = None) -> list[dict[str, Any]]:
+    found = con.sql(one.asked(trace=trace))
     shares = OF_THE_FLEET.get(one.name, ())
     return [
         {name: value for name, value in zip(found.columns, row, strict=True) if name not in shares}

@@ -30,7 +30,13 @@ YES = {
         "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
         "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(Params)",
     ],
-    "narrow-batched-gemm": ["bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM"],
+    "narrow-batched-gemm": [
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM",
+        "bmm_E4m3_E4m3E4m3_Fp32_t128x64x128u2_s6_et64x64_m64x64x32_c1x1x1_rM_TN_transOut_noShfl_dsFp8_schPd4x2x2x3_bN_tma_tmaSf_rgTma_clmp_lbW4_dynB_sm100f",
+        "Gemm_Bfloat16_E4m3E4m3_Fp32_t128x8x128_s7_et128x8_m128x8x32_cga1x1x2_16dp256b_splitK2_BN_transOut_schedS_sm100f",
+    ],
+    "triton-kernels-moe": ["_matmul_ogs_NNT_bf16xbf16xmxfp4_32x256x256x1_swiglu", "_p_matmul_ogs_NNT_bf16xbf16xbf16_128x256x64x1"],
+    "triton-attention": ["attn_fwd", "_attn_fwd", "attn_fwd.kd"],
     "tensile-matrix-instruction": [
         "Cijk_Ailk_Bljk_BBS_BH_MT256x112x32_MI16x16x16x1_SN_1LDSB0_APM1",
         "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x16x256_MI16x16x1_SN_LDSB1",
@@ -72,7 +78,7 @@ UNKNOWN = {
     "inductor-template": ["triton_tem_fused_mm_7", "triton_tem_fused_addmm_native_layer_norm_transpose_3"],
 }  # fmt: skip
 SILENT = [
-    "triton__0d1d2d", "sm80_xmma_pooling_fw_4d_FP16NHWC", "void xmma_cudnn::ext::depthwise_convolution::kernel<float>(int)", "attn_fwd", "ampere_dgemm_128x64_nn", "my_kernel", "Cijk_Ailk_Bljk_SB_MT64x64x8_SE",
+    "triton__0d1d2d", "sm80_xmma_pooling_fw_4d_FP16NHWC", "void xmma_cudnn::ext::depthwise_convolution::kernel<float>(int)", "attn_fwd_reduce", "_matmul_ogs_NNT_fp32xfp32xfp32_16x16x16x1", "bmm_kernel", "ampere_dgemm_128x64_nn", "my_kernel", "Cijk_Ailk_Bljk_SB_MT64x64x8_SE",
     "fmha_cutlassF_f32_aligned_64x64_rf_sm80(Params)",
 ]  # fmt: skip
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
 from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
 
+if TYPE_CHECKING:
+    from pipelines.models.questions import Question
+
 
 def ask(
-    name: Annotated[str | None, typer.Argument(help="A question; without one, all questions are listed.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A question, or a word that leads to some, such as leak or 'launch bound'; without one, all are listed."
+        ),
+    ] = None,
     lake: AnyLakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
     capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
@@ -30,10 +39,13 @@ def ask(
 
     Example: `tracelake ask top-kernels --job llama --rank 3`
     """
-    from pipelines.models.questions import NotAsked, question_named
+    from pipelines.models.questions import NotAsked, load_questions, question_named, questions_about
 
     if name is None:
-        _list(format)
+        _list(load_questions().values(), format)
+        return
+    if name not in load_questions() and (about := questions_about(name)):
+        _list(about, format)
         return
     try:
         asked = question_named(name)
@@ -82,15 +94,14 @@ def _refuse_unknown(lake: Path, given: dict[str, str | int | None]) -> None:
                 )
 
 
-def _list(format: Format) -> None:
-    from pipelines.models.questions import load_questions
-
-    questions = load_questions().values()
+def _list(questions: Iterable[Question], format: Format) -> None:
     if format is Format.json:
-        print_json([{"topic": one.topic, "name": one.name, "question": one.question} for one in questions])
+        keys = ("topic", "name", "question", "words")
+        print_json([{key: getattr(one, key) for key in keys} for one in questions])
         return
     topic = ""
     for one in questions:
         if one.topic != topic:
             out.print(styled("\n[bold]{}[/]" if topic else "[bold]{}[/]", topic := one.topic))
-        out.print(styled("  [cyan]{}[/] {}", f"{one.name:<22}", one.question))
+        words = f" ({one.words})" if one.words else ""
+        out.print(styled("  [cyan]{}[/] {}[dim]{}[/]", f"{one.name:<22}", one.question, words))

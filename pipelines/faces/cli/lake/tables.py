@@ -17,7 +17,8 @@ def tables(
     name: Annotated[str | None, typer.Argument(help="A table; without one, all tables are listed.")] = None,
     lake: AnyLakeOption = DEFAULT_LAKE,
     search: Annotated[
-        str | None, typer.Option(help="Only tables and columns with this in their name or meaning.")
+        str | None,
+        typer.Option(help="Only tables and columns with this in their name or meaning, and questions of `ask`."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -40,7 +41,12 @@ def tables(
     if name is not None and name not in catalog.public:
         raise fail(f"no table {name!r}", meant(name, sorted(catalog.public)))
     if name is None or search is not None:
-        print_rows(("table", "column", "meaning"), _found(catalog, search or "", name), json)
+        rows = _found(catalog, search or "", name)
+        if search and name is None:
+            from pipelines.models.questions import questions_about
+
+            rows = [(f"ask {one.name}", "", one.question) for one in questions_about(search)] + rows
+        print_rows(("table", "column", "meaning"), rows, json)
         return
     types = dict(column_types(catalog)[name])
     model = catalog.models[name]
