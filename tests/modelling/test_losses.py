@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.models.catalog import load_catalog
+from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.effort import LARGE, LISTS, at_once
@@ -286,3 +287,43 @@ def test_idle_time_of_a_capture_has_the_same_owners(shared: Path) -> None:
     ours = dict(con.execute("SELECT cause, sum(duration_ns) FROM idle_causes GROUP BY cause").fetchall())
     launch = sum(ours.pop(one, 0) for one in ("launching", "gpu_waiting"))
     assert causes["launch_overhead"] == launch > 0 and causes["idle_host"] == sum(ours.values()) > 0
+
+
+SERVED = [
+    call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
+    x("user_annotation", "ProfilerStep#3", 40, 60),
+    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; 10 us of it in the step
+    kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # a launch that is not recorded is no earlier one
+]  # fmt: skip
+
+
+def test_work_from_before_the_trace_is_said_and_no_step_has_it() -> None:
+    con, _ = connect_all([SERVED])
+    tables = ("temporal_breakdown", "step_times", "serving_steps", "idle_causes")
+    run_models(con, load_catalog(), tables)
+    assert con.execute("SELECT n_earlier, earlier_ns FROM temporal_breakdown").fetchall() == [(2, 48 * US)]
+    assert con.execute("SELECT busy_ns, own_busy_ns FROM step_times").fetchall() == [(35 * US, 20 * US)]
+    assert con.execute("SELECT step_ns, earlier_ns FROM serving_steps").fetchall() == [(60 * US, 10 * US)]
+    told = con.execute("SELECT cause, name FROM idle_causes WHERE start_ns = 50000").fetchall()
+    assert told and "earlier_work" not in told[0]
+
+
+def test_a_wait_for_work_that_the_trace_lacks_is_said_alike(shared: Path) -> None:
+    """A copy of 463 ms in a decode waits for what is not recorded: its owner, its rates and its idle time say so."""
+    con, _ = connect_all([shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"])
+    run_models(con, load_catalog(), [*TABLES])
+    assert sums_that_differ(con) == []
+    found = con.execute(
+        "SELECT cause, name, owned_ns // 1000000 FROM idle_gaps ORDER BY duration_ns DESC LIMIT 1"
+    ).fetchall()
+    assert found == [("earlier_work", "earlier work, not in the trace", 463)]
+    owners = con.execute(
+        "SELECT sum(path_weight_ns) // 1000000 FROM critical_path WHERE owner = 'earlier work, not in the trace'"
+    ).fetchall()
+    assert owners == [(463,)]
+    (row,) = con.sql(load_questions()["gpu-idle"].sql).to_arrow_table().to_pylist()
+    assert (row["idle_cause"], row["idle_percent"]) == ("earlier_work", 97.9)
+    told = con.sql(load_questions()["serving-steps"].sql).to_arrow_table().to_pylist()
+    assert [(one["earlier_percent"] > 90, one["caveat"]) for one in told] == [
+        (True, "rates include work from before the trace")
+    ] * len(told)
