@@ -104,9 +104,15 @@ class Why:
     caveats: list[dict[str, Any]]
     names: frozenset[str] = frozenset()
     """Names of the trace's events, from which those in commands have to differ; none where no command is shown."""
+    idle_gaps: str = ""
+    """What is to be known of gaps between kernels, if much of them is time in which the trace may lack events."""
 
     def __str__(self) -> str:
         return _printed(self.caveats, self.sentence)
+
+    def doubt_of(self, cause: Cause) -> str:
+        """What stands beside a cause's numbers, because they are not to be believed without it; else an empty text."""
+        return self.idle_gaps if cause.kind["cause"] in ("gpu_waiting", "launching") else ""
 
     @property
     def heading(self) -> str:
@@ -198,6 +204,10 @@ class CaptureWhy:
 
     def __str__(self) -> str:
         return _printed(self.caveats, self.sentence)
+
+    def doubt_of(self, cause: Cause) -> str:
+        """Nothing: the caveats of a capture are of all of it."""
+        return ""
 
     @property
     def heading(self) -> str:
@@ -297,7 +307,8 @@ def of_rows(found: dict[str, list[dict[str, Any]]], title: str, names: Collectio
     if not found["window_gpu_time"] or not found["causes"]:
         return None
     caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
-    return Why(title, found["window_gpu_time"][0], found["causes"], caveats, frozenset(names))
+    gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
+    return Why(title, found["window_gpu_time"][0], found["causes"], caveats, frozenset(names), *gaps[:1])
 
 
 def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", title: str = "") -> Why | None:

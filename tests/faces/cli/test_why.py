@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import app
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.harness import call, kernel
 
 
 def run(*given: object, code: int = 0) -> Result:
@@ -84,3 +85,13 @@ def test_what_has_no_path_is_told(tmp_path: Path) -> None:
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": "load", "pid": 1, "tid": 1, "ts": 0, "dur": 10}]}))
     assert "has no critical path" in run("why", path, code=1).output
+
+
+def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_the_number(tmp_path: Path) -> None:
+    events = [call("cudaLaunchKernel", 10 * n, 5, n) for n in (1, 2)]
+    events += [kernel("gemm", 20, 100, 1), kernel("gemm", 5120, 100, 2)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    text = " ".join(run("why", tmp_path / "trace.json").stdout.split())
+    saved = text.index("gone saves")
+    doubt = text.index("but 5.0 ms of the path are gaps over 1 ms in which nothing ran", saved)
+    assert doubt - saved < 60 and "the trace lacks events" in text[doubt:]

@@ -202,6 +202,8 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
         f"{cause.kind['title']}: {time_of(cause.duration / answer.steps)}{each}{saved}",
         width,
     )
+    if doubt := answer.doubt_of(cause):
+        _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
