@@ -43,7 +43,10 @@ class Failing:
             raise duckdb.FatalException("FATAL Error: database has been invalidated because of a previous fatal error")
         if "able_optimizer" in query:
             self.is_plain = "disable" in query
-        if f" {self._of} AS " in query and (self._always or not self.is_plain):
+        creates = any(
+            f"{kind} {self._of} AS " in query for kind in ("TABLE", "VIEW")
+        )  # others may read it by that name
+        if creates and (self._always or not self.is_plain):
             self.n_failed += 1
             self.is_gone = self._fatal
             raise (duckdb.FatalException if self._fatal else duckdb.InternalException)(
