@@ -1,20 +1,12 @@
 -- One row: a call that asks whether GPU work has ended, in a loop that asked until it had.
--- How: calls that ask, one after another on a thread with nothing between them: while not event.query(): pass. Such a
--- loop waited for work that an event recorded, if that ended between the last two calls, give or take 2 us by which
--- clocks disagree: the work launched last before the event that the thread recorded last; or, in a long loop, before an
--- earlier event. Allocators ask for many events in a row, and a watchdog once a second: neither waits, so a loop that
--- no such work ends is none, nor is one with more than 2 ms between two calls, nor any on a thread that spends most of
--- its time of asking in other ones. Where a thread has such loops (three calls, or 20 us), two calls are one, too, and
--- so is one call alone that finds the work done: it did not have to wait.
-WITH pollers AS (
-    SELECT e.trace_profile_id, e.thread_id, min(r.process_no) AS process_no
-    FROM _loaded_events AS e
-    JOIN _thread_roles AS r ON r.trace_profile_id = e.trace_profile_id AND r.thread_id = e.thread_id
-    WHERE e.is_poll AND NOT r.only_polls
-    GROUP BY e.trace_profile_id, e.thread_id
-),
-polled AS (
-    SELECT DISTINCT trace_profile_id FROM pollers
+-- How: runs of calls one after another (_poll_runs): while not event.query(): pass. Such a loop waited for work that an
+-- event recorded, if that ended between the last two calls, give or take 2 us by which clocks disagree: the work
+-- launched last before the event that the thread recorded last; or, in a long loop, before an earlier event. Allocators
+-- ask for many events in a row, and a watchdog once a second: neither waits, so a run that no such work ends is none,
+-- nor is any on a thread that spends most of its time of asking in such runs. Where a thread has loops, one call alone
+-- that finds the work done is one, too: it did not have to wait.
+WITH polled AS (
+    SELECT DISTINCT trace_profile_id FROM _poll_runs WHERE may_wait AND tells
 ),
 -- Of a launch, the work that ends last.
 work AS (
@@ -30,58 +22,6 @@ work AS (
 launched AS (
     SELECT trace_profile_id, launch_event_id, event_id, end_ns, launch_ts_ns FROM work WHERE place = 1
 ),
-calls AS (
-    SELECT
-        e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
-        e.is_poll AND l.launch_event_id IS NULL AS is_poll
-    FROM _loaded_events AS e
-    JOIN pollers AS p ON p.trace_profile_id = e.trace_profile_id AND p.thread_id = e.thread_id
-    LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
-    WHERE e.is_operator AND e.duration_ns >= 0
-),
--- Whatever else begins or ends on the thread parts two runs.
-runs AS (
-    SELECT
-        trace_profile_id, thread_id, event_id, start_ns, end_ns, is_poll,
-        sum(CASE WHEN is_poll THEN 0 ELSE 1 END) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, turn, event_id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS run
-    FROM (
-        SELECT *, 1 AS turn FROM calls
-        UNION ALL
-        SELECT trace_profile_id, thread_id, event_id, end_ns, end_ns, FALSE, 0 FROM calls WHERE NOT is_poll
-    ) AS marks
-),
-polls AS (
-    SELECT
-        trace_profile_id, thread_id, run, event_id, start_ns, end_ns,
-        start_ns - lag(end_ns) OVER in_run AS pause_ns,
-        lag(start_ns) OVER in_run AS before_ns,
-        first_value(start_ns) OVER in_run AS first_ns,
-        lead(event_id) OVER in_run IS NULL AS is_last
-    FROM runs
-    WHERE is_poll
-    WINDOW in_run AS (PARTITION BY trace_profile_id, thread_id, run ORDER BY start_ns, event_id)
-),
-sums AS (
-    SELECT
-        trace_profile_id, thread_id, run, count(*) AS n_polls, min(first_ns) AS first_ns,
-        max(CASE WHEN is_last THEN event_id END) AS last_event_id, max(end_ns) AS end_ns,
-        max(CASE WHEN is_last THEN start_ns END) AS last_ns, max(CASE WHEN is_last THEN before_ns END) AS before_ns,
-        max(pause_ns) AS pause_ns, min(pause_ns) AS least_pause_ns
-    FROM polls
-    GROUP BY trace_profile_id, thread_id, run
-),
-loops AS (
-    SELECT
-        s.*, p.process_no,
-        s.n_polls > 1 AND s.least_pause_ns >= 0
-        AND s.pause_ns <= CASE WHEN s.n_polls > 2 THEN 2000000 ELSE 50000 END AS may_wait,
-        s.n_polls > 2 OR s.n_polls = 2 AND s.end_ns - s.first_ns > 20000 AS tells
-    FROM sums AS s
-    JOIN pollers AS p ON p.trace_profile_id = s.trace_profile_id AND p.thread_id = s.thread_id
-),
 marks AS (
     SELECT
         e.trace_profile_id, e.thread_id, e.start_ns AS at_ns, 0 AS turn, e.is_record, l.event_id AS work_event_id,
@@ -91,7 +31,7 @@ marks AS (
     LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
     WHERE e.is_record OR l.launch_event_id IS NOT NULL
     UNION ALL
-    SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM loops
+    SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM _poll_runs
 ),
 launching AS (
     SELECT
@@ -130,51 +70,55 @@ asked AS (
     WHERE run IS NOT NULL AND launched_event_id IS NOT NULL
     UNION ALL
     SELECT l.trace_profile_id, l.thread_id, l.run, r.event_id, 3
-    FROM loops AS l
+    FROM _poll_runs AS l
     JOIN recorded AS r
         ON r.trace_profile_id = l.trace_profile_id AND r.process_no = l.process_no
             AND r.end_ns > l.before_ns - 2000 AND r.end_ns <= l.end_ns + 2000
     WHERE l.may_wait AND l.n_polls >= 8 AND l.end_ns - l.first_ns >= 100000 AND r.launch_ts_ns < l.first_ns
 ),
+-- A condition over these beside the join would compare every run with every launch.
+ended AS (
+    SELECT
+        a.trace_profile_id, a.thread_id, a.run, a.source_event_id, a.turn, w.end_ns AS source_end_ns,
+        CASE WHEN l.may_wait AND w.end_ns > l.before_ns - 2000 THEN 0 ELSE 1 END AS is_idle,
+        CASE WHEN w.end_ns <= l.end_ns + 2000 THEN 1 ELSE 2 END AS choosing
+    FROM asked AS a
+    JOIN _poll_runs AS l ON l.trace_profile_id = a.trace_profile_id AND l.thread_id = a.thread_id AND l.run = a.run
+    JOIN launched AS w ON w.trace_profile_id = a.trace_profile_id AND w.event_id = a.source_event_id
+),
 ranked AS (
     SELECT
-        a.trace_profile_id, a.thread_id, a.run, a.source_event_id, w.end_ns AS source_end_ns, a.turn,
-        l.may_wait AND w.end_ns > l.before_ns - 2000 AS has_waited, l.last_event_id, l.n_polls,
-        row_number() OVER (
-            PARTITION BY a.trace_profile_id, a.thread_id, a.run
-            ORDER BY
-                CASE WHEN l.may_wait AND w.end_ns > l.before_ns - 2000 THEN 0 ELSE 1 END, a.turn, w.end_ns DESC,
-                a.source_event_id DESC
+        *,
+        choosing * row_number() OVER (
+            PARTITION BY trace_profile_id, thread_id, run
+            ORDER BY choosing, is_idle, turn, source_end_ns DESC, source_event_id DESC
         ) AS choice
-    FROM asked AS a
-    JOIN loops AS l ON l.trace_profile_id = a.trace_profile_id AND l.thread_id = a.thread_id AND l.run = a.run
-    JOIN launched AS w ON w.trace_profile_id = a.trace_profile_id AND w.event_id = a.source_event_id
-    WHERE w.end_ns <= l.end_ns + 2000
+    FROM ended
 ),
 threads_asking AS (
     SELECT
         l.trace_profile_id, l.thread_id,
         sum(CASE WHEN l.tells THEN l.end_ns - l.first_ns ELSE 0 END) AS asking_ns,
-        sum(CASE WHEN l.tells AND r.has_waited THEN l.end_ns - l.first_ns ELSE 0 END) AS waiting_ns
-    FROM loops AS l
+        sum(CASE WHEN l.tells AND r.is_idle = 0 THEN l.end_ns - l.first_ns ELSE 0 END) AS waiting_ns
+    FROM _poll_runs AS l
     LEFT JOIN ranked AS r
         ON r.trace_profile_id = l.trace_profile_id AND r.thread_id = l.thread_id AND r.run = l.run AND r.choice = 1
     GROUP BY l.trace_profile_id, l.thread_id
 ),
 chosen AS (
-    SELECT r.*
+    SELECT r.*, r.is_idle = 0 AS has_waited
     FROM ranked AS r
     JOIN threads_asking AS t ON t.trace_profile_id = r.trace_profile_id AND t.thread_id = r.thread_id
-    WHERE
-        r.choice = 1 AND t.waiting_ns > 0 AND 2 * t.waiting_ns >= t.asking_ns
-        AND (r.has_waited OR r.n_polls = 1 AND r.turn = 1)
+    WHERE r.choice = 1 AND t.waiting_ns > 0 AND 2 * t.waiting_ns >= t.asking_ns
 )
 SELECT
     p.trace_profile_id,  -- The trace as a profile sees it.
     p.event_id,  -- The call that asks.
-    c.last_event_id,  -- The loop's last one: it finds the work done.
+    l.last_event_id,  -- The loop's last one: it finds the work done.
     c.source_event_id,  -- GPU work that the loop waited for.
     c.source_end_ns,  -- Its end, ns.
     c.has_waited  -- FALSE: the first call found it done.
-FROM polls AS p
-JOIN chosen AS c ON c.trace_profile_id = p.trace_profile_id AND c.thread_id = p.thread_id AND c.run = p.run
+FROM chosen AS c
+JOIN _poll_runs AS l ON l.trace_profile_id = c.trace_profile_id AND l.thread_id = c.thread_id AND l.run = c.run
+JOIN _polls AS p ON p.trace_profile_id = c.trace_profile_id AND p.thread_id = c.thread_id AND p.run = c.run
+WHERE c.has_waited OR l.n_polls = 1 AND c.turn = 1

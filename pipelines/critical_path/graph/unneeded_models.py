@@ -18,7 +18,9 @@ _SWITCHED = {
 _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
 # A wait is either recorded by the trace or inferred.
 _RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
-_POLLS = ("_poll_loops", "_poll_waits", "_poll_claims")
+_POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
+_FULL_QUEUE = 100
+"""GPU work without which `_queue_waits` has no row."""
 _INFERRED = ("_inferred_waits", "_likely_waits", "_inferred_edges", "_inferred_wait_edges")
 
 
@@ -33,28 +35,30 @@ def unneeded(
     found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
     if value["dependencies"] == "serial":
         found += _BY_DATA
-    records = _records_waits(con, request.trace_id)
+    records, polls, n_work = _seen(con, request.trace_id)
     if not records:
         found += _RECORDED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if value["infer_waits"] == "never" or (records and sees_all):
         found += _INFERRED
-    if not _polls(con, request.trace_id):
+    if not polls:
         found += _POLLS
+    if n_work < _FULL_QUEUE:
+        found.append("_queue_waits")
     return frozenset(found)
 
 
-def _polls(con: duckdb.DuckDBPyConnection, trace_id: str) -> bool:
-    """Whether a call of the trace asks whether GPU work has ended."""
-    names = row(sorted({rule["name"] for rule in rule_rows("call_roles") if rule["role"] == "polls"}))
-    query = f"SELECT 1 FROM events WHERE trace_id = {quoted(trace_id)} AND name IN {names} LIMIT 1"
-    return bool(con.execute(query).fetchall())
-
-
-def _records_waits(con: duckdb.DuckDBPyConnection, trace_id: str) -> bool:
-    """Whether the trace has an event of the kind that `_loaded_events` takes for a recorded wait."""
-    of = f"trace_id = {quoted(trace_id)} AND duration_ns IS NOT NULL AND start_ns IS NOT NULL"
-    known = "pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
-    found = con.execute(f"SELECT 1 FROM events WHERE cat = 'cuda_sync' AND {of} AND {known} LIMIT 1").fetchall()
-    return bool(found)
+def _seen(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[bool, bool, int]:
+    """Whether the trace has an event that `_loaded_events` takes for a recorded wait, and one that asks whether GPU work has
+    ended; and how many are on streams.
+    """
+    known = (
+        "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
+    )
+    polls = row(sorted({rule["name"] for rule in rule_rows("call_roles") if rule["role"] == "polls"}))
+    ((records, asks, on_streams),) = con.execute(
+        f"SELECT bool_or(cat = 'cuda_sync'), bool_or(name IN {polls}), count(stream) FROM events "
+        f"WHERE trace_id = {quoted(trace_id)} AND {known}"
+    ).fetchall()
+    return bool(records), bool(asks), on_streams
