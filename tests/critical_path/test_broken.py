@@ -13,7 +13,11 @@ from tests.effort import LISTS, at_once
 from tests.harness import kernel
 
 
-@settings(max_examples=LISTS, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=LISTS,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
 @given(at_once(broken(), 64))
 def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
     """No edge claims more than passed, every node but the start is bound, and the path is as long as its window."""

@@ -20,14 +20,14 @@ KERNEL_US = 50
 
 
 def launches(
-    n: int, limit: int = 10**6, took: Any = lambda i: 5, name: str = "cudaLaunchKernel", late: float = 6
+    n: int, limit: int = 10**6, took: Any = lambda i: 5, name: str = "cudaLaunchKernel", late: float = 6, since: int = 0
 ) -> Events:
-    """Calls one after another, which block where the queue holds `limit`, and their kernels."""
+    """Calls one after another, which from `since` on block where the queue holds `limit`, and their kernels."""
     trace: Events = []
     now, ends = 0.0, []
     for i in range(n):
         end = now + took(i)
-        if i >= limit and ends[i - limit] > now:
+        if since <= i >= limit and ends[i - limit] > now:
             end = max(end, ends[i - limit] + late)
         start = max(now + 6, ends[-1] + 1 if ends else 0)
         ends.append(start + KERNEL_US)
@@ -58,6 +58,7 @@ NOT_FULL = {
     "as slow as the kernels": launches(300, took=lambda i: WANDERING(i) if i > 140 else 5),
     "as slow, at one depth": launches(300, took=lambda i: 50 if i > 140 else 5),
     "late": launches(200, 120, late=30),
+    "the queue was deeper before": launches(220, 120, since=160),
 }
 
 

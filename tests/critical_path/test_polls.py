@@ -48,6 +48,7 @@ NO_LOOPS = {
         *(call("cudaLaunchKernel", 40, 2, 9, tid=2), kernel("other", 50, 450, 9), call("cudaEventRecord", 45, 2, 8, tid=2)),
     ],
     "an earlier event, asked for briefly": [*EARLIER[:-155], *polls(484, 504)],
+    "an earlier event, asked for rarely": [*EARLIER[:-155], *polls(330, 511, 30)],
     "a thread that mostly asks for other things": [*launched(), *polls(470, 504), op("a", 600, 1), *polls(700, 760)],
     "a watchdog": [*launched(), *polls(32, 504, tid=2)],
 }  # fmt: skip
@@ -83,6 +84,10 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
         ("outside operators, thread 1", 6, "host_gap"),
         ("b", 100, "cpu_bound"),
     ]
+    # And none in the graph: their ends would hold the loop where the work gets faster.
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path_nodes"])
+    assert con.execute("SELECT count(*) FROM critical_path_nodes WHERE side = 'frame'").fetchall() == [(0,)]
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
