@@ -1,0 +1,217 @@
+"""An XSpace → its planes, and the events of their lines as rows.
+
+A plane has the names of its events and stats after its lines, so it is gone through twice; what is held are these names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.readers.xplane.wire import Damaged, Message, signed
+
+_DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})\b")
+_STREAM = re.compile(r"Stream #(\d+)")
+_LARGEST = 1 << 63
+_LONGEST_TEXT = 1 << 20
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Plane:
+    """A plane. `device`: its number; None for the host. `stats`: facts about it."""
+
+    name: str = ""
+    device: int | None = None
+    lines: list[Message] = field(default_factory=list)
+    events: dict[int, tuple[str, Message | None]] = field(default_factory=dict)
+    stat_names: dict[int, str] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)
+    _raw_stats: list[Message] = field(default_factory=list)
+
+
+class Space:
+    """The planes of a file. `counts`: what was found wrong, with the place of the first in `places`."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.counts: Counter[str] = Counter()
+        self.places: dict[str, str] = {}
+        self.hosts: list[str] = []
+        self.warnings: list[str] = []
+        self.planes: list[Plane] = []
+        self.others: Counter[str] = Counter()
+        self.lines: set[tuple[int | None, str, str]] = set()
+        for number, value in Message(data, 0, len(data)).fields():
+            if number == 1 and isinstance(value, Message):
+                self.planes.append(self._plane(value))
+            elif number in (2, 3) and isinstance(value, Message):
+                self.warnings.append(value.text()[:200])
+            elif number == 4 and isinstance(value, Message):
+                self.hosts.append(value.text())
+
+    def start_ns(self) -> int | None:
+        """Returns when profiling began, ns since 1970; None where that is not told."""
+        found = next((plane.stats.get("profile_start_time") for plane in self.planes if "Task Env" in plane.name), None)
+        return found if isinstance(found, int) else None
+
+    def rows(self) -> Iterator[Row]:
+        """Yields the events of devices and of the host."""
+        for plane in self.planes:
+            if plane.device is None and not plane.name.startswith("/host:CPU"):
+                if plane.lines:
+                    self.others[plane.name] += 1
+                continue
+            for line in plane.lines:
+                yield from self._line(plane, line)
+
+    def _plane(self, message: Message) -> Plane:
+        plane = Plane()
+        for number, value in message.fields():
+            if not isinstance(value, Message):
+                continue
+            if number == 2:
+                plane.name = value.text()
+            elif number == 3:
+                plane.lines.append(value)
+            elif number == 4:
+                key, entry = _entry(value)
+                self._named(plane.events, key, (_text(entry, 4) or _text(entry, 2), entry), plane)
+            elif number == 5:
+                key, entry = _entry(value)
+                self._named(plane.stat_names, key, _text(entry, 2), plane)
+            elif number == 6:
+                plane._raw_stats.append(value)
+        if found := _DEVICE.match(plane.name):
+            plane.device = int(found[1])
+        plane.stats = self._stats(plane, plane._raw_stats)
+        return plane
+
+    def _named(self, names: dict[int, Any], key: int, value: Any, plane: Plane) -> None:
+        if key in names:
+            self._found("xplane_id_twice", f"plane {plane.name}, id {key}")
+        names[key] = value
+
+    def _line(self, plane: Plane, message: Message) -> Iterator[Row]:
+        ident, name, at_ns = 0, "", 0
+        events: list[Message] = []
+        for number, value in message.fields():
+            if number == 1 and isinstance(value, int):
+                ident = value
+            elif number == 11 and isinstance(value, Message):
+                name = value.text() or name
+            elif number == 2 and isinstance(value, Message):
+                name = name or value.text()
+            elif number == 3 and isinstance(value, int):
+                at_ns = signed(value)
+            elif number == 4 and isinstance(value, Message):
+                events.append(value)
+        found = _STREAM.search(name)
+        stream = int(found[1]) if found else ident % _LARGEST
+        self.lines.add((plane.device, str(ident), name))
+        for event in events:
+            row = self._event(plane, event, at_ns)
+            if row is not None:
+                yield (plane.device, str(ident), name, None if plane.device is None else stream, *row)
+
+    def _event(self, plane: Plane, message: Message, line_ns: int) -> Row | None:
+        key = offset = duration = None
+        repeats, stats = None, []
+        for number, value in message.fields():
+            if number == 1 and isinstance(value, int):
+                key = value
+            elif number == 2 and isinstance(value, int):
+                offset = signed(value)
+            elif number == 3 and isinstance(value, int):
+                duration = signed(value)
+            elif number == 4 and isinstance(value, Message):
+                stats.append(value)
+            elif number == 5 and isinstance(value, int):
+                repeats = value
+        place = f"byte {message.begin}"
+        if repeats is not None and offset is None:  # a sum over many events, without a place in time
+            self._found("xplane_without_time", place)
+            return None
+        name, about = plane.events.get(key or 0, (None, None))
+        if name is None:
+            self._found("xplane_unknown_name", place)
+        args = self._stats(plane, [value for number, value in about.fields() if number == 5]) if about else {}
+        args |= self._stats(plane, stats)
+        begin = line_ns * 1000 + (offset or 0)
+        start = self._time(_rounded(begin), place)
+        length = None if duration is None else self._time(_rounded(begin + duration) - _rounded(begin), place)
+        return start, length, name, self._integer(args, "correlation_id", place), self._step(args), *_split(args)
+
+    def _stats(self, plane: Plane, messages: list[Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for message in messages:
+            name = value = None
+            for number, part in message.fields():
+                if number == 1:
+                    name = plane.stat_names.get(int(part)) if isinstance(part, int) else None
+                    if name is None:
+                        self._found("xplane_unknown_name", f"byte {message.begin}")
+                elif number == 7 and isinstance(part, int):
+                    value = plane.stat_names.get(part)
+                elif number in (5, 6) and isinstance(part, Message):
+                    value = part.text() if part.end - part.begin <= _LONGEST_TEXT and number == 5 else None
+                elif number == 4 and isinstance(part, int):
+                    value = signed(part)
+                elif isinstance(part, int | float):
+                    value = part
+            if name is not None and value == value:  # not NaN
+                found[name] = value
+        return found
+
+    def _integer(self, args: dict[str, Any], name: str, place: str) -> int | None:
+        value = args.get(name)
+        if value is None or (isinstance(value, int) and -_LARGEST <= value < _LARGEST):
+            return value
+        self._found("xplane_wrong_type", f"{place} ({name})")
+        return None
+
+    def _time(self, ns: int, place: str) -> int | None:
+        if -_LARGEST <= ns < _LARGEST:
+            return ns
+        self._found("xplane_wrong_type", f"{place} (a time)")
+        return None
+
+    def _step(self, args: dict[str, Any]) -> int | None:
+        value = args.get("step_num")
+        return value if isinstance(value, int) and 0 <= value < _LARGEST else None
+
+    def _found(self, check: str, place: str) -> None:
+        self.counts[check] += 1
+        self.places.setdefault(check, place)
+
+
+def _split(args: dict[str, Any]) -> tuple[str | None, str]:
+    """Returns the launch's details (grid, block), and the arguments as JSON."""
+    details = args.get("kernel_details") or args.get("memcpy_details")
+    return details if isinstance(details, str) else None, json.dumps(args, separators=(",", ":"))
+
+
+def _entry(message: Message) -> tuple[int, Message]:
+    """Returns key and value of an entry of a map."""
+    key, value = 0, Message(message.data, message.end, message.end)
+    for number, part in message.fields():
+        if number == 1 and isinstance(part, int):
+            key = part
+        elif number == 2 and isinstance(part, Message):
+            value = part
+    return key, value
+
+
+def _text(message: Message, number: int) -> str:
+    return next((part.text() for found, part in message.fields() if found == number and isinstance(part, Message)), "")
+
+
+def _rounded(ps: int) -> int:
+    """Returns ns."""
+    return (ps + 500) // 1000
+
+
+__all__ = ["Damaged", "Plane", "Space"]

@@ -1,0 +1,101 @@
+"""The input: XSpace files. Each is one trace: the host's threads and all devices of its process."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Set
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base.paths import path_text
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.inputs import EventInput
+from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.xplane.planes import Damaged, Plane, Space
+from pipelines.readers.xplane.stage import stage_about, stage_rows
+
+_TOLD = {
+    "xplane_unknown_name": ("warning", "events or stats whose name the plane does not have: NULL, or left out"),
+    "xplane_id_twice": ("warning", "ids of names that occur twice in a plane: the last one is used"),
+    "xplane_wrong_type": ("error", "times and correlation ids that do not fit 64 bits became NULL"),
+    "xplane_without_time": ("warning", "sums over many events, which have no place in time, are left out"),
+}
+_SHOWN = 8
+
+
+def recognise(path: Path) -> bool:
+    """Whether it begins as an XSpace with planes does."""
+    with path.open("rb") as file:
+        return file.read(1) == b"\x0a"
+
+
+def read(
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
+    limits: Limits | None = None,
+) -> ReadTrace | KnownTrace:
+    """Read a file. See EventInput.read. Raises TraceRejected, or OSError."""
+    limits = limits or Limits.of_environment()
+    return events_by_sql("_xplane_events", stage)(path, folder, batch_id, known, on_bytes, lean, limits)
+
+
+def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
+    """Fill the tables that `_xplane_events.sql` reads. Raises TraceRejected."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        data = memoryview(mapped)
+        try:
+            space = Space(data)
+            n = stage_rows(con, space.rows())
+        except Damaged as error:
+            raise TraceRejected(path_text(path), error.offset, f"{error}; copy or profile it again") from None
+        finally:
+            data.release()
+    if not n:
+        there = ", ".join(sorted(plane.name for plane in space.planes)[:_SHOWN]) or "none"
+        raise TraceRejected(path_text(path), None, f"no events of devices or of the host; its planes: {there}")
+    start_ns = space.start_ns()
+    stage_about(con, sorted(space.lines, key=str), start_ns or 0)
+    findings = [
+        Finding(check, _TOLD[check][0], k, f"{_TOLD[check][1]}; first at {space.places[check]}")
+        for check, k in space.counts.items()
+    ]
+    if start_ns is None:
+        told = "when profiling began is not told: times count from its start, and ranks have no common clock"
+        findings.append(Finding("xplane_no_wall_clock", "info", 1, told))
+    if space.warnings:
+        findings.append(Finding("xplane_warning", "warning", len(space.warnings), "; ".join(space.warnings[:_SHOWN])))
+    if space.others:
+        listed = ", ".join(sorted(space.others)[:_SHOWN])
+        findings.append(Finding("xplane_planes_left_out", "info", space.others.total(), f"not read: {listed}"))
+    catalog = load_catalog()
+    run_models(con, catalog, ["_xplane_doubts"], frozenset(catalog.given))
+    findings += [Finding(*row) for row in con.execute("FROM _xplane_doubts").fetchall()]
+    con.execute("DROP TABLE _xplane_doubts")
+    return Contents("xplane.pb", _metadata(space), "ok", tuple(findings))
+
+
+def _metadata(space: Space) -> dict[str, Any]:
+    devices = [_device(plane) for plane in space.planes if plane.device is not None]
+    host = {"host_name": space.hosts[0]} if space.hosts else {}
+    return {"deviceProperties": devices, **host, "xplane": {"planes": sorted(plane.name for plane in space.planes)}}
+
+
+def _device(plane: Plane) -> dict[str, Any]:
+    """As in Kineto's deviceProperties."""
+    stats = plane.stats
+    names = {"name": "device_type_string", "totalGlobalMem": "memory_size", "numSms": "core_count"}
+    names |= {"computeMajor": "compute_cap_major", "computeMinor": "compute_cap_minor", "vendor": "device_vendor"}
+    return {"id": plane.device, **{ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}}
+
+
+INPUT = EventInput(suffixes=(".xplane.pb",), recognise=recognise, read=read)

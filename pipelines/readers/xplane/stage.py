@@ -1,0 +1,66 @@
+"""The tables that `sql/ingest/_xplane_events.sql` reads, and how rows fill them, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pipelines.models.python_tables import create_table, given_table, types_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+_AT_ONCE = 10_000
+_ROWS = (
+    ("n", "BIGINT", "Place in the file."),
+    ("device", "BIGINT", "Number of the device; NULL for the host."),
+    ("line", "VARCHAR", "Id of the line: a thread, or work on the device."),
+    ("line_name", "VARCHAR", "Its name."),
+    ("stream", "BIGINT", "Stream of work on a device; where its name tells none, the id of the line."),
+    ("start_ns", "BIGINT", "Start, ns since profiling began."),
+    ("duration_ns", "BIGINT", "Duration, ns; NULL for what has none."),
+    ("name", "VARCHAR", "Name; NULL where the file does not have it."),
+    ("correlation", "BIGINT", "Correlation id that a call and what it launched share."),
+    ("step", "BIGINT", "Number of a step."),
+    ("details", "VARCHAR", "What is told about a launch or a copy."),
+    ("args", "VARCHAR", "All stats, as JSON."),
+)
+_LINES = (
+    ("device", "BIGINT", "Number of the device; NULL for the host."),
+    ("line", "VARCHAR", "Id of the line."),
+    ("name", "VARCHAR", "Its name."),
+)
+_SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 where that is not told."),)
+
+
+@given_table("_xplane_rows", layer="ingest", doc="One row: an event of an XSpace.", columns=_ROWS)
+def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[tuple[Any, ...]]) -> int:
+    """Fill the table; returns the number of rows."""
+    create_table(con, "_xplane_rows")
+    return _fill(con, "_xplane_rows", ((n, *row) for n, row in enumerate(rows)))
+
+
+@given_table("_xplane_lines", layer="ingest", doc="One row: a line of an XSpace.", columns=_LINES)
+@given_table("_xplane_session", layer="ingest", doc="One row: the profile.", columns=_SESSION)
+def stage_about(con: duckdb.DuckDBPyConnection, lines: Iterable[tuple[Any, ...]], start_ns: int) -> None:
+    """Fill the tables of lines and of the profile."""
+    create_table(con, "_xplane_lines")
+    create_table(con, "_xplane_session")
+    _fill(con, "_xplane_lines", lines)
+    con.execute(f"INSERT INTO _xplane_session VALUES ({start_ns})")
+
+
+def _fill(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[tuple[Any, ...]]) -> int:
+    import pyarrow as pa
+
+    n, types = 0, types_of(table)
+    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
+    waiting = iter(rows)
+    while part := list(islice(waiting, _AT_ONCE)):
+        columns = zip(zip(*part, strict=True), types.values(), strict=True)
+        con.register("_part", pa.table([pa.array(values, kinds[kind]) for values, kind in columns], list(types)))
+        con.execute(f"INSERT INTO {table} SELECT * FROM _part")
+        con.unregister("_part")
+        n += len(part)
+    return n
