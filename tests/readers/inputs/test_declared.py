@@ -25,7 +25,7 @@ def test_every_scope_that_comes_in_has_one_input() -> None:
     scopes = {model.scope for model in load_catalog().models.values() if model.kind == "lake"} - {TRACE, FILE}
     assert sorted(one.scope for one in read_code().inputs if one.kind == "SetInput") == sorted(scopes)
     modules = [one.module for one in read_code().inputs if one.kind == "EventInput"]
-    read = ("nsys.read", "perfetto.read", "rocm.read", "rocm.read_csv")
+    read = ("nsys.read", "perfetto.read", "rocm.read", "rocm.read_csv", "rocm.read_json", "xplane.read")
     assert modules == ["pipelines.readers.kineto.events_file", *(f"pipelines.readers.{name}" for name in read)]
     assert pipelines.readers.kineto.events_file.INPUT.recognise is None
 
