@@ -46,6 +46,7 @@ class _Changes:
 def update(built: Path, contents: Contents) -> None:
     """Bring the file `built`, a copy of the published one, up to date. Raises Anew; `built` is then of no use."""
     with connect_written(built) as con:
+        con.execute("SET threads = 1")  # what changed is little, and two threads only share it out
         con.execute("BEGIN")
         try:
             changes = _changes(con, contents.now)

@@ -35,7 +35,14 @@ from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models, why_plain
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.runs.materialize.per_trace import MEMORY_GB, compute_traces, plain_runs, stale, stale_batches
+from pipelines.runs.materialize.per_trace import (
+    MEMORY_GB,
+    compute_traces,
+    plain_runs,
+    stale,
+    stale_batches,
+    use_few_threads,
+)
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 OnStep = Callable[[str], Any]
@@ -341,6 +348,7 @@ def _compute_once(
             stage_members(con, captures)
             sources = trace_tables(catalog, tables)
             _source_views(con, lake, ["traces", "events", "findings", *sources])
+            use_few_threads(con)
             runs = run_models(con, catalog, tables, frozenset(sources), on_step, plain=plain)
             took = {run.name: run.seconds for run in runs}
             failures = plain_runs(catalog, tables, runs, [None])

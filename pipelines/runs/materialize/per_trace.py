@@ -295,13 +295,16 @@ def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: l
         columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records which capture a trace is in
         rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
         con.execute(f"CREATE {kind} {table} AS {rows}")
-        if table == MARK and _n_events(con) < FEW_EVENTS:
-            con.execute("SET threads = 1")
+        if table == MARK and use_few_threads(con):
             kind = "TABLE"
 
 
-def _n_events(con: duckdb.DuckDBPyConnection) -> int:
-    return con.execute(f"SELECT coalesce(sum(n_events), 0) FROM {MARK}").fetchall()[0][0]
+def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
+    """Computes on one thread from here on if the traces in `con` have few events; returns whether they do."""
+    is_few = con.execute(f"SELECT coalesce(sum(n_events), 0) < {FEW_EVENTS} FROM {MARK}").fetchall()[0][0]
+    if is_few:
+        con.execute("SET threads = 1")
+    return is_few
 
 
 def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:
