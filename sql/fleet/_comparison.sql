@@ -5,9 +5,9 @@
 WITH told AS (
     SELECT
         c.part, c.by_what, c.side, w.n, w.duration_ns,
-        CASE WHEN c.by_what = 'kernel' THEN w.cat END AS cat,
+        CASE WHEN c.by_what = 'kernel' THEN w.cat WHEN c.by_what = 'work' THEN w.category END AS cat,
         CASE
-            WHEN c.by_what IN ('operator', 'shape') THEN w.operator
+            WHEN c.by_what IN ('operator', 'shape', 'work') THEN w.operator
             WHEN c.by_what = 'category' THEN w.category
             WHEN c.by_what = 'module' THEN w.module
             ELSE w.name
@@ -42,7 +42,7 @@ SELECT
     part,  -- Which windows are compared, as in compared.
     by_what,  -- What they are compared by, as in compared.
     CASE WHEN by_what = 'host' THEN 'cpu' ELSE 'gpu' END AS device,  -- cpu, else gpu.
-    cat,  -- Category of the events; NULL unless by kernel or of the host.
+    cat,  -- Category of the events; by `work` that of the work, as by category; NULL unless by those or of the host.
     name,  -- Name.
     input_dims,  -- Sizes of the inputs, as JSON; NULL unless by shape, and where shapes are not recorded.
     input_types,  -- Types of the inputs, as JSON; NULL unless by shape, and where they are not recorded.

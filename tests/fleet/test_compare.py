@@ -160,15 +160,15 @@ def test_unchanged_is_of_time(small: World) -> None:
 def test_the_verdict_by_hand(small: World) -> None:
     before, after, host = small.traces
     assert sentence(small.compare(before, after).whole) == (
-        "The step takes 100.0 us, unchanged (+0.0 %): matrix products +13.5 us, elementwise \N{MINUS SIGN}4.0 us, "
-        "copies +2.0 us; host (GPU idle) \N{MINUS SIGN}15.5 us"
+        "The step takes 100.0 us, unchanged (+0.0 %): mm +13.5 us, add \N{MINUS SIGN}4.0 us, "
+        "work launched before +2.0 us; GPU idle \N{MINUS SIGN}15.5 us"
     )
     assert sentence(small.compare(before, before).whole).endswith(
-        "(+0.0 %, median of 2 steps): GPU work unchanged; host unchanged"
+        "(+0.0 %, median of 2 steps): GPU work unchanged; GPU idle unchanged"
     )
     assert sentence(small.compare(before, after, steps="all").whole) == (
-        "The trace takes 72.0 instead of 150.0 us (\N{MINUS SIGN}52.0 %): matrix products +13.5 us, elementwise "
-        "\N{MINUS SIGN}4.0 us, copies +2.0 us; host (GPU idle) \N{MINUS SIGN}89.5 us"
+        "The trace takes 72.0 instead of 150.0 us (\N{MINUS SIGN}52.0 %): mm +13.5 us, "
+        "add \N{MINUS SIGN}4.0 us, work launched before +2.0 us; GPU idle \N{MINUS SIGN}89.5 us"
     )
     assert "no GPU work in test" in sentence(small.compare(before, host).whole)
     assert (
@@ -242,7 +242,7 @@ def test_kinds_of_kernels_without_operator() -> None:
 def test_changes_of_several_steps_are_means() -> None:
     world = World([run_of(50, 50, 50), run_of(54, 50, 56)])
     a, b = world.traces
-    assert "(+0.0 %, median of 3 steps): matrix products +3.3 us;" in sentence(world.compare(a, b).whole)
+    assert "(+0.0 %, median of 3 steps): mm +3.3 us;" in sentence(world.compare(a, b).whole)
 
 
 def test_a_verdict_without_gpu_work() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.faces.report.blocks import Block, Column, Section, figure, lead, more, paragraph, section, table
+from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.formats import count, words
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
@@ -34,13 +35,27 @@ def page(found: Comparison, given: tuple[str, str], sides: Sides, notes: Sequenc
         devices = {trace.device_name: None for trace in sides[side] if trace.device_name}
         facts[what] = f"{given[side]} ({', '.join(devices)})" if devices else given[side]
     head = {"title": "Control against test", "kind": "comparison", "facts": facts}
-    sections = [_verdict(found, notes), _work(found), _places(found), _steps(found), _host(found)]
+    sections = [_verdict(found, notes), _causes(found), _work(found), _places(found), _steps(found), _host(found)]
     return render(head, [one for one in sections if one])
 
 
 def _verdict(found: Comparison, notes: Sequence[str]) -> Section:
     said = [lead([sentence(found.whole)]), *(paragraph(f"Note: {note}.") for note in notes)]
     return section("verdict", "What it comes to", said, docs=_DOCS)
+
+
+def _causes(found: Comparison) -> Section | None:
+    """Both sides split by causes, in the order of the control's."""
+    if not all(totals(found.whole.causes)):
+        return None
+    windows = len(found.pairs)
+    order = sorted(found.whole.causes, key=lambda one: (-one.control_ns, -one.test_ns))
+    sides = [
+        (side, [(one.name, ns / windows) for one in order if (ns := getattr(one, f"{side}_ns"))])
+        for side in ("control", "test")
+    ]
+    note = f"Means of {windows} windows." if windows > 1 else ""
+    return section("causes", "What the time goes to", cause_bars(sides), note=note, docs=("why.md", "why"))
 
 
 def _work(found: Comparison) -> Section | None:

@@ -15,12 +15,16 @@ from pipelines.models.sqltext import quoted, row
 
 TABLES = ("traces", "kernels", "kernel_owners", "op_work", "profiler_steps", "step_times", "temporal_breakdown", "call_stacks")  # fmt: skip
 """Tables and views that a connection must have for `facts_of`, besides `events`; RULES, too."""
+WITH_CAUSES = (*TABLES, "causes")
+"""The same for `facts_of` with causes."""
 RULES = ("category_sides", "op_kinds", "kernel_categories")
 _FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read those before it
 
 BY = ("operator", "category", "module", "shape", "kernel", "cause")
 """What can be told apart on both sides: GPU time, or by cause all time of the windows."""
 CAUSE = "cause"
+WORK = "work"
+"""Operators by the category of their work: what a verdict names."""
 _CAUSES = "_compared_causes"
 _OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, times HUGEINT, duration_ns HUGEINT"
 _HOST = "host"
@@ -117,7 +121,8 @@ def totals(rows: Iterable[Difference]) -> Totals:
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the pairs, compared: rows by what was asked for, by category, and of the host; largest change first.
+    """Some of the pairs, compared: rows by what was asked for, by category, by category and operator (`cat` is the category), by
+    cause (none where those are not known), and of the host; largest change first.
 
     Of one of several ranks, the host's are left out where there is GPU work.
     """
@@ -125,6 +130,8 @@ class Part:
     pairs: Sequence[Pair]
     rows: list[Difference] = field(default_factory=list)
     categories: list[Difference] = field(default_factory=list)
+    work: list[Difference] = field(default_factory=list)
+    causes: list[Difference] = field(default_factory=list)
     host: list[Difference] = field(default_factory=list)
 
 
@@ -161,19 +168,18 @@ class Comparison:
     pairs: list[OnePair]
 
 
-def tables_for(by: str) -> tuple[str, ...]:
-    """The tables that a comparison by something reads."""
-    return (*TABLES, "causes") if by == CAUSE else TABLES
-
-
 def facts_of(
-    con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_ids: Iterable[str], by: str = ""
+    con: duckdb.DuckDBPyConnection,
+    own: duckdb.DuckDBPyConnection,
+    trace_ids: Iterable[str],
+    *,
+    with_causes: bool = False,
 ) -> list[Trace]:
-    """Copy what a comparison reads of some traces from `own`, which has `tables_for(by)`, `events` and RULES, to `con`."""
+    """Copy what a comparison reads of some traces from `own`, which has TABLES (or WITH_CAUSES), `events` and RULES, to `con`."""
     traces = list(trace_ids)
     models = load_catalog().models
     con.execute(f"CREATE TABLE IF NOT EXISTS {_CAUSES} ({_OF_CAUSES})")
-    for name in (*_FACTS, _CAUSES) if by == CAUSE else _FACTS:
+    for name in (*_FACTS, _CAUSES) if with_causes else _FACTS:
         own.execute(f"DROP TABLE IF EXISTS temp.{name}")
         for trace_id in traces:  # a trace at a time: of a lake, only its files are opened
             made = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"
@@ -222,7 +228,7 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
         (
             "by_what",
             "VARCHAR",
-            "operator, category, module, shape, kernel, cause, or host: own times of the host's events.",
+            "operator, category, module, shape, kernel, cause, work: operators with their category, or host: own times of the host's events.",
         ),
         ("side", "VARCHAR", "control or test."),
         ("trace_id", "VARCHAR", "The trace."),
@@ -237,7 +243,8 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
     parts = [Part(pairs), *(Part(group) for group in places.values() if len(places) > 1)]
     ((has_work,),) = con.execute("SELECT count(*) > 0 FROM _compared_work").fetchall()
     host = () if has_work else (_HOST,)
-    asked = [(parts[0], (by, "category", _HOST)), *((part, (by, "category", *host)) for part in parts[1:])]
+    told = (by, "category", WORK, CAUSE)
+    asked = [(parts[0], (*told, _HOST)), *((part, (*told, *host)) for part in parts[1:])]
     of_gpu = "category" if by == CAUSE else by  # causes divide all time
     asked += [(Part([pair]), (of_gpu, _HOST)) for pair in pairs]
     _fill_compared(con, asked)
@@ -254,6 +261,10 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
             part.rows.append(found)
         if what == "category":
             part.categories.append(found)
+        if what == WORK:
+            part.work.append(found)
+        if what == CAUSE:
+            part.causes.append(found)
         if what == _HOST:
             part.host.append(found)
     short = {

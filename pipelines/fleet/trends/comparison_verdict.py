@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pipelines.fleet.trends.comparison import Comparison, OnePair, Pair, Part, Trace, Window, totals
+from pipelines.base.datafiles import rule_rows
+from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Trace, Window, totals
 
 _TOLD = 0.01  # of the window: smaller changes are none
 _MOST = 5  # kinds of work in a sentence
@@ -24,6 +25,13 @@ WORDS = {
     "other": "other work",
 }
 """Categories in words; the others are words."""
+
+_BEFORE, _LAUNCHED_BEFORE = "(launch not in the trace)", "work launched before"
+_SAID_BY_KIND = ("attention", "communication")
+"""Categories that say more than the names of their operators."""
+_TITLES = {row["cause"]: row["title"].partition(" (")[0] for row in rule_rows("cause_kinds")}
+_NOT_HOST = ("gpu_computing", "copies", "communication", "gpu_waiting", "earlier_work", "late_rank", "unknown")
+"""Causes that are not the host's time."""
 
 
 def amount(ns: float) -> str:
@@ -109,20 +117,53 @@ def _work(part: Part, window: float) -> str:
         return "no GPU work"
     if not (control and test):
         return f"no GPU work in {'test' if control else 'control'}"
-    means = {WORDS.get(one.name, one.name): one.diff_ns / len(part.pairs) for one in part.categories}
-    told = [f"{name} {signed(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window]
-    return ", ".join(told[:_MOST]) or "GPU work unchanged"
+    told = [
+        one for category, work in _kinds_of_work(part).items() for one in _told(category, work, len(part.pairs), window)
+    ]
+    told.sort(key=lambda one: -abs(one[1]))
+    return ", ".join(f"{name} {signed(mean)}" for name, mean in told[:_MOST]) or "GPU work unchanged"
+
+
+def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
+    """Operators by category; work that was launched before is of its own, unless it is most of a side's."""
+    before = totals(one for one in part.work if one.name == _BEFORE)
+    apart = all(2 * ns <= of_all for ns, of_all in zip(before, totals(part.work), strict=True))
+    found: dict[str, list[Difference]] = {}
+    for one in part.work:
+        found.setdefault(_LAUNCHED_BEFORE if apart and one.name == _BEFORE else one.cat or "", []).append(one)
+    return found
+
+
+def _told(category: str, work: Sequence[Difference], windows: int, window: float) -> list[tuple[str, float]]:
+    """What changed of a category, and by how much in the mean: the operator that is three quarters of it, else itself."""
+    mean = sum(one.diff_ns for one in work) / windows
+    if abs(mean) <= _TOLD * window:
+        return []
+    most = max(work, key=lambda one: (abs(one.diff_ns), one.name))
+    alone = abs(most.diff_ns / windows - mean) <= abs(mean) / 4 and not most.name.startswith("(")
+    if category in _SAID_BY_KIND or not alone:
+        return [(WORDS.get(category, category), mean)]
+    return [(most.name.rpartition("::")[2], most.diff_ns / windows)]
 
 
 def _host(part: Part, window: float) -> str:
-    """The host as the GPU sees it: how long that has nothing to do."""
+    """The host's time on the critical path, by its causes; where those are not known, the host as the GPU sees it: how long that
+    has nothing to do.
+    """
+    if all(totals(part.causes)):
+        means = {_TITLES[one.name]: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in _NOT_HOST}
+        told = [f"{name} {signed(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window][:2]
+        more = sum(means.values())
+        if abs(more) <= _TOLD * window:
+            return f"host unchanged in all: {', '.join(told)}" if told else "host unchanged"
+        return f"host {signed(more)}" + (f" ({', '.join(told)})" if told else "")
     idle = [(pair.control.idle_ns, pair.test.idle_ns) for pair in part.pairs]
     known = [test - control for control, test in idle if control is not None and test is not None]
     if known:
         more = sum(known) / len(known)
-        return "host unchanged" if abs(more) <= _TOLD * window else f"host (GPU idle) {signed(more)}"
-    means = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
-    told = [f"{name} {signed(mean)}" for name, mean in means if abs(mean) > _TOLD * window]
+        return "GPU idle unchanged" if abs(more) <= _TOLD * window else f"GPU idle {signed(more)}"
+    means_of_names = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
+    told = [f"{name} {signed(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
     return f"host: {', '.join(told[:2])}" if told else "host unchanged"
 
 

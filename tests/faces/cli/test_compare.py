@@ -86,7 +86,7 @@ def test_on_the_screen_in_80_columns(pair: list[Path]) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     flat = " ".join(shown.split())
     for said in (
-        "The step takes 100.0 us, unchanged (+0.0 %): matrix products +13.5 us,",
+        "The step takes 100.0 us, unchanged (+0.0 %): mm +13.5 us,",
         "note: test: 2.00 us of the GPU work in its window was launched before it",
         "│ aten::mm │ 1 → 2 │ 30.0 us │ 43.5 us │ +13.5 us │",
         "1 more, +2.0 us together: --limit 0 shows them",
@@ -260,8 +260,20 @@ def test_the_page(pair: list[Path], tmp_path: Path) -> None:
     assert str(target) in "".join(shown.split())
     html = target.read_text(encoding="utf-8")
     page = Page(html)
-    assert page.sections == ["verdict", "work", "host"]
-    assert "matrix products +13.5 us" in page.texts["verdict"]
+    assert page.sections == ["verdict", "causes", "work", "host"]
+    causes = html[html.index('<section id="causes"') : html.index('<section id="work"')]
+    rows, told = asked(*pair, "--by", "cause")["rows"], set()
+    for side in causes.split('<span class="label">')[1:]:  # all of both steps, in the colours of the report
+        name = "control_ns" if side.startswith("control") else "test_ns"
+        parts = re.findall(r'<span class="(\w+)" style="[^"]*" title="([^"]*)"[^>]*data-value="([0-9.]+)"', side)
+        assert sum(float(value) for *_, value in parts) == sum(row[name] for row in rows) >= 100_000
+        told |= {(title.partition(":")[0], colour) for colour, title, _ in parts}
+    assert {
+        ("launching", "launch"),
+        ("GPU computing", "compute"),
+        ("operators on the host (launch bound)", "cpu"),
+    } <= told
+    assert "mm +13.5 us" in page.texts["verdict"]
     assert "test: 2.00 us of the GPU work in its window was launched before it" in page.texts["verdict"]
     (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
     names = [text.text for text in ET.fromstring(drawn).iterfind(".//{*}text")]
@@ -277,7 +289,7 @@ def test_the_page_of_captures(shared: Path, tmp_path: Path) -> None:
     ranks, target = shared / "traces" / "ranks", tmp_path / "page.html"
     run(ranks / "torchrec_4", ranks / "torchrec_unequal", "--out", target)
     page = Page(target.read_text(encoding="utf-8"))
-    assert page.sections == ["verdict", "work", "ranks", "steps", "host"]
+    assert page.sections == ["verdict", "causes", "work", "ranks", "steps", "host"]
     assert "step 6, rank 3" in page.texts["steps"] and "left out as warm-up" in page.texts["verdict"]
 
 
@@ -322,6 +334,7 @@ def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_firs
     sides = [write_capture(replace(spec, plant=p), tmp_path / p).paths[0] for p in ("none", "loader")]
     told = asked(*sides, "--by", "cause")
     assert told["by"] == "cause" and told["rows"][0]["name"] == "data_loading"
+    assert "host +6.0 ms (data loading +6.0 ms)" in told["verdict"]
     assert told["rows"][0]["control_ns"] == 0
     assert told["rows"][0]["test_ns"] == pytest.approx(3 * 6_000_000, rel=0.001)
     for side, window in zip(("control", "test"), told["windows"], strict=True):

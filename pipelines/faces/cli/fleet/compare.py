@@ -92,8 +92,7 @@ def compare(
     processes = _processes(process or [], control, test)
     with database.connect() as con:
         sides = [
-            open_side(con, given, lake, ranks, which, by or "")
-            for given, which in zip((control, test), processes, strict=True)
+            open_side(con, given, lake, ranks, which) for given, which in zip((control, test), processes, strict=True)
         ]
         try:
             chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)

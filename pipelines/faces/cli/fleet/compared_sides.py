@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Trace
 
 
-def open_side(con: Any, given: str, lake: Path, ranks: int | str, process: str | None, by: str = "") -> list[Trace]:
+def open_side(con: Any, given: str, lake: Path, ranks: int | str, process: str | None) -> list[Trace]:
     """Copies what a comparison reads of a side to `con`; returns its traces: those of a capture's ranks, of a file's
     processes. Exits where there are none.
     """
     if process and not Path(given).is_file():
         raise fail(f"--process is for files that hold several, and {given} is none", "Leave it out.")
     if not _exists(given):
-        return _of_lake(con, given, lake, ranks, by)
+        return _of_lake(con, given, lake, ranks)
     if Path(given).is_file():
         processes = [process] if process else processes_of(Path(given)) or [None]
-        return [_of_file(con, given, lake, one, len(processes) > 1, by) for one in processes]
-    return _of_folder(con, given, lake, ranks, by)
+        return [_of_file(con, given, lake, one, len(processes) > 1) for one in processes]
+    return _of_folder(con, given, lake, ranks)
 
 
 def processes_of(path: Path) -> list[str]:
@@ -43,14 +43,14 @@ def processes_of(path: Path) -> list[str]:
         return []
 
 
-def _of_lake(con: Any, given: str, lake: Path, ranks: int | str, by: str) -> list[Trace]:
+def _of_lake(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
     from pipelines.fleet.trends.compared_windows import traces_of
-    from pipelines.fleet.trends.comparison import CompareError, facts_of, tables_for
+    from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
 
-    own = open_analyst(lake, ["capture_ranks", *tables_for(by)], given)
+    own = open_analyst(lake, ["capture_ranks", *WITH_CAUSES], given)
     caveats.note(own, given)
     try:
-        return facts_of(con, own, traces_of(own, given, ranks), by)
+        return facts_of(con, own, traces_of(own, given, ranks), with_causes=True)
     except CompareError as error:
         lists = "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."
         raise fail(str(error), lists) from None
@@ -58,29 +58,29 @@ def _of_lake(con: Any, given: str, lake: Path, ranks: int | str, by: str) -> lis
         own.close()
 
 
-def _of_file(con: Any, given: str, lake: Path, process: str | None, is_one_of_several: bool, by: str) -> Trace:
-    from pipelines.critical_path.graph.windows import WindowRequest, request_windows, usual_windows
-    from pipelines.fleet.trends.comparison import CAUSE, RULES, facts_of, tables_for
+def _of_file(con: Any, given: str, lake: Path, process: str | None, is_one_of_several: bool) -> Trace:
+    from pipelines.critical_path.graph.windows import request_windows, usual_windows
+    from pipelines.fleet.trends.comparison import RULES, WITH_CAUSES, facts_of
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
     with opened(given, lake, process=process, with_arguments=True) as (own, trace_id):
-        request_windows(own, usual_windows(own, [trace_id]) if by == CAUSE else [WindowRequest(trace_id)])
-        run_models(own, load_catalog(), (*tables_for(by), *RULES))
-        (trace,) = facts_of(con, own, [trace_id], by)
+        request_windows(own, usual_windows(own, [trace_id]))
+        run_models(own, load_catalog(), (*WITH_CAUSES, *RULES))
+        (trace,) = facts_of(con, own, [trace_id], with_causes=True)
     return replace(trace, file=f"process {process}") if is_one_of_several else trace
 
 
-def _of_folder(con: Any, given: str, lake: Path, ranks: int | str, by: str) -> list[Trace]:
+def _of_folder(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.trends.compared_windows import traces_of
-    from pipelines.fleet.trends.comparison import CompareError, facts_of, tables_for
+    from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
 
     with ExitStack() as stack:
         try:
-            tables = ("captures", "capture_ranks", *tables_for(by))
+            tables = ("captures", "capture_ranks", *WITH_CAUSES)
             own, _ = stack.enter_context(opened_capture([given], lake, tables))
-            return facts_of(con, own, traces_of(own, find_capture(own, ""), ranks), by)
+            return facts_of(con, own, traces_of(own, find_capture(own, ""), ranks), with_causes=True)
         except (CompareError, NoCapture) as error:
             raise fail(f"{given}: {error}", "Give a trace file, or the folder of one capture.") from None
 

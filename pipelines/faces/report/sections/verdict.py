@@ -7,8 +7,8 @@ from statistics import median
 import duckdb
 
 from pipelines.base.database import rows_of
-from pipelines.base.datafiles import rule_rows
-from pipelines.faces.report.blocks import Block, Finding, Part, Section, bars, findings, lead, paragraph, section
+from pipelines.faces.report.blocks import Block, Finding, Section, findings, lead, paragraph, section
+from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.formats import percent, shorter, time, times
 from pipelines.faces.report.sections.hangs import stuck
 from pipelines.faces.report.subject import Row, Subject, label
@@ -19,21 +19,6 @@ from pipelines.models.sqltext import quoted
 
 _FINDINGS, _NAMES = 3, 3
 _WORTH = 1.0  # percent of the window: less is noise
-_COLOURS = {
-    "gpu_computing": "compute",
-    "communication": "communication",
-    "late_rank": "straggler",
-    "copies": "memory",
-    "launching": "launch",
-    "gpu_waiting": "gap",
-    "start": "idle",
-    "end": "idle",
-    "earlier_work": "idle",
-    "unknown": "idle",
-    "synchronization": "other",
-    "optimizer": "other",
-}
-"""Of the bar of causes; the others are the host's."""
 
 
 def verdict_of(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
@@ -172,11 +157,7 @@ def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
 
 def _bar(answer: Why) -> Block:
     """The window, split by causes."""
-    titles = {row["title"]: _COLOURS.get(row["cause"], "cpu") for row in rule_rows("cause_kinds")}
-    parts = [
-        Part(one.kind["title"], one.duration, f"{time(one.duration)}, {percent(one.share)}") for one in answer.causes
-    ]
-    return bars([("the window", parts)], titles)
+    return cause_bars([("the window", [(one.kind["cause"], one.duration) for one in answer.causes])])
 
 
 def _of_straggler(con: duckdb.DuckDBPyConnection, subject: Subject, row: Row) -> Finding:

@@ -1,0 +1,38 @@
+"""Windows as bars split by causes, in the colours that a page keeps for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.faces.report.blocks import Block, Part, bars
+from pipelines.faces.report.formats import percent, time
+
+_COLOURS = {
+    "gpu_computing": "compute",
+    "communication": "communication",
+    "late_rank": "straggler",
+    "copies": "memory",
+    "launching": "launch",
+    "gpu_waiting": "gap",
+    "start": "idle",
+    "end": "idle",
+    "earlier_work": "idle",
+    "unknown": "idle",
+    "synchronization": "other",
+    "optimizer": "other",
+}
+"""Of the bar of causes; the others are the host's."""
+
+
+def cause_bars(windows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Block:
+    """Returns a bar for each window, all to one scale: its name, and its causes with their time, ns, largest first."""
+    kinds = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
+    colours = {title: _COLOURS.get(cause, "cpu") for cause, title in kinds.items()}
+    rows = []
+    for name, causes in windows:
+        whole = sum(ns for _, ns in causes) or 1
+        rows.append(
+            (name, [Part(kinds[cause], ns, f"{time(ns)}, {percent(100 * ns / whole)}") for cause, ns in causes])
+        )
+    return bars(rows, colours)
