@@ -21,6 +21,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 from pipelines.synthetic.capture import Capture
 from tests.faces.report.read_page import Page, report
+from tests.faces.serve.browser import browser as driven
 from tests.harness import call, kernel, op, x
 
 SECTIONS = (
@@ -290,3 +291,22 @@ def test_a_browser_shows_it_without_complaint(world: tuple[Page, Path], tmp_path
     assert done.returncode == 0, done.stderr
     assert "CONSOLE" not in done.stderr
     assert len(pixels(picture.read_bytes())) > 500
+
+
+def test_it_does_not_scroll_sideways_on_a_phone(world: tuple[Page, Path]) -> None:
+    _, lake = world
+    with driven() as page:
+        page.size(390, 844)
+        page.open((lake.parent / "report.html").as_uri())
+        page.until("document.readyState == 'complete' && document.querySelector('main')")
+        assert page.js("document.documentElement.scrollWidth") <= 390
+
+
+def test_what_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(world: tuple[Page, Path]) -> None:
+    """Where no browser is: each table and picture is in such a box, and text may break anywhere."""
+    html = (world[1].parent / "report.html").read_text()
+    assert "body { margin: 0;" in html and "overflow-wrap: anywhere; }" in html.partition("main {")[0]
+    body = html.partition("<body>")[2]
+    tables, boxed = body.count("<table"), len(re.findall(r'<div class="wide">\s*<table', body))
+    assert tables == boxed > 3
+    assert body.count("<svg") == len(re.findall(r"<figure[^>]*>\s*<svg", body)) > 0
