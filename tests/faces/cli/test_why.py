@@ -52,7 +52,9 @@ def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     assert [one["window"]["window_id"] for one in steps] == ["ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7"]
     assert whole == json.loads(run("why", trace, "--json").stdout)
     assert steps[1] == json.loads(run("why", trace, "--step", "6", "--json").stdout)
-    assert "the trace has no step 2: its steps are 5, 6, 7" in run("why", trace, "--step", "2", code=1).output
+    second = run("why", trace, "--step", "2", "--json")
+    assert steps[1] == json.loads(second.stdout) and "there is no step 2: this is step 6, number 2 of" in second.stderr
+    assert "the trace has no step 9: its steps are 5, 6, 7" in run("why", trace, "--step", "9", code=1).output
 
 
 def test_what_runs_under_an_annotation(trace: Path) -> None:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress, styled
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    out,
+    print_json,
+    progress,
+    styled,
+)
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
@@ -167,6 +177,10 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
     numbers = [one.window_id.partition("#")[2] for one in steps]
     if step in numbers:
         return [steps[numbers.index(step)]]
+    if step.isdecimal() and 1 <= int(step) <= len(steps):
+        number = numbers[int(step) - 1]
+        err.print(f"there is no step {step}: this is step {number}, number {step} of those that there are")
+        return [steps[int(step) - 1]]
     there = f"its steps are {', '.join(numbers)}" if steps else "it has no profiler steps"
     raise WindowNotFound(f"the trace has no step {step}: {there}")
 
