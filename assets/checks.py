@@ -19,7 +19,7 @@ from assets.metadata import Span, markdown_table
 from pipelines.base import database
 from pipelines.base.foreign_text import visible
 from pipelines.lake import Lake
-from pipelines.lake.commit.manifest_index import entries
+from pipelines.lake.commit.manifest import entries
 from pipelines.lake.layout import CAPTURE_MARK, KEYS, batch_of, mark_of, table_file
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
@@ -92,7 +92,7 @@ class Keys:
 
 
 def _not_written_after(lake: Lake, since: float) -> set[str]:
-    """Returns batches of which no file was put in place after this time, by their logs, which tell so last. It saves looking at
+    """Returns batches of which no file was put in place after this time, by the catalog. It saves looking at
     every file of a day.
     """
     logs = entries(lake.root).items() if lake.exists else ()

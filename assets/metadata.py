@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -197,21 +196,9 @@ def _rows_told(lake: Lake, table: str, file: str, size: int) -> int | None:
     """Returns how many rows a file has, as its batch's log says: opening all files of a day takes seconds. None if it was not
     counted, or if the file is not the one that was.
     """
-    log = manifest.path_of(lake.root, batch_of(Path(file)))
-    try:
-        found = log.stat()
-    except FileNotFoundError:  # it is lost
-        return None
-    told, n_rows = _counted(log, found.st_size, found.st_mtime_ns).get(table, (-1, None))
-    return n_rows if told == size else None
-
-
-@lru_cache(_LOGS)
-def _counted(log: Path, _size: int, _mtime_ns: int) -> dict[str, tuple[int, int | None]]:
-    """The size and the rows of the file of each table, where it is certain which file that is."""
-    found = manifest.read(log.parents[1], Batch(log.name))
-    records = found.records if found else {}
-    return {table: (one[0].size, one[0].n_rows) for table, one in records.items() if len(one) == 1}
+    log = manifest.read(lake.root, batch_of(Path(file)))
+    record = log.records.get(table) if log else None
+    return record.n_rows if record and record.size == size else None
 
 
 def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:

@@ -23,7 +23,7 @@ from dagster_project.runs_in_progress import PARTITION_TAG, failed_last, under_w
 from pipelines.base.paths import path_text
 from pipelines.lake import Lake
 from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
-from pipelines.lake.inbox import Accounts, look, told, waiting
+from pipelines.lake.inbox import look, told, waiting
 from pipelines.lake.layout import MARK, REJECTS
 from pipelines.lake.publish.analyst_file import published_whole_and_now
 
@@ -81,7 +81,6 @@ class _Tick:
 
 def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
     """Returns the sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
-    accounts = Accounts()  # of batches that an earlier tick has read
     observed = ""  # the state of the folder that was last reported
 
     @dg.sensor(
@@ -99,11 +98,13 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
         inbox = look(folder)
         lake = Lake(lake_folder(lake_path))
         try:
-            quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), accounts)
+            quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)))
         except _NOT_THERE as error:  # a disk that is unavailable for a while is not a reason to stop looking
             return dg.SkipReason(f"the lake cannot be read: {error}")
         asked, is_lost = _read_cursor(lake, context.cursor)
-        tick = _Tick(lake, quiet, asked, _remarks(inbox.passed_over, accounts.broken), is_lost)
+        tick = _Tick(
+            lake, quiet, asked, _remarks(inbox.passed_over, [one.path for one in lake.broken({MARK})]), is_lost
+        )
         for remark in tick.remarks:
             context.log.warning(remark)
         try:

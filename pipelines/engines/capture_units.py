@@ -17,7 +17,7 @@ from pipelines.engines.work_units import Group, Unit
 from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import CAPTURE_MARK, MARK
+from pipelines.lake.names import CAPTURE_MARK, MARK
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_causes import CAUSES, write_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas

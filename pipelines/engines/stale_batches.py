@@ -14,7 +14,7 @@ from pipelines.engines.capture_units import BYTES_PER_EVENT
 from pipelines.engines.private_lake import Setting, prepare, private_lake
 from pipelines.engines.work_units import Group, Unit
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import table_file
+from pipelines.lake.names import table_file
 from pipelines.runs.materialize.per_capture import Part, compute_captures, known_captures
 from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from pipelines.runs.store import Store, open_store

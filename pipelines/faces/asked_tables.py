@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelines.lake.layout import CAPTURE_MARK, KEYS, Batch
+from pipelines.lake.names import CAPTURE_MARK, KEYS, Batch
 from pipelines.lake.publish.prices import PRICE_TABLE, PRICES, read_prices
 from pipelines.lake.read.damage import Broken, BrokenFiles
 from pipelines.runs.materialize.per_capture import Part, part_of, stale_captures, trace_tables

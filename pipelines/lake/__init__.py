@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 
 if TYPE_CHECKING:
     from pipelines.lake.lake import Lake

@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
-
-from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.lake.commit.ingested_files import settled
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import MARK, RETIRED, table_files
-from pipelines.models.sqltext import file_list
+from pipelines.lake.names import MARK
+from pipelines.lake.retain.retention import retired_traces
 
 
 @dataclass(frozen=True)
@@ -75,68 +72,16 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
         inbox.passed_over[path] = f"cannot be accessed: {error.strerror}"
 
 
-class Accounts:
-    """Which trace ids a lake accounts for. Each batch's mark is read only once, so a look costs only what is new."""
+def accounted_for(lake: Lake) -> set[str]:
+    """Returns the ids of traces that are in the lake or were removed from it on purpose; not those of a mark that is damaged.
 
-    def __init__(self) -> None:
-        self._of: dict[tuple[str, int, int], frozenset[str]] = {}
-        self.broken: list[Path] = []
-
-    def traces(self, lake: Lake) -> set[str]:
-        """The ids of traces that are in the lake or were removed from it on purpose."""
-        files = [*table_files(lake.root, MARK), *lake.root.joinpath(RETIRED).glob("**/*.json")]
-        keys = {key: path for path in files if (key := _key(path))}
-        self._of = {key: ids for key, ids in self._of.items() if key in keys}
-        new = {key: path for key, path in keys.items() if key not in self._of}
-        self.broken = []
-        self._of |= self._read(new)
-        return set().union(*self._of.values())
-
-    def _read(self, new: Mapping[tuple[str, int, int], Path]) -> dict[tuple[str, int, int], frozenset[str]]:
-        marks = {key: path for key, path in new.items() if path.suffix == ".parquet"}
-        found = {key: _noted(path) for key, path in new.items() if key not in marks}
-        try:
-            found |= _trace_ids(marks)
-        except duckdb.Error:
-            for key, path in marks.items():
-                try:
-                    found |= _trace_ids({key: path})
-                except duckdb.Error:
-                    self.broken.append(path)
-        return found
+    Raises OSError.
+    """
+    lost = {one.batch for one in lake.broken({MARK})}
+    return {trace for trace, batch in lake.known_traces().items() if batch not in lost} | retired_traces(lake)
 
 
-def _key(path: Path) -> tuple[str, int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:  # removed meanwhile
-        return None
-    return str(path), stat.st_size, stat.st_mtime_ns
-
-
-def _noted(path: Path) -> frozenset[str]:
-    import json
-
-    try:
-        return frozenset(json.loads(path.read_text(encoding="utf-8"))["traces"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return frozenset()
-
-
-def _trace_ids(marks: Mapping[tuple[str, int, int], Path]) -> dict[tuple[str, int, int], frozenset[str]]:
-    if not marks:
-        return {}
-    query = (
-        f"SELECT filename, list(trace_id) FROM read_parquet({file_list(marks.values())}, filename = true) GROUP BY ALL"
-    )
-    with database.scratch() as con:
-        ids = dict(con.execute(query).fetchall())
-    return {key: frozenset(ids.get(str(path), ())) for key, path in marks.items()}
-
-
-def waiting(
-    lake: Lake, files: Mapping[Path, str], accounts: Accounts | None = None, and_rejected: bool = False
-) -> dict[Path, str]:
+def waiting(lake: Lake, files: Mapping[Path, str], and_rejected: bool = False) -> dict[Path, str]:
     """The files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
     A trace that is no longer in the lake because its batch was damaged waits again; one that ingestion knows to be
@@ -144,7 +89,7 @@ def waiting(
     watched folder. `and_rejected`: those that were rejected, too.
     """
     outcomes = settled(lake)
-    there = (accounts or Accounts()).traces(lake)
+    there = accounted_for(lake)
 
     def is_done(path: Path, state: str) -> bool:
         outcome = outcomes.get(path)

@@ -18,30 +18,26 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import UnusablePath, local_path, utf8_path
 from pipelines.lake.commit import manifest
+from pipelines.lake.commit.catalog_file import REBUILT, exclusive, writing
 from pipelines.lake.commit.claims import Claims
 from pipelines.lake.commit.local_disk import refuse_network
-from pipelines.lake.commit.manifest_index import Entry, Kind, entries, entries_of
+from pipelines.lake.commit.manifest import entries, shown
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
-    MANIFEST,
     MARK,
     REJECTS,
     STAGING,
-    VERSION_KEY,
     Batch,
     batch_files,
     batch_of,
     mark_of,
-    merges,
-    retired_batches,
     table_file,
     table_files,
-    table_names,
 )
 from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
-from pipelines.lake.read.damage import Broken, BrokenFiles, all_there, find_broken, unreadable
+from pipelines.lake.read.damage import Broken, BrokenFiles, find_broken, unreadable
 from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
 from pipelines.lake.version import MARKER, check_layout, mark_layout
 from pipelines.models.catalog import Catalog
@@ -49,7 +45,7 @@ from pipelines.models.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
-_FEW, _FEW_TABLES = 200, 6  # files that are opened; tables of which the size of every file is compared
+_FEW = 200  # files whose sizes are compared
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ class Lake:
         """
         batch = Batch.new()
         with self.commit_lock():
-            newest = max((name for mark in (*KEYS, REJECTS) for name in table_names(self.root, mark)), default="")
+            newest = max(entries(self.root), default="")
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
@@ -130,10 +126,12 @@ class Lake:
         staged: Mapping[str, Staged],
         keys: Mapping[str, str | None] | None = None,
         first: Callable[[], None] = lambda: None,
+        takes: Iterable[Batch] = (),
     ) -> list[Path]:
-        """`put` for several tables of a batch, one after another; their content is recorded once (manifest.py).
+        """`put` for several tables of a batch, together: announced, in place, confirmed (manifest.py).
 
-        `first` is called when no other process can put anything in place, and nothing is put if it raises.
+        `first` is called when no other process can put anything in place, and nothing is put if it raises. `takes`: batches
+        that this one takes the place of, once its mark is in place.
         """
         for one in staged.values():
             with one.path.open("rb+") as file:
@@ -141,9 +139,11 @@ class Lake:
         records = {table: manifest.describe(s.path, s.n_rows, s.failures, s.version) for table, s in staged.items()}
         with self.manifest_lock():
             first()
-            manifest.note_put(self.root, batch, records, keys or {})
-            targets = self._place(batch, {table: one.path for table, one in staged.items()})
-            manifest.note_done(self.root, batch, records)
+            with writing(self.root) as catalog:
+                manifest.note_put(self.root, catalog, batch, records, keys or {}, [one.batch_id for one in takes])
+                catalog.commit()
+                targets = self._place(batch, {table: one.path for table, one in staged.items()})
+                manifest.note_done(self.root, catalog, batch)
         return targets
 
     def _place(self, batch: Batch, staged: Mapping[str, Path]) -> list[Path]:
@@ -162,29 +162,27 @@ class Lake:
         return list(targets.values())
 
     def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
-        """Remove the files of these tables of a batch, marks first, or move them to a folder; returns what was there.
+        """Remove the files of these tables of a batch, or move them to a folder; returns what was there.
 
-        Each is recorded as gone only when it is, so that after a kill `tracelake check` finds the rest.
+        They count no more before the first is gone, and marks go first; what a kill leaves is swept.
         """
         gone = sorted(set(tables), key=lambda name: (name not in KEYS, name))
         there = [path for path in (table_file(self.root, table, batch) for table in gone) if path.exists()]
-        with self.manifest_lock():
+        with writing(self.root) as catalog:
+            manifest.note_gone(self.root, catalog, batch, gone)
+            catalog.commit()
             for path in there:
                 if to is None:
                     path.unlink(missing_ok=True)
                 else:
                     to.mkdir(parents=True, exist_ok=True)
                     os.replace(path, to / f"{path.parts[-3]}.parquet")
-            log = manifest.read(self.root, batch)
-            if log is not None:
-                kept = {table: records[0] for table, records in log.records.items() if table not in gone}
-                manifest.rewrite(self.root, batch, kept, manifest.read_keys(self.root, batch) or {})
         return there
 
     @contextmanager
     def manifest_lock(self) -> Iterator[None]:
         """Held by the one process that puts files in place, or removes them, and records it."""
-        with self._locked(".manifest.lock"):
+        with exclusive(self.root):
             yield
 
     @contextmanager
@@ -221,22 +219,17 @@ class Lake:
     def known(self, mark: str) -> dict[str, Batch]:
         """Returns the committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch of each.
 
-        For a mark file that is missing or unreadable, the keys come from the log: ingesting them again would duplicate
-        them once the file is restored. Raises BrokenFiles if they were not recorded.
+        They are in the catalog, also of a file that is damaged: ingesting them again would duplicate them once it is restored.
+        Where they are not, they are read from the files; raises BrokenFiles if that cannot be.
         """
-        committed = table_names(self.root, mark)
-        logs = entries(self.root)
-        lost: set[str] = set()
-        if any(name not in committed and mark in entry.kind.places for name, entry in logs.items()):
-            lost = {one.batch.batch_id for one in self.broken({mark}, read=logs) if not one.path.exists()}
         found: dict[str, Batch] = {}
         files = []
-        for name in lost | committed.keys():
-            keys = logs[name].key_paths() if name in logs and (name in lost or logs[name].is_plain) else None
-            if keys is not None:
-                found |= dict.fromkeys(keys, Batch(name))
-            elif name in committed:
-                files.append(committed[name])
+        for entry in shown(self.root).values():
+            if mark in entry.kind.places:
+                if (keys := entry.key_paths()) is not None:
+                    found |= dict.fromkeys(keys, entry.batch)
+                else:
+                    files.append(table_file(self.root, mark, entry.batch))
         return found | self._known(mark, files)
 
     def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
@@ -253,23 +246,15 @@ class Lake:
         try:
             return [r[0] for r in con.execute(f"SELECT {KEYS[mark]} FROM read_parquet({quoted(path)})").fetchall()]
         except duckdb.Error as error:
-            noted = manifest.read_keys(self.root, batch_of(path))
-            if noted is None:
-                raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
-            return list(noted)
+            raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
 
-    def broken(
-        self,
-        tables: Iterable[str] | None = None,
-        batches: Iterable[Batch] | None = None,
-        read: Mapping[str, Entry] | None = None,
-    ) -> list[Broken]:
-        """Returns files of these tables (or all) that are missing, differ in size from what was written, or are in no
-        batch; with `batches`, only of those. `read`: what the logs said a moment ago (find_broken).
+    def broken(self, tables: Iterable[str] | None = None, batches: Iterable[Batch] | None = None) -> list[Broken]:
+        """Returns files of these tables (or all) that are missing or differ in size from what was written; with `batches`,
+        only of those.
         """
         asked = None if tables is None else set(tables)
         only = None if batches is None else set(batches)
-        if only == set() or not find_broken(self.root, asked, only, read):
+        if only == set() or not find_broken(self.root, asked, only):
             return []
         try:  # a writer may have been between two of its steps
             with self.manifest_lock():
@@ -298,104 +283,75 @@ class Lake:
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
-        """`versions_of` several batches. Of many files it is the logs that tell; few are opened, which shows more damage.
+        """`versions_of` several batches, by the catalog. Few files are looked at, too: their sizes and their footers.
 
-        A table whose file is missing or of another size has no version, nor has one that lacks a trace for no fault of it.
-        Of many files of many tables, only the number in each folder is compared first.
+        A table whose file is then damaged has no version, nor has one that lacks a trace for no fault of it.
         """
-        asked, listed = list(batches), list(tables)
-        few = len(asked) * len(listed) <= _FEW
-        logs = entries_of(self.root, (batch.batch_id for batch in asked)) if few else entries(self.root)
-        found = self._found_versions(asked, listed)
-        for batch in asked:
-            failures = logs[batch.batch_id].failures if batch.batch_id in logs else {}
-            again = {table for table, of in failures.items() if any(one.is_no_fault_of_data for one in of)}
-            if again:
-                found[batch] = {table: version for table, version in found[batch].items() if table not in again}
-        return found
-
-    def _found_versions(self, asked: list[Batch], listed: list[str]) -> dict[Batch, dict[str, str]]:
-        if len(asked) * len(listed) <= _FEW:
-            with database.scratch() as con:
-                return {batch: self._versions(con, batch, listed) for batch in asked}
-        logs = entries(self.root)
-        by_number = len(listed) > _FEW_TABLES and all_there(self.root, logs)
-        damaged = set() if by_number else {one.batch for one in self.broken(listed, read=logs)}
+        asked, listed = list(batches), set(tables)
+        known = shown(self.root)
+        is_few = len(asked) * len(listed) <= _FEW
+        damaged = {(one.batch, one.table) for one in self._damaged(asked, listed)} if is_few else set()
         shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
-        is_told: dict[int, bool] = {}  # by kind, too
-        found, unknown = {}, []
+        found = {}
         for batch in asked:
-            entry = logs.get(batch.batch_id)
-            if entry is not None and id(entry.kind) not in is_told:
-                is_told[id(entry.kind)] = _told_versions(entry.kind, listed)
-            if entry is None or not entry.is_plain or not is_told[id(entry.kind)]:
-                unknown.append(batch)
-            elif batch in damaged:
-                there = (table for table in listed if self._is_whole(entry, table))
-                found[batch] = {table: entry.kind.versions[table] for table in there}
-            else:
-                if id(entry.kind) not in shared:
-                    versions = entry.kind.versions
-                    shared[id(entry.kind)] = {table: versions[table] for table in listed if table in versions}
-                found[batch] = shared[id(entry.kind)]
-        if unknown:
-            with database.scratch() as con:
-                found |= {batch: self._versions(con, batch, listed) for batch in unknown}
+            if (entry := known.get(batch.batch_id)) is None:
+                found[batch] = {}
+                continue
+            if id(entry.kind) not in shared:
+                shared[id(entry.kind)] = {t: v for t, v in entry.kind.versions.items() if t in listed}
+            again = {table for table, of in entry.failures.items() if any(one.is_no_fault_of_data for one in of)}
+            again |= {table for of, table in damaged if of == batch}
+            of_kind = shared[id(entry.kind)]
+            found[batch] = {t: v for t, v in of_kind.items() if t not in again} if again else of_kind
         return found
 
-    def _is_whole(self, entry: Entry, table: str) -> bool:
-        if table not in entry.kind.places:
-            return False
-        try:
-            return table_file(self.root, table, entry.batch).stat().st_size in entry.sizes_of(table)
-        except FileNotFoundError:
-            return False
-
-    def _versions(self, con: duckdb.DuckDBPyConnection, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
-        files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
-        if not files:
-            return {}
-        try:
-            rows = con.execute(_versions(files)).fetchall()
-        except duckdb.Error:  # of no version: recomputed
-            bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
-            if not (files := {path: table for path, table in files.items() if path not in bad}):
-                return {}
-            rows = con.execute(_versions(files)).fetchall()
-        return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
+    def _damaged(self, batches: Iterable[Batch], tables: set[str]) -> list[Broken]:
+        broken = self.broken(tables, batches)
+        there = {path for table in tables for path in (table_file(self.root, table, batch) for batch in batches)}
+        files = sorted(path for path in there - {one.path for one in broken} if path.exists())
+        with database.scratch() as con:
+            try:
+                con.execute(_footers(files)) if files else None
+            except duckdb.Error:
+                broken += unreadable(con, files, lambda path: _footers([path]))
+        return broken
 
     def sweep(self) -> list[Path]:
         """Remove what killed runs left behind more than a day ago; returns what was removed.
 
-        That is: staging folders, files of batches without a commit mark, half-built analysts' files. And, however old, what
-        they claimed (claims.py): whether a process has a claim is certain.
+        That is: staging folders, files that the catalog does not name or no mark commits, half-built analysts' files. And,
+        however old, what they claimed (claims.py): whether a process has a claim is certain.
         """
         claimed = self.claims.sweep()
-        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{MANIFEST}/.*", f"{MARKER}-*")
-        found = [*(path for pattern in temporary for path in self.root.glob(pattern)), *self._unmarked()]
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f"{MARKER}-*")
+        found = [path for pattern in temporary for path in self.root.glob(pattern)]
         gone = [path for path in found if _is_leftover(path)]
         for path in gone:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
             else:
                 path.unlink(missing_ok=True)
-        return [*claimed, *gone]
+        return [*claimed, *gone, *self._sweep_files()]
 
-    def _unmarked(self) -> Iterator[Path]:
-        # The files of retired batches stay as long as readers may have them open: retention removes them.
-        committed = {name for mark in KEYS for name in table_names(self.root, mark)} | retired_batches(self.root)
-        committed |= {name for sources in merges(self.root).values() for name in sources}
-        logs = entries(self.root)
-        if all_there(self.root, logs):  # each file is of a batch that has a log: no need to list them all
-            left = [entry for name, entry in logs.items() if name not in committed]
-            files = (table_file(self.root, table, one.batch) for one in left for table in one.kind.places)
-            yield from (path for path in files if path.parts[-3] not in (*KEYS, REJECTS) and path.exists())
-            return
-        committed |= {one.batch.batch_id for one in self.broken(KEYS)}  # committed once: not left by a killed run
-        for path in batch_files(self.root):
-            batch = batch_of(path)
-            if path.parts[-3] not in (*KEYS, REJECTS) and batch.batch_id not in committed and batch.is_valid:
-                yield path
+    def _sweep_files(self) -> list[Path]:
+        """Remove files that no batch has. Those of hidden batches stay as long as readers may have them open (retention)."""
+        if not any(map(_is_leftover, batch_files(self.root))):
+            return []
+        with writing(self.root) as catalog:
+            known = entries(self.root)
+            left = [e for name, e in known.items() if not e.kind.is_marked and name in shown(self.root)]
+            named = {table_file(self.root, table, e.batch) for e in known.values() for table in e.kind.places}
+            files = [path for path in batch_files(self.root) if path not in named and batch_of(path).is_valid]
+            gone = [path for path in files if _is_leftover(path)]
+            for entry in left:
+                files = [table_file(self.root, table, entry.batch) for table in entry.kind.places]
+                if all(map(_is_leftover, (path for path in files if path.exists()))):
+                    gone += [path for path in files if path.exists()]
+                    manifest.note_gone(self.root, catalog, entry.batch, entry.kind.places)
+            catalog.commit()
+            for path in gone:
+                path.unlink(missing_ok=True)
+        return gone
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
@@ -427,12 +383,8 @@ class Lake:
         return con
 
 
-def _told_versions(kind: Kind, tables: Iterable[str]) -> bool:
-    return all(table in kind.versions or table not in kind.places for table in tables)
-
-
-def _versions(files: Iterable[Path]) -> str:
-    return f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
+def _footers(files: Iterable[Path]) -> str:
+    return f"SELECT count(*) FROM parquet_kv_metadata({file_list(files)})"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -17,9 +17,9 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import path_text
-from pipelines.lake.inbox import Accounts, Inbox, look, told, waiting
+from pipelines.lake.inbox import Inbox, accounted_for, look, told, waiting
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import ANALYST, REJECTS, Batch, table_files
+from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
 from pipelines.lake.publish.analyst_file import is_published
 from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.sqltext import file_list, quoted
@@ -83,30 +83,29 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
     if not lake.root.is_dir():
         found.wrong.append(f"there is no lake in {lake.root}")
         return found
-    accounts = Accounts()
     for part in (_commits, _rejects, _runs, _disk, _published):
-        _told_by(found, part, lake, accounts, now)
+        _told_by(found, part, lake, now)
     if inbox is not None:
         found.inbox = path_text(inbox)
-        _told_by(found, partial(_inbox, folder=inbox), lake, accounts, now)
+        _told_by(found, partial(_inbox, folder=inbox), lake, now)
     found.wrong += _over(found, limits)
     if limits.rejected is None and found.rejected_last_day:
         found.warnings.append(_rejected(found))
     return found
 
 
-def _told_by(found: Status, part: Any, lake: Lake, accounts: Accounts, now: float) -> None:
+def _told_by(found: Status, part: Any, lake: Lake, now: float) -> None:
     try:
-        part(found, lake, accounts, now)
+        part(found, lake, now)
     except (OSError, ValueError, duckdb.Error, sqlite3.Error) as error:
         found.wrong.append(f"is unknown: {str(error).splitlines()[0]}")
 
 
-def _commits(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
+def _commits(found: Status, lake: Lake, now: float) -> None:
     batches = lake.all_batches()
     found.batches = len(batches)
-    found.traces = len(accounts.traces(lake))
-    found.wrong += [f"{path_text(path)} cannot be read; see tracelake check" for path in accounts.broken[:5]]
+    found.traces = len(accounted_for(lake))
+    found.wrong += [f"{path_text(one.path)} {one.why}; see tracelake check" for one in lake.broken({MARK})[:5]]
     if batches:
         at = _moment(max(batches))
         found.last_commit, found.idle_seconds = f"{at:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - at.timestamp())
@@ -116,7 +115,7 @@ def _moment(batch: Batch) -> datetime:
     return datetime.strptime(batch.batch_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
 
 
-def _rejects(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
+def _rejects(found: Status, lake: Lake, now: float) -> None:
     since = datetime.fromtimestamp(now, UTC) - DAY
     files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
     if files:
@@ -128,7 +127,7 @@ def _rejects(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
             found.rejected_last_day = con.execute(query).fetchall()[0][0]
 
 
-def _runs(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
+def _runs(found: Status, lake: Lake, now: float) -> None:
     """Returns the jobs whose newest run failed, from Dagster's own records: their tables were not computed."""
     home = Path(os.environ.get("DAGSTER_HOME") or lake.root / RUNS.parts[0])
     path = home / Path(*RUNS.parts[1:])
@@ -140,7 +139,7 @@ def _runs(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
         found.failed_runs = [f"{job} {run}" for job, run in con.execute(query).fetchall()]
 
 
-def _disk(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
+def _disk(found: Status, lake: Lake, now: float) -> None:
     disk = shutil.disk_usage(lake.root)
     found.free_bytes, found.free_percent = disk.free, round(100 * disk.free / disk.total, 2) if disk.total else 0.0
     found.lake_bytes = _size(lake.root)
@@ -163,7 +162,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
+def _published(found: Status, lake: Lake, now: float) -> None:
     if (lake.root / ANALYST).exists():
         found.published = "fresh" if is_published(lake, []) else "stale"
         with database.connect(lake.root / ANALYST, read_only=True) as con:
@@ -174,7 +173,7 @@ def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> Non
                 found.failed_models = [f"{model} ({n} traces)" for model, n in rows.fetchall()]
 
 
-def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Path) -> None:
+def _inbox(found: Status, lake: Lake, now: float, folder: Path) -> None:
     if not folder.is_dir():
         found.wrong.append(f"the watched folder {path_text(folder)} is not a folder on this machine")
         return
@@ -183,7 +182,7 @@ def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Pa
     closed = {path: why for path, why in inbox.passed_over.items() if why.startswith("cannot")}
     if closed:
         found.wrong.append(told(closed))
-    waits = waiting(lake, inbox.files, accounts)
+    waits = waiting(lake, inbox.files)
     found.backlog = len(waits)
     oldest = min((int(state.split(":")[1]) for state in waits.values()), default=None)
     found.lag_seconds = None if oldest is None else max(0.0, now - oldest / 1e9)

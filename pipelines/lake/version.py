@@ -19,10 +19,10 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import UnusablePath, path_text, text_path
-from pipelines.lake.layout import KEYS, REJECTS, SETTLED
+from pipelines.lake.names import KEYS, REJECTS
 from pipelines.models.sqltext import quoted
 
-LAYOUT = 2
+LAYOUT = 3
 MARKER = ".layout"
 LIST = "files-to-read-again.txt"
 _FEW = 20  # paths that a command names; more are in a list
@@ -110,13 +110,15 @@ def _version(root: Path) -> int | None:
 
 
 def _noted(root: Path) -> list[Path]:
-    """Files in `.settled.sqlite`, which is only a cache; not those that were rejected."""
-    try:
-        with closing(sqlite3.connect(f"file:{quote(os.fsencode(root / SETTLED))}?mode=ro", uri=True)) as con:
-            rows = con.execute("SELECT path FROM settled WHERE status <> 'rejected'").fetchall()
-    except sqlite3.Error:
-        return []
-    return [Path(os.fsdecode(path)) for (path,) in rows]
+    """Files that ingestion noted, now or in layout 2; not those that were rejected."""
+    found = []
+    for name in ("catalog.sqlite", ".settled.sqlite"):
+        try:
+            with closing(sqlite3.connect(f"file:{quote(os.fsencode(root / name))}?mode=rw", uri=True)) as con:
+                found += con.execute("SELECT path FROM settled WHERE status <> 'rejected'").fetchall()
+        except sqlite3.Error:
+            continue
+    return [Path(os.fsdecode(path)) for (path,) in found]
 
 
 def _named(con: duckdb.DuckDBPyConnection, files: str) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.base import database
 from pipelines.lake.lake import Lake, committed_rows
-from pipelines.lake.layout import RECORDING_MARK, tables_of
+from pipelines.lake.names import RECORDING_MARK, tables_of
 from pipelines.models.header import RECORDING
 from pipelines.models.sqltext import quoted
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import RUN_MARK, tables_of
+from pipelines.lake.names import RUN_MARK, tables_of
 from pipelines.models.header import RUN
 from pipelines.models.sqltext import file_list
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,12 @@ from pipelines.base import database
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.staged_rows import create_staged, insert_reject
-from pipelines.lake.layout import (
+from pipelines.lake.names import (
     ANALYST,
     CAPTURE_MARK,
     CAPTURE_TABLES,
     KEYS,
     MARK,
-    PUBLISHED,
     QUARANTINE,
     REJECTS,
     mark_of,
@@ -33,14 +32,13 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish.analyst_file import publish, published_whole
 from pipelines.lake.read.damage import Broken, unreadable
-from pipelines.lake.retain.retention import notices, write_again
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 from pipelines.readers.secrets import masked, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
-_STRAY, _LOG, _ANALYST, _NOTICE, _SECRET = "stray", "log", "analyst", "retired", "secret"
+_STRAY, _ANALYST, _SECRET = "stray", "analyst", "secret"
 # Texts that traces bring along; lakes of older versions hold them as they were.
 _TEXTS = {MARK: ("metadata", "job", "host"), "events": ("args", "extra")}
 
@@ -83,34 +81,37 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
     broken = {one.path: one for one in lake.broken()}
     files = sorted(path for path in lake.root.glob("*/day=*/*") if path.is_file() and path.parts[-3][0] != ".")
     strays = [path for path in files if path.suffix != ".parquet" or not Batch(path.stem).is_valid]
-    logs = {
-        batch.batch_id: log for batch in manifest.logged_batches(lake.root) if (log := manifest.read(lake.root, batch))
-    }
     committed = lake.all_batches()
     n_files = n_not_recorded = 0
     secret: list[Fault] = []
     with database.connect() as con:
         for path in sorted({*files} - {*strays} - broken.keys()):
             table, batch = table_of(path), Batch(path.stem)
-            if table != REJECTS and batch not in committed:
+            if (table != REJECTS and batch not in committed) or _record(lake, batch, table) is None:
                 continue  # hidden, or what a killed run left
             on_file(f"{table}/{path.name}")
             n_files += 1
-            log = logs.get(batch.batch_id)
-            records = log.records.get(table) if log else None
-            n_not_recorded += records is None
-            if one := _content(con, path, records):
+            record = _record(lake, batch, table)
+            n_not_recorded += not (record and record.digest)
+            if (one := _content(con, path, record)) and _record(lake, batch, table) == record:  # not replaced meanwhile
                 broken[path] = one
             elif n := _secrets(con, path):
                 secret.append(_secret(lake, path, n))
     faults = [*(_fault(lake, one) for one in broken.values()), *secret]
     faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
-    return Checked([*faults, *_of_lake(lake, logs)], n_files, n_not_recorded)
+    if not published_whole(lake):
+        faults.append(Fault(str(lake.root / ANALYST), "does not match what was published", _ANALYST))
+    return Checked(faults, n_files, n_not_recorded)
 
 
-def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.Record] | None) -> Broken | None:
-    """Compare a file's bytes; without a record, only read it, which checks its page checksums."""
-    if records is None:
+def _record(lake: Lake, batch: Batch, table: str) -> manifest.Record | None:
+    log = manifest.read(lake.root, batch)
+    return log.records.get(table) if log else None
+
+
+def _content(con: duckdb.DuckDBPyConnection, path: Path, record: manifest.Record | None) -> Broken | None:
+    """Compare a file's bytes; without a digest, only read it, which checks its page checksums."""
+    if record is None or not record.digest:
         return _read_through(con, path)
     try:
         digest = manifest.describe(path).digest
@@ -118,7 +119,7 @@ def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.
         return None
     except OSError as error:
         return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
-    if any(record.digest == digest for record in records):
+    if record.digest == digest:
         return None
     return Broken(table_of(path), Batch(path.stem), path, "does not contain the bytes that were written")
 
@@ -168,19 +169,6 @@ def _fault(lake: Lake, one: Broken) -> Fault:
     return Fault(str(one.path), one.why, one.table, one.batch.batch_id, tuple(sorted(keys)))
 
 
-def _of_lake(lake: Lake, logs: dict[str, manifest.Manifest]) -> Iterator[Fault]:
-    """What is wrong besides the tables' files: logs, retention records, the analysts' file."""
-    for name in sorted(os.listdir(lake.root / manifest.MANIFEST)) if (lake.root / manifest.MANIFEST).exists() else ():
-        path = lake.root / manifest.MANIFEST / name
-        if not name.startswith(".") and (not Batch(name).is_valid or logs[name].damaged):
-            yield Fault(str(path), "the log of a batch has lines that cannot be read", _LOG, name)
-    for path, notice in notices(lake):
-        if notice is None:
-            yield Fault(str(path), "the record of a removed batch cannot be read", _NOTICE, path.stem)
-    if (lake.root / PUBLISHED).exists() and not published_whole(lake):
-        yield Fault(str(lake.root / ANALYST), "does not match what was published", _ANALYST)
-
-
 def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
     """Repair what can be repaired, independent tables first; returns what was done, by path."""
     done: dict[str, str] = {}
@@ -192,7 +180,7 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             done[fault.path] = _set_aside(lake, Path(fault.path))
         elif fault.table == _SECRET:
             done[fault.path] = _mask(lake, Path(fault.path))
-        elif fault.batch_id and fault.table not in (_LOG, _NOTICE):
+        elif fault.batch_id:
             by_batch[fault.batch_id].append(fault)
     again: list[tuple[Batch, str]] = []
     for batch_id, several in by_batch.items():
@@ -205,12 +193,6 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
         lake.take_away(batch, gone, lake.root / QUARANTINE / batch_id)
         again += [(batch, table) for table in gone & computed]
         done |= {f.path: "quarantined" if f.table == REJECTS else "computed again" for f in several}
-    for fault in faults:
-        if fault.table == _LOG:
-            done[fault.path] = _log_again(lake, fault)
-        elif fault.table == _NOTICE and fault.path not in done:
-            written = write_again(lake, Path(fault.path))
-            done[fault.path] = "written again" if written else _set_aside(lake, Path(fault.path))
     _compute(lake, again, {fault.table or "" for fault in faults})
     if any(fault.table == _ANALYST for fault in faults) or done:
         publish(lake, catalog)
@@ -272,19 +254,3 @@ def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
         con.execute(f"COPY ({catalog.models[REJECTS].sql}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
     lake.put(REJECTS, batch, target)
     target.parent.rmdir()
-
-
-def _log_again(lake: Lake, fault: Fault) -> str:
-    """Record a batch's files as they are now: what could be compared was compared, and the rest is readable."""
-    path = Path(fault.path)
-    if not Batch(path.name).is_valid:
-        path.unlink()
-        return "removed"
-    batch = Batch(path.name)
-    files = lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")
-    log = manifest.read(lake.root, batch)
-    failures = {table: records[0].failures for table, records in log.records.items()} if log else {}
-    with lake.manifest_lock():
-        records = {table_of(p): manifest.describe(p, None, failures.get(table_of(p), ())) for p in files}
-        manifest.rewrite(lake.root, batch, records, manifest.read_keys(lake.root, batch) or {})
-    return "noted again"

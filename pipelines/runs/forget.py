@@ -15,19 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
 from pipelines.base import database
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.commit.parquet import row_groups, write_tables
+from pipelines.lake.commit.parquet import options, row_groups, write_tables
 from pipelines.lake.lake import Staged
 from pipelines.lake.layout import (
     CAPTURE_TABLES,
     MARK,
     OVERLAYS,
     REJECTS,
-    VERSION_KEY,
     mark_of,
     table_file,
     table_files,
@@ -121,7 +118,10 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
 
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
     """Put a table's file in place without a trace; returns the rows that it had in it."""
-    source = table_file(lake.root, table, batch)
+    source, log = table_file(lake.root, table, batch), manifest.read(lake.root, batch)
+    known = log.records.get(table) if log else None
+    failures = tuple(one for one in (known.failures if known else ()) if one.trace_id != trace_id)
+    version = known.version if known else None
     with database.connect() as con:
         rows = f"FROM read_parquet({quoted(source)}, hive_partitioning = false)"
         of_trace, n_rows = con.execute(
@@ -134,21 +134,10 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
             write_tables(_without(source, trace_id), staged)
         else:
             kept = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
-            options = f"FORMAT parquet, COMPRESSION zstd{_version(con, source)}"
-            con.execute(f"COPY ({kept}) TO {quoted(staged)} ({options})")
-    log = manifest.read(lake.root, batch)
-    records = log.records.get(table, []) if log else []
-    failures = tuple(one for record in records[:1] for one in record.failures if one.trace_id != trace_id)
+            con.execute(f"COPY ({kept}) TO {quoted(staged)} ({options(version, failures)})")
     keys = {key: path for key, path in (manifest.read_keys(lake.root, batch) or {}).items() if key != trace_id}
-    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures)}, keys if table == MARK else None)
+    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures, version)}, keys if table == MARK else None)
     return of_trace
-
-
-def _version(con: duckdb.DuckDBPyConnection, source: Path) -> str:
-    """The option that keeps which version of its model a file was computed with."""
-    query = f"SELECT decode(key), decode(value) FROM parquet_kv_metadata({quoted(source)})"
-    found = dict(con.execute(query).fetchall()).get(VERSION_KEY)
-    return f", KV_METADATA {{{VERSION_KEY}: {quoted(found)}}}" if found else ""
 
 
 def _without(source: Path, trace_id: str) -> Iterator[pa.Table]:

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.lake.commit.manifest import shown
 from pipelines.lake.lake import Lake
-from pipelines.lake.read.damage import logs
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.attack.tally import Tally
 
@@ -91,7 +91,7 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally) -> 
         tally.silent += 1
         tally.notes.append(f"{where}: ended with {process.returncode} after {took:.1f} s and said {told[-300:]!r}")
         return
-    blamed = [one for entry in logs(lake).values() for of in entry.failures.values() for one in of]
+    blamed = [one for entry in shown(lake).values() for of in entry.failures.values() for one in of]
     again = _run(words)
     rows = _run(["sql", "SELECT count(*) AS n FROM kernels", "--lake", str(lake), "--format", "json"])
     if blamed or again.returncode or not json.loads(rows.stdout)[0]["n"] or Lake(lake).broken(["kernels"]):

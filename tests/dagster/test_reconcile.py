@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from dagster_project.sensors import trace_file_sensor, wait_seconds
 from pipelines.base.paths import path_text
 from pipelines.base.processes import is_alive, this_process
 from pipelines.lake import Lake
-from pipelines.lake.commit.ingested_files import SETTLED, forget_missing, settled
+from pipelines.lake.commit.catalog_file import CATALOG
+from pipelines.lake.commit.ingested_files import forget_missing, settled
 from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.layout import table_files
 from pipelines.readers.ingest import ingest, reject_files
@@ -122,7 +122,7 @@ def test_a_broken_mark_is_named_and_a_broken_memory_is_begun_anew(world: World) 
     file = age(write_trace(world.inbox / "rank0.json"))
     ingest([file], world.lake)
     (mark,) = table_files(world.lake.root, "traces")
-    (world.lake.root / SETTLED).write_bytes(b"SQLite format 3\0" + bytes(4000))
+    (world.lake.root / CATALOG).write_bytes(b"SQLite format 3\0" + bytes(4000))
     assert len(world.tick()) == 1
     ingest([file], world.lake)
     assert [o.status for o in settled(world.lake).values()] == ["known"]
@@ -256,26 +256,13 @@ def test_a_folder_that_is_deeper_than_a_path_may_be(world: World) -> None:
     assert "File name too long" in world.reason
 
 
-def test_a_tick_reads_what_is_new_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n in range(3):
+def test_what_is_settled_is_forgotten_with_its_file(world: World) -> None:
+    for n in range(2):
         ingest([age(write_trace(world.inbox / f"rank{n}.json", n))], world.lake)
-    read: Counter[str] = Counter()
-    really = pipelines.lake.inbox._trace_ids
-
-    def counted(marks):
-        read.update(str(path) for path in marks.values())
-        return really(marks)
-
-    monkeypatch.setattr(pipelines.lake.inbox, "_trace_ids", counted)
-    for _ in range(3):
-        assert world.tick() == []
-    assert sorted(read.values()) == [1, 1, 1]
-    ingest([age(write_trace(world.inbox / "rank9.json", 9))], world.lake)
     assert world.tick() == []
-    assert sorted(read.values()) == [1, 1, 1, 1]
-    (world.inbox / "rank9.json").unlink()
+    (world.inbox / "rank1.json").unlink()
     assert forget_missing(world.lake) == 1
-    assert len(settled(world.lake)) == 3
+    assert len(settled(world.lake)) == 1
 
 
 def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

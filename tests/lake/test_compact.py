@@ -12,11 +12,11 @@ import duckdb
 import pytest
 
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, MARK, MERGED, RETIRED, batch_files
+from pipelines.lake.commit import manifest
+from pipelines.lake.layout import ANALYST, MARK, batch_files
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.read.damage import all_there
 from pipelines.lake.retain.compaction import compact
-from pipelines.lake.retain.retention import retire, retired_traces
+from pipelines.lake.retain.retention import notices, retire, retired_traces
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
 from pipelines.runs.forget import forget
@@ -107,7 +107,7 @@ def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
     assert everything(lake) == before
     assert known_captures(lake) == captures
     assert len(lake.batches()) == 2
-    assert all_there(lake.root) and not check(lake).faults
+    assert not check(lake).faults
     assert materialize(lake, TABLES) == [] and materialize_captures(lake, CAPTURES) == []
     assert_as_anew(lake)
     with lake.connect(["traces"]) as con:
@@ -118,7 +118,7 @@ def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
     assert [one.batch_id for one in removed] == list(merge.batches)
     assert everything(lake) == before and in_analyst(lake).keys() == before.keys()
     assert len(batch_files(lake.root)) == files - merge.n_files + (merge.n_files_after or 0)
-    assert not check(lake).faults and not list((lake.root / RETIRED).glob("*.json"))
+    assert not check(lake).faults and not notices(lake)
 
 
 def test_a_reader_that_opened_before_goes_on(lake: Lake) -> None:
@@ -140,7 +140,7 @@ def test_killed_at_a_step_and_run_again(whole: Path) -> None:
         assert in_analyst(lake) == in_file, step
         do_compact(lake.root)
         assert everything(lake) == before and known_captures(lake) == captures, step
-        assert not (list((lake.root / MERGED).glob("*")) or check(lake).faults), step
+        assert not check(lake).faults, step
         assert len(lake.batches()) == 2
         assert materialize_captures(lake, CAPTURES) == []
 
@@ -171,7 +171,7 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = everything(lake)
+    before, there = everything(lake), manifest.entries(lake.root).keys()
     merged_files = compact.__globals__["merged_files"]
 
     def changing(*args: object) -> object:
@@ -183,7 +183,7 @@ def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: p
     (merge,) = compact(lake).merges
     assert merge.state == "changed"
     assert len(lake.batches()) == 4 and everything(lake) == before
-    assert not list((lake.root / MERGED).glob("*")) and not check(lake).faults
+    assert manifest.entries(lake.root).keys() == there and not check(lake).faults
     monkeypatch.undo()
     assert [one.state for one in compact(lake).merges] == ["merged"]
     assert everything(lake) == before

@@ -5,30 +5,29 @@ from __future__ import annotations
 import json
 import os
 import random
-import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from pipelines.lake import Lake, layout
-from pipelines.lake.commit import manifest, manifest_index
-from pipelines.lake.layout import ANALYST, MANIFEST, MARK, Batch, table_file, table_files
-from pipelines.lake.publish.analyst_file import analyst, is_published, publish
+from pipelines.lake import Lake
+from pipelines.lake.commit import catalog_file, manifest
+from pipelines.lake.commit.batch_rows import merged_away
+from pipelines.lake.layout import ANALYST, MARK, Batch, table_file, table_files
+from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.file_lists import chunks
 from pipelines.lake.publish.increment import Anew
-from pipelines.lake.read import folder_times, snapshot
-from pipelines.lake.read.damage import all_there
+from pipelines.lake.read import snapshot
 from pipelines.lake.read.snapshot import look
 from pipelines.lake.retain.retention import retire
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
 from pipelines.runs.materialize.per_capture import materialize_captures
-from pipelines.runs.materialize.per_trace import materialize, stale_batches
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import TABLES, do_publish, kept, run_killed, write_trace
 
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
@@ -59,16 +58,14 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
 
 def look_anew(lake: Lake) -> snapshot.Now:
     """What a process finds that looks for the first time."""
-    manifest_index._memory.clear()
+    catalog_file._memory.clear()
+    manifest._memory.clear()
     snapshot._memory.clear()
-    snapshot._looked.clear()
-    layout._memory.clear()
     return look(lake.root)
 
 
 def assert_as_anew(lake: Lake) -> None:
     assert look(lake.root) == look_anew(lake)
-    assert folder_times.shown_at(lake.root, folder_times.folders_of(lake.root)) in (None, look(lake.root).digest)
     updated = held(lake)
     publish(lake, anew=True)
     anew = held(lake)
@@ -303,7 +300,6 @@ def test_no_view_grows_with_the_batches(lake: Lake, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        pytest.param("its log is lost", "does not tell its files", marks=pytest.mark.slow),
         ("a file was cut", "another size"),
         pytest.param("another version", "version", marks=pytest.mark.slow),
     ],
@@ -320,8 +316,6 @@ def test_what_is_not_certain_is_built_anew(
     elif what == "a file was cut":
         (path,) = (path for path in table_files(lake.root, "findings") if path.stem == new)
         os.truncate(path, path.stat().st_size - 1)
-    else:
-        (lake.root / MANIFEST / new).unlink()
     publish(lake)
     assert len(updates) == 1 and why in updates[0]
     if what == "a file was cut":
@@ -332,40 +326,6 @@ def test_what_is_not_certain_is_built_anew(
             con.execute("FROM findings")
     else:
         assert_as_anew(lake)
-
-
-@pytest.mark.slow  # what is missing heals in test_publish.py
-def test_a_missing_file_is_noticed_although_nothing_was_committed(lake: Lake) -> None:
-    assert all_there(lake.root)
-    assert stale_batches(lake, load_catalog(), TABLES, lake.batches()) == []
-    lost = table_files(lake.root, "kernels")[0]
-    lost.unlink()
-    assert not all_there(lake.root)
-    publish(lake)
-    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
-        with pytest.raises(duckdb.Error, match=f"{lost.name}.*is missing"):
-            con.execute("SELECT * FROM kernels").fetchall()
-        assert con.execute("SELECT count(*) FROM temporal_breakdown").fetchall() == [(2,)]
-    materialize(lake, TABLES)
-    with analyst(lake, ["kernels"]) as con:
-        assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(2,)]
-
-
-def test_a_damaged_index_is_made_again(lake: Lake, tmp_path: Path) -> None:
-    for number in range(8):  # few logs are read without one
-        ingest([write_trace(tmp_path / f"more{number}.json", 20 + number)], lake)
-    manifest_index._memory.clear()
-    said = {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()}
-    path = lake.root / manifest_index.INDEX
-    assert len(said) == 10 and path.exists()
-    with sqlite3.connect(path) as con:
-        con.execute("UPDATE logs SET brief = replace(brief, '1', '7')")  # no checksum fits
-    manifest_index._memory.clear()
-    assert {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()} == said
-    for damage in (b"no database at all" * 300, b""):
-        path.write_bytes(damage)
-        manifest_index._memory.clear()
-        assert {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()} == said
 
 
 def test_parts_depend_on_the_ids_alone() -> None:
@@ -391,82 +351,45 @@ def test_adding_a_batch_changes_few_files() -> None:
     assert sum(changed) / len(changed) < 64
 
 
-def test_what_a_batch_has_is_told_by_its_log(lake: Lake) -> None:
-    before = look(lake.root)
-    assert not before.loose
-    (name, *_) = before.marks[MARK]
-    assert before.has("kernels", name)
-    assert not before.has("launches", name)
-    (lake.root / MANIFEST / name).unlink()
-    assert look(lake.root).loose == {name}
-    assert look(lake.root).has("kernels", name)
-    assert look(lake.root).digest != before.digest
-
-
-def test_what_was_seen_is_seen_again_until_something_changes(lake: Lake, tmp_path: Path) -> None:
+def test_what_was_seen_is_seen_again_until_something_is_committed(lake: Lake, tmp_path: Path) -> None:
     def written() -> None:
         ingest([write_trace(tmp_path / "late.json", 9)], lake)
 
-    def logged() -> None:
-        manifest.note_done(lake.root, lake.batches()[0], {})
-
-    def lost() -> None:
-        known = set(lake.known_traces())
-        table_files(lake.root, MARK)[0].unlink()
-        assert set(lake.known_traces()) == known
+    def gone() -> None:
+        lake.take_away(lake.batches()[0], ["kernels"])
 
     def hidden() -> None:
-        (lake.root / layout.RETIRED).mkdir()
-        (lake.root / layout.RETIRED / f"{lake.batches()[-1].batch_id}.json").write_text("{}")
+        with catalog_file.writing(lake.root) as catalog:
+            catalog.notice(lake.batches()[-1].batch_id, merged_away("another"))
 
-    for change in (written, logged, lost, hidden):
+    assert look(lake.root).has("kernels", lake.batches()[0].batch_id)
+    for change in (written, gone, hidden):
         before = look(lake.root)
         assert look(lake.root) is before, change
         change()
         after = look(lake.root)
         assert after.digest != before.digest, change
         assert after == look_anew(lake), change
+    assert not look(lake.root).has("kernels", lake.batches()[0].batch_id)
 
 
 @pytest.mark.slow  # what grows with a lake is measured by make growth, too
-def test_a_step_looks_at_the_logs_as_often_in_a_larger_lake(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each look costs as much as there are logs; reading one, much more."""
-    counts: Counter[str] = Counter()
+def test_a_commit_is_read_without_those_before_it(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        ingest([write_trace(tmp_path / f"{number}.json", 100 + number)], lake)
+    look(lake.root)
+    read: list[int] = []
+    rows = catalog_file._rows
 
-    def count(module: object, name: str) -> None:
-        called = getattr(module, name)
+    def counted(*given: Any) -> Any:
+        found = rows(*given)
+        read.append(len(found))
+        return found
 
-        def counted(*args: object) -> object:
-            counts[name] += 1
-            return called(*args)
-
-        monkeypatch.setattr(module, name, counted)
-
-    monkeypatch.setattr(
-        folder_times, "settles_at", lambda _: 1 << 63
-    )  # as right after a change, however slow this machine is
-    count(manifest_index, "_stamps")
-    count(manifest_index, "_rows")
-    count(manifest, "read")
-    found = []
-    for size in (1, 10):
-        for number in range(len(lake.batches()), size + 1):
-            ingest([write_trace(tmp_path / f"{number}.json", 100 + number)], lake)
-        publish(lake)
-        counts.clear()
-        for step in (
-            lambda: ingest([write_trace(tmp_path / f"of{size}.json", 10 + size)], lake),  # noqa: B023
-            lambda: publish(lake),
-            lambda: is_published(lake, TABLES),
-            lambda: publish(lake),  # nothing to do
-        ):
-            step()
-            found.append(dict(counts))
-            counts.clear()
-    assert found[:4] == found[4:]
-    assert [step["_stamps"] for step in found[:4]] == [4, 3, 1, 1]
+    monkeypatch.setattr(catalog_file, "_rows", counted)
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)
+    publish(lake)
+    assert set(read) <= {0, 1} and look(lake.root) == look_anew(lake)
 
 
 @pytest.mark.slow  # fleet/test_grouped has a batch of captures that is gone; test_forget, what else forgetting leaves

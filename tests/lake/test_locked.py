@@ -173,8 +173,8 @@ def _asked(locked: LockedLake, query: str) -> list[tuple]:
 
 
 def _state(world: dict[str, Path]) -> dict[str, tuple[int, int]]:
-    """Every file and folder with its size and time of change."""
-    found = [p for root in (world["lake"], world["out"]) for p in (root, *root.rglob("*"))]
+    """Every file and folder with its size and time of change; SQLite makes and removes a file in a lake that is read."""
+    found = [p for root in (world["lake"], world["out"]) for p in root.rglob("*")]
     return {str(p): (p.lstat().st_size, p.lstat().st_mtime_ns) for p in found}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.lake import query as cli_query
 from pipelines.lake import Lake
-from pipelines.lake.commit import manifest_index
-from pipelines.lake.layout import ANALYST, VERSION_KEY, settles_at, table_files
-from pipelines.lake.publish.analyst_file import publish, published_state
+from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
+from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read import damage as broken
-from pipelines.lake.read import folder_times, snapshot
 from pipelines.lake.read.named_traces import NamedTraces, condition_in
 from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.lake.read.snapshot import look
@@ -52,7 +49,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def read_only(whole: Path) -> Lake:
     """The lake of `whole`, at rest, for tests that only read."""
-    time.sleep(0.15)
     return Lake(whole / "lake")
 
 
@@ -60,7 +56,6 @@ def read_only(whole: Path) -> Lake:
 def lake(whole: Path) -> Iterator[Lake]:
     """The lake of `whole`, at rest for a while; it is there again afterward."""
     with kept(whole) as lake:
-        time.sleep(0.15)
         yield lake
 
 
@@ -135,20 +130,11 @@ def sql(lake: Lake, query: str) -> tuple[int, str]:
 
 
 def test_only_the_files_of_a_named_trace_are_looked_at(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither all logs nor all files, also by a process that has seen nothing of the lake."""
-    published_state(lake, load_catalog())  # notes what it found
+    """Not all files, also by a process that has seen nothing of the lake."""
     look_anew(lake)
-    snapshot._looked.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(manifest_index, "_stamps", lambda root: pytest.fail("the logs were looked at"))
         patched.setattr(broken, "_listing", lambda *_: pytest.fail("all files were looked at"))
         assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
-    looked_at = lake.root / folder_times.LOOKED
-    for damage in ("", "{}", looked_at.read_text().replace('"shown": "', '"shown": "0')):
-        looked_at.write_text(damage)
-        assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
-    looked_at.unlink()
-    assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
 
 
 def test_the_files_of_other_traces_are_not_opened(read_only: Lake) -> None:
@@ -216,22 +202,3 @@ def test_the_command_answers_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli_query, "bring_up_to_date", lambda *_, **__: pytest.fail("the lake was looked at"))
     status, out = sql(lake, NAMED[0])
     assert status == 0 and out.splitlines()[1] == ",".join(map(str, expected[0]))
-
-
-def test_a_look_right_after_a_change_is_not_kept(lake: Lake) -> None:
-    """Another change at what counts as the same time would not show."""
-    folder = table_files(lake.root, "kernels")[0].parent
-    os.utime(folder, (time.time() + 60, time.time() + 60))
-    folders = folder_times.folders_of(lake.root)
-    assert not folders.is_settled
-    folder_times.note(lake.root, folders, "what was found")
-    assert folder_times.shown_at(lake.root, folders) is None
-    os.utime(folder, (0, 0))
-    folders = folder_times.Folders(folder_times.folders_of(lake.root).states, time.time_ns() + 60 * 10**9)
-    folder_times.note(lake.root, folders, "what was found")
-    assert folder_times.shown_at(lake.root, folder_times.folders_of(lake.root)) == "what was found"
-
-
-def test_how_long_a_change_may_be_confused_with_another_depends_on_how_finely_times_are_counted() -> None:
-    assert settles_at(7_123_456_789) == 7_223_456_789
-    assert settles_at(7_000_000_000) == 9_000_000_000  # whole seconds, or two of them

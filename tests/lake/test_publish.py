@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -17,8 +16,9 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.faces.ibis_tables import open_tables
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, PUBLISHED
-from pipelines.lake.publish.analyst_file import analyst, is_published, publish
+from pipelines.lake.commit.catalog_file import record_of
+from pipelines.lake.layout import ANALYST
+from pipelines.lake.publish.analyst_file import PUBLISHED, analyst, is_published, publish
 from pipelines.lake.publish.contents import NotPublished, column_types
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
@@ -171,4 +171,4 @@ def test_two_names_of_one_lake_publish_once(lake: Lake, tmp_path: Path) -> None:
     with open_analyst(tmp_path / "link", TABLES) as con:
         assert assert_whole(con) == 2
     assert (lake.root / ANALYST).stat().st_mtime_ns == before
-    assert json.loads((lake.root / PUBLISHED).read_text())["root"] == str(lake.root)
+    assert record_of(lake.root, PUBLISHED)["root"] == str(lake.root)

@@ -13,11 +13,10 @@ import duckdb
 import pytest
 
 from pipelines.lake import Batch, Lake
+from pipelines.lake.commit.catalog_file import CATALOG, rebuild
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.retain import retention
-from pipelines.lake.retain.retention import REMOVED, forget_for_good, retire, retired_traces
-from pipelines.lake.retain.retired_traces import KEPT_OUT
+from pipelines.lake.retain.retention import forget_for_good, notices, retire, retired_traces
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import TABLES, assert_whole, kept, killed, shown, write_trace
@@ -130,8 +129,9 @@ def test_what_was_removed_does_not_come_back_from_the_inbox(lake: Lake, tmp_path
     assert n_traces(lake) == 2
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"] * 4
     assert n_traces(lake) == 2
-    for notice in (lake.root / RETIRED / REMOVED).iterdir():
+    for notice in (lake.root / RETIRED).iterdir():
         notice.unlink()  # the documented way to take it in again
+    rebuild(lake.root)
     assert sorted(row.status for row in ingest([tmp_path / "in"], lake).rows) == ["known", "known", "ok", "ok"]
 
 
@@ -139,8 +139,7 @@ def test_a_hidden_batch_comes_back_while_its_files_are_there(lake: Lake) -> None
     everything = shown(lake, SHOWN)
     retire(lake, 30, now=NOW)
     assert shown(lake, SHOWN) != everything
-    for notice in (lake.root / RETIRED).glob("*.json"):
-        notice.unlink()
+    rebuild(lake.root)  # the documented way
     publish(lake)
     assert shown(lake, SHOWN) == everything
 
@@ -181,8 +180,8 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     for days_ago, seeds in ((40, (1,)), (35, (2,)), (1, (3, 4))):
         put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)
     materialize(lake, TABLES)
-    # 2 notices written, the analysts' file, 2 notices dated, 5 files of each batch, 2 notices moved: twice each, at least.
-    least = 2 * (2 + 1 + 2 + 2 * 5 + 2)
+    # The analysts' file, 5 files of each batch, 2 notices: twice each, at least.
+    least = 2 * (1 + 2 * 5 + 2)
     for step, lake in killed(tmp_path, least, do_retire, NOW, calls=("replace", "unlink"), few=3):
         with lake.connect(["events", "traces"]) as con:
             assert assert_whole(con) in (2, 3, 4), step
@@ -193,8 +192,8 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.Monk
         retire(lake, 30, grace=timedelta(0), now=NOW)
         assert n_traces(lake) == 2, step
         assert len({Path(name).stem for name in files_of(lake)}) == 1, step
-        assert not list((lake.root / RETIRED).glob("*.json")), step
-        assert len(list((lake.root / RETIRED / REMOVED).iterdir())) == 2, step
+        assert [one["is_removed"] for one in notices(lake).values()] == [True, True], step
+        assert len(list((lake.root / RETIRED).iterdir())) == 2, step
 
 
 def assert_no_half_batch(lake: Lake) -> None:
@@ -226,26 +225,10 @@ def test_command_line(lake: Lake, tmp_path: Path) -> None:
     assert missing.exit_code == 1
 
 
-def test_notices_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever becomes of the file that keeps what they said."""
-    lake = Lake(tmp_path / "lake")
-    for number in range(12):
-        forget_for_good(lake, f"trace{number}")
-    names = {f"trace{number}" for number in range(12)}
-    read: list[Path] = []
-    real = retention._read
-    monkeypatch.setattr(retention, "_read", lambda path: [read.append(path), real(path)][1])
-    for expected in (12, 12):
-        assert retired_traces(lake) == names
-        assert len(read) == expected
-    forget_for_good(lake, "other")
-    retention._write(lake.root / RETIRED / "b.json", {"traces": ["hidden"], "hidden_at": None})
-    (lake.root / RETIRED / REMOVED / "forgotten-trace0.json").unlink()
-    assert retired_traces(lake) == (names | {"other", "hidden"}) - {"trace0"}
-    assert len(read) == 14
-    retention._write(lake.root / RETIRED / "b.json", {"traces": ["another"], "hidden_at": None})
-    assert "another" in retired_traces(lake)
-    for damage in (b"no database at all" * 300, b""):
-        (lake.root / KEPT_OUT).write_bytes(damage)
-        assert retired_traces(lake) == (names | {"other", "another"}) - {"trace0"}
-        assert retired_traces(lake) == (names | {"other", "another"}) - {"trace0"}
+def test_what_was_removed_is_known_to_a_catalog_that_is_made_again(lake: Lake) -> None:
+    forget_for_good(lake, "forgotten")
+    retire(lake, 30, grace=timedelta(0), now=NOW)
+    before = retired_traces(lake)
+    assert len(before) == 3
+    (lake.root / CATALOG).unlink()
+    assert retired_traces(lake) == before and n_traces(lake) == 2

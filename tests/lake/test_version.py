@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
-from pipelines.lake.layout import SETTLED
+from pipelines.lake.commit.catalog_file import CATALOG, LOCK
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.sandbox import LockedLake
 from pipelines.lake.version import LAYOUT, LIST, MARKER, OtherLayout, check_layout, files_of, mark_layout, read_again
@@ -52,7 +52,7 @@ def test_a_lake_says_its_layout_before_anything_else_is_there(tmp_path: Path) ->
     lake = Lake(tmp_path / "lake")
     assert not lake.root.exists()
     with lake.manifest_lock():
-        assert sorted(path.name for path in lake.root.iterdir()) == [MARKER, ".manifest.lock"]
+        assert sorted(path.name for path in lake.root.iterdir()) == [LOCK, MARKER]
     assert (lake.root / MARKER).read_text() == f"{LAYOUT}\n"
     before = (lake.root / MARKER).stat().st_mtime_ns
     mark_layout(lake.root)
@@ -96,7 +96,7 @@ def test_so_do_all_ways_in_python(old: Path) -> None:
 @pytest.mark.parametrize("is_noted", [True, False])
 def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) -> None:
     if not is_noted:  # only a cache
-        (old / SETTLED).unlink()
+        (old / CATALOG).unlink()
     with pytest.raises(OtherLayout) as refused:
         Lake(old)
     words = command_in(str(refused.value))
@@ -116,7 +116,7 @@ def test_an_older_layout_is_named(old: Path) -> None:
 
 @pytest.mark.slow  # a list of one file, and what it reads again, are below
 def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
-    (old / SETTLED).unlink()
+    (old / CATALOG).unlink()
     shutil.rmtree(old / "traces")
     day = old / "traces" / "day=2026-01-01"
     day.mkdir(parents=True)

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from pipelines.lake import Lake
+from pipelines.lake.commit import catalog_file
 from pipelines.models.cache import cache_folder
 from pipelines.models.catalog import load_catalog
 from tests.effort import steps
@@ -86,8 +87,8 @@ def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
 def run_killed(step: int, verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",)) -> bool:
     """Run `verb(*args)` in a process that kills itself at its step-th step; False when it has fewer.
 
-    Steps are before and after each call of these functions of `os`. What is visible changes by a rename and by nothing
-    else, but where files are removed.
+    Steps are before and after each call of these functions of `os`, and each transaction of the catalog. What is visible
+    changes by these and by nothing else, but where files are removed.
     """
     return _steps_made(step, verb, args, calls) is None
 
@@ -151,6 +152,7 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
 
     for name in calls:
         setattr(os, name, counted(getattr(os, name)))
+    catalog_file.Writer.commit = counted(catalog_file.Writer.commit)  # type: ignore[method-assign]
     verb(*args)
     told.send(made)
 

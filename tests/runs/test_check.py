@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import ANALYST, MANIFEST, PUBLISHED, QUARANTINE, RETIRED, table_file, table_files
+from pipelines.lake.commit.catalog_file import CATALOG
+from pipelines.lake.layout import ANALYST, QUARANTINE, table_file, table_files
 from pipelines.lake.publish.analyst_file import analyst
-from pipelines.lake.retain.retention import retire
 from pipelines.readers.ingest import ingest
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
-from tests.effort import SLOW, first_of, steps
+from tests.effort import first_of, steps
 from tests.lake.world import capture, kept, killed, run_killed, shown, steps_of, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "captures", "capture_ranks"]
@@ -149,15 +148,12 @@ def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
     analyst(lake).close()
     assert not check(lake).faults
     choice = random.Random(14)
-    files = [*lake.root.glob("*/day=*/*.parquet"), *lake.root.glob(f"{MANIFEST}/*")]
-    files += [lake.root / ANALYST, lake.root / PUBLISHED]
-    for path in files:
+    for path in [*lake.root.glob("*/day=*/*.parquet"), lake.root / ANALYST]:
         whole = path.read_bytes()
         for at in {0, len(whole) - 1, *(choice.randrange(len(whole)) for _ in range(2))}:
             _flip(path, at, choice.randrange(8))
             found = {fault.path for fault in check(lake).faults}
-            expected = str(lake.root / ANALYST) if path.name == PUBLISHED else str(path)
-            assert expected in found, (path, at)
+            assert str(path) in found, (path, at)
             path.write_bytes(whole)
     assert not check(lake).faults
 
@@ -203,40 +199,15 @@ def test_repair_takes_out_what_cannot_be_computed(
     assert shown(lake, [*SHOWN[:3], *COMPUTED[:2]]) == expected
 
 
-def test_a_damaged_log_loses_nothing(lake: Lake) -> None:
+def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     expected = shown(lake, SHOWN)
-    log = lake.root / MANIFEST / lake.batches()[0].batch_id
-    for share in (0.01, 0.3, 0.8) if SLOW else (0.3,):
-        _flip(log, int(share * log.stat().st_size))
-        assert shown(lake, SHOWN) == expected
-        assert [fault.repaired for fault in check(lake, repair=True).faults] == ["noted again"]
-        assert not check(lake).faults
-
-
-def test_a_notice_of_retention_that_cannot_be_read_is_written_again(lake: Lake) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    retire(lake, 1, now=datetime.now(UTC) + timedelta(days=2))
-    notice = sorted(lake.root.joinpath(RETIRED).glob("*.json"))[0]
-    before = json.loads(notice.read_text())["traces"]
-    _flip(notice, 15)
-    assert [fault.path for fault in check(lake).faults] == [str(notice)]
-    assert [row.status for row in ingest([], lake).rows] == []
-    check(lake, repair=True)
-    assert json.loads(notice.read_text())["traces"] == before and not check(lake).faults
-
-
-@pytest.mark.slow  # a log that is damaged is noted again as well
-def test_a_lake_whose_logs_are_lost_works_and_is_told(lake: Lake, tmp_path: Path) -> None:
-    expected = shown(lake, SHOWN)
-    shutil.rmtree(lake.root / MANIFEST)
+    (lake.root / CATALOG).unlink()
     assert shown(lake, SHOWN) == expected
     found = check(lake)
     assert (found.faults, found.n_not_recorded) == ([], found.n_files)
-    batch = lake.batches()[0]
-    path = table_file(lake.root, "kernels", batch)
+    path = table_file(lake.root, "kernels", lake.batches()[0])
     path.unlink()
-    materialize_all(lake, ["kernels"])  # its log begins with a table that was computed since
+    materialize_all(lake, ["kernels"])
     assert shown(lake, SHOWN) == expected and not check(lake).faults
     assert check(lake).n_not_recorded == found.n_files - 1
     _flip(table_files(lake.root, "events")[0], 40)

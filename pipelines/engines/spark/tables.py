@@ -17,7 +17,7 @@ from pipelines.base import database
 from pipelines.engines.spark.rules import carried_over
 from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
 from pipelines.lake.lake import TOLD_BY, Lake
-from pipelines.lake.layout import KEYS, MARK, mark_of
+from pipelines.lake.names import KEYS, MARK, mark_of
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.damage import BrokenFiles
 from pipelines.models.catalog import Catalog, load_catalog

@@ -17,7 +17,7 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
     import duckdb
 
     from pipelines.lake import Lake
-    from pipelines.lake.layout import ANALYST, MARK
+    from pipelines.lake.names import ANALYST, MARK
     from pipelines.lake.publish.analyst_file import published_whole_and_now
     from pipelines.lake.read.named_traces import condition_in
     from pipelines.lake.read.sandbox import CLOSED, LockedLake, connect_attached, lock
@@ -53,7 +53,7 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
 
 def _is_ready(lake: Any, con: Any, tables: Sequence[str], named: Any) -> bool:
     """Whether the tables of the traces' batches are computed and as they were written."""
-    from pipelines.lake.layout import Batch
+    from pipelines.lake.names import Batch
     from pipelines.lake.publish.analyst_file import tables_to_check
     from pipelines.models.sqltext import row
     from pipelines.runs.materialize.per_trace import stale_batches

@@ -14,7 +14,7 @@ from pipelines.fleet.captures.grouping import Capture, Member, RankTrace, find_c
 from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.commit.staged_rows import create_staged, insert_values
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import MARK
+from pipelines.lake.names import MARK
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import TOLD_BY, superseded
 from pipelines.models.catalog import load_catalog

@@ -1,37 +1,29 @@
-"""Which folders' traces may form other captures than when all were last compared: `.grouped.sqlite` in the lake.
+"""Which folders' traces may form other captures than when all were last compared, by the catalog of the lake.
 
 Captures are formed folder by folder (captures.py), so that only folders with new or removed traces have to be looked at.
-The file keeps, for each batch of traces, a sum over its traces and the folders that they came from, and for each folder its
-captures, as of the end of a run after which the tables of captures agreed with all traces. It is only a cache: where
-it is missing, damaged, or of other roles or another version of this program, all traces are grouped.
+The catalog keeps, for each batch of traces, a sum over its traces and the folders that they came from, and for each folder its
+captures, as of the end of a run after which the tables of captures agreed with all traces. Where that is
+not known, or of other roles or another version of this program, all traces are grouped.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from pipelines.fleet.captures.grouping import Capture, folder_of
+from pipelines.lake.commit.catalog_file import record_of, rows_of, writing
 from pipelines.lake.layout import CAPTURE_MARK, MARK, table_names
 from pipelines.lake.read.snapshot import Now
 from pipelines.models.cache import digest_of
 from pipelines.models.sources import code_digest
 
-GROUPED = ".grouped.sqlite"
+GROUPED = "grouped"  # the record of the catalog that says of which inputs the tables `grouped…` are
 _MOST = 50
 """Folders: where more changed, all traces are grouped."""
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS state (inputs TEXT NOT NULL, serial INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS batches (batch_id TEXT PRIMARY KEY, stamp TEXT, folders TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS captures (folder TEXT NOT NULL, capture_id TEXT NOT NULL, PRIMARY KEY (folder, capture_id))",
-)
 
 
 @dataclass(frozen=True)
@@ -55,31 +47,27 @@ def inputs(roles: bytes) -> str:
 
 def touched(root: Path, now: Now, given: str) -> Grouped:
     """Returns which folders' traces changed since the file was written; ALL where that is not known. `given`: see inputs."""
-    try:
-        with _opened(root, "ro") as con:
-            state = con.execute("SELECT inputs, serial FROM state").fetchall()
-            if len(state) != 1 or state[0][0] != given:
-                return ALL
-            kept = {name: (stamp, folders) for name, stamp, folders in con.execute("SELECT * FROM batches").fetchall()}
-            stamps = {name: _stamp(now, name) for name in now.marks[MARK]}
-            if any(stamp is None and name not in now.marks[CAPTURE_MARK] for name, (stamp, _) in kept.items()):
-                return ALL  # the tables of captures are not as they were
-            before = {name: found for name, found in kept.items() if found[0] is not None}
-            added = tuple(name for name, stamp in stamps.items() if name not in before or before[name][0] != stamp)
-            gone = tuple(name for name in before if before[name][0] != stamps.get(name))
-            folders = {folder for name in gone for folder in json.loads(before[name][1])}
-            for name in added:
-                if (found := _folders(now, name)) is None:
-                    return ALL
-                folders |= found
-            if len(folders) > _MOST:
-                return ALL
-            marks = ", ".join("?" * len(folders))
-            query = f"SELECT capture_id FROM captures WHERE folder IN ({marks})"
-            captures = frozenset(name for (name,) in con.execute(query, sorted(folders)))
-            return Grouped(frozenset(folders), captures, state[0][1], added, gone)
-    except (sqlite3.Error, ValueError, TypeError):
+    told = record_of(root, GROUPED)
+    if not told or told["inputs"] != given:
         return ALL
+    kept = {name: (stamp, json.loads(folders)) for name, stamp, folders in rows_of(root, "SELECT * FROM grouped")}
+    stamps = {name: _stamp(now, name) for name in now.marks[MARK]}
+    if any(stamp is None and name not in now.marks[CAPTURE_MARK] for name, (stamp, _) in kept.items()):
+        return ALL  # the tables of captures are not as they were
+    before = {name: found for name, found in kept.items() if found[0] is not None}
+    added = tuple(name for name, stamp in stamps.items() if name not in before or before[name][0] != stamp)
+    gone = tuple(name for name in before if before[name][0] != stamps.get(name))
+    folders = {folder for name in gone for folder in before[name][1]}
+    for name in added:
+        if (found := _folders(now, name)) is None:
+            return ALL
+        folders |= found
+    if len(folders) > _MOST:
+        return ALL
+    marks = ", ".join("?" * len(folders))
+    query = f"SELECT capture_id FROM grouped_captures WHERE folder IN ({marks})"
+    captures = frozenset(name for (name,) in rows_of(root, query, tuple(sorted(folders))))
+    return Grouped(frozenset(folders), captures, told["serial"], added, gone)
 
 
 def note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
@@ -91,42 +79,33 @@ def note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str,
         return
     try:
         _note(root, now, given, seen, captures)
-    except sqlite3.OperationalError:
+    except OSError:
         return
-    except sqlite3.DatabaseError:  # damaged
-        (root / GROUPED).unlink(missing_ok=True)
-        _note(root, now, given, seen, captures)
 
 
 def _note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
-    with _opened(root, "rwc") as con:
-        for statement in _TABLES:
-            con.execute(statement)
-        if seen.folders is None:
-            _clear(con)
-            names = [name for name in now.marks[MARK] if _folders(now, name) is not None]
-            if len(names) < len(now.marks[MARK]):
-                return
-        else:
-            if con.execute("SELECT serial FROM state").fetchall() != [(seen.serial,)]:
-                _clear(con)  # another run wrote it meanwhile: neither knows what the other found
-                return
-            names = list(seen.added)
-            con.executemany("DELETE FROM batches WHERE batch_id = ?", [(name,) for name in seen.gone])
-            con.executemany("DELETE FROM captures WHERE folder = ?", [(folder,) for folder in seen.folders])
+    is_all = seen.folders is None
+    names = [name for name in now.marks[MARK] if _folders(now, name) is not None] if is_all else list(seen.added)
+    with writing(root) as catalog:
+        told = record_of(root, GROUPED)
+        catalog.record(GROUPED, None)
+        if is_all and len(names) < len(now.marks[MARK]):
+            return
+        if not is_all and (told is None or told["serial"] != seen.serial):
+            return  # another run wrote it meanwhile: neither knows what the other found
+        con = catalog.con
+        if is_all:
+            con.execute("DELETE FROM grouped")
+            con.execute("DELETE FROM grouped_captures")
+        con.executemany("DELETE FROM grouped WHERE batch_id = ?", [(name,) for name in seen.gone])
+        con.executemany("DELETE FROM grouped_captures WHERE folder = ?", [(one,) for one in seen.folders or ()])
         rows = [(name, _stamp(now, name), json.dumps(sorted(_folders(now, name) or ()))) for name in names]
         # As they are now: if one of those just written goes, its captures have to be computed again.
         rows += [(name, None, "[]") for name in table_names(root, CAPTURE_MARK)]
-        con.executemany("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", rows)
+        con.executemany("INSERT OR REPLACE INTO grouped VALUES (?, ?, ?)", rows)
         of_folders = {(folder_of(m.trace.path), name) for name, c in captures.items() for m in c.members}
-        con.executemany("INSERT OR REPLACE INTO captures VALUES (?, ?)", sorted(of_folders))
-        con.execute("DELETE FROM state")
-        con.execute("INSERT INTO state VALUES (?, ?)", [given, (seen.serial or 0) + 1])
-
-
-def _clear(con: sqlite3.Connection) -> None:
-    for table in ("state", "batches", "captures"):
-        con.execute(f"DELETE FROM {table}")
+        con.executemany("INSERT OR REPLACE INTO grouped_captures VALUES (?, ?)", sorted(of_folders))
+        catalog.record(GROUPED, {"inputs": given, "serial": (seen.serial or 0) + 1})
 
 
 def _stamp(now: Now, name: str) -> str:
@@ -145,11 +124,3 @@ def _folders(now: Now, name: str) -> set[str] | None:
         return None
     found = {None if path is None else folder_of(path) for path in paths}
     return None if None in found else {folder for folder in found if folder is not None}
-
-
-@contextmanager
-def _opened(root: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    con = sqlite3.connect(f"file:{quote(os.fsencode(root / GROUPED))}?mode={mode}", timeout=5, uri=True)
-    with closing(con), con:
-        con.execute("PRAGMA synchronous = OFF")  # after a power loss it is made again
-        yield con

@@ -12,7 +12,7 @@ from pipelines.fleet.op_job.ops_file import is_job_file, read_job
 from pipelines.fleet.op_job.result_rows import Row, job_row, part_rows, score_rows, step_rows
 from pipelines.fleet.op_job.sizes import meta_file, meta_names
 from pipelines.fleet.op_job.whatif import WhatIf, what_if
-from pipelines.lake.layout import JOB_MARK
+from pipelines.lake.names import JOB_MARK
 from pipelines.readers.inputs import Read, Reading, SetInput
 
 

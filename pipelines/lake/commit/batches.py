@@ -10,7 +10,7 @@ import duckdb
 
 from pipelines.lake.commit.staged_rows import derive
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import KEYS, MARK, Batch, tables_of
+from pipelines.lake.names import KEYS, MARK, Batch, tables_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted, row
 

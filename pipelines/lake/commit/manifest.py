@@ -1,8 +1,8 @@
-"""What was written for each batch: `.manifest/<batch_id>`, a log with one line per step, which stays correct if killed.
+"""What was written for each batch: a row of the catalog with its files, their sizes and digests, and the keys in its marks.
 
-A file's size, rows and SHA-256 are recorded before it is put in place, and its arrival afterward. So for each table the
-valid files are the one put last, and any that a killed writer may have put since. Every line begins with a checksum of
-the rest. Batches of older versions have no log: their files are "not recorded".
+A file is announced (`pending`) before it is put in place, and confirmed afterwards. What a killed writer announced is
+confirmed or dropped by whoever looks next, by what is in place: so the rename of a mark commits its batch, as readers of the
+Parquet alone see it.
 """
 
 from __future__ import annotations
@@ -10,72 +10,223 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from pipelines.base import database
-from pipelines.lake.layout import MANIFEST, Batch
-
-LEFT_OUT, OPTIMIZER_OFF = "left_out", "optimizer_off"
-_INTERRUPTED = re.compile("^(RuntimeError: Query interrupted|InterruptException: )|failed to offload data block")
-_MEMORY = re.compile(r"needs more memory than the ([0-9]+)MiB")
+from pipelines.base.paths import UnusablePath
+from pipelines.lake.commit.batch_rows import Failure, Manifest, Record, from_row, merged_away, to_row
+from pipelines.lake.commit.catalog_file import Content, Row, Writer, content, exclusive, is_held, told_of, writing
+from pipelines.lake.names import KEYS, REJECTS, Batch, mark_of, table_file
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A model that a table needs failed on a trace, and what came of it: the table lacks the trace (`LEFT_OUT`), or it
-    is whole, as the model was run again (`OPTIMIZER_OFF`). `trace_id` None: of captures, which are computed together.
-    """
+class Kind:
+    """What most batches have in common: their tables, by place in `sizes`, and with which version each was computed."""
 
-    trace_id: str | None
-    model: str
-    reason: str
-    outcome: str = LEFT_OUT
+    places: dict[str, int]
+    versions: dict[str, str]
 
-    @property
-    def is_no_fault_of_data(self) -> bool:
-        """Whether the model may succeed when it runs again: it was interrupted, the disk was full, or it had less memory than
-        now. Such rows are of older versions of tracelake, and of small machines.
-        """
-        told = _MEMORY.search(self.reason)
-        return bool(_INTERRUPTED.search(self.reason)) or bool(told and int(told[1]) < _now())
+    @cached_property
+    def is_marked(self) -> bool:
+        """Whether a mark, or `rejects`, is among the tables: the batch was not left by a killed run."""
+        return any(table in KEYS or table == REJECTS for table in self.places)
 
 
 @dataclass(frozen=True)
-class Record:
-    """A table's file in a batch, as it was written; `n_rows` None: not counted; `version`: that of its model, if known."""
+class Entry:
+    """A batch's row in brief. `sizes`: of its files, by place of the table; `keys`: JSON.
 
-    size: int
-    n_rows: int | None
-    digest: str
-    failures: tuple[Failure, ...] = ()
-    version: str | None = None
-
-
-@dataclass
-class Manifest:
-    """The log of a batch. `records`: by table, what its file may be; first the one known to be in place.
-
-    `done`: tables whose file was put in place; `damaged`: lines that cannot be read.
+    `is_plain`: no writer is at work on it at this moment, nor was one killed at it in a lake that may not be written.
     """
 
     batch: Batch
-    records: dict[str, list[Record]] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    damaged: int = 0
+    row: Row
+    kind: Kind
+    sizes: tuple[int, ...]
+    keys: str
+    is_plain: bool
+    failures: Mapping[str, tuple[Failure, ...]] = field(default_factory=dict)
+    written_at_ns: int = 0
+    takes: tuple[str, ...] = ()
+
+    def key_paths(self) -> dict[str, str | None] | None:
+        """Returns the keys of the batch's mark with their paths; None if they were not recorded."""
+        return json.loads(self.keys)
+
+    def is_committed(self, table: str) -> bool:
+        """Whether the mark of this table is in place."""
+        return table == REJECTS or mark_of(table) in self.kind.places
 
 
-def _now() -> int:
-    return int(database.at_most(database.MODELS_GB).removesuffix("MiB"))
+@dataclass(frozen=True)
+class Seen:
+    """Batches by id; `shown` without those that retention or a merge hides."""
+
+    content: Content
+    entries: Mapping[str, Entry]
+    shown: Mapping[str, Entry]
+    kinds: dict[str, Kind]
 
 
-def path_of(root: Path, batch: Batch) -> Path:
-    """Returns where the log of a batch is."""
-    return root / MANIFEST / batch.batch_id
+_memory: dict[Path, Seen] = {}
+
+
+def entries(root: Path) -> Mapping[str, Entry]:
+    """Returns the batches of a lake by id, oldest first: the same object as long as nothing was committed. Raises OSError."""
+    return seen(root).entries
+
+
+def shown(root: Path) -> Mapping[str, Entry]:
+    """Returns those `entries` that neither retention nor a merge hides."""
+    return seen(root).shown
+
+
+def read(root: Path, batch: Batch) -> Manifest | None:
+    """Returns what is known of a batch; None if it is not in the catalog."""
+    for _ in range(2):
+        row = content(root).batches.get(batch.batch_id)
+        if row is None:
+            return None
+        told = told_of(root, batch.batch_id)
+        if str(zlib.crc32(told.encode())) == row.brief.split("\n")[4]:
+            return from_row(batch, row.brief, row.keys, told)
+    return from_row(batch, row.brief, row.keys, "")  # without digests
+
+
+def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
+    """Returns the keys in the batch's mark, with the paths that they came from; None if they were not recorded."""
+    found = entries(root).get(batch.batch_id)
+    return found.key_paths() if found else None
+
+
+def note_put(
+    root: Path,
+    writer: Writer,
+    batch: Batch,
+    records: Mapping[str, Record],
+    keys: Mapping[str, str | None],
+    takes: Iterable[str] = (),
+) -> None:
+    """Announce files that are about to be put in place, with the keys in a mark. The caller commits before it does so."""
+    found = _finished(root, read(root, batch) or Manifest(batch), writer)
+    found.pending = dict(records)
+    found.new_keys = dict(keys) if keys else None
+    found.takes = [*takes] or found.takes
+    writer.batch(batch.batch_id, *to_row(found))
+
+
+def note_done(root: Path, writer: Writer, batch: Batch) -> None:
+    """Confirm that what was announced is in place."""
+    found = read(root, batch) or Manifest(batch)
+    _confirm(found, found.pending, writer)
+    writer.batch(batch.batch_id, *to_row(found))
+
+
+def note_gone(root: Path, writer: Writer, batch: Batch, tables: Iterable[str]) -> None:
+    """Record that a batch has no files of these tables any more. Without files its row goes."""
+    if (found := read(root, batch)) is None:
+        return
+    found = _finished(root, found, writer)
+    for table in tables:
+        found.records.pop(table, None)
+    if found.records:
+        writer.batch(batch.batch_id, *to_row(found))
+    else:
+        writer.batch(batch.batch_id, None)
+
+
+def _confirm(found: Manifest, placed: Mapping[str, Record], writer: Writer | None) -> None:
+    found.records |= placed
+    if any(table in KEYS for table in placed):
+        if found.new_keys is not None:
+            found.keys = found.new_keys
+        if writer:  # else it is only looked at
+            for name in found.takes:
+                writer.notice(name, merged_away(found.batch.batch_id))
+            found.takes = []
+    found.pending, found.new_keys = {}, None
+
+
+def _finished(root: Path, found: Manifest, writer: Writer | None) -> Manifest:
+    """Confirms what is in place of what a killed writer announced. Without `writer` it may still be at work: only sizes are
+    compared.
+    """
+    placed = {
+        table: record for table, record in found.pending.items() if _is_it(root, found.batch, table, record, writer)
+    }
+    if any(table in KEYS for table in found.pending) and not any(table in KEYS for table in placed):
+        placed.pop(REJECTS, None)  # it has no mark of its own, and counts with the one that it was announced with
+    _confirm(found, placed, writer)
+    return found
+
+
+def _is_it(root: Path, batch: Batch, table: str, record: Record, writer: Writer | None) -> bool:
+    path = table_file(root, table, batch)
+    try:
+        return path.stat().st_size == record.size and (writer is None or describe(path).digest == record.digest)
+    except FileNotFoundError:
+        return False
+
+
+def _finish(root: Path, names: Iterable[str]) -> bool:
+    """Finish what killed writers began; returns whether that could be done: a writer may be at work."""
+    if is_held(root):  # what is being put in place at this moment may be our own
+        return False
+    try:
+        with exclusive(root, wait=False) as is_ours:
+            if not is_ours:
+                return False
+            with writing(root) as writer:
+                for name in names:
+                    if (found := read(root, Batch(name))) is not None:
+                        found = _finished(root, found, writer)
+                        writer.batch(name, *(to_row(found) if found.records else (None, "", "")))
+            return True
+    except (OSError, UnusablePath):  # a lake that may not be written
+        return False
+
+
+def seen(root: Path) -> Seen:
+    """Returns all that the catalog says of batches at one moment. Raises OSError."""
+    now, before = content(root), _memory.get(root)
+    if before and before.content is now and all(entry.is_plain for entry in before.entries.values()):
+        return before
+    old, kinds = (before.entries, before.kinds) if before else ({}, {})
+    made: dict[str, Entry] = {}
+    for name in sorted(now.batches):
+        row, known = now.batches[name], old.get(name)
+        made[name] = known if known and known.row is row and known.is_plain else _entry(root, Batch(name), row, kinds)
+    open_ones = [name for name, entry in made.items() if not entry.is_plain]
+    if open_ones and _finish(root, open_ones):
+        return seen(root)
+    hidden = {
+        *now.notices,
+        *(one for name in open_ones for one in made[name].takes if made[name].is_committed("traces")),
+    }
+    found = made if hidden.isdisjoint(made) else {name: made[name] for name in made if name not in hidden}
+    _memory[root] = Seen(now, made, found, kinds)  # never changed in place: another thread may look, too
+    return _memory[root]
+
+
+def _entry(root: Path, batch: Batch, row: Row, kinds: dict[str, Kind]) -> Entry:
+    kind, sizes, failed, pending, _, at = row.brief.split("\n")
+    keys, takes = row.keys, ()
+    is_plain = not pending or not json.loads(pending)[0]
+    if not is_plain:
+        found = _finished(root, from_row(batch, row.brief, row.keys, ""), None)
+        (kind, sizes, failed, *_), keys, takes = (
+            to_row(found)[0].split("\n"),
+            json.dumps(found.keys),
+            tuple(found.takes),
+        )
+    if kind not in kinds:
+        told = json.loads(kind)
+        kinds[kind] = Kind({table: place for place, table in enumerate(told["tables"])}, told["versions"])
+    failures = {table: tuple(Failure(*one) for one in rows) for table, rows in json.loads(failed).items()}
+    return Entry(batch, row, kinds[kind], tuple(json.loads(sizes)), keys, is_plain, failures, int(at), takes)
 
 
 def describe(
@@ -85,129 +236,6 @@ def describe(
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Record(path.stat().st_size, n_rows, digest, failures, version)
-
-
-def note_put(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
-    """Record files that are about to be put in place, and the keys in a mark with the paths that they came from."""
-    if keys:
-        _append(root, batch, {"keys": dict(keys)})
-    _append(root, batch, {"put": {table: _written(record) for table, record in records.items()}})
-
-
-def note_done(root: Path, batch: Batch, records: Mapping[str, Record]) -> None:
-    """Record that these files are in place. Called under the lock under which they were put."""
-    _append(root, batch, {"done": {table: record.digest for table, record in records.items()}})
-
-
-def rewrite(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
-    """Rewrite a batch's log: these files and no others are in place. Without files the log is removed."""
-    target = path_of(root, batch)
-    if not records:
-        target.unlink(missing_ok=True)
-        return
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.unlink(missing_ok=True)
-    temporary.parent.mkdir(exist_ok=True)
-    note_put(root, Batch(temporary.name), records, keys)
-    note_done(root, Batch(temporary.name), records)
-    os.replace(temporary, target)
-
-
-def read(root: Path, batch: Batch) -> Manifest | None:
-    """Returns the log of a batch; None if there is none."""
-    try:
-        data = path_of(root, batch).read_bytes()
-    except FileNotFoundError:
-        return None
-    found = Manifest(batch)
-    lines = data.split(b"\n")
-    found.damaged += lines.pop() != b""  # the last line is also terminated
-    for line in lines:
-        if line[9:15] != b'{"keys':  # many, and rarely needed
-            entry = _entry(line)
-            found.damaged += entry is None
-            _apply(found, entry or {})
-        elif not _is_whole(line):
-            found.damaged += 1
-    return found
-
-
-def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
-    """Returns the keys in the batch's mark, with the paths that they came from; None if they were not recorded."""
-    try:
-        lines = path_of(root, batch).read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return None
-    found = [entry["keys"] for line in lines if (entry := _entry(line)) and "keys" in entry]
-    return found[-1] if found else None
-
-
-def logged_batches(root: Path) -> list[Batch]:
-    """Returns the batches that have a log, oldest first."""
-    try:
-        return [Batch(name) for name in sorted(os.listdir(root / MANIFEST)) if not name.startswith(".")]
-    except FileNotFoundError:
-        return []
-
-
-def _written(record: Record) -> list[Any]:
-    failures = [astuple(one) for one in record.failures]
-    more = [failures, record.version] if record.version else [failures] if failures else []
-    return [record.size, record.n_rows, record.digest, *more]
-
-
-def _apply(found: Manifest, entry: Mapping[str, Any]) -> None:
-    for table, (size, n_rows, digest, *more) in entry.get("put", {}).items():
-        failures = tuple(Failure(*one) for one in (more[0] if more else ()))
-        version = more[1] if len(more) > 1 else None
-        found.records.setdefault(table, []).append(Record(size, n_rows, digest, failures, version))
-    for table, digest in entry.get("done", {}).items():
-        records = found.records.get(table, [])
-        places = [i for i, record in enumerate(records) if record.digest == digest]
-        if places:
-            found.records[table] = records[places[-1] :]
-            found.done.add(table)
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
-    try:
-        return json.loads(line[9:]) if _is_whole(line) else None
-    except ValueError:
-        return None
-
-
-def _is_whole(line: bytes) -> bool:
-    return line[:9] == _checksum(line[9:])
-
-
-def _checksum(text: bytes) -> bytes:
-    return b"%08x " % zlib.crc32(text)
-
-
-def _append(root: Path, batch: Batch, entry: Mapping[str, Any]) -> None:
-    """Append a line, whole or not at all. The caller holds the lock.
-
-    The log is replaced by a longer one, so that the time of the folder tells that a log has changed (looked.py).
-    """
-    text = json.dumps(entry, separators=(",", ":")).encode()
-    path = path_of(root, batch)
-    path.parent.mkdir(exist_ok=True)
-    try:
-        before = path.read_bytes()
-    except FileNotFoundError:
-        before = b""
-    torn = b"\n" if before and not before.endswith(b"\n") else b""
-    longer = path.with_name(f".{batch.batch_id.lstrip('.')}.next")
-    try:
-        with longer.open("wb") as file:
-            file.write(before + torn + _checksum(text) + text + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(longer, path)
-    except OSError:
-        longer.unlink(missing_ok=True)
-        raise
-    flush_names(path.parent)
 
 
 def flush_names(folder: Path) -> None:

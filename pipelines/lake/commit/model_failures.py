@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.commit.manifest import LEFT_OUT
-from pipelines.lake.commit.manifest_index import Entry
+from pipelines.lake.commit.batch_rows import LEFT_OUT
+from pipelines.lake.commit.manifest import Entry, shown
 from pipelines.lake.lake import Lake
-from pipelines.lake.read.damage import logs
 from pipelines.models.sqltext import quoted, row
 
 FAILURES = "model_failures"
@@ -36,7 +35,7 @@ def failures_of(lake: Lake, table: str) -> list[str]:
     """Returns `caveats` of a table, without an analysts' file."""
     with database.scratch() as con:
         con.execute(f"CREATE TEMP TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
-        add_failures(con, logs(lake.root), [batch.batch_id for batch in lake.batches()])
+        add_failures(con, shown(lake.root), [batch.batch_id for batch in lake.batches()])
         return caveats(con, [table])
 
 

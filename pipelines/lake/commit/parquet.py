@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.lake.names import VERSION_KEY
+from pipelines.models.sqltext import quoted
+
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pipelines.lake.commit.batch_rows import Failure
+
+FAILURES_KEY = "tracelake_failures"  # in the metadata of a file: where models failed
 
 # Arguments and times rarely repeat: attempting dictionary encoding on them costs more than it saves.
 _DIRECT = ("event_id", "start_ns", "duration_ns", "end_ns", "args", "correlation", "external_id", "flow_id", "extra")
@@ -24,6 +33,15 @@ _STATISTICS = (
     "correlation",
     "stream",
 )
+
+
+def options(version: str | None, failures: Iterable[Failure] = ()) -> str:
+    """Returns the options of a COPY to a file of the lake: what its catalog is made again from is in its footer."""
+    said = {VERSION_KEY: version} if version else {}
+    if failed := [astuple(one) for one in failures]:
+        said[FAILURES_KEY] = json.dumps(failed)
+    listed = ", ".join(f"{key}: {quoted(value)}" for key, value in said.items())
+    return "FORMAT parquet, COMPRESSION zstd" + (f", KV_METADATA {{{listed}}}" if listed else "")
 
 
 def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:

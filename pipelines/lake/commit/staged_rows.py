@@ -11,7 +11,7 @@ import duckdb
 
 from pipelines.base.paths import UnusablePath
 from pipelines.base.stopping import raise_if_stopped
-from pipelines.lake.layout import REJECTS, Batch
+from pipelines.lake.names import REJECTS, Batch
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import create_rules
 from pipelines.models.sqlfile import STAGED

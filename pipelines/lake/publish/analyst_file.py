@@ -19,24 +19,27 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines.base import database
+from pipelines.lake.commit.catalog_file import content, note, record_of, writing
 from pipelines.lake.lake import TOLD_BY, Lake
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
+from pipelines.lake.names import ANALYST, ANALYST_TEMP, KEYS, REJECTS, Batch, table_file
 from pipelines.lake.publish.contents import Contents, build, column_types, verify
 from pipelines.lake.publish.increment import Anew, update
 from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_tables import content_of
-from pipelines.lake.read.damage import Broken, all_there
-from pipelines.lake.read.folder_times import folders_of, note, shown_at
-from pipelines.lake.read.snapshot import Now, look
+from pipelines.lake.read.damage import Broken
+from pipelines.lake.read.snapshot import look
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
-_NEXT = ".published.next.json"  # marks that the file is being replaced
+PUBLISHED, _NEXT = (
+    "published",
+    "published next",
+)  # records of the catalog; the latter of a file that is about to take the other's place
 # Change it when this program cannot update a file that an older version wrote: that is then rebuilt.
 _FORMAT = "views over macros of rows"
-# What `.published.json` records.
-_REST, _ROOT, _SHOWN, _CHECKSUM, _SUM = "", "root", "shown", "checksum", "sum"
+# What they say.
+_REST, _ROOT, _CATALOG, _SHOWN, _CHECKSUM, _SUM = "", "root", "catalog", "shown", "checksum", "sum"
 _BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size and time: their sizes are as recorded
 
 
@@ -44,8 +47,8 @@ def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False, thor
     """Bring `<lake>/analyst.duckdb` up to date and return its path. Tables without rows yet are empty, with their types.
 
     It shows what is committed at this moment, and the user's prices (prices.py). If it already does, nothing is written;
-    otherwise only what changed since it was published. `anew` rebuilds all of it. A missing file is always noticed; a file
-    whose size changed is noticed if `thorough`, or if the lake was damaged when it was last published. Raises CatalogError for a model whose SQL DuckDB rejects;
+    otherwise only what changed since it was published. `anew` rebuilds all of it. A file that is missing or of another size
+    is noticed if `thorough`, or if the lake was damaged when it was last published. Raises CatalogError for a model whose SQL DuckDB rejects;
     NotPublished, OSError or duckdb.IOException if the file cannot be written: the old one stays.
     """
     catalog = catalog or lake.catalog()
@@ -54,6 +57,9 @@ def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False, thor
         return lake.root / ANALYST
     column_types(catalog)  # rejects models that DuckDB rejects, before anything is built from them
     with lake.publish_lock():
+        if not content(lake.root).state[0]:
+            with writing(lake.root):  # the file says of which catalog it is: there has to be one
+                pass
         if anew or not published_state(lake, catalog, thorough):  # another process may have published meanwhile
             _rewrite(lake, catalog, anew, thorough)
     return lake.root / ANALYST
@@ -63,7 +69,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         now = look(lake.root)
-        damaged = lake.broken(catalog.public) if thorough or not all_there(lake.root, now.read) else []
+        damaged = lake.broken(catalog.public) if thorough else []
         contents = Contents(lake.root, catalog, {}, damaged, now)
         if anew or damaged or not _update(lake, built, contents):
             built.unlink(missing_ok=True)
@@ -75,7 +81,6 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
         verify(built, contents)
         broken = [[one.table, one.batch.batch_id, one.why] for one in contents.broken]
         unreadable = {str(one.path): _stamp(one.path) for one in contents.broken if one not in damaged}
-        state_file = Path(folder) / PUBLISHED
         whole = {
             **_fixed(lake, catalog),
             _SHOWN: now.digest,
@@ -83,13 +88,11 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
             _BROKEN: broken,
             _UNREADABLE: unreadable,
         }
-        state_file.write_text(json.dumps({**whole, _SUM: _sum(whole)}))
-        with state_file.open("rb+") as file:
-            os.fsync(file.fileno())
+        whole[_SUM] = digest_of([json.dumps(whole, sort_keys=True)])
         # If killed in between, the old record stands beside the new file, and it is published once more.
-        os.replace(state_file, lake.root / _NEXT)
+        note(lake.root, _NEXT, whole)
         os.replace(built, lake.root / ANALYST)
-        os.replace(lake.root / _NEXT, lake.root / PUBLISHED)
+        note(lake.root, PUBLISHED, whole)
 
 
 def _update(lake: Lake, built: Path, contents: Contents) -> bool:
@@ -135,25 +138,17 @@ def analyst(
 
 
 def published_whole(lake: Lake) -> bool:
-    """Returns whether the analysts' file and its record are as they were written, up to date or not."""
-    return any(_is_as_told(lake, lake.root / name) for name in (PUBLISHED, _NEXT))
-
-
-def _is_as_told(lake: Lake, state_file: Path) -> bool:
-    try:
-        told = json.loads(state_file.read_text())
-        return told.pop(_SUM) == _sum(told) and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
-    except (OSError, ValueError, KeyError, AttributeError):
-        return False
-
-
-def _sum(told: dict[str, Any]) -> str:
-    return digest_of([json.dumps(told, sort_keys=True)])
+    """Returns whether the analysts' file is as it was written, up to date or not; also where there is none."""
+    if not (lake.root / ANALYST).exists():
+        return True
+    checksum = _checksum(lake.root / ANALYST)
+    told = [record_of(lake.root, name) for name in (PUBLISHED, _NEXT)]
+    return any(one and one[_CHECKSUM] == checksum for one in told) or not any(told)
 
 
 def published_broken(lake: Lake) -> list[Broken]:
     """Returns the files that were broken when the lake was published."""
-    return _listed_broken(lake, json.loads((lake.root / PUBLISHED).read_text()))
+    return _listed_broken(lake, record_of(lake.root, PUBLISHED) or {})
 
 
 def _listed_broken(lake: Lake, told: Mapping[str, Any]) -> list[Broken]:
@@ -183,9 +178,9 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     """
     try:
         told = _told_here(lake, lake.catalog())
-        if told is None or told[_SHOWN] != (now := look(lake.root)).digest:
+        if told is None or told[_SHOWN] != look(lake.root).digest:
             return False
-        return _is_damaged_as(lake, told, now, tables_to_check(tables))
+        return _is_damaged_as(lake, told, tables_to_check(tables))
     except OSError:  # a file was removed meanwhile
         return False
 
@@ -193,16 +188,14 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
 def published_state(lake: Lake, catalog: Catalog, thorough: bool = False) -> str | None:
     """Returns an id of the state that the analysts' file shows, if that is everything committed right now; else None.
 
-    Whether all files are there is told by their number; `thorough`: by the size of each.
+    `thorough`: and if all files are there, by the size of each.
     """
     told = _told_of_all(lake, catalog, thorough)
     return told[_SUM] if told else None
 
 
 def published_whole_and_now(lake: Lake) -> bool:
-    """Returns whether the analysts' file shows what is committed right now, each file is there, and none was damaged when it
-    was published. The sizes of files are not compared: who reads some compares these (`tables_to_check`).
-    """
+    """Returns whether the analysts' file shows what is committed right now, and no file was damaged when it was published. The sizes of files are not compared: who reads some compares these (`tables_to_check`)."""
     told = _told_of_all(lake, lake.catalog(), thorough=False)
     return told is not None and not told[_BROKEN] and not told[_UNREADABLE]
 
@@ -215,28 +208,19 @@ def tables_to_check(tables: Iterable[str]) -> set[str]:
 def _told_of_all(lake: Lake, catalog: Catalog, thorough: bool) -> dict[str, Any] | None:
     """Returns the record of the analysts' file if that shows everything committed right now: see published_state."""
     told = _told_here(lake, catalog)
-    if told is None:
-        return None
     try:
-        folders, is_intact = folders_of(lake.root), not told[_BROKEN] and not told[_UNREADABLE]
-        if is_intact and not thorough and shown_at(lake.root, folders) == told[_SHOWN]:
-            return told
-        now = look(lake.root)
-        if told[_SHOWN] != now.digest:
+        if told is None or told[_SHOWN] != look(lake.root).digest:
             return None
-        if is_intact and not thorough and all_there(lake.root, now.read):
-            if not now.loose:  # their files may be changed in place
-                note(lake.root, folders, now.digest)
-            return told
-        return told if _is_damaged_as(lake, told, now, catalog.public) else None
+        is_intact = not thorough and not told[_BROKEN] and not told[_UNREADABLE]
+        return told if is_intact or _is_damaged_as(lake, told, catalog.public) else None
     except OSError:  # a file was removed meanwhile
         return None
 
 
-def _is_damaged_as(lake: Lake, told: Mapping[str, Any], now: Now, tables: Iterable[str]) -> bool:
+def _is_damaged_as(lake: Lake, told: Mapping[str, Any], tables: Iterable[str]) -> bool:
     """Returns whether these tables' files are those that the record says, and no others, are damaged."""
     asked, unreadable = set(tables), told[_UNREADABLE]
-    found = {(one.table, one.batch.batch_id, one.why) for one in lake.broken(asked, read=now.read)}
+    found = {(one.table, one.batch.batch_id, one.why) for one in lake.broken(asked)}
     known = {(one.table, one.batch.batch_id, one.why): one.path for one in _listed_broken(lake, told)}
     by_size = {key for key, path in known.items() if key[0] in asked and str(path) not in unreadable}
     return found == by_size and all(_stamp(Path(path)) == stamp for path, stamp in unreadable.items())
@@ -257,12 +241,9 @@ def _told_here(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
 def _told(lake: Lake) -> dict[str, Any] | None:
     """Returns the record of the analysts' file, if both are as they were written; else None."""
     try:
-        told = json.loads((lake.root / PUBLISHED).read_text())
-        is_it = {_SHOWN, _BROKEN, _UNREADABLE, _SUM} <= told.keys() and told[_CHECKSUM] == _checksum(
-            lake.root / ANALYST
-        )
-        return told if is_it else None
-    except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or truncated
+        told = record_of(lake.root, PUBLISHED)
+        return told if told and told[_CHECKSUM] == _checksum(lake.root / ANALYST) else None
+    except OSError:  # never published
         return None
 
 
@@ -283,7 +264,7 @@ def _fixed(lake: Lake, catalog: Catalog) -> dict[str, str]:
     """Returns what the analysts' file depends on besides batches: the lake's place, and a hash over the rest."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     texts = [duckdb.__version__, _FORMAT, content_of(lake.root / PRICES), *models]
-    return {_REST: digest_of(texts), _ROOT: str(lake.root.resolve())}
+    return {_REST: digest_of(texts), _ROOT: str(lake.root.resolve()), _CATALOG: content(lake.root).state[0]}
 
 
 def _stamp(path: Path) -> str:

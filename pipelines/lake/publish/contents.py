@@ -11,7 +11,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.lake.commit.model_failures import add_failures
 from pipelines.lake.commit.staged_rows import create_empty, create_given, insert_values
-from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.names import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.publish import empty_file
 from pipelines.lake.publish.empty_file import (
     BATCH_COLUMN,

@@ -18,7 +18,7 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines.base import database
-from pipelines.lake.layout import ANALYST, MARK
+from pipelines.lake.names import ANALYST, MARK
 from pipelines.lake.publish.file_lists import MACROS, SCHEMA, is_large, rows_of, view_of, write_macros
 from pipelines.models import run
 from pipelines.models.cache import cache_folder, digest_of

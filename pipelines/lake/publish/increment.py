@@ -14,7 +14,7 @@ import duckdb
 
 from pipelines.lake.commit.model_failures import FAILURES, add_failures
 from pipelines.lake.commit.staged_rows import insert_values
-from pipelines.lake.layout import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
+from pipelines.lake.names import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
 from pipelines.lake.publish.contents import Contents, column_types, count_rows, large_rows
 from pipelines.lake.publish.empty_file import BATCHES, HIDDEN, connect_written, write_out
 from pipelines.lake.publish.file_lists import SCHEMA, is_large, write_macros

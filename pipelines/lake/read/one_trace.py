@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.base.close_names import near
-from pipelines.lake.layout import MARK, Batch, table_file
+from pipelines.lake.names import MARK, Batch, table_file
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ def _rows(lake: Lake, table: str, batch: Batch, trace_id: str) -> str:
 
 
 def _up_to_date(lake: Lake, batch: Batch, trace_id: str, tables: list[str]) -> list[str]:
-    from pipelines.lake.commit.manifest import LEFT_OUT
-    from pipelines.lake.commit.manifest_index import entries_of  # sqlite3, which one file does not need
+    from pipelines.lake.commit.batch_rows import LEFT_OUT
+    from pipelines.lake.commit.manifest import shown  # sqlite3, which one file does not need
 
     if not tables:
         return []
     catalog, versions = lake.catalog(), lake.versions_of(batch, tables)
-    log = entries_of(lake.root, [batch.batch_id]).get(batch.batch_id)
+    log = shown(lake.root).get(batch.batch_id)
     failures = log.failures if log else {}
     without = {one.table for one in lake.broken(tables, [batch])}
     without |= {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.lake.lake import TOLD_BY
-from pipelines.lake.layout import MARK
+from pipelines.lake.names import MARK
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import connect_parser

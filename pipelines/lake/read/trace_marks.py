@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import ANALYST, CAPTURE_MARK, MARK, REJECTS
+from pipelines.lake.names import ANALYST, CAPTURE_MARK, MARK, REJECTS
 from pipelines.lake.publish.analyst_file import told_of
 from pipelines.lake.publish.empty_file import BATCHES, HIDDEN
 from pipelines.lake.read.snapshot import Now, look

@@ -1,9 +1,8 @@
 """Merges small batches of a day into few large ones: fewer files to open, to count and to name in views.
 
-A merged batch is written beside those that it takes the place of. `.merged/<batch>.json` names them before any of its
-files is in place, and the rename of its mark makes it visible and them invisible in one step (layout.py). Then each of
-them is hidden by a notice of its own and deleted after a grace period, as retention does, so that readers that have
-their files open go on. What a killed run leaves is completed or undone by the next.
+A merged batch is written beside those that it takes the place of. The commit of its mark makes it visible and hides them, in
+one step. They are deleted after a grace period, as retention does, so that readers that have their files open go on. What a
+killed run leaves is completed or undone by the next.
 
 Rows keep all but their `batch_id`; in `traces`, `ingest_batch_id` keeps that of the ingest run. Nothing has to be
 computed again: only batches that have the same tables, of the same versions, are merged.
@@ -19,12 +18,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.base import database
-from pipelines.lake.commit.manifest_index import Entry
+from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import MARK, REJECTS, Batch, mark_of
+from pipelines.lake.names import MARK, REJECTS, Batch, mark_of
 from pipelines.lake.read.snapshot import Now, look
 from pipelines.lake.retain.merge import merged_files
-from pipelines.lake.retain.retention import GRACE, Retirement, complete_merges, note_merge, remove_hidden
+from pipelines.lake.retain.retention import GRACE, Retirement, remove_hidden, undo_merges
 
 SMALLER_THAN = 2 << 30
 """Bytes: batches smaller than this are merged, until they are that large."""
@@ -85,13 +84,12 @@ def compact(
         return Compaction([_described(group) for group in _due(lake, look(lake.root), before, smaller_than)], [])
     done = []
     with lake.retention_lock():
-        complete_merges(lake)
+        undo_merges(lake)
         seen = look(lake.root)
         for group in _due(lake, seen, before, smaller_than):
             done.append(_merge(lake, seen, group))
             if on_merge:
                 on_merge(done[-1])
-        complete_merges(lake)
         ended = remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)
     return Compaction(done, [one for one in ended if one.state == "removed"])
 
@@ -156,7 +154,8 @@ def _merge(lake: Lake, seen: Now, group: Sequence[Entry]) -> Merge:
     try:
         with database.connect() as con:
             staged, keys = merged_files(con, lake, group, merged, folder)
-        mark = {MARK: staged.pop(MARK)}
+        # `rejects` has no mark: its rows count when the file is in place.
+        mark = {table: staged.pop(table) for table in (REJECTS, MARK) if table in staged}
         _put(lake, merged, group, staged, mark, keys, lambda: _same(lake, seen, described))
     except _Changed:
         return replace(described, state="changed")
@@ -176,13 +175,13 @@ def _put(
     keys: Mapping[str, str | None],
     check: Callable[[], None],
 ) -> None:
-    note_merge(lake, merged, [entry.batch for entry in group])
+    takes = [entry.batch for entry in group]
     try:
-        lake.put_all(merged, staged)
+        lake.put_all(merged, staged, takes=takes)
         with lake.commit_lock():
-            lake.put_all(merged, mark, keys, first=check)
+            lake.put_all(merged, mark, keys, first=check, takes=takes)
     except _Changed:
-        complete_merges(lake)  # without a mark it is undone
+        undo_merges(lake)
         raise
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from pipelines.lake.commit.batches import PARQUET
-from pipelines.lake.commit.manifest_index import Entry
-from pipelines.lake.commit.parquet import write_tables
+from pipelines.lake.commit.manifest import Entry
+from pipelines.lake.commit.parquet import options, write_tables
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import MARK, REJECTS, VERSION_KEY, Batch, table_file
+from pipelines.lake.names import MARK, REJECTS, Batch, table_file
 from pipelines.models.sqltext import file_list, quoted
 
 if TYPE_CHECKING:
@@ -44,17 +43,18 @@ def merged_files(
     staged = {}
     for table in sorted({name for entry in group for name in entry.kind.places}):
         target = folder / f"{table}.parquet"
+        failures = [one for entry in group for one in entry.failures.get(table, ()) if one.trace_id in keys]
         version = next((v for entry in group if (v := entry.kind.versions.get(table))), None)
         if table == "events":
             write_tables(_events(_files(lake, group, table), set(keys), merged), target)
         else:
-            said = f", KV_METADATA {{{VERSION_KEY}: {quoted(version)}}}" if version else ""
-            con.execute(f"COPY ({_rows(lake, group, table, merged)}) TO {quoted(target)} ({PARQUET}{said})")
+            con.execute(
+                f"COPY ({_rows(lake, group, table, merged)}) TO {quoted(target)} ({options(version, failures)})"
+            )
         n_rows = _count(con, quoted(target))
         expected = con.execute(f"SELECT count(*) FROM ({_committed(lake, group, table)})").fetchall()[0][0]
         if n_rows != expected:
             raise MergeFailed(f"{table}: {n_rows:,} of {expected:,} rows were written for {merged.batch_id}")
-        failures = (one for entry in group for one in entry.failures.get(table, ()) if one.trace_id in keys)
         staged[table] = Staged(target, n_rows, tuple(failures), version)
     return staged, keys
 

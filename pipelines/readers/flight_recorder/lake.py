@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.base.paths import path_text
 from pipelines.lake.commit.staged_rows import unforeseen
-from pipelines.lake.layout import DUMP_MARK
+from pipelines.lake.names import DUMP_MARK
 from pipelines.readers.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
 from pipelines.readers.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.readers.flight_recorder.verdicts import judge

@@ -15,7 +15,7 @@ from pipelines.base import database
 from pipelines.base.paths import path_text, total_size
 from pipelines.lake.commit.batches import commit_tables
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import Batch, tables_of
+from pipelines.lake.names import Batch, tables_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import as_text, first_line
 from pipelines.readers.inputs.kinds import SetInput, TraceRow

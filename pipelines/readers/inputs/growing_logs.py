@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.base import database
 from pipelines.lake.lake import Lake, committed_rows
-from pipelines.lake.layout import KEYS
+from pipelines.lake.names import KEYS
 
 
 def known_bytes(table: str, lake: Lake) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.commit.staged_rows import derive
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.inputs import Reading, Rejected
 from pipelines.readers.inputs.spilling import spilling

@@ -1,25 +1,22 @@
 """Records which tables a run found or made complete, so that the next run over the same lake need not check every file.
 
-`.computed.json` in the lake's folder. It is valid only while the analysts' file shows everything that is committed and
+It is valid only while the analysts' file shows everything that is committed and
 is in the state in which the record was written. Any change since, or another version of a model or of this program,
-makes the run check everything. A file that is gone is noticed; one whose size or content alone changed is found by
-queries, which look at the files of the tables that they name, and by `tracelake check`. The record may be deleted at any time.
+makes the run check everything. A file that is gone, or whose size or content alone changed, is found by queries, which look
+at the files of the tables that they name, and by `tracelake check`.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipelines.base import database
 from pipelines.fleet.captures.roles import ROLES
-from pipelines.lake.commit.manifest_index import Entry
+from pipelines.lake.commit.catalog_file import note, record_of
+from pipelines.lake.commit.manifest import Entry
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import ANALYST_TEMP, Batch
+from pipelines.lake.names import Batch
 from pipelines.lake.publish.analyst_file import published_broken, published_state
 from pipelines.lake.publish.user_causes import CAUSES
 from pipelines.lake.publish.user_formulas import OP_FORMULAS
@@ -30,7 +27,7 @@ from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sources import code_digest
 
-COMPUTED = ".computed.json"
+COMPUTED = "computed"  # the record in the catalog
 
 
 @dataclass(frozen=True)
@@ -52,11 +49,11 @@ def look(lake: Lake) -> Seen | None:
 def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
     """Whether these tables were complete when the lake was published, and nothing changed since."""
     try:
-        told = json.loads((lake.root / COMPUTED).read_text())
-        if not set(tables) <= set(told["tables"]):
+        told = record_of(lake.root, COMPUTED)
+        if told is None or not set(tables) <= set(told["tables"]):
             return False
         return told["state"] == [published_state(lake, catalog), _others(lake)]
-    except (OSError, ValueError, KeyError, TypeError):  # never recorded, or truncated
+    except OSError:
         return False
 
 
@@ -79,29 +76,18 @@ def note_complete(
     entries = now.now.entries
     if any(_version(entries.get(name), table) != catalog.version(table) for name, of in own.items() for table in of):
         return
-    told = {"tables": sorted({*tables, *_noted(lake, [state, now.others])}), "state": [state, now.others]}
-    text = json.dumps(told)
+    told, state = record_of(lake.root, COMPUTED), [state, now.others]
+    before_it = told["tables"] if told and told["state"] == state else []
     try:
-        with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:  # left by a killed run
-            file = Path(folder) / COMPUTED
-            file.write_text(text)
-            os.replace(file, lake.root / COMPUTED)
+        note(lake.root, COMPUTED, {"tables": sorted({*tables, *before_it}), "state": state})
     except OSError:
         return  # a lake that cannot be written only costs time
 
 
-def _noted(lake: Lake, state: list[str]) -> list[str]:
-    """Returns the tables that were noted as complete in this very state."""
-    try:
-        told = json.loads((lake.root / COMPUTED).read_text())
-        return list(told["tables"]) if told["state"] == state else []
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
 def discard(lake: Lake) -> None:
     """Forget what was noted: a look at the files themselves found otherwise. Raises OSError."""
-    (lake.root / COMPUTED).unlink(missing_ok=True)
+    if record_of(lake.root, COMPUTED) is not None:
+        note(lake.root, COMPUTED, None)
 
 
 def _others_of(seen: Seen, own: Iterable[str]) -> dict[str, str]:

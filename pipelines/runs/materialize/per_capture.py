@@ -25,8 +25,9 @@ from pipelines.fleet.captures.given_tables import lake_captures, stage_captures,
 from pipelines.fleet.captures.grouping import Capture
 from pipelines.fleet.captures.roles import ROLES, RolesError, need_roles
 from pipelines.lake.commit.manifest import Failure
+from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import TOLD_BY, Lake, Staged
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, VERSION_KEY, Batch, table_file, table_files
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
 from pipelines.lake.publish.contents import no_row
 from pipelines.lake.publish.user_tables import content_of
 from pipelines.lake.read.damage import BrokenFiles
@@ -389,7 +390,6 @@ def _staged(
 ) -> Staged:
     staged = folder / f"{table}.parquet"
     rows = f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {table} ORDER BY capture_id"
-    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}}"
-    con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options})")
+    con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options(catalog.version(table), failures)})")
     n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
     return Staged(staged, n_rows, tuple(failures), catalog.version(table))

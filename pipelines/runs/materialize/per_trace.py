@@ -21,9 +21,10 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.stopping import raise_if_stopped
-from pipelines.lake.commit.manifest import OPTIMIZER_OFF, Failure
+from pipelines.lake.commit.batch_rows import OPTIMIZER_OFF, Failure
+from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import MARK, VERSION_KEY, Batch, table_file
+from pipelines.lake.names import MARK, Batch, table_file
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.damage import Broken, BrokenFiles, unreadable
 from pipelines.models.catalog import Catalog
@@ -310,18 +311,19 @@ def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
 def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:
     """Returns the parts of a table as one file; if no trace could be computed, one without rows."""
     parts = sorted(folder.glob(f"*/{table}.parquet"))
-    version = work.catalog.version(table)
+    version, failures = work.catalog.version(table), tuple(work.failures.get(table, ()))
     whole = parts[0] if parts else folder / f"{table}.whole"
     if not parts:
         columns = (f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in column_types(work.catalog)[table])
-        _write(con, f"SELECT {', '.join(columns)} WHERE false", whole, version)
-    elif len(parts) > 1:
+        _write(con, f"SELECT {', '.join(columns)} WHERE false", whole, version, failures)
+    elif len(parts) > 1 or failures:  # where models failed is in the file, too
         whole = folder / f"{table}.whole"
-        _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version)
+        _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version, failures)
     n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
-    return Staged(whole, n_rows, tuple(work.failures.get(table, ())), version)
+    return Staged(whole, n_rows, failures, version)
 
 
-def _write(con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str) -> None:
-    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}}"
-    con.execute(f"COPY ({rows}) TO {quoted(target)} ({options})")
+def _write(
+    con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str, failures: Sequence[Failure] = ()
+) -> None:
+    con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})")

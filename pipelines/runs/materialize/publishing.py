@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipelines.base.stopping import raise_if_stopped
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.runs.materialize.computed_tables import is_complete, look, note_complete
 

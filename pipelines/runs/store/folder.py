@@ -18,7 +18,7 @@ from pipelines.fleet.captures.grouping import Role
 from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.commit.ingested_files import settle, settled
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import ANALYST_TEMP, KEYS, MARK, REJECTS, table_file
+from pipelines.lake.names import ANALYST_TEMP, KEYS, MARK, REJECTS, table_file
 from pipelines.lake.publish.prices import PRICES
 from pipelines.lake.publish.user_causes import CAUSES
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, Formula, read_formulas

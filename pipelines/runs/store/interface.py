@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import MARK
+from pipelines.lake.names import MARK
 from pipelines.lake.publish.user_formulas import Formula
 
 GRACE = timedelta(days=1)

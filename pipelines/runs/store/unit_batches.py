@@ -10,18 +10,17 @@ from pathlib import Path
 
 from pipelines.base import database
 from pipelines.lake.commit import manifest
+from pipelines.lake.commit.parquet import options
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import (
+from pipelines.lake.names import (
     CAPTURE_MARK,
     GROWING,
     KEYS,
     MARK,
     REJECTS,
-    VERSION_KEY,
     Batch,
     batch_files,
     mark_of,
-    retired_batches,
     table_of,
 )
 from pipelines.models.sqltext import quoted, row
@@ -65,24 +64,23 @@ def unit_batches(unit: Lake) -> list[UnitBatch]:
 
     if broken := unit.broken():
         raise BrokenFiles(broken)
-    committed = unit.all_batches()
-    hidden = retired_batches(unit.root)
+    committed, known = unit.all_batches(), manifest.shown(unit.root)
     found: dict[Batch, dict[str, Path]] = {}
     for path in batch_files(unit.root):
         batch = Batch(path.stem)
-        if batch.batch_id not in hidden and (batch in committed or table_of(path) == REJECTS):
+        if batch.batch_id in known and (batch in committed or table_of(path) == REJECTS):
             found.setdefault(batch, {})[table_of(path)] = path
     return [_described(unit, batch, found[batch]) for batch in sorted(found)]
 
 
 def _described(unit: Lake, batch: Batch, paths: Mapping[str, Path]) -> UnitBatch:
     log = manifest.read(unit.root, batch)
-    told = {table: records[0] for table, records in (log.records if log else {}).items()}
+    told = log.records if log else {}
     files = {}
     for table, path in paths.items():
         record = told.get(table)
         files[table] = Staged(path, record.n_rows, record.failures, record.version) if record else Staged(path)
-    paths_of = manifest.read_keys(unit.root, batch) or {}
+    paths_of = (log.keys if log else None) or {}
     marks = {mark: paths[mark] for mark in KEYS if mark in paths}
     with database.scratch() as con:
         keys = {
@@ -102,11 +100,7 @@ def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> S
     rows = f"SELECT {columns} FROM read_parquet({quoted(staged.path)}, hive_partitioning = false) WHERE {where}"
     with database.connect() as con:
         con.execute("SET preserve_insertion_order = true")
-        told = con.execute(
-            f"SELECT decode(value) FROM parquet_kv_metadata({quoted(staged.path)}) WHERE decode(key) = {quoted(VERSION_KEY)}"
-        ).fetchone()
-        version = f", KV_METADATA {{{VERSION_KEY}: {quoted(told[0])}}}" if told else ""
-        con.execute(f"COPY ({rows}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd{version})")
+        con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(staged.version, staged.failures)})")
         n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(target)})").fetchall()[0][0]
     return replace(staged, path=target, n_rows=n_rows)
 

@@ -14,6 +14,8 @@ import pytest
 from pipelines.engines.spark.query import Asker, asked_on_spark, spark_size
 from pipelines.engines.spark.tables import NotOnSpark, Tables
 from pipelines.lake import Lake
+from pipelines.lake.commit.batch_rows import merged_away
+from pipelines.lake.commit.catalog_file import writing
 from pipelines.lake.layout import table_file
 from pipelines.lake.read.sandbox import LimitReached, Limits, LockedLake, QueryRefused
 from pipelines.models.catalog import load_catalog
@@ -73,8 +75,8 @@ def test_only_committed_batches_are_read(spark: Any, everything: Lake, tmp_path:
     first, *_, last = sorted(lake.batches(), key=lambda batch: batch.batch_id)
     there = table_file(lake.root, "events", last)
     shutil.copy(there, there.with_name(f"{last.batch_id[:-8]}00000000.parquet"))
-    (lake.root / ".retired").mkdir(exist_ok=True)
-    (lake.root / ".retired" / f"{first.batch_id}.json").write_text('{"traces": [], "hidden_at": null}')
+    with writing(lake.root) as catalog:
+        catalog.notice(first.batch_id, merged_away("another"))
     duck, other = both(spark, lake, "SELECT batch_id, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
     assert other == duck and first.batch_id not in {row[0] for row in other[2]}
 

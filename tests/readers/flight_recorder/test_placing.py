@@ -5,7 +5,6 @@ fit no group; and jobs that are simulated, healthy or with one rank that stops.
 from __future__ import annotations
 
 import random
-import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 
 from pipelines.faces.cli.fleet.flight_recorder import conclusion
 from pipelines.lake import Lake
-from pipelines.lake.layout import MANIFEST
+from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.flight_recorder.frames import user_frame
 from pipelines.readers.flight_recorder.verdicts import Verdict, judge
@@ -187,7 +186,7 @@ def test_a_lake_of_an_older_version_is_published_with_the_new_columns(tmp_path: 
     ingest([tmp_path / "in"], lake)
     (file,) = lake.root.glob("flight_recorder_dumps/*/*.parquet")
     pq.write_table(pq.read_table(file).drop_columns(["verdict", "doubts"]), file)
-    shutil.rmtree(lake.root / MANIFEST)  # it did not note what it wrote
+    rebuild(lake.root)
     with duckdb.connect(str(publish(lake)), read_only=True) as con:
         assert con.execute("SELECT rank, verdict FROM flight_recorder_dumps ORDER BY 1").fetchall() == [
             (0, None),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,12 +16,11 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.fleet.captures.roles import ROLES, RolesError
 from pipelines.lake import Lake
-from pipelines.lake.commit import manifest
+from pipelines.lake.commit.catalog_file import CATALOG, note, record_of
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import ANALYST, PUBLISHED, table_file
-from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.layout import ANALYST, table_file
+from pipelines.lake.publish.analyst_file import PUBLISHED, publish
 from pipelines.lake.publish.prices import PRICES
-from pipelines.lake.read.folder_times import LOOKED
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.readers.ingest import ingest
 from pipelines.runs.forget import forget
@@ -97,14 +95,12 @@ def test_it_needs_no_look_at_the_tables_files(lake: Lake, monkeypatch: pytest.Mo
 
 
 def test_without_its_note_a_run_looks_at_everything_and_writes_only_that(lake: Lake, rewritten: list[Path]) -> None:
-    note = lake.root / COMPUTED
-    notes = {str(note), str(lake.root / LOOKED)}
+    notes = {str(lake.root / CATALOG)}
     before = {path: stamp for path, stamp in files(lake).items() if path not in notes}
-    for text in (None, "", "[]", '{"tables": ["kernels"'):
-        note.unlink() if text is None else note.write_text(text)
-        assert not complete(lake)
-        assert run_order.materialize_all(lake, TABLES) == []
-        assert complete(lake)
+    note(lake.root, COMPUTED, None)
+    assert not complete(lake)
+    assert run_order.materialize_all(lake, TABLES) == []
+    assert complete(lake)
     # A lock is a file that is opened for writing; nothing else may be.
     after = {path: stamp for path, stamp in files(lake).items() if path not in notes and not path.endswith(".lock")}
     assert after == {path: stamp for path, stamp in before.items() if not path.endswith(".lock")}
@@ -145,13 +141,6 @@ def test_what_was_made_before_a_failure_is_published(lake: Lake, rewritten: list
         assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(3,)]
 
 
-def _log_changed(lake: Lake) -> None:
-    path = manifest.path_of(lake.root, lake.batches()[0])
-    other = path.with_name(".other")  # every writer replaces a log (looked.py)
-    other.write_bytes(path.read_bytes() + b"a line that is damaged\n")
-    other.replace(path)
-
-
 def _table_gone(lake: Lake) -> None:
     lake.take_away(lake.batches()[0], ["kernels"])
 
@@ -165,11 +154,11 @@ def _file_rewritten(lake: Lake) -> None:
 _CHANGES: dict[str, Callable[[Lake], object]] = {
     "prices": lambda lake: (lake.root / PRICES).write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n"),
     "a table's file went": _table_gone,
-    "the log of a batch": _log_changed,
+    "the catalog is lost": lambda lake: (lake.root / CATALOG).unlink(),
     "a table's file was put in place": _file_rewritten,
     "a trace was forgotten": lambda lake: forget(lake, sorted(lake.known_traces())[0]),
     "the analysts' file is damaged": lambda lake: os.truncate(lake.root / ANALYST, 5000),
-    "what is told of it is cut": lambda lake: os.truncate(lake.root / PUBLISHED, 50),
+    "what is told of it is cut": lambda lake: note(lake.root, PUBLISHED, None),
 }
 
 
@@ -190,9 +179,9 @@ def test_what_changed_is_published(lake: Lake, rewritten: list[Path], change: st
 
 def test_a_file_that_duckdb_refuses_is_rewritten_though_it_is_as_it_was_told(lake: Lake, rewritten: list[Path]) -> None:
     (lake.root / ANALYST).write_bytes(b"of another version of DuckDB")
-    told = json.loads((lake.root / PUBLISHED).read_text()) | {"checksum": publishing._checksum(lake.root / ANALYST)}
-    told.pop("sum")
-    (lake.root / PUBLISHED).write_text(json.dumps({**told, "sum": publishing._sum(told)}))
+    note(
+        lake.root, PUBLISHED, record_of(lake.root, PUBLISHED) | {"checksum": publishing._checksum(lake.root / ANALYST)}
+    )
     with publishing.analyst(lake) as con:
         assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]
     assert len(rewritten) == 1

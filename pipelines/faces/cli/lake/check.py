@@ -17,12 +17,16 @@ def check(
         bool,
         typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First make catalog.sqlite again from the Parquet files alone.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Read every file of the lake and compare it with the size and checksum recorded when it was written.
 
     Exits with 1 while anything is damaged. Queries notice missing files and wrong sizes by themselves;
     this finds every changed bit. What --repair removes gets rows in `rejects` and can be ingested again.
+    After --rebuild files have no checksums: they are read through. A damaged catalog is made again without it.
 
     Example: `tracelake check --lake /data/lake --json`
     """
@@ -31,6 +35,10 @@ def check(
 
     if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    if rebuild:
+        from pipelines.lake.commit.catalog_file import rebuild as make_again
+
+        make_again(Lake(lake).root)
     with progress(None, "reading") as advance:
         found = check_lake(Lake(lake), repair, lambda name: advance(1, name))
     left = [fault for fault in found.faults if fault.repaired is None]
@@ -53,5 +61,5 @@ def _show(found) -> None:
     out.print(f"{found.n_files:,} files read, {len(found.faults):,} faults found")
     if found.n_not_recorded:
         out.print(
-            f"{found.n_not_recorded:,} files have no checksums, because the logs of their batches are lost: they are readable"
+            f"{found.n_not_recorded:,} files have no checksums, because the catalog was made again since: they are readable"
         )

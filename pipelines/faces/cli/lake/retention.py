@@ -24,7 +24,7 @@ def retention(
     """Remove old batches of traces from the lake: hide them now, delete their files after a grace period.
 
     Run it once a day: each run also deletes what earlier ones have hidden. Removed content is not ingested again;
-    `.retired/` in the lake lists it, and deleting a batch's file there allows it.
+    `.retired/` in the lake lists it; `tracelake check --rebuild` after deleting a batch's file there allows it.
 
     Example: `tracelake retention --keep-days 90 --dry-run`
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import REJECTS
+from pipelines.lake.names import REJECTS
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.ducklake.schema import Columns

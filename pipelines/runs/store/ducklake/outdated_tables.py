@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import duckdb
 
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, mark_of
+from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, MARK, mark_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake import versions

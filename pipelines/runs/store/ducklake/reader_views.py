@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.lake.commit.model_failures import FAILURES as FAILURES_VIEW
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.names import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.publish.contents import column_types, no_row
 from pipelines.lake.publish.empty_file import comments
 from pipelines.lake.publish.prices import PRICE_TABLE

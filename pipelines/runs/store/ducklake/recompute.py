@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.lake import Lake, Staged
-from pipelines.lake.layout import MARK, Batch
+from pipelines.lake.names import MARK, Batch
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_with, write_formulas
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import KEYS
+from pipelines.lake.names import KEYS
 from pipelines.lake.version import paths_in, read_again
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.attach import LAKE

@@ -14,7 +14,7 @@ import duckdb
 
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
-from pipelines.lake.layout import KEYS, MARK, REJECTS
+from pipelines.lake.names import KEYS, MARK, REJECTS
 from pipelines.lake.publish.user_formulas import Formula
 from pipelines.lake.read.sandbox import CLOSED
 from pipelines.models.catalog import load_catalog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import MARK, REJECTS, Batch, mark_of
+from pipelines.lake.names import MARK, REJECTS, Batch, mark_of
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.ducklake.attach import LAKE, told

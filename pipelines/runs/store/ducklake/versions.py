@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import duckdb
 
 from pipelines.lake.lake import Staged
-from pipelines.lake.layout import Batch
+from pipelines.lake.names import Batch
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row

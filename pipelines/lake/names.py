@@ -1,0 +1,113 @@
+"""Names in a lake: where a table's batch is stored, what is not visible yet, what marks a batch as committed.
+
+`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place. The file
+of `traces` comes last and is the commit mark: rows of other tables count only if their (trace_id, batch_id) is in it.
+`rejects` has no mark: its rows are about files that did not become traces. Which files there are is in the catalog.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pipelines.base.datafiles import SQL_DIR
+from pipelines.models import header
+from pipelines.models.header import stored_tables
+
+# Which tables are stored, and which table commits which, is declared in the headers of sql/: see
+# pipelines/models/header.py.
+_STORED = stored_tables(SQL_DIR)
+_MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
+KEYS = {table: key for table, (_, key) in _STORED.items() if key}
+MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[header.JOB]
+DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.RECORDING], _MARKS[header.CAPTURE]
+# Of these files there may be more later: they are ingested again, and the newest batch of a key counts.
+GROWING = (RECORDING_MARK, _MARKS["inspector"], _MARKS["compile_provenance"])
+
+
+def tables_of(scope: str) -> tuple[str, ...]:
+    """Returns the stored tables of a scope, its mark first."""
+    return tuple(sorted((t for t, (of, _) in _STORED.items() if of == scope), key=lambda t: (t not in KEYS, t)))
+
+
+# Tables of captures are computed after ingestion, and again for a capture when late ranks arrive: its newest batch
+# counts.
+CAPTURE_TABLES = tables_of(header.CAPTURE)
+CAPTURE_RANKS = "capture_ranks"
+REJECTS = "rejects"
+STAGING = ".staging"
+RETIRED = ".retired"  # which traces were removed, and are not taken in again (retention.py)
+QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` took out
+OVERLAYS = "overlays"
+ANALYST = "analyst.duckdb"
+ANALYST_TEMP = ".analyst-"
+VERSION_KEY = "tracelake_version"  # in the metadata of a Parquet file: the version of the model that computed it
+_BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
+
+
+@dataclass(frozen=True, order=True)
+class Batch:
+    """One ingest run's traces. The id begins with its UTC time to the microsecond, so batches sort by it:
+    `20261121T053000123456-1f2e3d4c`.
+    """
+
+    batch_id: str
+
+    @classmethod
+    def new(cls) -> Batch:
+        """Returns a batch of the current time."""
+        return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
+
+    @property
+    def next(self) -> Batch:
+        """Returns a batch one microsecond later."""
+        at = datetime.strptime(self.batch_id.partition("-")[0], "%Y%m%dT%H%M%S%f") + timedelta(microseconds=1)
+        return Batch(f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
+
+    @property
+    def is_valid(self) -> bool:
+        """Returns whether the id has a lake's format."""
+        return _BATCH.match(self.batch_id) is not None
+
+    @property
+    def day(self) -> str:
+        """Returns the ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
+        match = _BATCH.match(self.batch_id)
+        if not match:
+            raise ValueError(f"{self.batch_id!r} is not a batch id")
+        return "-".join(match.groups())
+
+
+def mark_of(table: str) -> str:
+    """Returns the table whose file commits a batch of this table."""
+    return _MARKS.get(_STORED.get(table, (header.TRACE, None))[0], MARK)
+
+
+def table_file(root: Path, table: str, batch: Batch) -> Path:
+    """Returns where a table's rows of a batch are once visible."""
+    # One text: joining a path part by part takes four times as long, and a lake has many files.
+    return Path(f"{root}/{table}/day={batch.day}/{batch.batch_id}.parquet")
+
+
+def table_of(path: Path) -> str:
+    """Returns the table that a file in a lake belongs to."""
+    return path.parts[-3]
+
+
+def batch_files(root: Path, name: str = "*") -> list[Path]:
+    """Returns the files of all tables whose name matches, whether or not a mark commits them.
+
+    Folders whose name begins with a dot are skipped: they belong to other processes and may vanish at any moment.
+    """
+    # pathlib's glob descends into those too, and raises if one disappears meanwhile.
+    found = glob.iglob(f"*/day=*/{name}.parquet", root_dir=root)
+    return [root / path for path in found]
+
+
+def batch_of(path: Path) -> Batch:
+    """Returns the batch that a table's file belongs to."""
+    return Batch(path.stem)
