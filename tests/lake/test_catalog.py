@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,18 @@ _DAMAGES: dict[str, Callable[[Path], object]] = {
     "another file": lambda path: path.write_bytes(b"no database at all" * 300),
     "zeros": lambda path: path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096)),
 }
+
+
+def test_the_log_of_a_damaged_catalog_is_not_applied_to_the_new_one(lake: Lake) -> None:
+    expected, path = shown(lake, SHOWN), lake.root / CATALOG
+    log = path.with_name(f"{CATALOG}-wal")
+    with closing(sqlite3.connect(path)) as con, con:
+        con.execute("UPDATE batches SET brief = 'x'")
+        con.commit()
+        kept_log = log.read_bytes()
+    path.write_bytes(b"no catalog" + path.read_bytes()[10:])  # SQLite does not open it, and so leaves its log
+    log.write_bytes(kept_log)
+    assert_as_before(lake, expected, "log")
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.layout import ANALYST, MARK, batch_files
+from pipelines.lake.layout import ANALYST, MARK, Batch, batch_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.retain.compaction import compact
 from pipelines.lake.retain.retention import notices, retire, retired_traces
@@ -168,6 +168,24 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     assert len(retired_traces(lake)) == 4
     assert_as_anew(lake)
     assert not check(lake).faults
+
+
+def test_a_merge_that_ends_before_its_mark_shows_nothing_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, place = everything(lake), Lake._place
+
+    def ended(self: Lake, batch: Batch, staged: Mapping[str, Path]) -> list[Path]:
+        place(self, batch, {table: path for table, path in staged.items() if table != MARK})
+        if MARK in staged:
+            raise OSError("killed")
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "_place", ended)
+        with pytest.raises(OSError, match="killed"):
+            compact(lake)
+    assert everything(lake) == before and not check(lake).faults
+    assert [one.state for one in compact(lake).merges] == ["merged"]
+    assert everything(lake) == before
 
 
 def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -317,6 +317,8 @@ def _said(root: Path) -> Iterator[None]:
     """Raises Damaged or OSError for what SQLite raises."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of a name that is not as it was written
+        raise Damaged(str(error)) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         is_short = code == sqlite3.SQLITE_IOERR_SHORT_READ
