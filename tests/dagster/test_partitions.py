@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from assets.metadata import first_day, today
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
 
 
 def file_of(lake: Path, table: str, batch_id: str) -> None:
-    day = f"{batch_id[:4]}-{batch_id[4:6]}-{batch_id[6:8]}"
-    path = lake / table / f"day={day}" / f"{batch_id}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    staged = Lake(lake).staging(Batch(batch_id)) / "file"
+    staged.touch()
+    Lake(lake).put(table, Batch(batch_id), staged)
 
 
 @pytest.mark.parametrize("table", ["traces", "rejects", "schedule_runs"])

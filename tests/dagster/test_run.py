@@ -16,9 +16,8 @@ from assets.metadata import Span, today
 from assets.traces import LAKE_TABLES, REJECTED_TAG
 from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import OVERLAYS
-from pipelines.lake.version import mark_layout
 from pipelines.readers.ingest import ingest
 from tests.dagster.conftest import SHARED
 from tests.dagster.tiny import write_trace
@@ -192,13 +191,11 @@ def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.Asse
 
 def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
     """Write tables of a batch."""
-    lake.mkdir(parents=True, exist_ok=True)
-    mark_layout(lake)
-    day, batch = today(), f"{today().replace('-', '')}T{hour:02}0000000000-00000000"
+    batch = Batch(f"{today().replace('-', '')}T{hour:02}0000000000-00000000")
     for table, query in rows.items():
-        folder = lake / table / f"day={day}"
-        folder.mkdir(parents=True, exist_ok=True)
-        duckdb.sql(query).write_parquet(str(folder / f"{batch}.parquet"))
+        staged = Lake(lake).staging(batch) / table
+        duckdb.sql(query).write_parquet(str(staged))
+        Lake(lake).put(table, batch, staged)
 
 
 def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
@@ -248,9 +245,7 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
 
     def rename(table: str, hour: int) -> None:
         (path,) = (staged / table).rglob(f"*T{hour:02}*.parquet")
-        target = lake.root / path.relative_to(staged)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
+        lake.put(table, Batch(path.stem), path)
 
     for hour in (0, 1):
         twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
@@ -261,7 +256,7 @@ def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp
     assert evaluate() == (True, 0)  # it is not committed
     rename("traces", 1)
     assert evaluate() == (False, 1)
-    shutil.rmtree(lake.root / "threads")
+    lake.take_away(max(lake.batches()), ["threads"])
     assert evaluate() == (True, 0)
     rename("threads", 0)
     assert evaluate() == (False, 1)
