@@ -148,7 +148,7 @@ def _table_gone(lake: Lake) -> None:
 def _file_rewritten(lake: Lake) -> None:
     path = table_file(lake.root, "kernels", lake.batches()[0])
     staged = Path(shutil.copy(path, lake.staging(lake.batches()[0]) / "again.parquet"))
-    lake.put_all(lake.batches()[0], {"kernels": Staged(staged)})
+    lake.put_all(lake.batches()[0], {"kernels": Staged(staged, version=load_catalog().version("kernels"))})
 
 
 _CHANGES: dict[str, Callable[[Lake], object]] = {
