@@ -41,7 +41,8 @@ _PARTS = {
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",
         "critical_path_": "path",
-        "host_gpu_overlap|python_frame_gpu_time|backward_links|idle_gaps": "host",
+        "idle_": "causes",
+        "host_gpu_overlap|python_frame_gpu_time|backward_links": "host",
     },
     "fleet": {
         "flight_recorder_": "flight_recorder",
@@ -55,7 +56,7 @@ _PARTS = {
         "cause_": "causes",
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
-        "nsys_|nvtx_|rocm_|perfetto_": "other_profilers",
+        "nsys_|nvtx_|rocm_|perfetto_|xplane_": "other_profilers",
         "call_|capture_calls|op_|step_|group_|collective_": "names",
     },
 }

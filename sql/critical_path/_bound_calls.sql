@@ -2,6 +2,7 @@
 -- How: it waited for whatever ended last. Without any wait it would have taken as long as the shortest call of its name
 -- that waited for nothing; where all of its name waited, as the shortest call of any name that did not, and where all
 -- did, 3 us. A launch takes as long as those of its name do on average that found room in the queue (20 us at most).
+-- A call that is neither blocking nor a launch waits for nothing, whatever row names it.
 WITH ranked AS (
     SELECT
         *,
@@ -46,7 +47,7 @@ SELECT
     greatest(r.end_ns - r.source_end_ns, 0) AS remaining_ns,  -- From the end of that work to the call's, ns.
     coalesce(n.need_ns, l.need_ns, 3000) AS need_ns  -- What the call takes when it waits for nothing, ns.
 FROM ranked AS r
-LEFT JOIN calls AS c ON c.window_no = r.window_no AND c.event_id = r.event_id
+JOIN calls AS c ON c.window_no = r.window_no AND c.event_id = r.event_id
 LEFT JOIN needs AS n ON n.window_no = c.window_no AND n.name = c.name
 LEFT JOIN least_needs AS l ON l.window_no = r.window_no
 WHERE r.choice = 1

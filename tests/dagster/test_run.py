@@ -205,7 +205,7 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": twice, "quality": error})
     for _ in range(2):  # what failed is looked at again
         found = check()
-        keys = found["profiler_steps", "unique_keys"]
+        keys = found["traces", "unique_keys"]
         assert not keys.passed
         shown = str(keys.metadata["found"].value)
         assert "| threads |" in shown and "| t, 1 | 2 |" in shown
@@ -215,13 +215,13 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
 
 
 def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> None:
-    once = "FROM (VALUES ('t', 1), ('t', 2)) AS v(trace_id, thread_id)"
-    put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": once})
-    assert check()["profiler_steps", "unique_keys"].metadata["files"].value == 1
-    assert check()["profiler_steps", "unique_keys"].metadata["files"].value == 0
-    put(tmp_path, {"traces": "SELECT 'u' AS trace_id", "threads": once}, hour=1)
+    once = "FROM (VALUES ('t', 1), ('t', 2)) AS v(trace_id, event_id)"
+    put(tmp_path, {"traces": "SELECT 't' AS trace_id", "launches": once})
+    assert check()["event_classes", "unique_keys"].metadata["files"].value == 1
+    assert check()["event_classes", "unique_keys"].metadata["files"].value == 0
+    put(tmp_path, {"traces": "SELECT 'u' AS trace_id", "launches": once}, hour=1)
     found = check()
-    assert found["profiler_steps", "unique_keys"].metadata["files"].value == 1
+    assert found["event_classes", "unique_keys"].metadata["files"].value == 1
     assert found["traces", "unique_keys"].passed
     put(tmp_path, {"traces": "SELECT 't' AS trace_id"}, hour=2)
     assert not check()["traces", "unique_keys"].passed  # the trace is in two batches

@@ -78,7 +78,8 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
         con.register("of_graph", _events_of(saved, edges))
         con.execute(f"CREATE TABLE events AS SELECT {quoted(window.trace_id)} AS trace_id, * FROM of_graph")
         tables = ("critical_path", "critical_path_summary")
-        show_path(con, window, on, weights, tables, profile=saved.meta["profile"], span_ns=span_ns)
+        of = {"profile": saved.meta["profile"], "annotation": saved.meta["window"]["annotation"]}
+        show_path(con, window, on, weights, tables, **of, span_ns=span_ns)
         path = con.execute(
             f"SELECT {', '.join(saved.path.schema.names)} FROM critical_path ORDER BY seq"
         ).to_arrow_table()

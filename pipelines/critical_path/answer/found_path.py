@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _WINDOW = """
     CREATE OR REPLACE TABLE critical_path_windows AS
-    SELECT 1 AS window_no, {trace_id} AS trace_id, {window_id} AS window_id, {profile} AS profile,
+    SELECT 1 AS window_no, {trace_id} AS trace_id, {window_id} AS window_id, {profile} AS profile, {annotation} AS annotation,
         CAST({start_ns} AS BIGINT) AS start_ns, CAST({end_ns} AS BIGINT) AS end_ns,
         CAST({start_ns} AS BIGINT) AS path_start_ns, CAST({end_ns} AS BIGINT) AS path_end_ns
 """
@@ -43,13 +43,14 @@ def show_path(
     tables: Iterable[str] = ("critical_path",),
     *,
     profile: str = "default",
+    annotation: str = "",
     span_ns: tuple[int, int] = (0, 0),
 ) -> None:
     """Create `tables` in the current schema of `con`, which has `events`, for a path of `window`.
 
     `on`: the path's edges in order, as indices into the graph's edge arrays. `weights`: their weights in ns as measured,
-    as used on the path, and as used in the summary. `profile` and `span_ns`, from the window's start to its end, are those of the
-    summary. Raises ValueError for a type of edge that edge_types.csv does not have.
+    as used on the path, and as used in the summary. `profile`, `annotation` (empty: the window is the whole trace) and
+    `span_ns`, from the window's start to its end, are those of the window. Raises ValueError for a type of edge that edge_types.csv does not have.
     """
     present, place = np.unique(window.edge_type[on], return_inverse=True)
     codes = edge_codes(window.kinds[i] for i in present)
@@ -66,7 +67,7 @@ def show_path(
         "is_inferred": window.inferred[on],
         "bound": window.bound[on],
     }
-    of = {"trace_id": window.trace_id, "window_id": window.window_id, "profile": profile}
+    of = {"trace_id": window.trace_id, "window_id": window.window_id, "profile": profile, "annotation": annotation}
     start_ns, end_ns = span_ns
     con.execute(_WINDOW.format(**{k: quoted(v) for k, v in of.items()}, start_ns=start_ns, end_ns=end_ns))
     con.execute(_EDGES.format(bounds=f"[{', '.join(map(quoted, window.bounds))}]"))

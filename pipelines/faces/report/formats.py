@@ -23,6 +23,8 @@ def name(value: Any) -> Markup:
 
 def shorter(text: str, most: int = _LONG) -> str:
     """Returns a text of at most `most` characters: of a kernel's name what people say, of others not the middle."""
+    if len(text) <= most and "::" not in text and "(" not in text:
+        return text  # `Linear_<3>` is a module, and its number tells it from others
     return short_names([text], most)[0]
 
 

@@ -79,8 +79,9 @@ def _lean(table: pa.Table) -> pa.Table:
     import pyarrow as pa
     from pyarrow import compute
 
-    is_metadata = compute.call_function("equal", [table.column("ph"), pa.scalar("M")])
-    args = compute.call_function("if_else", [is_metadata, table.column("args"), pa.scalar(None, pa.string())])
+    nothing = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
+    is_metadata = compute.call_function("match_like", [table.column("ph")], compute.MatchSubstringOptions("M"))
+    args = compute.call_function("if_else", [is_metadata, table.column("args"), nothing])
     for name, values in (("args", args), ("extra", pa.nulls(table.num_rows, pa.string()))):
         table = table.set_column(table.schema.get_field_index(name), name, values)
     return table

@@ -28,7 +28,7 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     done = what_if(trace, *words[:2], "--redraw", tmp_path / "drawn", "--json")
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)  # the path of the drawing is not in between
-    assert list(answer) == ["before", "after", "entered", "left", "inferred_waits"]
+    assert list(answer) == ["before", "after", "entered", "left", "inferred_waits", "caveats"]
     assert list(answer["before"]) == list(answer["after"]) == ["length_us", "summary"]
     assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (367, 161)
     assert sum(answer["after"]["summary"].values()) == pytest.approx(100)

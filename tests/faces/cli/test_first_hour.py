@@ -77,13 +77,8 @@ def test_a_wide_answer_is_read_at_120_columns(lake: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(console.out, "_width", 120)
     wide = run("sql", "FROM serving_steps ORDER BY start_ns LIMIT 5", "--lake", lake)
     lines = wide.stdout.splitlines()
-    table = [line for line in lines if line.startswith(("│", "┃", "┏", "└"))]
-    assert max(map(len, table)) <= 120 and len(table) <= 3 * 5 + 6
-    assert "more columns: " in lines[-1] and "gpu_busy_ns" in lines[-1]
-    assert "LIMIT 3 (a block for each row), --format csv" in wide.stderr
-    block = run("sql", "FROM serving_steps ORDER BY start_ns LIMIT 1", "--lake", lake).stdout.splitlines()
-    assert block[0].strip() == "row 1" and any("gpu_busy_ns" in line for line in block)
-    assert max(map(len, block)) <= 120
+    assert max(map(len, lines)) <= 120 and sum("gpu_busy_ns" in line for line in lines) == 5  # a block for each row
+    assert "--format csv has them in lines" in wide.stderr
 
 
 def test_materialize_gives_numbers_as_numbers(lake: Path) -> None:

@@ -43,7 +43,7 @@ def closed(lake: Path) -> Iterator[Path]:
     mount = ["mount", "--bind", "-o", "ro", lake, place]
     if shutil.which("mount") and subprocess.run(mount, capture_output=True, check=False).returncode == 0:
         yield place
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", "--lazy", place], check=True)  # a database may be open for a moment longer
         return
     shutil.copytree(lake, place, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:

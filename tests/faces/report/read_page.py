@@ -9,6 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.app import app
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -75,5 +76,5 @@ def report(tmp_path: Path, *words: object) -> Page:
     said = json.loads(result.stdout)
     assert (said["path"], said["bytes"]) == (str(target), target.stat().st_size)
     page = Page(target.read_text(encoding="utf-8"))
-    assert said.get("sentence", "") in page.texts["verdict"]
+    assert visible(said.get("sentence", "")) in page.texts["verdict"]
     return page

@@ -108,7 +108,7 @@ def test_shared_captures(shared: Path, name: str) -> None:
 def test_a_folder_has_no_steps(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["why", str(tmp_path), "--step", "3"])
     assert result.exit_code == 1
-    assert "--step and --process are for a trace" in result.output
+    assert "--step, --annotation and --process are for a trace" in result.output
 
 
 def test_late_is_later_than_the_median_of_the_others() -> None:
