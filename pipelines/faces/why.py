@@ -6,9 +6,9 @@ The same answer for `tracelake why`, the report, notebooks, the console and MCP.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -28,6 +28,8 @@ _WHOLE_STEPS = 0.9
 _CLAUSE = 0.05
 """A cause that takes this part of the window or more has a clause in the sentence."""
 _NAME = 48  # characters
+_SHOWN = 6  # causes
+_LEAST = 1  # percent of the window that a cause has on a screen
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,16 @@ class Cause:
     def felt(self) -> int:
         """The time that the GPU lacks for it: of work its own time, else the time in which no GPU work runs."""
         return self.duration if self.is_gpu_work else sum(row["gpu_idle_ns"] for row in self.rows)
+
+    def told(self, steps: int) -> str:
+        """Its name, its time and what it saves, of each of so many steps."""
+        each = " a step" if steps > 1 else ""
+        saved = "".join(
+            f", {what} saves {time_of(ns / steps)}"
+            for ns, what in ((self.saves, "gone"), (self.halved, "halved"))
+            if ns is not None
+        )
+        return f"{self.kind['title']}: {time_of(self.duration / steps)}{each}{saved}"
 
     @cached_property
     def advice(self) -> str:
@@ -313,26 +325,43 @@ def of_rows(found: dict[str, list[dict[str, Any]]], title: str, names: Collectio
 
 def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", title: str = "") -> Why | None:
     """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path)."""
-    asked = queries(trace_id, window_id)
-    found = {table: rows_of(con, query) for table, query in asked.items()}
+    return asked_why(partial(rows_of, con), trace_id, window_id, title)
+
+
+def asked_why(
+    ask: Callable[[str], list[dict[str, Any]]], trace_id: str, window_id: str = "full", title: str = ""
+) -> Why | None:
+    """Returns the same from what `ask` answers to a query: its rows by column name."""
+    found = {table: ask(query) for table, query in queries(trace_id, window_id).items()}
     long = any(len(row["name"]) > WIDTH or "*" in row["name"] for row in found["causes"])
-    names = (
-        con.execute(f"SELECT DISTINCT name FROM events WHERE trace_id = {quoted(trace_id)}").fetchall() if long else []
-    )
-    return of_rows(found, title or trace_id, [name for (name,) in names if name])
+    names = ask(f"SELECT DISTINCT name FROM events WHERE trace_id = {quoted(trace_id)}") if long else []
+    return of_rows(found, title or trace_id, [row["name"] for row in names if row["name"]])
 
 
 def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
     """Returns the answer for a capture from `capture_causes` and `capture_paths` in `con`; None where it has no path."""
+    return asked_capture_why(partial(rows_of, con), capture_id, title)
+
+
+def asked_capture_why(
+    ask: Callable[[str], list[dict[str, Any]]], capture_id: str, title: str = ""
+) -> CaptureWhy | None:
+    """Returns the same from what `ask` answers to a query: its rows by column name."""
     of = f"capture_id = {quoted(capture_id)}"
-    rows = rows_of(con, f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
+    rows = ask(f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
     if not rows:
         return None
     late = [row["saves_ns"] for row in rows if row["cause"] == "late_rank"]
     for row in rows:
         row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
         row["halved_saves_ns"] = None
-    ((n_ranks,),) = con.execute(f"SELECT max(n_ranks) FROM capture_paths WHERE {of}").fetchall()
+    (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks FROM capture_paths WHERE {of}")
     guessed = sum(row["inferred_ns"] for row in rows)
     caveats = [{"severity": "info", "detail": f"{time_of(guessed)} of it follow from waits that are inferred"}]
-    return CaptureWhy(title or capture_id, capture_id, n_ranks, rows, caveats if guessed else [])
+    return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats if guessed else [])
+
+
+def on_a_screen(answer: Why | CaptureWhy) -> tuple[list[Cause], list[Cause]]:
+    """Returns the causes that a screen shows, largest first, and the others."""
+    shown = [one for one in answer.causes[:_SHOWN] if one.share >= _LEAST]
+    return shown, answer.causes[len(shown) :]

@@ -25,6 +25,7 @@ from pipelines.faces.cells import LONGEST, rows_as_json
 from pipelines.faces.serve.access import LOCAL, foreign, headers_of, is_json
 from pipelines.faces.serve.contents import questions, tables_by_layer
 from pipelines.faces.serve.downloads import KINDS, Download
+from pipelines.faces.serve.newest import NEWEST, newest_why
 from pipelines.faces.serve.reports import Reports, existence, known_id
 from pipelines.faces.serve.running import Busy, Places, Streamed, in_thread, while_there
 from pipelines.lake.read.sandbox import Limits, QueryStopped
@@ -109,6 +110,18 @@ class Console:
         about = {"version": __version__, "lake": str(settings.lake), "has_reports": self.reports.are_possible}
         limits = {"rows": settings.rows, "seconds": settings.limits.seconds, "memory": settings.limits.memory}
         return JSONResponse({**about, "limits": limits, "layers": layers, "questions": questions()})
+
+    async def why(self, request: Request) -> Response:
+        """Why the newest capture or trace takes as long as it does."""
+        await _body(request)
+        asking = self._asking(NEWEST)
+
+        async def work() -> dict[str, Any]:
+            async with self.places.taken(asking):
+                return await in_thread(partial(newest_why, asking))
+
+        found = await while_there(request.receive, asking, work)
+        return JSONResponse(found) if found else Response(status_code=499)
 
     async def query(self, request: Request) -> Response:
         """Rows of a query."""
@@ -264,6 +277,7 @@ def make_app(settings: Settings) -> Starlette:
         Route("/", console.file),
         Route("/files/{name}", console.file),
         Route("/contents", console.contents),
+        Route("/why", console.why, methods=["POST"]),
         Route("/query", console.query, methods=["POST"]),
         Route("/question", console.question, methods=["POST"]),
         Route("/download", console.download, methods=["POST"]),

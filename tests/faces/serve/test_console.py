@@ -393,8 +393,12 @@ def test_a_lake_without_traces_says_so(tmp_path: Path) -> None:
         answer = server.ask("/query", {"sql": "SELECT * FROM traces"})
         assert answer.status == 400 and answer.json["error"].startswith("no traces in the lake")
         assert "tracelake ingest" in answer.json["hint"]
+        first = server.ask("/why", {})  # what the page opens on
+        assert (first.status, first.json) == (400, answer.json)
         ingest([write_hostile(tmp_path / "in" / "rank0.json", 0)], Lake(tmp_path / "lake"))
         assert server.rows("SELECT count(*) FROM traces") == [[1]]
+        assert "tracelake materialize" in " ".join(server.ask("/why", {}).json["caveats"])
+        assert server.ask("/why").status == 405  # no link asks it
     assert not list(tmp_path.glob("lake/*.csv"))
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
 from pipelines.lake import Lake
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.faces.serve.browser import Page, browser
 from tests.faces.serve.world import FOREVER, HOSTILE, Server, hostile_lake, serving, until
 
@@ -61,6 +62,21 @@ def run(page: Page, sql: str) -> list[list[str]]:
 
 def click(page: Page, selector: str) -> None:
     assert page.js(f"(e => e ? (e.click(), 1) : 0)(document.querySelector({json.dumps(selector)}))"), selector
+
+
+def test_it_opens_on_why_the_newest_takes_so_long(page: Page, lake: Lake) -> None:
+    page.until("document.querySelector('#why .sentence')")
+    shown = page.js("document.getElementById('why').innerText")
+    assert "The newest trace of job <b>train</b>: rank1.json, rank 1" in shown and "tracelake materialize" in shown
+    materialize_all(lake, ["causes", "window_gpu_time", "critical_path_caveats"])
+    page.js("showWhy()")
+    assert "Of 320 us the GPU computes 80.0 us; 240 us it waits for" in page.js(
+        "document.querySelector('#why .sentence').innerText"
+    )
+    assert page.js("document.querySelectorAll('#why li code').length") == 3
+    assert page.js("document.querySelectorAll('#why img, #why b').length") == 0
+    run(page, "SELECT 42")
+    assert page.js("document.getElementById('why').hidden")
 
 
 def test_a_query_is_answered_sorted_and_shared(page: Page, server: Server) -> None:

@@ -23,15 +23,12 @@ from pipelines.faces.cli.progress_steps import in_words, steps_for
 from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
 from pipelines.faces.cli.trace.path_tables import print_caveats
-from pipelines.faces.units import time_of
 
 if TYPE_CHECKING:
     from pipelines.critical_path.graph.windows import WindowRequest
     from pipelines.faces.why import CaptureWhy, Cause, Why
 
-_SHOWN = 6  # causes
 _NAMES = 3  # of a cause
-_LEAST = 1  # percent of the window that a cause has on the screen
 _WIDTH = 80
 
 
@@ -187,16 +184,17 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
 
 def show(subject: str, answer: Why | CaptureWhy, *, named: bool) -> None:
     """Print the answer for people, in at most 80 columns; `subject` is what they called the trace."""
+    from pipelines.faces.why import on_a_screen
+
     width = min(out.width, _WIDTH)
     if named:
         out.print(styled("[bold]{}[/]", visible(answer.heading)))
     print_caveats(one for one in answer.caveats if one["severity"] != "info")
     out.print(styled("[bold]{}[/]", visible(answer.sentence)), width=width)
-    shown = [one for one in answer.causes[:_SHOWN] if one.share >= _LEAST]
+    shown, rest = on_a_screen(answer)
     for cause in shown:
         out.print()
         _show_cause(subject, cause, answer, width)
-    rest = answer.causes[len(shown) :]
     if rest:
         told = ", ".join(one.kind["title"] for one in rest)
         out.print()
@@ -205,17 +203,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool) -> None:
 
 
 def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int) -> None:
-    each = " a step" if answer.steps > 1 else ""
-    saved = "".join(
-        f", {what} saves {time_of(ns / answer.steps)}"
-        for ns, what in ((cause.saves, "gone"), (cause.halved, "halved"))
-        if ns is not None
-    )
-    _print_indented(
-        f"{cause.share:5.1f} %  ",
-        f"{cause.kind['title']}: {time_of(cause.duration / answer.steps)}{each}{saved}",
-        width,
-    )
+    _print_indented(f"{cause.share:5.1f} %  ", cause.told(answer.steps), width)
     if doubt := answer.doubt_of(cause):
         _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):

@@ -64,6 +64,7 @@ function showError(text) {
 function runQuery() {
   const sql = at("sql").value;
   history.replaceState(null, "", `#sql=${encodeURIComponent(sql)}`);
+  at("why").hidden = true;
   return whileRunning("running", async (signal) => {
     clearGrid();
     const found = await (await send("/query", { sql }, signal)).json();
@@ -136,6 +137,38 @@ function meaningsIn(sql) {
   const words = new Set(sql.toLowerCase().match(/[a-z_0-9]+/g) || []);
   const tables = contents.layers.flatMap((layer) => layer.tables).filter((table) => words.has(table.name));
   return new Map(tables.flatMap((table) => table.columns.map((column) => [column.name, column.doc])));
+}
+
+// ---- what the page opens on: why the newest capture or trace takes as long as it does
+
+async function showWhy() {
+  const shown = at("why");
+  shown.replaceChildren(element("p", "why the newest trace takes as long as it does …", "soft"));
+  shown.hidden = false;
+  try {
+    shown.replaceChildren(...whyElements(await (await send("/why", {})).json()));
+  } catch (error) {
+    shown.replaceChildren(element("p", error.message, "told"));
+  }
+}
+
+function whyElements(found) {
+  const title = element("h2");
+  title.append(cellElement({ name: "trace_id" }, found.id, contents.has_reports), ` ${found.title}`);
+  const causes = element("ol");
+  causes.append(...found.causes.map(causeElement));
+  const caveats = element("ul", undefined, "soft");
+  caveats.append(...found.caveats.map((text) => element("li", text)));
+  const parts = [title, caveats, element("p", found.sentence, "sentence"), causes, element("p", found.rest, "soft")];
+  return parts.filter((part) => part.textContent);
+}
+
+function causeElement(one) {
+  const made = element("li", `${one.share}  ${one.told}`);
+  if (one.doubt) made.append(element("p", `but ${one.doubt}`));
+  made.append(element("p", one.names, "soft"), element("p", one.advice));
+  if (one.command) made.append(element("code", one.command));
+  return made;
 }
 
 // ---- the left side
@@ -293,6 +326,7 @@ async function start() {
   at("sql").value = "SELECT trace_id, job, rank, status, n_events, path\nFROM traces\nORDER BY job, rank";
   takeFragment();
   document.body.dataset.ready = "true";
+  if (!running) showWhy();
 }
 
 start();

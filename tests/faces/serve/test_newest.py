@@ -1,0 +1,62 @@
+"""What the page opens on: why the newest capture or trace takes as long as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.asking import Asking
+from pipelines.faces.serve.newest import NEWEST, newest_why
+from pipelines.faces.why import capture_why, why
+from pipelines.lake import Lake
+from pipelines.lake.read.sandbox import QueryStopped
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.faces.serve.world import write_hostile
+
+CAPTURE = ["capture_causes", "capture_paths"]
+TRACE = ["causes", "window_gpu_time", "critical_path_caveats"]
+
+
+def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
+    """First a capture whose tables are all there, then a newer trace without them, then with them."""
+    lake = Lake(tmp_path / "lake")
+    write_capture(CaptureSpec(), tmp_path / "capture")
+    ingest([tmp_path / "capture"], lake, job="train")
+    materialize_all(lake, [*TRACE, *CAPTURE])
+    shown = newest_why(Asking(lake.root, NEWEST))
+    with lake.connect(["traces", *CAPTURE]) as con:
+        ((capture,),) = con.execute("SELECT DISTINCT capture_id FROM traces").fetchall()
+        of_all = capture_why(con, capture)
+    assert of_all is not None and (shown["id"], shown["sentence"]) == (capture, of_all.sentence)
+    assert shown["title"] == "The newest capture of job train" and "2 ranks" in shown["sentence"]
+    assert [one["told"] for one in shown["causes"]] == [one.told(1) for one in of_all.causes[: len(shown["causes"])]]
+    assert all(one["command"].endswith(f" --lake {lake.root}") for one in shown["causes"]) and shown["causes"]
+
+    path = write_hostile(tmp_path / "\u202e<i>.json", 7)
+    trace = ingest([path], lake, job="<b>").rows[0].trace_id
+    assert trace is not None
+    shown = newest_why(Asking(lake.root, NEWEST))
+    assert (shown["id"], shown["causes"]) == (trace, []) and "not computed yet" in shown["sentence"]
+    (command,) = (one for one in shown["caveats"] if "causes are not computed" in one)
+    assert all(name in command.partition(": tracelake materialize ")[2] for name in TRACE)
+
+    materialize_all(lake, TRACE)
+    shown = newest_why(Asking(lake.root, NEWEST))
+    with lake.connect(["events", *TRACE]) as con:
+        answer = why(con, trace)
+    assert answer is not None and (shown["id"], shown["sentence"]) == (trace, visible(answer.sentence))
+    assert shown["title"] == r"The newest trace of job <b>: \u202e<i>.json, rank 7"
+    assert sum(float(one["share"].removesuffix(" %")) for one in shown["causes"]) == pytest.approx(100, abs=0.2)
+    names = next(one["names"] for one in shown["causes"] if one["told"].startswith("GPU computing"))
+    assert r"\u202e=1+1" in names  # text: the page makes no markup of it
+
+    stopped = Asking(lake.root, NEWEST)
+    stopped.stop()
+    with pytest.raises(QueryStopped):
+        newest_why(stopped)
