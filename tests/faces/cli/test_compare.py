@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.report.pictures.waterfall import LESS, MORE, TOTAL, Step, waterfall
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
+from tests.faces.cli.sides_once import SidesOnce
 from tests.faces.report.read_page import Page
-from tests.fleet.test_compare import AFTER, BEFORE, run_of
+from tests.fleet.compare_world import AFTER, BEFORE, run_of
 from tests.harness import call, kernel, x
 from tests.readers.nsys.test_commands import both
 
@@ -44,9 +46,16 @@ def of_rank(rank: int, events: list[dict]) -> dict:
     return {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> list[Path]:
-    return written(tmp_path, before=BEFORE, after=AFTER)
+@pytest.fixture(scope="module", autouse=True)
+def sides_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.faces.cli.fleet.compare.open_side", SidesOnce())
+        yield
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return written(tmp_path_factory.mktemp("pair"), before=BEFORE, after=AFTER)
 
 
 def test_json(pair: list[Path]) -> None:

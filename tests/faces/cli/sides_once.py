@@ -1,0 +1,34 @@
+"""Sides of `tracelake compare` that are read and modelled once in a module, however many of its tests compare them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.faces.cli.fleet.compared_sides import open_side
+from pipelines.fleet.trends.comparison import Trace
+
+
+class SidesOnce:
+    """What `open_side` does; of a side that it opened before, the tables that it copied then.
+
+    For files that do not change. What a side lacks is noted where it is opened first.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[Any, ...], tuple[duckdb.DuckDBPyConnection, list[Trace]]] = {}
+
+    def __call__(self, con: Any, given: str, lake: Path, ranks: int | str, process: str | None) -> list[Trace]:
+        asked = (given, lake, ranks, process)
+        if asked not in self._opened:
+            own = duckdb.connect()
+            self._opened[asked] = own, open_side(own, *asked)
+        own, traces = self._opened[asked]
+        for (table,) in own.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+            con.register("given", own.execute(f"FROM {table}").to_arrow_table())
+            con.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM given LIMIT 0")
+            con.execute(f"INSERT INTO {table} FROM given WHERE trace_id NOT IN (SELECT trace_id FROM {table})")
+            con.unregister("given")
+        return traces

@@ -1,0 +1,103 @@
+"""What a comparison says of real traces, counted from their JSON."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+
+def json_of(path: Path) -> list[dict[str, Any]]:
+    raw = path.read_bytes()
+    read = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw, strict=False)
+    return read if isinstance(read, list) else read["traceEvents"]
+
+
+GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+
+
+CPU = ("cpu_op", "operator", "cuda_runtime", "runtime", "cuda_driver", "hip_runtime")
+
+
+def cat(event: dict[str, Any]) -> str:
+    return str(event.get("cat", "")).lower()
+
+
+def all_gpu_us(path: Path) -> float:
+    return sum(e["dur"] for e in json_of(path) if e.get("ph") == "X" and cat(e) in GPU and "dur" in e)
+
+
+def traces_in(shared: Path) -> list[Path]:
+    found = [
+        path
+        for folder in ("critical_path", "single", "ranks", "dialects")
+        for path in (shared / "traces" / folder).rglob("*.json*")
+    ]
+    return sorted(path for path in found if "execution_trace" not in path.name)
+
+
+RULED = Path(__file__).parents[2] / "sql" / "rules" / "op_kinds.csv"
+
+
+def modelled() -> dict[str, bool]:
+    """Operators with a formula, and whether they own what is launched below them."""
+    lines = [line for line in RULED.read_text().splitlines() if not line.startswith("#")]
+    return {row["op"]: row["owns_below"] == "true" for row in csv.DictReader(lines)}
+
+
+def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float]]:
+    """Count and us of GPU work by its operator: of those around the launch the outermost that owns all below it, else
+    the innermost with a formula, else the innermost. In one step, or in the whole trace.
+    """
+    events = [e for e in json_of(path) if e.get("ph") == "X" and "dur" in e]
+    window = (-float("inf"), float("inf"))
+    for event in events:
+        if event["name"] == f"ProfilerStep#{first_step}" and cat(event) == "user_annotation":
+            window = (event["ts"], event["ts"] + event["dur"])
+    launches = {e["args"]["correlation"]: e for e in events if cat(e) in CPU and "correlation" in e.get("args", {})}
+    rules, found = modelled(), defaultdict(lambda: [0, 0.0])
+    threads = defaultdict(list)
+    for event in events:
+        if cat(event) in ("cpu_op", "operator") and event["dur"] > 0:
+            threads[event["pid"], event["tid"]].append(event)
+    for event in events:
+        if cat(event) not in GPU:
+            continue
+        launch = launches.get(event.get("args", {}).get("correlation"))
+        at = (launch or event)["ts"]
+        if not window[0] <= at < window[1]:
+            continue
+        around: list[str] = []
+        if launch:
+            inside = [e for e in threads[launch["pid"], launch["tid"]] if e["ts"] <= at < e["ts"] + e["dur"]]
+            around = [e["name"] for e in sorted(inside, key=lambda e: (e["ts"], -e["dur"]))]
+        owning = [name for name in around if rules.get(name)]
+        known = [name for name in around if name in rules]
+        name = owning[:1] or known[-1:] or around[-1:]
+        one = found[name[0] if name else "(no operator)" if launch else "(launch not in the trace)"]
+        one[0] += 1
+        one[1] += event["dur"]
+    return found
+
+
+def kernels_of_the_first_step(path: Path) -> dict[str, list[float]]:
+    """Count and us by name in the first step, by the launch, from the JSON."""
+    events = [e for e in json_of(path) if e.get("ph") == "X"]
+    steps = [e for e in events if e["name"].startswith("ProfilerStep#") and cat(e) == "user_annotation"]
+    first = min(steps, key=lambda e: e["ts"])
+    launches = {e["args"]["correlation"]: e for e in events if cat(e) in CPU and "correlation" in e.get("args", {})}
+    found: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    for event in events:
+        if cat(event) in GPU:
+            at = launches.get(event["args"].get("correlation"), event)["ts"]
+            if first["ts"] <= at < first["ts"] + first["dur"]:
+                found[event["name"]][0] += 1
+                found[event["name"]][1] += event["dur"]
+    return found
+
+
+def shape(dims: Any) -> Any:
+    return tuple(map(shape, dims)) if isinstance(dims, list | tuple) else dims

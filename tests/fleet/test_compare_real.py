@@ -1,0 +1,208 @@
+"""Comparisons of real traces: properties of any, and their numbers counted from the JSON and by TraceLens."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.fleet.trends.comparison import compare_pairs, totals
+from pipelines.fleet.trends.comparison_verdict import sentence
+from tests.effort import LARGE, first_of
+from tests.fleet.compare_json import (
+    CPU,
+    GPU,
+    all_gpu_us,
+    cat,
+    json_of,
+    kernels_of_the_first_step,
+    launched_by_hand,
+    shape,
+    traces_in,
+)
+from tests.fleet.compare_world import GPU_BY, World
+
+SINGLE = ("h100_qwen", "mi300_qwen")
+
+
+@pytest.fixture(scope="module")
+def world_of() -> Callable[..., World]:
+    """The world of some files, modelled once however many tests look at it."""
+    return cache(lambda *paths: World(paths))
+
+
+def assert_adds_up(shared: Path, paths: list[Path]) -> None:
+    """Each with the next, as a whole: by anything, all rows together are all GPU time."""
+    world = World(paths)
+    expected = [all_gpu_us(path) for path in paths]
+    assert sum(us > 0 for us in expected) > len(paths) // 2
+    for by in GPU_BY:
+        for n, one in enumerate(world.traces):
+            other = (n + 1) % len(paths)
+            found = totals(world.compare(one, world.traces[other], by, "all").whole.rows)
+            assert [ns / 1e3 for ns in found] == pytest.approx([expected[n], expected[other]], rel=1e-6), (by, paths[n])
+
+
+@pytest.mark.slow  # the parts of one pair add up in the test of parts
+def test_rows_add_up_to_all_gpu_time(shared: Path) -> None:
+    assert_adds_up(shared, [path for path in traces_in(shared) if path.stat().st_size < LARGE])
+
+
+@pytest.mark.slow
+def test_rows_of_large_traces_add_up_to_all_gpu_time(shared: Path) -> None:
+    assert_adds_up(shared, [path for path in traces_in(shared) if path.stat().st_size >= LARGE])
+
+
+def test_a_trace_against_itself_and_the_other_way_round(shared: Path, world_of: Callable[..., World]) -> None:
+    folder = shared / "traces" / "ranks" / "sampled_128"
+    world = world_of(folder / "rank0.json.gz", folder / "rank1.json.gz")
+    a, b = world.traces
+    for by in GPU_BY:
+        same = world.compare(a, a, by).whole
+        assert same.rows and same.host
+        assert all(row.change == "unchanged" and row.diff_ns == row.diff_n == 0 for row in (*same.rows, *same.host))
+        opposite = {"added": "deleted", "deleted": "added", "increased": "decreased", "decreased": "increased"}
+        there, back = (
+            {(r.cat, r.name, r.input_dims, r.input_types): r for r in world.compare(*sides, by).whole.rows}
+            for sides in ((a, b), (b, a))
+        )
+        assert there.keys() == back.keys() and any(row.change != "unchanged" for row in there.values())
+        for key, row in there.items():
+            assert (row.diff_n, row.diff_ns) == (-back[key].diff_n, -back[key].diff_ns)
+            assert back[key].change == opposite.get(row.change, row.change)
+
+
+def test_parts_add_up_to_the_whole(shared: Path) -> None:
+    """Ranks, and pairs of steps, of a comparison of captures."""
+    paths = [
+        shared / "traces" / "ranks" / name / f"{rank}.json.gz"
+        for name in ("torchrec_4", "torchrec_unequal")
+        for rank in (0, 1)
+    ]
+    world = World(paths)
+    found = world.compare(world.traces[:2], world.traces[2:])
+    assert [part.pairs[0].where for part in found.places] == ["rank 0", "rank 1"]
+    assert [(one.pair.rank, one.pair.control.step) for one in found.pairs] == [(0, 5), (0, 6), (1, 5), (1, 6)]
+    whole = totals(found.whole.rows)
+    assert whole == totals(found.whole.categories)
+    for side in (0, 1):
+        assert sum(totals(part.rows)[side] for part in found.places) == whole[side] > 0
+        assert sum((one.gpu.control_ns, one.gpu.test_ns)[side] for one in found.pairs) == whole[side]
+    for one in found.pairs:  # alone, it has the same rows in long
+        rows = compare_pairs(world.con, [one.pair], "operator").whole.rows
+        assert totals(rows) == one.gpu[:2]
+        assert (rows[0].name, rows[0].diff_ns) == (one.gpu.changed_name, one.gpu.changed_ns)
+        assert one.gpu.grown_ns == max(row.diff_ns for row in rows)
+        assert one.gpu.grown_name in {row.name for row in rows if row.diff_ns == one.gpu.grown_ns}
+
+
+def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., World]) -> None:
+    """How long the steps take, how long the GPU does nothing in them, and what ran in them that was launched before."""
+    paths = [shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE]
+    world = world_of(*paths)
+    for path, trace in zip(paths, world.traces, strict=True):
+        events = [e for e in json_of(path) if e.get("ph") == "X"]
+        (step,) = (e for e in events if e["name"] == "ProfilerStep#6" and cat(e) == "user_annotation")
+        start, end = step["ts"], step["ts"] + step["dur"]
+        launches = {
+            e["args"]["correlation"]: e["ts"] for e in events if cat(e) in CPU and "correlation" in e.get("args", {})
+        }
+        busy = earlier = 0.0
+        reached = start
+        for event in sorted((e for e in events if cat(e) in GPU), key=lambda e: e["ts"]):
+            first, last = max(event["ts"], start), min(event["ts"] + event["dur"], end)
+            if last > first and launches.get(event["args"]["correlation"], -1) < start:
+                earlier += last - first
+            busy += max(last - max(first, reached), 0)
+            reached = max(reached, last)
+        (window,) = trace.steps
+        found = (window.duration_ns, window.idle_ns, window.earlier_ns)
+        assert found == pytest.approx([1e3 * us for us in (step["dur"], step["dur"] - busy, earlier)], abs=100)
+        assert earlier > 1000 and busy > 1000
+    said = sentence(world.compare(world.traces[0], world.traces[1]).whole)
+    assert said.startswith("The step takes 42.7 instead of 47.2 ms (\N{MINUS SIGN}9.4 %): ")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "step"),
+    [
+        pytest.param("single/h100_qwen", "single/mi300_qwen", 6),
+        pytest.param("ranks/dlrm_8/worker0", "ranks/dlrm_8/worker7", 10),
+        pytest.param("ranks/dlrm_8/worker2", "ranks/dlrm_8/worker5", None, marks=pytest.mark.slow),
+        pytest.param("single/mi300_rccl_metadata", "single/mi300_qwen", None, marks=pytest.mark.slow),
+    ],
+)
+def test_operators_counted_from_their_json(
+    shared: Path, world_of: Callable[..., World], a: str, b: str, step: int | None
+) -> None:
+    paths = [shared / "traces" / f"{name}.json.gz" for name in (a, b)]
+    world = world_of(*paths)
+    rows = world.compare(world.traces[0], world.traces[1], steps=step or "all").whole.rows
+    before, after = (launched_by_hand(path, step) for path in paths)
+    assert {row.name for row in rows} == before.keys() | after.keys()
+    for row in rows:
+        expected = [*before.get(row.name, (0, 0)), *after.get(row.name, (0, 0))]
+        assert [row.control_n, row.control_ns / 1e3, row.test_n, row.test_ns / 1e3] == pytest.approx(expected), row.name
+    assert len(rows) > 10
+
+
+@pytest.mark.parametrize(
+    ("folder", "a", "b"),
+    first_of([("sampled_128", "rank0", "rank1"), ("torchrec_4", "0", "2"), ("dlrm_8", "worker0", "worker7")], 1),
+)
+def test_kernels_of_a_step_counted_from_their_json(
+    shared: Path, world_of: Callable[..., World], folder: str, a: str, b: str
+) -> None:
+    paths = [shared / "traces" / "ranks" / folder / f"{name}.json.gz" for name in (a, b)]
+    world = world_of(*paths)
+    found: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
+    for row in world.compare(world.traces[0], world.traces[1], "kernel", "first").whole.rows:
+        for place, value in enumerate((row.control_n, row.control_ns / 1e3, row.test_n, row.test_ns / 1e3)):
+            found[row.name][place] += value
+    before, after = map(kernels_of_the_first_step, paths)
+    assert found.keys() == before.keys() | after.keys() and len(found) > 10
+    for name, ours in found.items():
+        assert ours == pytest.approx([*before.get(name, (0, 0)), *after.get(name, (0, 0))]), name
+
+
+def test_operators_and_shapes_are_tracelens_s(shared: Path, world_of: Callable[..., World]) -> None:
+    """What TraceLens says of an H100 and an MI300 that run the same model: each row, to the hundredth of a microsecond."""
+    world = world_of(*(shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE))
+    golden = [json.loads((shared / "golden" / "modelling" / f"flops__{name}.json").read_text()) for name in SINGLE]
+    ours: list[Counter[Any]] = [Counter(), Counter()]
+    for row in world.compare(world.traces[0], world.traces[1], "shape", "all").whole.rows:
+        key = (row.name, shape(json.loads(row.input_dims or "[]")))
+        for side, ns in enumerate((row.control_ns, row.test_ns)):
+            ours[side][key] += ns
+    for side, one in enumerate(golden):
+        theirs: Counter[Any] = Counter()
+        for row in one["tracelens_rows"]:
+            if row["matched"]:
+                theirs[row["name"], shape(ast.literal_eval(row["dims"]))] += row["tl_kernel_us"]
+        assert len(theirs) > 25
+        for key, us in theirs.items():
+            assert ours[side][key] / 1e3 == pytest.approx(us, abs=0.01), key
+        summary = one["summary"]
+        unlaunched = ours[side]["(launch not in the trace)", ()]
+        assert unlaunched / 1e3 == pytest.approx(summary["gpu_us_no_launch"])
+        assert sum(ours[side].values()) / 1e3 == pytest.approx(summary["gpu_us_total"])
+
+
+@pytest.mark.parametrize(
+    "name", first_of(["mi300_rccl_metadata", "h100_qwen", "mi300_qwen", "a100_cuda_graphs_rank0_of_16"], 1)
+)
+def test_operators_are_those_of_the_saved_question(shared: Path, world_of: Callable[..., World], name: str) -> None:
+    """`ask gpu-operators`: the same sums, also of what replays of graphs ran."""
+    world = world_of(shared / "traces" / "single" / f"{name}.json.gz")
+    (only,) = world.traces
+    found = {row.name: row.control_ns for row in world.compare(only, only, steps="all").whole.rows}
+    asked = world.own.execute(
+        "SELECT op, sum(duration_ns) FROM kernel_owners WHERE op IS NOT NULL GROUP BY op"
+    ).fetchall()
+    assert {op: ns for op, ns in found.items() if not op.startswith("(")} == dict(asked)

@@ -1,0 +1,116 @@
+"""What is said of a comparison: the sentence, what doubts it, and whether it is slower than allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.fleet.trends.compared_windows import choose
+from pipelines.fleet.trends.comparison_verdict import amount, doubts, judge, sentence, signed
+from tests.fleet.compare_world import World, run_of, small
+from tests.harness import x
+
+
+@pytest.fixture(scope="module", name="small")
+def _small() -> World:
+    return small()
+
+
+def test_the_verdict_by_hand(small: World) -> None:
+    before, after, host = small.traces
+    assert sentence(small.compare(before, after).whole) == (
+        "The step takes 100.0 us, unchanged (+0.0 %): mm +13.5 us, add \N{MINUS SIGN}4.0 us, "
+        "work launched before +2.0 us; GPU idle \N{MINUS SIGN}15.5 us"
+    )
+    assert sentence(small.compare(before, before).whole).endswith(
+        "(+0.0 %, median of 2 steps): GPU work unchanged; GPU idle unchanged"
+    )
+    assert sentence(small.compare(before, after, steps="all").whole) == (
+        "The trace takes 72.0 instead of 150.0 us (\N{MINUS SIGN}52.0 %): mm +13.5 us, "
+        "add \N{MINUS SIGN}4.0 us, work launched before +2.0 us; GPU idle \N{MINUS SIGN}89.5 us"
+    )
+    assert "no GPU work in test" in sentence(small.compare(before, host).whole)
+    assert (
+        sentence(small.compare(host, host, steps=7).whole)
+        == "The step takes 100.0 us, unchanged (+0.0 %): no GPU work; host unchanged"
+    )
+
+
+def test_work_of_before_the_window_and_files_that_are_cut_off(small: World) -> None:
+    before, after, _ = small.traces
+    pairs = choose([before], [after], "first").pairs
+    assert doubts(pairs, [before], [after]) == ["test: 2.00 us of the GPU work in its window was launched before it"]
+    cut = replace(before, is_cut=True, file="cut.json")
+    late = choose([before], [before], 8).pairs
+    assert doubts(late, [cut], [before]) == [
+        "control: 4.00 us of the GPU work in its window was launched before it",
+        "control: cut.json is cut off, its last step may be partial",
+        "test: 4.00 us of the GPU work in its window was launched before it",
+    ]
+
+
+def test_amounts_for_people() -> None:
+    assert [amount(ns) for ns in (0, 340, 12_340, 4_560_000, 38_100_000, 1_234_000_000)] == [
+        *("0", "0.34 us", "12.3 us", "4.56 ms", "38.1 ms", "1.23 s"),
+    ]
+    assert [signed(ns) for ns in (0, 1_200_000, -1_900_000, -340)] == [
+        "0",
+        "+1.2 ms",
+        "\N{MINUS SIGN}1.9 ms",
+        "\N{MINUS SIGN}0.34 us",
+    ]
+
+
+def test_changes_of_several_steps_are_means() -> None:
+    world = World([run_of(50, 50, 50), run_of(54, 50, 56)])
+    a, b = world.traces
+    assert "(+0.0 %, median of 3 steps): mm +3.3 us;" in sentence(world.compare(a, b).whole)
+
+
+def test_a_verdict_without_gpu_work() -> None:
+    steps = [
+        [
+            x("user_annotation", "ProfilerStep#1", 0, us),
+            x("cpu_op", "aten::sort", 10, us - 20),
+            x("cpu_op", "aten::mm", us - 9, 5),
+        ]
+        for us in (100, 150)
+    ]
+    world = World(steps)
+    a, b = world.traces
+    assert sentence(world.compare(a, b).whole) == (
+        "The step takes 150.0 instead of 100.0 us (+50.0 %): no GPU work; host: aten::sort +50.0 us"
+    )
+
+
+def test_ranks_without_gpu_work() -> None:
+    world = World([x("cpu_op", "aten::sort", 0, us)] for us in (10, 20, 10, 30))
+    ranked = [replace(one, rank=n % 2) for n, one in enumerate(world.traces)]
+    found = world.compare(ranked[:2], ranked[2:])
+    assert [sentence(part).partition(": ")[2] for part in found.places] == [
+        *("no GPU work; host unchanged", "no GPU work; host: aten::sort +10.0 us"),
+    ]
+
+
+def test_every_step_is_judged(small: World) -> None:
+    world = World(
+        [run_of(50, 50, 50, 50), run_of(50, 50, 50, 53), run_of(52, 52, 52, 52), run_of(50, 50, 50, 50, host=40)]
+    )
+    base, one_slow, all_slow, host = world.traces
+    fine = judge(world.compare(base, one_slow), 6)
+    assert (fine.is_judged, fine.is_fine) == (True, True)
+    assert "GPU time of step 3 went from 50.0 us to 53.0 us, +6.0 %, the worst of 4; the median +0.0 %" in fine.said
+    broken = judge(world.compare(base, one_slow), 5.9)
+    assert not broken.is_fine
+    assert broken.said.endswith("the median +0.0 %, more than 5.9 %; grew most: aten::mm +3.0 us")
+    assert judge(world.compare(base, one_slow, steps=2), 0).is_fine
+    assert not judge(world.compare(base, all_slow), 3.9).is_fine and judge(world.compare(base, all_slow), 4).is_fine
+    # GPU work is the same; the step is longer for what the host does.
+    longer = judge(world.compare(base, host), 30)
+    assert "the length of step 2 went from 100.0 us to 140.0 us, +40.0 %" in longer.said
+    assert longer.said.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
+    # How long a trace is says how long it was recorded.
+    assert judge(world.compare(base, host, steps="all"), 0).is_fine
+    nothing = judge(small.compare(small.traces[2], small.traces[2]), 5)
+    assert not nothing.is_judged and "has none" in nothing.said
