@@ -28,6 +28,7 @@ _PARTS = {
         "schedule_": "schedule_runs",
         "flight_recorder_": "flight_recorder",
         "inspector_": "nccl_inspector",
+        "counter_|kernel_counters": "counters",
         "compile": "compiled_kernels",
         "snapshot_(allocations|timeline|peak|fragmentation|trace_)": "memory_snapshot_answers",
         "memory_snapshots|snapshot_": "memory_snapshots",

@@ -55,6 +55,10 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
         )
     if "rocprofiler-sdk-tool" in known:
         return "rocprofv3's JSON: name it *results.json, as rocprofv3 does"
+    if b"Counter_Value" in head:
+        return (
+            "hardware counters of kernels, without a timeline: give them to `tracelake ingest` and ask kernel_counters"
+        )
     text = head.lstrip()
     if text[:1] in (b"{", b"["):
         if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in known):

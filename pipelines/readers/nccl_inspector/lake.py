@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,16 +14,16 @@ import pyarrow as pa
 from pipelines.base.paths import path_text
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.growing_logs import known_bytes
+from pipelines.readers.inputs.lines import lines
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto.limits import Limits
-from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.kineto.source import Source
 from pipelines.readers.nccl_inspector.records import Records
 from pipelines.readers.origin import job_from_path
 
 TABLE, COLLECTIVES, FINDINGS = "inspector_logs", "inspector_collectives", "inspector_findings"
 _HEAD = 4096
 _KEYS = (b'"inspector_output_format_version"', b'"header"')
-_LONGEST_LINE = 4 << 20
 _WHOLE, _TEXT, _REAL = pa.int64(), pa.string(), pa.float64()
 COLUMNS = {
     COLLECTIVES: {
@@ -60,7 +60,7 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:
             is_cut = False
-            for line, is_whole in _lines(source):
+            for line, is_whole in lines(source, "a log of the NCCL Inspector"):
                 is_cut = not is_whole
                 if is_whole and line.strip():
                     first = first or line
@@ -95,22 +95,6 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
     bad = sum(found.n for found in records.findings.values() if found.severity == "warning")
     why = f"{bad:,} lines could not be read or are missing: inspector_findings" if bad else source.damage
     return Read(log_id, n_rows, "partial" if why else "ok", why, source.unpacked_bytes)
-
-
-def _lines(source: Source) -> Iterator[tuple[bytes, bool]]:
-    """Yields lines without their ends, and whether each had one. Raises Rejected."""
-    rest = b""
-    try:
-        for chunk in source.chunks():
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                yield line, True
-            if len(rest) > _LONGEST_LINE:
-                raise Rejected(f"a log of the NCCL Inspector with a line of more than {_LONGEST_LINE >> 20} MiB")
-    except TooLarge as error:
-        raise Rejected(f"a log of the NCCL Inspector that is too large: {error.reason}") from None
-    if rest.strip():
-        yield rest, False
 
 
 INPUT = SetInput(

@@ -1,0 +1,1 @@
+"""Hardware counters of kernels, of a run of their own: rocprofv3's counter collections and `ncu --csv`."""

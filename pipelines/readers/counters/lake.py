@@ -1,0 +1,165 @@
+"""Counter files → the lake, each a set of its own: counters are of another run than the timing, and answer alone."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.base.paths import path_text
+from pipelines.models.sqltext import as_text, file_list
+from pipelines.readers.counters import rocprof
+from pipelines.readers.counters.faults import BadValue, Faults, shown
+from pipelines.readers.counters.rocprof import Rocprof
+from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.inputs.lines import lines
+from pipelines.readers.inputs.row_files import RowFiles
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.source import Source
+from pipelines.readers.origin import job_from_path
+
+TABLE, COUNTERS, FINDINGS = "counter_files", "kernel_counters", "counter_findings"
+_NAMES = ("counter_collection.csv", "counter_collection.csv.gz")
+_WHAT = "a counter file"
+_WHOLE, _TEXT, _REAL = pa.int64(), pa.string(), pa.float64()
+COLUMNS = {
+    COUNTERS: {
+        **{"line": _WHOLE, "process_id": _WHOLE, "dispatch_id": _WHOLE, "kernel_name": _TEXT, "device": _WHOLE},
+        **{"stream": _WHOLE, "grid_threads": _WHOLE, "block_threads": _WHOLE, "section": _TEXT, "counter": _TEXT},
+        **{"value": _REAL, "unit": _TEXT, "start_ns": _WHOLE, "duration_ns": _WHOLE, "source": _TEXT},
+    }
+}
+
+
+def counter_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Returns the files that hold counters, each for itself: by name, or by the columns that the first line names."""
+    return {path: [path] for path in files if path.name.endswith(_NAMES) or _is_one(path)}
+
+
+def _is_one(path: Path) -> bool:
+    try:
+        head = next(iter(Source(path).chunks()), b"") if path.is_file() else b""
+    except OSError:
+        return False
+    return {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}
+
+
+def _names(line: bytes) -> list[str]:
+    try:
+        return [name.strip().lower() for name in _fields(line)]
+    except csv.Error:
+        return []
+
+
+def _fields(line: bytes) -> list[str]:
+    """Returns the fields of a line; raises csv.Error. Names of kernels hold no line ends, so a stray quote costs one line."""
+    text = as_text(line.rstrip(b"\r").decode("utf-8-sig", "surrogateescape"))
+    return next(csv.reader([text], strict=True), [])
+
+
+class _Collected:
+    """One pass over a file: rows of `kernel_counters`, and what is wrong with other lines."""
+
+    def __init__(self, source: Source) -> None:
+        self.faults, self.hash, self.n_lines = Faults(), hashlib.sha256(), 0
+        self._source = source
+
+    def rows(self) -> Iterator[tuple]:
+        given = lines(self._source, _WHAT)
+        names = self._header(given)
+        layout = Rocprof(names, self.faults)
+        for line, is_whole in given:
+            self._count(line, is_whole)
+            if line.strip():
+                yield from self._of_line(layout, line, len(names), is_whole)
+        yield from layout.finish()
+
+    def _of_line(self, layout: Rocprof, line: bytes, n_columns: int, is_whole: bool) -> Iterator[tuple]:
+        try:
+            fields = _fields(line)
+            if len(fields) != n_columns:
+                raise BadValue(f"{len(fields)} fields where the first line names {n_columns}")
+            yield from layout.rows(self.n_lines, fields)
+        except (BadValue, csv.Error) as error:
+            fault = "broken_line" if is_whole else "cut_line"
+            self.faults.add(fault, "warning", f"line {self.n_lines:,}: {error}: {shown(_start(line))}")
+
+    def _header(self, given: Iterator[tuple[bytes, bool]]) -> list[str]:
+        line, is_whole = next(given, (b"", False))
+        self._count(line, is_whole)
+        names = _names(line)
+        if missing := [name for name in rocprof.NEEDED if name not in names]:
+            raise Rejected(
+                f"{_WHAT} whose line 1 does not name {', '.join(missing)}: collect the counters or copy the file again"
+            )
+        if len({*names}) != len(names):
+            raise Rejected(f"{_WHAT} whose line 1 names a column twice: collect the counters or copy the file again")
+        return names
+
+    def _count(self, line: bytes, is_whole: bool) -> None:
+        self.n_lines += 1
+        self.hash.update(line + b"\n" if is_whole else line)
+
+
+def _start(line: bytes) -> str:
+    return line[:200].decode("utf-8", "replace")
+
+
+def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
+    """Stage the tables of one file. Raises Rejected."""
+    source = Source(path, limits=Limits.of_environment())
+    collected = _Collected(source)
+    faults = collected.faults
+    with tempfile.TemporaryDirectory() as folder:
+        with RowFiles(Path(folder), COLUMNS) as files:
+            for row in collected.rows():
+                files.add(COUNTERS, row)
+        n_rows = files.count(COUNTERS)
+        if not n_rows:
+            first = next((f": {fault.detail}" for fault in faults.found.values() if fault.severity == "warning"), "")
+            raise Rejected(f"{_WHAT} without a row that can be read ({collected.n_lines:,} lines){first}")
+        trace_id = collected.hash.hexdigest()[:16]
+        if trace_id in reading.known:
+            return Read(trace_id, status="known")
+        reading.add_files(COUNTERS, files.paths(COUNTERS))
+        _note_repeated(reading, files.paths(COUNTERS), n_rows, faults)
+    if source.damage:
+        faults.add("damaged", "warning", source.damage)
+    findings = [
+        {"fault": name, "severity": fault.severity, "n": fault.n, "detail": fault.detail}
+        for name, fault in faults.found.items()
+    ]
+    reading.add_rows(FINDINGS, findings)
+    kept = reading.count(COUNTERS)
+    row = {
+        "path": path_text(path.absolute()),
+        "job": reading.job or job_from_path(path),
+        "n_lines": collected.n_lines,
+        "n_counters": kept,
+        "unpacked_bytes": source.unpacked_bytes,
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(TABLE, [row])
+    bad = faults.n_warnings
+    why = f"{bad:,} lines or values could not be read: counter_findings" if bad else None
+    return Read(trace_id, kept, "partial" if why else "ok", why)
+
+
+def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, faults: Faults) -> None:
+    """Count the rows that the table leaves out as the same dispatch and counter is there before."""
+    if n := n_rows - reading.count(COUNTERS):
+        rows = f"read_parquet({file_list(paths)})"
+        ((line, dispatch, counter),) = reading.con.execute(
+            f"SELECT line, dispatch_id, counter FROM {rows} ANTI JOIN one.{COUNTERS} USING (line, counter) "
+            "ORDER BY line LIMIT 1"
+        ).fetchall()
+        told = f"line {line:,}: {shown(counter)} of dispatch {dispatch:,} is there before: left out"
+        faults.add("repeated", "warning", told, n)
+
+
+INPUT = SetInput(scope="counters", suffixes=(".csv", ".gz"), recognise=counter_files, read=read_counters)

@@ -1,0 +1,79 @@
+"""Lines of rocprofv3's counter collections → rows: one per dispatch and counter, as they are in the file.
+
+Columns are found by name (generateCSV.cpp of rocprofiler-sdk). The file has no units: those of a counter are in AMD's lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines.readers.counters.faults import BadValue, Faults
+from pipelines.readers.counters.values import number, whole
+
+SOURCE = "rocprofv3"
+NEEDED = ("dispatch_id", "kernel_name", "counter_name", "counter_value")
+_USUAL = (
+    *("process_id", "agent_id", "queue_id", "grid_size", "workgroup_size"),
+    *("start_timestamp", "end_timestamp"),
+)
+_NUMBER_AT_END = re.compile(r"(\d+)$")
+
+
+class Rocprof:
+    """The rows of a file with these column names (in lower case, all of NEEDED among them)."""
+
+    def __init__(self, names: Sequence[str], faults: Faults) -> None:
+        self._faults = faults
+        self._place = {name: names.index(name) for name in (*NEEDED, *_USUAL) if name in names}
+        if missing := [name for name in _USUAL if name not in self._place]:
+            faults.add("missing_column", "info", f"the first line has no {', '.join(missing)}: NULL", len(missing))
+
+    def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yields the row of a line, in the order of the table's columns. Raises BadValue where it has no dispatch."""
+        texts = {name: fields[place].strip() for name, place in self._place.items()}
+        dispatch = whole("Dispatch_Id", texts["dispatch_id"])
+        if not texts["counter_name"]:
+            raise BadValue("Counter_Name is empty")
+        start, end = self._whole(line, texts, "start_timestamp"), self._whole(line, texts, "end_timestamp")
+        if start is not None and end is not None and end < start:
+            self._faults.add("ends_before_start", "warning", f"line {line:,}: ends at {end}, before its start {start}")
+            end = None
+        yield (
+            line,
+            self._whole(line, texts, "process_id"),
+            dispatch,
+            texts["kernel_name"] or None,
+            self._whole(line, texts, "agent_id"),
+            self._whole(line, texts, "queue_id"),
+            self._whole(line, texts, "grid_size"),
+            self._whole(line, texts, "workgroup_size"),
+            None,
+            texts["counter_name"],
+            self._value(line, texts),
+            None,
+            start,
+            end - start if start is not None and end is not None else None,
+            SOURCE,
+        )
+
+    def finish(self) -> Iterator[tuple[Any, ...]]:
+        """Yields what is left at the end: nothing."""
+        return iter(())
+
+    def _whole(self, line: int, texts: dict[str, str], name: str) -> int | None:
+        text = texts.get(name, "")
+        if name == "agent_id" and (found := _NUMBER_AT_END.search(text)):  # 1, Agent 1 or GPU 0
+            text = found[1]
+        return self._tried(line, lambda: whole(name, text)) if text else None
+
+    def _value(self, line: int, texts: dict[str, str]) -> float | None:
+        return self._tried(line, lambda: number("Counter_Value", texts["counter_value"]))
+
+    def _tried(self, line: int, read: Any) -> Any:
+        try:
+            return read()
+        except BadValue as error:
+            self._faults.add("wrong_value", "warning", f"line {line:,}: {error}: NULL")
+            return None

@@ -1,0 +1,54 @@
+-- One row: a hardware counter of a dispatch (a launch of a kernel), as a profiler's file of counters has it. The run is
+-- not that of a trace: kernels are slower while they are counted, and times compare only within the file.
+-- scope: counters
+-- check: unique(trace_id, line, counter)
+WITH staged AS (
+    SELECT
+        CAST(trace_id AS VARCHAR) AS trace_id,
+        CAST(batch_id AS VARCHAR) AS batch_id,
+        CAST(line AS BIGINT) AS line,
+        CAST(process_id AS BIGINT) AS process_id,
+        CAST(dispatch_id AS BIGINT) AS dispatch_id,
+        CAST(kernel_name AS VARCHAR) AS kernel_name,
+        CAST(device AS BIGINT) AS device,
+        CAST(stream AS BIGINT) AS stream,
+        CAST(grid_threads AS BIGINT) AS grid_threads,
+        CAST(block_threads AS BIGINT) AS block_threads,
+        CAST(section AS VARCHAR) AS section,
+        CAST(counter AS VARCHAR) AS counter,
+        CAST(value AS DOUBLE) AS value,
+        CAST(unit AS VARCHAR) AS unit,
+        CAST(start_ns AS BIGINT) AS start_ns,
+        CAST(duration_ns AS BIGINT) AS duration_ns,
+        CAST(source AS VARCHAR) AS source
+    FROM _staged_kernel_counters
+),
+
+ordered AS (
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY process_id, dispatch_id, section, counter ORDER BY line) AS nth
+    FROM staged
+)
+
+SELECT
+    trace_id,  -- The file, in counter_files.
+    batch_id,  -- Ingest run that wrote it.
+    line,  -- Line of the file, from 1.
+    process_id,  -- Process.
+    dispatch_id,  -- Number of the dispatch in its process; all its counters have it.
+    kernel_name,  -- Kernel, as the profiler names it; NULL where it has no name.
+    -- GPU; from rocprofv3 the number of the agent, among which CPUs count.
+    device,
+    stream,  -- Stream; from rocprofv3 the queue.
+    grid_threads,  -- Threads of the whole grid.
+    block_threads,  -- Threads of a block (workgroup).
+    section,  -- Section of the report that has it; NULL where there are none.
+    counter,  -- Counter or metric: FETCH_SIZE, OccupancyPercent, …
+    value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
+    unit,  -- Unit that the file tells; NULL from rocprofv3, which tells none.
+    start_ns,  -- When the dispatch began, ns since the machine started; NULL when not told.
+    duration_ns,  -- How long it ran while it was counted, ns.
+    source  -- What wrote the file: rocprofv3.
+FROM ordered
+WHERE nth = 1
