@@ -17,6 +17,7 @@ from pipelines.readers.kineto.numbers import base_time, whole
 RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
 JOB_PATTERN = "TRACELAKE_JOB_PATTERN"
 INBOX = "TRACELAKE_INBOX"
+BY_TRACE, BY_NAME, BY_DEVICE = "trace", "file_name", "device"  # what told a rank: traces.rank_source
 _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 
@@ -25,14 +26,16 @@ class WrongPattern(ValueError):
     """The environment's pattern for ranks or jobs cannot be used; the message says why."""
 
 
-def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
-    """Returns group_id, job, rank, world_size, host, device_name, device_count; None for what nothing says.
+def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part: str | None = None) -> dict[str, Any]:
+    """Returns group_id, job, rank, rank_source, world_size, host, device_name, device_count; None for what nothing says.
 
     `group_id` is the same for the traces of one job found in one folder: they make one capture, or several if ranks are
     repeated (pipelines/fleet/captures/grouping.py). Ranks in file names are found by TRACELAKE_RANK_PATTERN (default
     RANK_PATTERN): its first group that matches is the rank. The job is `job`, else what TRACELAKE_JOB_PATTERN finds in
     the path, else what the metadata says, else the folder below the inbox (job_from_inbox). A slice of a trace is of no job,
-    and a group of its own. Raises WrongPattern.
+    and a group of its own. `part`: which trace of a file that holds several; the file's name may tell one rank, not which of
+    them that is. Ranks that are numbers of GPUs (BY_DEVICE) tell the processes of one file apart, and may be there again in
+    the next node's file: such a file is a group of its own. Raises WrongPattern.
     """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
@@ -43,12 +46,17 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
     place = path.absolute().parent
     if is_slice(metadata):
         job, place = None, path.absolute()
+    told_rank, named_rank = whole(spread.get("rank")), rank_from_name(path.name) if part is None else None
+    rank = named_rank if told_rank is None else told_rank
+    by_device = told_rank is not None and spread.get("rank_source") == BY_DEVICE
+    if by_device:
+        place = path.absolute()
     group = hashlib.sha256(f"{job or ''}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    rank = whole(spread.get("rank"))
     return {
         "group_id": group,
         "job": job,
-        "rank": rank_from_name(path.name) if rank is None else rank,
+        "rank": rank,
+        "rank_source": None if rank is None else BY_DEVICE if by_device else BY_NAME if told_rank is None else BY_TRACE,
         "world_size": whole(spread.get("world_size")),
         "host": next((str(metadata[key]) for key in _HOST_KEYS if metadata.get(key)), None),
         "device_name": str(devices[0]["name"]) if devices and devices[0].get("name") else None,

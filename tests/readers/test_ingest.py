@@ -145,7 +145,7 @@ def test_metadata_says_more_than_names(tmp_path: Path, monkeypatch: pytest.Monke
     origin = describe_origin(tmp_path / "rank0.json", metadata, None)
     del origin["group_id"]
     expected = {"job": "train", "rank": 34, "world_size": 300, "host": "node7", "device_name": "H100"}
-    assert origin == {**expected, "device_count": 2}
+    assert origin == {**expected, "rank_source": "trace", "device_count": 2}
     assert describe_origin(tmp_path / "x.json", metadata, "mine")["job"] == "mine"
     odd = {"distributedInfo": "none", "deviceProperties": [3]}
     assert set(describe_origin(tmp_path / "x.json", odd, None).values()) >= {None}

@@ -109,9 +109,7 @@ class EventBatch:
         trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **which)
         if why := refused(trace.metadata):
             raise TraceRejected(path_text(path), 0, why)
-        origin = describe_origin(path, trace.metadata, self.job)
-        if part is not None and "distributedInfo" not in trace.metadata:
-            origin["rank"] = None  # the file's name may tell one rank, not which of its traces that is
+        origin = describe_origin(path, trace.metadata, self.job, part)
         if isinstance(trace, KnownTrace):
             return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"])
         insert_trace(self.rows, trace, self.batch.batch_id, origin, None)

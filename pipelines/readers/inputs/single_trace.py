@@ -91,7 +91,7 @@ def load_trace(
     catalog = load_catalog()
     for table in _TABLES:
         create_staged(con, catalog, table)
-    origin = describe_origin(Path(path), trace.metadata, None)
+    origin = describe_origin(Path(path), trace.metadata, None, process)
     insert_trace(con, trace, "", origin, origin["group_id"])  # alone it is a capture, which has the group's name
     for table in _TABLES:
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")

@@ -48,6 +48,26 @@ def beside(export: Exported, keys: Sequence[int]) -> tuple[int, int]:
     return others, nobodys
 
 
+def device_ranks(export: Exported, keys: Sequence[int]) -> dict[int, int]:
+    """Returns rank by process where each of several processes of one machine worked on one GPU that no other worked on.
+
+    The rank is that GPU's number, as launchers give local ranks (torchrun: `cuda.set_device(LOCAL_RANK)`); {} where any
+    process worked on several, two on one, or a row of work does not say.
+    """
+    works = [source for source in sources_in(export.tables) if source.work and export.has(source.name)]
+    if len(keys) < 2 or len({key >> _PID_BITS for key in keys}) > 1:
+        return {}
+    found = set[tuple[object, object]]()
+    for source in works:
+        if not {source.process, source.columns["device"]} <= export.columns(source.name):
+            return {}
+        device, process = column(source.columns["device"]), column(str(source.process))
+        query = f"SELECT DISTINCT {source.process_sql}, {device} FROM {column(source.name)} WHERE typeof({process}) = 'integer'"
+        found.update(export.rows(source.name, query))
+    ranks = {key: device for key, device in found if isinstance(key, int) and isinstance(device, int) and device >= 0}
+    return ranks if len(keys) == len(found) == len(ranks) == len(set(ranks.values())) else {}
+
+
 def pid_of(key: int) -> int:
     """Returns the process id in a `process_key`."""
     return key & ((1 << _PID_BITS) - 1)

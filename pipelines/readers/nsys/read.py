@@ -20,9 +20,10 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.nsys.about import metadata, session_start_ns
-from pipelines.readers.nsys.processes import beside, gpu_processes, pid_of, which
+from pipelines.readers.nsys.processes import beside, device_ranks, gpu_processes, pid_of, which
 from pipelines.readers.nsys.schema import LEFT_OUT_PREFIXES, READ, STRINGS, sources_in
 from pipelines.readers.nsys.stage import stage_tables
+from pipelines.readers.origin import BY_DEVICE
 from pipelines.readers.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
 
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -94,11 +95,19 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
             told = "TARGET_INFO_SESSION_START_TIME does not tell when the session began: times count from its start"
             findings.append(Finding("nsys_no_session_start", "info", 1, told))
         findings += [*_left_out(export), *_others(export, keys)]
+        about = metadata(export, process)
+        if process is not None and (rank := device_ranks(export, keys).get(process)) is not None:
+            about["distributedInfo"] = {"rank": rank, "rank_source": BY_DEVICE}
+            told = (
+                f"rank {rank} is the number of the only GPU that the process worked on, and no other process did: it holds "
+                "within this file, and how many ranks the job has is unknown"
+            )
+            findings.append(Finding("nsys_rank_by_device", "info", 1, told))
         create_table(con, "_nsys_session")
         con.execute(
             "INSERT INTO _nsys_session VALUES (?, ?)", [started or 0, None if process is None else pid_of(process)]
         )
-        return Contents("sqlite/nsys", metadata(export, process), "ok", tuple([*findings, *_doubts(con)]))
+        return Contents("sqlite/nsys", about, "ok", tuple([*findings, *_doubts(con)]))
 
 
 def _named(keys: list[int]) -> dict[str, int]:
