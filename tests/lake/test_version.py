@@ -19,6 +19,7 @@ from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.read.sandbox import LockedLake
 from pipelines.lake.version import LAYOUT, LIST, MARKER, OtherLayout, check_layout, files_of, mark_layout, read_again
 from pipelines.readers.ingest import ingest, listed
+from tests.effort import first_of
 from tests.lake.world import capture, write_trace
 
 
@@ -138,7 +139,7 @@ def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a b.json", "it's.json", "two\nlines.json", "tab\there\r.json", "caf\udce9.json", "$x`y.json"]
+    "name", first_of(["two\nlines.json", "caf\udce9.json", "a b.json", "it's.json", "tab\there\r.json", "$x`y.json"], 2)
 )
 def test_any_name_gets_through(name: str, tmp_path: Path) -> None:
     file = tmp_path / "in" / "plain.json"

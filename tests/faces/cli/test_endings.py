@@ -72,7 +72,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-@pytest.mark.parametrize("format", ["csv", pytest.param("json", marks=pytest.mark.slow), "parquet"])
+@pytest.mark.parametrize("format", ["csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("json", "parquet"))])
 def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
     """As `| head -1`; more comes than the pipe holds."""
     query = "SELECT range::VARCHAR || 'x' AS x FROM range(3000)"

@@ -59,7 +59,7 @@ def test_the_late_rank_is_named_with_what_it_does_and_saves_what_a_second_run_sa
     assert all(one["cause"] != "late_rank" for one in why(tmp_path / "1")["causes"])
 
 
-SLOW = [plant for plant in PLANTS if plant[0] not in ("loader", "slow_collective")]
+SLOW = [plant for plant in PLANTS if plant[0] != "loader"]
 
 
 def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: dict, tmp_path: Path) -> None:

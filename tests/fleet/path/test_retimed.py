@@ -53,6 +53,7 @@ def test_everything_faster_is_what_happens(capture: tuple[Path, Capture], tmp_pa
     assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.01)
 
 
+@pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
 def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
     folder, _ = capture
     for words, said in (
@@ -86,6 +87,7 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
     assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text
 
 
+@pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     """Each step begins a second after the one before, so that a drift shows; the clock of rank 1 runs 20 ppm too fast."""
     for number, path in enumerate(write_capture(replace(SPEC, steps=6, bucket_layers=1), tmp_path).paths):
