@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import cache
 from pathlib import Path
 
@@ -100,7 +101,85 @@ def run_of(*kernels: float, host: float = 0, rank: int = 0) -> list[dict]:
     return events
 
 
+KINDS = {
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "communication",
+    "void multimem_all_reduce_kernel<c10::BFloat16, 4>(c10::BFloat16*)": "communication",
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, cutlass::bfloat16_t>>(Flash_fwd_params)": "attention",
+    "_ZN2ck16tensor_operation6device39kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffleINS_25GridwiseGemm": "conv",
+    "void at::native::elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>": "copy",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>": "fill",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>": "elementwise",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, WelfordOps<float>>>": "reduce",
+    "void at::native::batch_norm_collect_statistics_kernel<Var, float>": "norm",
+    "triton_red_fused__softmax_mm_3": "fused",
+    "triton_tem_fused_mm_relu_0": "gemm",
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x32_MI16x16x1": "gemm",
+    "volta_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1": "conv",
+    "void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(cudnnTensorStruct)": "norm",
+    "void convert_fp32(float*)": "other",
+}
+
+
+def _launched(name: str, us: float) -> list[dict]:
+    return [x("cpu_op", name, 0, 9), call("cudaLaunchKernel", 1, 1, 1), kernel("gemm", 10, us, 1)]
+
+
+def _of_kinds() -> list[dict]:
+    """A kernel of each of KINDS, of 1, 2, … us, and the first of them once more, of 100 us, launched by an operator."""
+    under = [
+        x("cpu_op", "aten::add", 900, 9),
+        call("cudaLaunchKernel", 901, 1, 99),
+        kernel(next(iter(KINDS)), 950, 100, 99),
+    ]
+    return [*(kernel(name, 10 * n, n + 1, n) for n, name in enumerate(KINDS)), *under]
+
+
+def _overlapping() -> list[dict]:
+    """Two steps, the second begun before the first ends, with a kernel of 1 and one of 2 us."""
+    steps = [x("user_annotation", f"ProfilerStep#{n}", 90 * n, 100) for n in (0, 1)]
+    work = [(call("cudaLaunchKernel", at, 1, n), kernel("k", at + 5, n + 1, n)) for n, at in enumerate((10, 95))]
+    return [*steps, *(one for both in work for one in both)]
+
+
+def _on_the_host(us: float) -> list[dict]:
+    return [
+        x("user_annotation", "ProfilerStep#1", 0, us),
+        x("cpu_op", "aten::sort", 10, us - 20),
+        x("cpu_op", "aten::mm", us - 9, 5),
+    ]
+
+
+SMALL: dict[str, list[list[dict]]] = {
+    "pair": [BEFORE, AFTER, [one for one in BEFORE if one["cat"] in ("user_annotation", "cpu_op")]],
+    "longer": [
+        *(_launched("aten::mm", us) for us in (100, 101, 101.1)),
+        [*_launched("aten::mm", 100), call("cudaLaunchKernel", 3, 1, 2), kernel("gemm", 120, 0.5, 2)],
+    ],
+    "kinds": [_of_kinds()],
+    "overlap": [_overlapping()],
+    "without_operator": [[*BEFORE, kernel("gemm", 300, us, 50)] for us in (33, 35)],
+    "means": [run_of(50, 50, 50), run_of(54, 50, 56)],
+    "host": [_on_the_host(us) for us in (100, 150)],
+    "judged": [
+        *(run_of(50, 50, 50, us) for us in (50, 53)),
+        run_of(52, 52, 52, 52),
+        run_of(50, 50, 50, 50, host=40),
+    ],
+}
+"""What tests compare, by a name for each of them."""
+
+
 @cache
-def small() -> World:
-    """BEFORE, AFTER and a trace without GPU work, for all files that compare them."""
-    return World([BEFORE, AFTER, [one for one in BEFORE if one["cat"] in ("user_annotation", "cpu_op")]])
+def _all_small() -> World:
+    return World(trace for traces in SMALL.values() for trace in traces)
+
+
+def small(name: str = "pair") -> World:
+    """The traces of SMALL with this name, modelled with all others at once: that costs what one of them does."""
+    part, first = copy(_all_small()), 0
+    for other, traces in SMALL.items():
+        if other == name:
+            part.traces = part.traces[first : first + len(traces)]
+            return part
+        first += len(traces)
+    raise KeyError(name)

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from pipelines.fleet.trends.compared_windows import choose
 from pipelines.fleet.trends.comparison_verdict import amount, doubts, judge, sentence, signed
-from tests.fleet.compare_world import World, run_of, small
+from tests.fleet.compare_world import World, small
 from tests.harness import x
 
 
-@pytest.fixture(scope="module", name="small")
-def _small() -> World:
-    return small()
-
-
-def test_the_verdict_by_hand(small: World) -> None:
-    before, after, host = small.traces
-    assert sentence(small.compare(before, after).whole) == (
+def test_the_verdict_by_hand() -> None:
+    before, after, host = small().traces
+    assert sentence(small().compare(before, after).whole) == (
         "The step takes 100.0 us, unchanged (+0.0 %): mm +13.5 us, add \N{MINUS SIGN}4.0 us, "
         "work launched before +2.0 us; GPU idle \N{MINUS SIGN}15.5 us"
     )
-    assert sentence(small.compare(before, before).whole).endswith(
+    assert sentence(small().compare(before, before).whole).endswith(
         "(+0.0 %, median of 2 steps): GPU work unchanged; GPU idle unchanged"
     )
-    assert sentence(small.compare(before, after, steps="all").whole) == (
+    assert sentence(small().compare(before, after, steps="all").whole) == (
         "The trace takes 72.0 instead of 150.0 us (\N{MINUS SIGN}52.0 %): mm +13.5 us, "
         "add \N{MINUS SIGN}4.0 us, work launched before +2.0 us; GPU idle \N{MINUS SIGN}89.5 us"
     )
-    assert "no GPU work in test" in sentence(small.compare(before, host).whole)
+    assert "no GPU work in test" in sentence(small().compare(before, host).whole)
     assert (
-        sentence(small.compare(host, host, steps=7).whole)
+        sentence(small().compare(host, host, steps=7).whole)
         == "The step takes 100.0 us, unchanged (+0.0 %): no GPU work; host unchanged"
     )
 
 
-def test_work_of_before_the_window_and_files_that_are_cut_off(small: World) -> None:
-    before, after, _ = small.traces
+def test_work_of_before_the_window_and_files_that_are_cut_off() -> None:
+    before, after, _ = small().traces
     pairs = choose([before], [after], "first").pairs
     assert doubts(pairs, [before], [after]) == ["test: 2.00 us of the GPU work in its window was launched before it"]
     cut = replace(before, is_cut=True, file="cut.json")
@@ -63,21 +56,13 @@ def test_amounts_for_people() -> None:
 
 
 def test_changes_of_several_steps_are_means() -> None:
-    world = World([run_of(50, 50, 50), run_of(54, 50, 56)])
+    world = small("means")
     a, b = world.traces
     assert "(+0.0 %, median of 3 steps): mm +3.3 us;" in sentence(world.compare(a, b).whole)
 
 
 def test_a_verdict_without_gpu_work() -> None:
-    steps = [
-        [
-            x("user_annotation", "ProfilerStep#1", 0, us),
-            x("cpu_op", "aten::sort", 10, us - 20),
-            x("cpu_op", "aten::mm", us - 9, 5),
-        ]
-        for us in (100, 150)
-    ]
-    world = World(steps)
+    world = small("host")
     a, b = world.traces
     assert sentence(world.compare(a, b).whole) == (
         "The step takes 150.0 instead of 100.0 us (+50.0 %): no GPU work; host: aten::sort +50.0 us"
@@ -85,6 +70,7 @@ def test_a_verdict_without_gpu_work() -> None:
 
 
 def test_ranks_without_gpu_work() -> None:
+    # By itself: where a connection has GPU work, ranks are not compared on the host.
     world = World([x("cpu_op", "aten::sort", 0, us)] for us in (10, 20, 10, 30))
     ranked = [replace(one, rank=n % 2) for n, one in enumerate(world.traces)]
     found = world.compare(ranked[:2], ranked[2:])
@@ -93,10 +79,8 @@ def test_ranks_without_gpu_work() -> None:
     ]
 
 
-def test_every_step_is_judged(small: World) -> None:
-    world = World(
-        [run_of(50, 50, 50, 50), run_of(50, 50, 50, 53), run_of(52, 52, 52, 52), run_of(50, 50, 50, 50, host=40)]
-    )
+def test_every_step_is_judged() -> None:
+    world = small("judged")
     base, one_slow, all_slow, host = world.traces
     fine = judge(world.compare(base, one_slow), 6)
     assert (fine.is_judged, fine.is_fine) == (True, True)
@@ -112,5 +96,5 @@ def test_every_step_is_judged(small: World) -> None:
     assert longer.said.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
     # How long a trace is says how long it was recorded.
     assert judge(world.compare(base, host, steps="all"), 0).is_fine
-    nothing = judge(small.compare(small.traces[2], small.traces[2]), 5)
+    nothing = judge(small().compare(small().traces[2], small().traces[2]), 5)
     assert not nothing.is_judged and "has none" in nothing.said

@@ -185,7 +185,7 @@ def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], l
 
 
 def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
-    lake, (_, folder, _), (a, b, _) = captures
+    lake, _, (a, b, _) = captures
     told = asked(a, b, "--lake", lake)
     assert [(one["rank"], one["where"]) for one in told["ranks"]] == [(0, "rank 0"), (1, "rank 1")]
     assert [one["rows"][0]["diff_ns"] for one in told["ranks"]] == [0, 10_000]
@@ -194,6 +194,11 @@ def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
     shown = " ".join(run(a, b, "--lake", lake).stdout.split())
     assert "│ rank 1 │" in shown and "per step, mean of 8" in shown
     assert "│ aten::mm │ 1 │ 50.0 us │ 51.2 us │ +1.2 us │" in shown
+
+
+@pytest.mark.slow  # tests/fleet/test_compared_windows.py has which ranks meet
+def test_a_rank_and_a_file_meet_their_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
+    lake, (_, folder, _), (a, b, _) = captures
     one = asked(a, b, "--rank", "1", "--lake", lake)
     assert "ranks" not in one and one["rows"][0]["diff_ns"] == 10_000
     # A file meets its rank.
