@@ -101,6 +101,8 @@ def test_causes_and_rules_are_of_one_vocabulary() -> None:
         ("copies", {"Memcpy DtoH (Device -> Pageable)": 1}, "read results less often"),
         ("allocation", {"cudaHostAlloc": 1}, "pin"),
         ("allocation", {"cudaMalloc": 1}, "allocator keep its memory"),
+        ("host_between_operators", {"outside operators, thread 7": 9, "train.py(3): f": 1}, "ranges around its work"),
+        ("host_between_operators", {"outside operators, thread 7": 1, "train.py(3): f": 9}, "move it to another process"),
     ],
 )  # fmt: skip
 def test_advice_follows_what_most_of_a_cause_is(cause: str, names: dict[str, int], said: str) -> None:
