@@ -1,5 +1,5 @@
--- One row: a file of hardware counters (rocprofv3's counter collection). Counters are usually of another run than the
--- timing, so such a file is kept and answers alone.
+-- One row: a file of hardware counters (rocprofv3's counter collection, `ncu --csv`). Counters are usually of another
+-- run than the timing, so such a file is kept and answers alone.
 -- This table is the commit mark of counters: rows of the other counter tables count only where their file is here.
 -- scope: counters
 -- key: trace_id

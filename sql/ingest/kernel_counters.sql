@@ -44,11 +44,11 @@ SELECT
     grid_threads,  -- Threads of the whole grid.
     block_threads,  -- Threads of a block (workgroup).
     section,  -- Section of the report that has it; NULL where there are none.
-    counter,  -- Counter or metric: FETCH_SIZE, OccupancyPercent, …
+    counter,  -- Counter or metric: FETCH_SIZE, dram__bytes.sum, …
     value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
     unit,  -- Unit that the file tells; NULL from rocprofv3, which tells none.
-    start_ns,  -- When the dispatch began, ns since the machine started; NULL when not told.
-    duration_ns,  -- How long it ran while it was counted, ns.
-    source  -- What wrote the file: rocprofv3.
+    start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu.
+    duration_ns,  -- How long it ran while it was counted, ns; NULL where not told.
+    source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page).
 FROM ordered
 WHERE nth = 1

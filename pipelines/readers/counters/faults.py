@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pipelines.models.sqltext import as_text
 
 SHOWN = 80
+T = TypeVar("T")
 
 
 class BadValue(ValueError):
@@ -32,6 +35,14 @@ class Faults:
         """Count a fault; the first one's detail is kept."""
         known = self.found.setdefault(fault, Fault(severity, 0, as_text(detail)))
         known.n += n
+
+    def tried(self, line: int, read: Callable[[], T]) -> T | None:
+        """Returns what `read` returns; None, and a fault, where that raises BadValue."""
+        try:
+            return read()
+        except BadValue as error:
+            self.add("wrong_value", "warning", f"line {line:,}: {error}: NULL")
+            return None
 
     @property
     def n_warnings(self) -> int:

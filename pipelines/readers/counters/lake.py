@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from pipelines.base.paths import path_text
 from pipelines.models.sqltext import as_text, file_list
-from pipelines.readers.counters import rocprof
+from pipelines.readers.counters import ncu, rocprof
 from pipelines.readers.counters.faults import BadValue, Faults, shown
+from pipelines.readers.counters.ncu import Ncu
 from pipelines.readers.counters.rocprof import Rocprof
 from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
 from pipelines.readers.inputs.lines import lines
@@ -37,7 +38,7 @@ COLUMNS = {
 
 
 def counter_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the files that hold counters, each for itself: by name, or by the columns that the first line names."""
+    """Returns the files that hold counters, each for itself: by name, or by the columns that a line names."""
     return {path: [path] for path in files if path.name.endswith(_NAMES) or _is_one(path)}
 
 
@@ -46,12 +47,21 @@ def _is_one(path: Path) -> bool:
         head = next(iter(Source(path).chunks()), b"") if path.is_file() else b""
     except OSError:
         return False
-    return {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}
+    first, *others = head.split(b"\n")
+    return {*rocprof.NEEDED} <= {*_names(first)} or any(_is_of_ncu(line) for line in (first, *others))
+
+
+def _is_of_ncu(line: bytes) -> bool:
+    return b"Kernel Name" in line and ncu.is_header(_names(line))
 
 
 def _names(line: bytes) -> list[str]:
+    return [name.lower() for name in _as_written(line)]
+
+
+def _as_written(line: bytes) -> list[str]:
     try:
-        return [name.strip().lower() for name in _fields(line)]
+        return [name.strip() for name in _fields(line)]
     except csv.Error:
         return []
 
@@ -67,19 +77,21 @@ class _Collected:
 
     def __init__(self, source: Source) -> None:
         self.faults, self.hash, self.n_lines = Faults(), hashlib.sha256(), 0
-        self._source = source
+        self._source, self._is_named = source, source.path.name.endswith(_NAMES)
 
     def rows(self) -> Iterator[tuple]:
         given = lines(self._source, _WHAT)
         names = self._header(given)
-        layout = Rocprof(names, self.faults)
+        layout = (Ncu if ncu.is_header([name.lower() for name in names]) else Rocprof)(names, self.faults)
         for line, is_whole in given:
             self._count(line, is_whole)
-            if line.strip():
+            if line.startswith(b"=="):
+                self._other_output(line)
+            elif line.strip():
                 yield from self._of_line(layout, line, len(names), is_whole)
         yield from layout.finish()
 
-    def _of_line(self, layout: Rocprof, line: bytes, n_columns: int, is_whole: bool) -> Iterator[tuple]:
+    def _of_line(self, layout: Rocprof | Ncu, line: bytes, n_columns: int, is_whole: bool) -> Iterator[tuple]:
         try:
             fields = _fields(line)
             if len(fields) != n_columns:
@@ -90,16 +102,28 @@ class _Collected:
             self.faults.add(fault, "warning", f"line {self.n_lines:,}: {error}: {shown(_start(line))}")
 
     def _header(self, given: Iterator[tuple[bytes, bool]]) -> list[str]:
-        line, is_whole = next(given, (b"", False))
-        self._count(line, is_whole)
-        names = _names(line)
-        if missing := [name for name in rocprof.NEEDED if name not in names]:
-            raise Rejected(
-                f"{_WHAT} whose line 1 does not name {', '.join(missing)}: collect the counters or copy the file again"
-            )
+        """Returns the names of the columns. ncu and the program may have written to the file before them."""
+        for line, is_whole in given:
+            self._count(line, is_whole)
+            names = _names(line)
+            if self._is_named or _is_of_ncu(line) or {*rocprof.NEEDED} <= {*names}:
+                break
+            self._other_output(line)
+        else:
+            raise Rejected(f"{_WHAT} with no line that names its columns: collect the counters or copy the file again")
+        is_of_ncu = ncu.is_header(names)
+        missing = ncu.missing(names) if is_of_ncu else [name for name in rocprof.NEEDED if name not in names]
+        again = "collect the counters or copy the file again"
+        if missing:
+            hint = "print without --print-summary" if is_of_ncu else again
+            raise Rejected(f"{_WHAT} whose line {self.n_lines:,} does not name {', '.join(missing)}: {hint}")
         if len({*names}) != len(names):
-            raise Rejected(f"{_WHAT} whose line 1 names a column twice: collect the counters or copy the file again")
-        return names
+            raise Rejected(f"{_WHAT} whose line {self.n_lines:,} names a column twice: {again}")
+        return _as_written(line) if is_of_ncu else names
+
+    def _other_output(self, line: bytes) -> None:
+        told = f"line {self.n_lines:,} is another output of the profiler or the program: {shown(_start(line))}"
+        self.faults.add("other_output", "info", told)
 
     def _count(self, line: bytes, is_whole: bool) -> None:
         self.n_lines += 1

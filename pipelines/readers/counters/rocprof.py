@@ -66,14 +66,7 @@ class Rocprof:
         text = texts.get(name, "")
         if name == "agent_id" and (found := _NUMBER_AT_END.search(text)):  # 1, Agent 1 or GPU 0
             text = found[1]
-        return self._tried(line, lambda: whole(name, text)) if text else None
+        return self._faults.tried(line, lambda: whole(name, text)) if text else None
 
     def _value(self, line: int, texts: dict[str, str]) -> float | None:
-        return self._tried(line, lambda: number("Counter_Value", texts["counter_value"]))
-
-    def _tried(self, line: int, read: Any) -> Any:
-        try:
-            return read()
-        except BadValue as error:
-            self._faults.add("wrong_value", "warning", f"line {line:,}: {error}: NULL")
-            return None
+        return self._faults.tried(line, lambda: number("Counter_Value", texts["counter_value"]))

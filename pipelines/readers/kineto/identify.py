@@ -55,7 +55,7 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
         )
     if "rocprofiler-sdk-tool" in known:
         return "rocprofv3's JSON: name it *results.json, as rocprofv3 does"
-    if b"Counter_Value" in head:
+    if b"Counter_Value" in head or b'"Kernel Name"' in head:
         return (
             "hardware counters of kernels, without a timeline: give them to `tracelake ingest` and ask kernel_counters"
         )

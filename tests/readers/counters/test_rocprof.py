@@ -119,7 +119,7 @@ def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "line 1 does not name dispatch_id"),
+        ("", "no line that names its columns"),
         (HEADER.replace("Counter_Value", "Value") + "\n", "line 1 does not name counter_value"),
         (HEADER.replace("Agent_Id", "Queue_Id") + "\n", "names a column twice"),
         (HEADER + "\n", r"without a row that can be read \(1 lines\)"),

@@ -1,0 +1,124 @@
+"""Lines of `ncu --csv` → rows: one per dispatch and metric that has a number.
+
+Page details has a line for each metric; page raw has a column for each, and a line of units below the names. The columns
+before the metrics are named alike. Numbers may have commas between thousands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pipelines.readers.counters.faults import Faults, shown
+from pipelines.readers.counters.values import is_number, number, whole
+
+DETAILS, RAW = "ncu details", "ncu raw"
+_NEEDED = ("id", "kernel name")
+_OF_DETAILS = ("metric name", "metric value")
+_USUAL = ("process id", "device", "stream", "grid size", "block size")
+_NO_METRICS = {*_NEEDED, *_USUAL, "process name", "host name", "kernel time", "context", "cc"}
+_MOST = 50_000  # rows held until their dispatch ends
+_RANGES = "domain:"  # columns of NVTX ranges
+_NOT_MEASURED = ("", "n/a", "nan", "-nan", "(n/a)")
+_DURATIONS = ("Duration", "gpu__time_duration.sum")
+_NS = {"ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
+_SHAPE = re.compile(r"\(?\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)?")
+
+
+def is_header(names: Sequence[str]) -> bool:
+    """Whether these are the column names (in lower case) of one of the pages."""
+    return "kernel name" in names and ("metric name" in names or any("__" in name for name in names))
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """Returns the columns (in lower case) that are absent and without which no row can be read."""
+    return [one for one in (*_NEEDED, *(_OF_DETAILS if "metric name" in names else ())) if one not in names]
+
+
+class Ncu:
+    """The rows of a file with these column names."""
+
+    def __init__(self, names: Sequence[str], faults: Faults) -> None:
+        self._faults = faults
+        lower = [name.lower() for name in names]
+        self._place = {name: place for place, name in enumerate(lower)}
+        self._is_raw = "metric name" not in self._place
+        self._metrics = [
+            (place, name)
+            for place, name in enumerate(names)
+            if lower[place] not in _NO_METRICS and _RANGES not in lower[place]
+        ]
+        self._units: Sequence[str] | None = None
+        self._dispatch: tuple[Any, ...] | None = None
+        self._held: list[tuple[Any, ...]] = []
+        self._duration_ns: int | None = None
+        if absent := [name for name in _USUAL if name not in self._place]:
+            faults.add("missing_column", "info", f"the first line has no {', '.join(absent)}: NULL", len(absent))
+
+    def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of dispatches that have ended before this line. Raises BadValue where it has no dispatch."""
+        if self._is_raw and self._units is None:
+            self._units = fields if not fields[self._place["id"]].strip() else [""] * len(fields)
+            if self._units is fields:
+                return
+            self._faults.add("no_units", "info", f"line {line:,} is no line of units: unit is NULL")
+        dispatch = self._shared(line, fields)
+        if dispatch != self._dispatch or len(self._held) > _MOST:
+            yield from self.finish()
+            self._dispatch = dispatch
+        if self._is_raw:
+            for place, name in self._metrics:
+                self._metric(line, None, name, (self._units or fields)[place], fields[place])
+            return
+        section, name, unit, value = (
+            self._text(fields, one) for one in ("section name", "metric name", "metric unit", "metric value")
+        )
+        if name:
+            self._metric(line, section or None, name, unit, value)
+        else:
+            self._faults.add("no_metric", "info", f"line {line:,} is advice or has no metric's name: left out")
+
+    def finish(self) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of the last dispatch."""
+        for line, *metric in self._held:
+            yield (line, *(self._dispatch or ()), *metric, None, self._duration_ns, RAW if self._is_raw else DETAILS)
+        self._held, self._duration_ns = [], None
+
+    def _shared(self, line: int, fields: Sequence[str]) -> tuple[Any, ...]:
+        """Returns process, dispatch, kernel, device, stream, threads of the grid and of a block."""
+        dispatch = whole("ID", self._text(fields, "id"))
+        numbers = {name: self._tried(line, fields, name, whole) for name in ("process id", "device", "stream")}
+        blocks, threads = (self._tried(line, fields, name, _product) for name in ("grid size", "block size"))
+        grid = blocks * threads if blocks is not None and threads is not None else None
+        grid = grid if grid is None or grid < 2**63 else None
+        kernel = self._text(fields, "kernel name") or None
+        return (numbers["process id"], dispatch, kernel, numbers["device"], numbers["stream"], grid, threads)
+
+    def _metric(self, line: int, section: str | None, name: str, unit: str, text: str) -> None:
+        text, unit, value = text.strip(), unit.strip(), None
+        if text.lower() in _NOT_MEASURED:
+            self._faults.add("not_measured", "info", f"line {line:,}: {name} is {shown(text)}: NULL")
+        elif not is_number(text) and self._is_raw:
+            self._faults.add("text_value", "info", f"line {line:,}: {name} is {shown(text)}, a text: left out")
+            return
+        else:
+            value = self._faults.tried(line, lambda: number(name, text))
+        if name in _DURATIONS and value is not None and 0 <= value * _NS.get(unit, -1) < 2**63:
+            self._duration_ns = round(value * _NS[unit])
+        self._held.append((line, section, name, value, unit or None))
+
+    def _text(self, fields: Sequence[str], name: str) -> str:
+        return fields[self._place[name]].strip() if name in self._place else ""
+
+    def _tried(self, line: int, fields: Sequence[str], name: str, read: Callable[[str, str], int]) -> int | None:
+        text = self._text(fields, name)
+        return self._faults.tried(line, lambda: read(name, text)) if text else None
+
+
+def _product(name: str, text: str) -> int:
+    """Returns how many there are in a shape: (256, 1, 1) or 256. Raises BadValue."""
+    if found := _SHAPE.fullmatch(text):
+        x, y, z = map(int, found.groups())
+        text = str(x * y * z)
+    return whole(name, text)
