@@ -84,3 +84,19 @@ def test_lanes_joined_only_through_others() -> None:
     assert all(
         got is not None and abs(got - (o - offsets[0])) < 4 * NOISE_NS for got, o in zip(found, offsets, strict=True)
     )
+
+
+def test_a_clock_that_is_known_to_be_one_is_not_fitted() -> None:
+    """Not even with noise and drift; what the ends say of an offset is in the error bar, and a contradiction refuses."""
+    kernels, offsets = nested(2, 30_000, seed=7)
+    lanes, clocks = fit_capture(sorted(kernels), kernels, one_clock=True)
+    assert {found.clock.offset_ns for found in clocks if found.clock} == {0} and len(clocks) == len(offsets)
+    for found, truth in zip(clocks, offsets, strict=True):
+        assert found.clock and abs(found.clock.error_ns - abs(truth - offsets[0])) < 3 * NOISE_NS
+    for lane in lanes:
+        raw = lane.lane.instances(lane.match.index)
+        assert lane.starts is not None and lane.ends is not None
+        assert (lane.starts == raw.start_ns).all() and (lane.ends == raw.end_ns).all()
+    far, _ = nested(2, 10_000_000, seed=7)  # ranks left before others arrived
+    _, clocks = fit_capture(sorted(far), far, one_clock=True)
+    assert {(found.clock, str(found.refused).split(":")[0]) for found in clocks} == {(None, "contradiction")}

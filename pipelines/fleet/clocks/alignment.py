@@ -48,16 +48,18 @@ class FittedClock:
     refused: str | None
 
 
-def fit_capture(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[FittedLane], list[FittedClock]]:
-    """Match the lanes of a capture and align its clocks. `ranks`: the capture's ranks, ascending."""
+def fit_capture(
+    ranks: Sequence[int], kernels: dict[int, Kernels], one_clock: bool = False
+) -> tuple[list[FittedLane], list[FittedClock]]:
+    """Match the lanes of a capture and align its clocks, unless all are known to be one. `ranks`: the capture's, ascending."""
     lanes, mismatch = lanes_of(ranks, kernels)
     n_steps = len({step for k in kernels.values() for step in k.step if step is not None})
     fitted = [_fit_lane(lane, mismatch if lane.group is None else None, n_steps) for lane in lanes]
     good = [one for one in fitted if one.refused is None]
-    if len(good) == 1:
+    if len(good) == 1 and not one_clock:
         clocks, aligned = _of_one_lane(good[0])
     else:
-        clocks, aligned = _of_lanes(ranks, good, n_steps)
+        clocks, aligned = _of_lanes(ranks, good, n_steps, one_clock)
     there = {clock.rank for clock in clocks}
     reasons = _reasons(fitted)
     any_reason = reasons.get(None, "no_collectives")
@@ -98,7 +100,7 @@ def _of_one_lane(one: FittedLane) -> Aligned:
     return clocks, {one.lane.number: replace(one, starts=one.fit.aligned_start_ns, ends=one.fit.aligned_end_ns)}
 
 
-def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int) -> Aligned:
+def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool) -> Aligned:
     """Fits clocks over the kept instances of all lanes, once per connected set of ranks; the first set counts."""
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}
@@ -117,7 +119,7 @@ def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int) ->
             clocks += [FittedClock(rank, None, None, reason) for rank in group]
             continue
         first = group[0]
-        fit = fit_entries(_pooled(group, own), n_steps, _near(group, own))
+        fit = fit_entries(_pooled(group, own), n_steps, _near(group, own), one_clock)
         found = fit.clocks or [None] * len(group)
         clocks += [
             FittedClock(rank, clock, fit.contradiction_ns, fit.refused)

@@ -1,6 +1,6 @@
 """Kernels of captures in a connection → the inputs of the SQL in sql/fleet/: lanes, matched kernels, clocks.
 
-Reads `_staged_capture_ranks` and `collective_kernels`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`.
+Reads `_staged_capture_ranks`, `collective_kernels` and `traces`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pipelines.fleet.clocks.alignment import FittedClock, FittedLane, fit_captur
 from pipelines.fleet.collectives.lanes import Kernels
 from pipelines.fleet.collectives.root_causes import roots_of
 from pipelines.models.python_tables import create_table, insert_columns, python_model, types_of
+from pipelines.readers.origin import BY_DEVICE
 
-_READS = ("_staged_capture_ranks", "collective_kernels")
+_READS = ("_staged_capture_ranks", "collective_kernels", "traces")
 _LANES = (
     ("capture_id", "VARCHAR", "The capture."),
     ("lane", "BIGINT", "Number of the lane."),
@@ -58,7 +59,7 @@ _CLOCKS = (
     ("high_ns", "BIGINT", "Hard upper bound of the offset, ns; NULL where nothing bounds it."),
     ("contradiction_ns", "BIGINT", "How far the hard bounds contradict each other, ns."),
     ("n_matched", "BIGINT", "Collectives that the offset rests on."),
-    ("method", "VARCHAR", "collective_ends; NULL where refused."),
+    ("method", "VARCHAR", "collective_ends, or one_file: the ranks share a clock; NULL where refused."),
     ("refused_reason", "VARCHAR", "Why there is no offset; NULL where there is one."),
 )
 _TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks")
@@ -102,15 +103,16 @@ def create_fits(con: duckdb.DuckDBPyConnection) -> None:
     rows = _Rows()
     members = _members(con)
     kernels = _kernels(con)
+    of_one_file = _of_one_file(con)
     for capture_id, ranks in members.items():
-        lanes, clocks = fit_capture(ranks, kernels.pop(capture_id, {}))
+        lanes, clocks = fit_capture(ranks, kernels.pop(capture_id, {}), capture_id in of_one_file)
         roots = roots_of(lanes)
         for lane in lanes:
             _add_lane(capture_id, lane, rows)
             _add_kernels(capture_id, lane, roots.get(lane.lane.number), rows)
             rows.flush(con, _AT_ONCE)
         for clock in clocks:
-            _add_clock(capture_id, clock, rows)
+            _add_clock(capture_id, clock, "one_file" if capture_id in of_one_file else "collective_ends", rows)
     rows.flush(con)
 
 
@@ -120,6 +122,19 @@ def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
     for capture_id, rank in con.execute(query).fetchall():
         found.setdefault(capture_id, []).append(rank)
     return found
+
+
+def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Returns the captures whose ranks are the processes of one export: the tool recorded them with one clock.
+
+    Not by traces.rank_source: traces that were ingested before that column was there have none.
+    """
+    query = (
+        "SELECT m.capture_id FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
+        "WHERE m.left_out_reason IS NULL GROUP BY m.capture_id HAVING count(DISTINCT t.path) = 1 "
+        f"AND bool_and(coalesce(t.metadata ->> '$.distributedInfo.rank_source' = '{BY_DEVICE}', false))"
+    )
+    return {capture_id for (capture_id,) in con.execute(query).fetchall()}
 
 
 def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
@@ -138,13 +153,13 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
     return found
 
 
-def _add_clock(capture_id: str, one: FittedClock, rows: _Rows) -> None:
+def _add_clock(capture_id: str, one: FittedClock, method: str, rows: _Rows) -> None:
     values: dict[str, Any] = {"capture_id": capture_id, "rank": one.rank, "refused_reason": one.refused}
     if one.contradiction_ns is not None:
         values["contradiction_ns"] = round(one.contradiction_ns)
     if one.clock is not None:
         names = ("offset_ns", "estimate_ns", "drift_ppm", "drift_applied", "low_ns", "high_ns", "n_matched")
-        values |= {name: getattr(one.clock, name) for name in names} | {"method": "collective_ends"}
+        values |= {name: getattr(one.clock, name) for name in names} | {"method": method}
         values |= {name: round(getattr(one.clock, name)) for name in ("error_ns", "sigma_ns", "max_residual_ns")}
     rows.add("_fitted_clocks", **values)
 

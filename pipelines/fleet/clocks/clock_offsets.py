@@ -107,9 +107,12 @@ def fit_clocks(instances: Instances, n_steps: int = 1) -> ClockFit:
     return replace(fit, aligned_start_ns=aligned[0], aligned_end_ns=aligned[1])
 
 
-def fit_entries(entries: Entries, n_steps: int = 1, about: np.ndarray | None = None) -> ClockFit:
+def fit_entries(
+    entries: Entries, n_steps: int = 1, about: np.ndarray | None = None, one_clock: bool = False
+) -> ClockFit:
     """Fit the clocks as `fit_clocks` does. `about`: (ranks,) int64, offsets that are near the truth; without them equal
-    clocks are tried first.
+    clocks are tried first. `one_clock`: the ranks' times are known to be of one clock, so times and offsets stay as they
+    are, and what the ends say otherwise is in the error bars.
     """
     # Relative to a rank's first end float64 is exact to the ns, however far apart the clocks are.
     base = entries.by_rank.least(entries.end_ns, 0)
@@ -119,13 +122,17 @@ def fit_entries(entries: Entries, n_steps: int = 1, about: np.ndarray | None = N
     first_guess = (base[0] - base if about is None else about - about[0] - (base - base[0])).astype(float)
     fit = _polished(entries, starts, ends, first_guess)
     slopes = _slopes(fit)
-    applied = _drifts(slopes, fit, n_steps)
+    applied = _drifts(slopes, fit, 1 if one_clock else n_steps)
     if applied.any():
         bend = _bend(fit, np.where(applied, slopes, 0.0))
         fit = _polished(entries, starts - bend, ends - bend, first_guess)
     low, high, contradiction = bounds_of(entries, fit.starts, fit.ends, entries.bounded & fit.kept)
     estimate = fit.offset - fit.offset[0]
     final = np.where(low <= high, np.clip(estimate, low, high), estimate)
+    if one_clock:
+        final = (base[0] - base).astype(float)
+        fit = replace(fit, error=fit.error + np.abs(estimate - final))
+        contradiction = max(contradiction, float((low - final).max()), float((final - high).max()))
     refused = _refusal(fit, contradiction)
     aligned = [_aligned(values, final, base[0], entries) for values in (fit.starts, fit.ends)]
     clocks = () if refused else _clocks(fit, base - base[0], estimate, final, (low, high), (slopes, applied))

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from pipelines.base import database
+from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
@@ -36,7 +37,10 @@ def ranks_of(export: Export, folder: Path) -> dict[int, int]:
         return {pid_of(key): rank for key, rank in device_ranks(there, gpu_processes(there)).items()}
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="needs ../shared")
+needs_real = pytest.mark.skipif(not REAL.is_dir(), reason="needs ../shared")
+
+
+@needs_real
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [("h100_2gpu_1s", {111: 0, 112: 1}), ("mfu_2gpu_before", {144: 0, 145: 1}), ("healthy_1pct", {})],
@@ -92,3 +96,15 @@ def test_one_process_of_a_file_has_the_rank_that_it_has_in_a_lake(tmp_path: Path
         con = duckdb.connect()
         load_trace(con, written(export, tmp_path, "rank7.sqlite"), process="4100")
         assert con.execute("SELECT rank FROM traces").fetchall() == [(rank,)]
+
+
+@needs_real
+def test_processes_of_a_real_export_are_a_capture_on_one_clock(tmp_path: Path) -> None:
+    """33 exchanges each, without a word on their group: kernels of a stream, by their order."""
+    lake = Lake(tmp_path / "lake")
+    ingest([REAL / "mfu_2gpu_before.sqlite"], lake)
+    con = open_analyst(lake.root, ["clock_offsets", "capture_critical_path"])
+    query = "SELECT rank, offset_ns, method, is_clipped, drift_applied, n_matched > 25 FROM clock_offsets ORDER BY rank"
+    assert con.execute(query).fetchall() == [(rank, 0, "one_file", False, False, True) for rank in (0, 1)]
+    assert con.execute("SELECT count(DISTINCT rank) FROM capture_critical_path").fetchall() == [(2,)]
+    con.close()
