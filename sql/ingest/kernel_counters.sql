@@ -24,31 +24,43 @@ WITH staged AS (
     FROM _staged_kernel_counters
 ),
 
-ordered AS (
+-- Few rows, so that memory does not grow with the file as it does with a window over it.
+repeated AS (
     SELECT
-        *,
-        row_number() OVER (PARTITION BY process_id, dispatch_id, section, counter ORDER BY line) AS nth
+        process_id,
+        dispatch_id,
+        section,
+        counter,
+        min(line) AS first_line
     FROM staged
+    GROUP BY process_id, dispatch_id, section, counter
+    HAVING count(*) > 1
 )
 
 SELECT
-    trace_id,  -- The file, in counter_files.
-    batch_id,  -- Ingest run that wrote it.
-    line,  -- Line of the file, from 1.
-    process_id,  -- Process.
-    dispatch_id,  -- Number of the dispatch in its process; all its counters have it.
-    kernel_name,  -- Kernel, as the profiler names it; NULL where it has no name.
+    staged.trace_id,  -- The file, in counter_files.
+    staged.batch_id,  -- Ingest run that wrote it.
+    staged.line,  -- Line of the file, from 1.
+    staged.process_id,  -- Process.
+    staged.dispatch_id,  -- Number of the dispatch in its process; all its counters have it.
+    staged.kernel_name,  -- Kernel, as the profiler names it; NULL where it has no name.
     -- GPU; from rocprofv3 the number of the agent, among which CPUs count.
-    device,
-    stream,  -- Stream; from rocprofv3 the queue.
-    grid_threads,  -- Threads of the whole grid.
-    block_threads,  -- Threads of a block (workgroup).
-    section,  -- Section of the report that has it; NULL where there are none.
-    counter,  -- Counter or metric: FETCH_SIZE, dram__bytes.sum, …
-    value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
-    unit,  -- Unit that the file tells; NULL from rocprofv3, which tells none.
-    start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu.
-    duration_ns,  -- How long it ran while it was counted, ns; NULL where not told.
-    source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page).
-FROM ordered
-WHERE nth = 1
+    staged.device,
+    staged.stream,  -- Stream; from rocprofv3 the queue.
+    staged.grid_threads,  -- Threads of the whole grid.
+    staged.block_threads,  -- Threads of a block (workgroup).
+    staged.section,  -- Section of the report that has it; NULL where there are none.
+    staged.counter,  -- Counter or metric: FETCH_SIZE, dram__bytes.sum, …
+    staged.value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
+    staged.unit,  -- Unit that the file tells; NULL from rocprofv3, which tells none.
+    staged.start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu.
+    staged.duration_ns,  -- How long it ran while it was counted, ns; NULL where not told.
+    staged.source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page).
+FROM staged
+LEFT JOIN repeated
+    ON
+        staged.dispatch_id = repeated.dispatch_id
+        AND staged.counter = repeated.counter
+        AND coalesce(staged.process_id, -1) = coalesce(repeated.process_id, -1)
+        AND coalesce(staged.section, '') = coalesce(repeated.section, '')
+WHERE repeated.first_line IS NULL OR staged.line = repeated.first_line
