@@ -41,7 +41,7 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
         with lake.connect(("traces", "spans", table)) as con:
             drawn = _layers(con)
     elif table == "critical_path" and all(lake.committed_files(one) for one in TABLES):  # a run may compute some only
-        with lake.connect(("traces", *TABLES)) as con:
+        with lake.connect(("traces", "events", *TABLES)) as con:
             return _why(con)
     elif table == "rank_steps":
         with analyst(lake) as con:

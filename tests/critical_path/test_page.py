@@ -46,7 +46,7 @@ def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
     on_path = re.findall(r"gpu_communication_bound .*│ +([\d.]+) ms │ +0.0 us", hidden)[0]
     assert (float(on_path), round(lengths[1] - lengths[0], 2)) == (3.28, 2.48)
     entered = hidden.partition("entered the path")[2].partition("left the path")[0]
-    assert "sm90_xmma_gemm" in entered and "nccl" not in entered
+    assert "gemm tf32" in entered and "nccl" not in entered
 
 
 def test_pictures_are_all_on_the_page() -> None:

@@ -224,6 +224,7 @@ def test_the_command_says_which_clocks_are_not_aligned(tmp_path: Path) -> None:
         "not_aligned": [0, 1],
         "error_us": None,
         "n_arrows": 0,
+        "caveats": [],
     }
     said = CliRunner().invoke(app, ["timeline", str(tmp_path / "short"), "--step", "7"])
     assert (said.exit_code, "has step 7" in said.stderr) == (1, True)

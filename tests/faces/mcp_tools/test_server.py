@@ -60,7 +60,7 @@ def test_a_client_lists_and_calls_the_tools(tmp_path: Path) -> None:
         told = json.loads(found.content[0].text)
         assert not found.is_error and told["rows"] == [[4]] and told["truncated"] is False
         asked = await client.call_tool("ask", {"name": "top-kernels", "rank": 0, "top": 5})
-        assert json.loads(asked.content[0].text)["rows"][0][2] == 4
+        assert json.loads(asked.content[0].text)["rows"][0][3] == 4
         refused = await client.call_tool("sql", {"query": "FROM '/etc/passwd'"})
         assert refused.is_error and refused.content[0].text.startswith("error: ")
         wrong = await client.call_tool("ask", {"name": "top_kernels"})
