@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lake import Batch, Lake, names
+from pipelines.lake import Batch, Lake
+from pipelines.lake import names as lake_names
 from pipelines.readers.ingest import ingest
 from pipelines.readers.kineto import reader
 from pipelines.runs.materialize.run_order import materialize_all
@@ -105,7 +106,7 @@ def test_with_the_clock_set_back_a_late_rank_joins_its_capture(tmp_path: Path, m
         def now(cls, tz=None) -> datetime:
             return datetime.now(tz) + ahead
 
-    monkeypatch.setattr(names, "datetime", Clock)
+    monkeypatch.setattr(lake_names, "datetime", Clock)
     ingest(files[:2], lake)
     materialize_all(lake, ["capture_ranks"])
     before = shown(lake, ["captures"])["captures"][0][0]
