@@ -1,8 +1,8 @@
 -- Topic: Steps
 -- Question: What is lost in each step, and why?
--- Reading: Compute, communication, memory, other work and idle of a row add up to 100. Computing is no loss; exposed
--- communication and copies had no computation beside them; `idle_cause` owns most of the idle time, as in `gaps`,
--- `idle_cause_percent` of the step.
+-- Reading: The shares of compute, communication, memory, other work and idle add up to 100. Exposed communication and
+-- copies are those beside which nothing was computed. `idle_cause` owns most of the idle time, as in `gaps`, and
+-- `idle_cause_percent` is its share of the step.
 -- Words: bubble, idle, exposed communication
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, s.step, s.device, round(s.duration_ns / 1e6, 2) AS step_ms,

@@ -1,8 +1,8 @@
 -- Topic: Steps
 -- Question: How long do the steps take, by rank?
 -- Reading: The first steps of a capture are often slow (warm-up, compilation): compare medians. One row per rank and
--- device. `own_busy` is the share of the steps' time in which the GPU worked for them; `earlier` that in which only
--- work ran that was launched before the step, or has no launch in the trace: it is no time of theirs.
+-- device. `own_busy` is the share of the steps' time in which the GPU ran work that they launched; `earlier` the share
+-- in which it ran only work launched before the step, or whose launch is not in the trace.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, s.device, count(*) AS n_steps,
     round(median(s.duration_ns) / 1e6, 2) AS median_ms, round(max(s.duration_ns) / 1e6, 2) AS max_ms,

@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.faces.cli.at_once import opened_at_once
+from pipelines.faces.cli.named_traces_query import opened_at_once
 from pipelines.fleet.captures.given_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest

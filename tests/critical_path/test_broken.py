@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from tests.critical_path.broken import broken
 from tests.critical_path.invariants import check_rule
+from tests.critical_path.mutated import broken
 from tests.critical_path.test_polls import launched, polls
 from tests.effort import LISTS, at_once
 from tests.harness import kernel

@@ -265,6 +265,6 @@ def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray, dask"):
         open_engine("spork")
     monkeypatch.setattr("pipelines.base.extras.find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"--engine ray needs ray, .* pip install .*\[ray\]'"):
+    with pytest.raises(MissingExtra, match=r"--engine ray needs ray, .* -m pip install -e '/.*\[ray\]'$"):
         open_engine("ray")
     assert open_engine("in-process").slots == 1

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.lake import query as cli_query
+from pipelines.faces.cli.named_traces_query import opened_at_once
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
 from pipelines.lake.publish.analyst_file import publish

@@ -119,7 +119,7 @@ def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool =
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(events_of_a_trace, 40))
 def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, int, int]]]) -> None:
-    """Brute force: a device, a microsecond, its reason. Both devices, leading and trailing idle time included."""
+    """Brute force: a device, a microsecond, its one owner. Both devices, leading and trailing idle time included."""
     traces = [made(one) for one in shapes]
     for events, con in zip(traces, each(traces, *TABLES), strict=True):
         cells = range(64)

@@ -28,6 +28,13 @@ def note(con: Any, of: str = "") -> None:
     add(early_ends(con, of))
 
 
+def note_saved(meta: dict[str, Any]) -> None:
+    """Note the trace of a saved path, which may be gone. `meta`: as in SavedPath."""
+    trace = meta["trace"]
+    ended = trace.get("truncated")
+    add([EarlyEnd(trace["trace_id"], trace["file"], ended)] if ended else [])
+
+
 def add(found: Iterable[EarlyEnd]) -> None:
     """Note these traces."""
     global _noted

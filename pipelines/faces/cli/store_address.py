@@ -1,4 +1,4 @@
-"""A store that is no folder, for commands that read."""
+"""A store that is not a folder, for commands that read."""
 
 from __future__ import annotations
 

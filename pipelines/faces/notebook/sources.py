@@ -68,7 +68,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
         raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}{what}")
     if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:
         why = others.get(wrong[0]) or "a folder; give one file per rank"
-        raise TraceNotFound(f"{wrong[0]} is no trace: {why}")
+        raise TraceNotFound(f"{wrong[0]} is not a trace: {why}")
     ranked = [replace(found[path_text(file)], rank=rank) for rank, file in by_rank]
     return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
 

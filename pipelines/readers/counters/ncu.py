@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pipelines.readers.counters.faults import Faults, shown
-from pipelines.readers.counters.values import is_number, number, whole
+from pipelines.readers.counters.field_numbers import is_number, number, whole
 
 DETAILS, RAW = "ncu details", "ncu raw"
 _NEEDED = ("id", "kernel name")

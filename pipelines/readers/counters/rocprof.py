@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.readers.counters.faults import BadValue, Faults
-from pipelines.readers.counters.values import number, whole
+from pipelines.readers.counters.field_numbers import number, whole
 
 SOURCE = "rocprofv3"
 NEEDED = ("dispatch_id", "kernel_name", "counter_name", "counter_value")

@@ -10,7 +10,7 @@ is held are the names, and some rows on their way to DuckDB.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ import duckdb
 from pipelines.base.paths import path_text
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
-from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.reading_result import MEANING, Finding
 from pipelines.readers.rocm.stage import append_rows, create_tables, finish
 from pipelines.readers.value_stream import ValueStream
@@ -46,20 +45,6 @@ def recognise(path: Path) -> bool:
     """Whether it is JSON of rocprofv3, by its first key."""
     with path.open("rb") as file:
         return f'"{TOOL}"'.encode() in file.read(1 << 10)
-
-
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read the process of a file. See EventInput.read. Raises TraceRejected, or OSError."""
-    limits = limits or Limits.of_environment()
-    return events_by_sql("_rocm_events", stage)(path, folder, batch_id, known, on_bytes, lean, limits)
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
@@ -266,4 +251,4 @@ def _stream_findings(stream: ValueStream) -> list[Finding]:
     return [Finding(check, "warning", n, MEANING[check]) for check, n in sorted(stream.odd.items())]
 
 
-INPUT = EventInput(suffixes=("results.json",), recognise=recognise, read=read)
+INPUT = EventInput(suffixes=("results.json",), recognise=recognise, read=events_by_sql("_rocm_events", stage))

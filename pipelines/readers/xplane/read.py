@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
-from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.xplane.planes import Damaged, Plane, Space
 from pipelines.readers.xplane.stage import stage_about, stage_rows
@@ -33,20 +31,6 @@ def recognise(path: Path) -> bool:
     """Whether it begins as an XSpace with planes does."""
     with path.open("rb") as file:
         return file.read(1) == b"\x0a"
-
-
-def read(
-    path: Path,
-    folder: Path,
-    batch_id: str = "",
-    known: Set[str] = frozenset(),
-    on_bytes: Callable[[int], Any] | None = None,
-    lean: bool = False,
-    limits: Limits | None = None,
-) -> ReadTrace | KnownTrace:
-    """Read a file. See EventInput.read. Raises TraceRejected, or OSError."""
-    limits = limits or Limits.of_environment()
-    return events_by_sql("_xplane_events", stage)(path, folder, batch_id, known, on_bytes, lean, limits)
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
@@ -98,4 +82,4 @@ def _device(plane: Plane) -> dict[str, Any]:
     return {"id": plane.device, **{ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}}
 
 
-INPUT = EventInput(suffixes=(".xplane.pb",), recognise=recognise, read=read)
+INPUT = EventInput(suffixes=(".xplane.pb",), recognise=recognise, read=events_by_sql("_xplane_events", stage))

@@ -2,8 +2,8 @@
 
 It is valid only while the analysts' file shows everything that is committed and
 is in the state in which the record was written. Any change since, or another version of a model or of this program,
-makes the run check everything. A file that is gone, or whose size or content alone changed, is found by queries, which look
-at the files of the tables that they name, and by `tracelake check`.
+makes the run check everything. Where files are few, one that is gone or has another size makes it, too (`Lake.few_broken`);
+otherwise it is found by queries, which look at the files of the tables that they name, and by `tracelake check`.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def look(lake: Lake) -> Seen | None:
 
 def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
     """Whether these tables were complete when the lake was published, and nothing changed since."""
+    asked = set(tables)
     try:
         told = record_of(lake.root, COMPUTED)
-        if told is None or not set(tables) <= set(told["tables"]):
+        if told is None or not asked <= set(told["tables"]):
             return False
-        return told["state"] == [published_state(lake, catalog), _others(lake)]
+        return told["state"] == [published_state(lake, catalog), _others(lake)] and not lake.few_broken(asked)
     except OSError:
         return False
 

@@ -58,7 +58,6 @@ def saved(trace: Path) -> Path:
 def test_scenarios_are_answered_as_from_the_trace(trace: Path, saved: Path) -> None:
     """Through the command line, with the trace gone."""
     expected = [answer("what-if", trace, *WINDOW, *words) for words in SCENARIOS]
-    assert [one.pop("caveats") for one in expected] == [[]] * len(SCENARIOS)  # that the file ends early: of a trace
     away = trace.rename(trace.with_name("elsewhere"))
     assert [answer("what-if", saved, *words) for words in SCENARIOS] == expected
     away.rename(trace)

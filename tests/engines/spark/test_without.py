@@ -17,7 +17,7 @@ from pipelines.faces.cli.app import app
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ibis", reason="the extra notebook is not installed, and is named beside pyspark")
     monkeypatch.setattr("pipelines.base.extras.find_spec", lambda name: None if name == "pyspark" else find_spec(name))
-    with pytest.raises(MissingExtra, match=r"--engine spark needs pyspark.*pip install .*\[spark\]'"):
+    with pytest.raises(MissingExtra, match=r"--engine spark needs pyspark.*-m pip install -e '/.*\[spark\]'$"):
         connect()
 
 

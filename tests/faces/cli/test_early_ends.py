@@ -96,6 +96,16 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     assert len(pages) == (command in ("report", "compare"))
 
 
+def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_path: Path) -> None:
+    saved = tmp_path / "path.zip"
+    for given, n in zip(files, (0, 1), strict=True):
+        run("critical-path", given, "--save", saved)
+        for words in (("critical-path", saved), ("what-if", saved, "--scale", "*=0.5")):
+            assert run(*words).stdout.count(SAID) == n
+            told = json.loads(run(*words, "--json").stdout)["caveats"]
+            assert sum("ends early" in one["detail"] for one in told) == n
+
+
 def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
     cut(capture.paths[1].read_bytes(), tmp_path / "job" / "rank1.json")

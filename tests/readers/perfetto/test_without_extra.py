@@ -17,5 +17,5 @@ from pipelines.readers.kineto import TraceRejected
 def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
     (path := tmp_path / name).write_bytes(gzip.compress(b"\x0a\x02\x08\x01"))
-    with pytest.raises(TraceRejected, match=r"needs perfetto.*pip install .*\[perfetto\]'"):
+    with pytest.raises(TraceRejected, match=r"needs perfetto.*-m pip install -e '/.*\[perfetto\]'$"):
         load_trace(duckdb.connect(), path)

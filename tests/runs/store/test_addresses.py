@@ -49,7 +49,7 @@ def test_a_missing_extension_names_the_extra(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(extensions, "_in_wheel", lambda name: None)
     monkeypatch.setenv("HOME", str(tmp_path))  # where DuckDB's own INSTALL puts them
-    with pytest.raises(StoreError, match=r"pip install .*\[lake\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'tracelake\[lake\]'"):
         open_store(f"ducklake:sqlite:{tmp_path}/c?data={tmp_path}/d").known(["a"])
 
 

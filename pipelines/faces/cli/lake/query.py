@@ -12,8 +12,8 @@ import typer
 from pipelines.base.foreign_text import in_spreadsheet, visible
 from pipelines.faces.cells import is_number, shown
 from pipelines.faces.cli.answer_table import print_answer
-from pipelines.faces.cli.at_once import opened_at_once
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
+from pipelines.faces.cli.named_traces_query import opened_at_once
 from pipelines.faces.cli.narrow_tables import Kind
 from pipelines.faces.cli.store_address import connection, tell_outdated
 from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
@@ -152,6 +153,8 @@ def _restored(file: Path) -> SavedPath:
     from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
 
     try:
-        return restore_path(file)
+        saved = restore_path(file)
     except (NotASavedPath, OSError) as error:
         raise fail(str(error)) from None
+    caveats.note_saved(saved.meta)
+    return saved

@@ -15,6 +15,7 @@ from rich.table import Table
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name, short_names
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
+from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
@@ -181,7 +182,9 @@ def _window(
     from pipelines.models.catalog import load_catalog
 
     if looks_saved(Path(trace)):
-        yield None, of_saved(restore_path(Path(trace)))
+        saved = restore_path(Path(trace))
+        caveats.note_saved(saved.meta)
+        yield None, of_saved(saved)
         return
     with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)

@@ -27,7 +27,7 @@ def is_number(text: str) -> bool:
 
 
 def number(name: str, text: str) -> float:
-    """Returns a counter's value. Raises BadValue where it is no number, or more than a counter of 64 bits can hold."""
+    """Returns a counter's value. Raises BadValue where it is not a number, or more than a counter of 64 bits can hold."""
     if not is_number(text):
         raise BadValue(f"{name} is {shown(text)}, not a number")
     value = float(text.replace(",", ""))
