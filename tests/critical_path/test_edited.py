@@ -70,11 +70,19 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
 
 
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
-    """Those that no cuda_sync row shows, and those for work from before the window."""
-    waits = blocked("cudaStreamSynchronize"), HELD_UP
-    for trace, annotation, flag in zip(
-        waits, ("", "ProfilerStep"), ("is_inferred", "waits_for_earlier_work"), strict=True
-    ):
+    """Those that no cuda_sync row shows, and those for work from before the window, or before the trace."""
+    before_the_trace = [
+        *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
+        call("hipMemcpyWithStream", 200, 463_000, 2),
+        kernel("Memcpy DtoH", 463_100, 50, 2, cat="gpu_memcpy"),
+        op("b", 463_210, 10),
+    ]
+    waits = (
+        (blocked("cudaStreamSynchronize"), "", "is_inferred"),
+        (HELD_UP, "ProfilerStep", "waits_for_earlier_work"),
+        (before_the_trace, "", "waits_for_earlier_work"),
+    )
+    for trace, annotation, flag in waits:
         con, trace_id = connect(trace)
         request = WindowRequest(trace_id, "w", annotation=annotation)
         critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")

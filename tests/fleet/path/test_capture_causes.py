@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.critical_path.causes.savings import Retimed
 from pipelines.faces.cli.app import app
 from pipelines.faces.units import time_of
+from pipelines.fleet.path import capture_savings
 from pipelines.fleet.path.segment_causes import _arrivals
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.test_planted import PLANTS, POINTS, USUAL
@@ -91,14 +93,25 @@ def test_what_the_others_save(plant: tuple[str, str, dict, dict], tmp_path: Path
 
 @pytest.mark.slow  # synthetic captures are above
 @pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "torchrec_unequal"])
-def test_shared_captures(shared: Path, name: str) -> None:
+def test_shared_captures(shared: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shared / "traces" / "ranks" / name
+    retimed: list[Retimed] = []
+
+    def noted(*given: Any) -> Retimed:
+        retimed.append(real(*given))
+        return retimed[-1]
+
+    real = capture_savings._retimed
+    monkeypatch.setattr(capture_savings, "_retimed", noted)
     result = CliRunner().invoke(app, ["why", str(folder), "--json"])
     if result.exit_code:
         assert "no path through its ranks" in result.output
         return
     told = json.loads(result.stdout)
     check(told)
+    (window,) = retimed
+    # Retimed without a change it takes what the path does: kernels of a collective last differently long on its ranks.
+    assert window.length == pytest.approx(1000 * told["window"]["length_us"], rel=1e-4)
     path = json.loads(CliRunner().invoke(app, ["capture-path", str(folder), "--json"]).stdout)
     guessed = [one["detail"] for one in told["caveats"] if "inferred" in one["detail"]]
     said = f"{time_of(round(1000 * path['guessed_us']))} of it follow from waits that are inferred"
