@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.units import number
 
 if TYPE_CHECKING:
     from pipelines.faces.asking import Rows
@@ -39,15 +40,6 @@ def shown(value: Any) -> str:
     if value is None:
         return NULL
     return number(value) if isinstance(value, float) else visible(_text(value))
-
-
-def number(value: float) -> str:
-    """Returns a number with six digits, thousands apart, never with an exponent: `2,252,910`, `0.0123457`."""
-    if not math.isfinite(value) or value == 0:
-        return f"{value:g}"
-    digits = max(5 - math.floor(math.log10(abs(value))), 0)
-    text = f"{value:,.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 class Cutter:

@@ -14,11 +14,11 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base import units
 from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
-from pipelines.faces.units import time_of
 from pipelines.models.sqltext import quoted
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats")
@@ -72,11 +72,11 @@ class Cause:
         """Its name, its time and what it saves, of each of so many steps."""
         each = " a step" if steps > 1 else ""
         saved = "".join(
-            f", {what} saves {time_of(ns / steps)}"
+            f", {what} saves {units.time(ns / steps)}"
             for ns, what in ((self.saves, "gone"), (self.halved, "halved"))
             if ns is not None
         )
-        return f"{self.kind['title']}: {time_of(self.duration / steps)}{each}{saved}"
+        return f"{self.kind['title']}: {units.time(self.duration / steps)}{each}{saved}"
 
     @cached_property
     def advice(self) -> str:
@@ -147,15 +147,15 @@ class Why:
     def sentence(self) -> str:
         """What the window's time goes to, in one sentence."""
         length, steps = self.window["length_ns"], self.steps
-        whole = time_of(length / steps)
+        whole = units.time(length / steps)
         of = f"Of each {whole} step" if steps > 1 else f"Of {whole}"
         if not self.window["busy_ns"]:
-            told = [f"{time_of(one.duration / steps)} {one.kind['title']}{_of_name(one)}" for one in self.causes[:2]]
+            told = [f"{units.time(one.duration / steps)} {one.kind['title']}{_of_name(one)}" for one in self.causes[:2]]
             return f"{of} none runs on a GPU: {', '.join(told)}."
-        computes = f"{of} the GPU computes {time_of(self.window['computing_ns'] / steps)}{self._most()}"
+        computes = f"{of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
         others = sorted((one for one in others if one.felt >= _CLAUSE * length), key=lambda one: -one.felt)
-        told = [f"{time_of(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]
+        told = [f"{units.time(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]
         return f"{'; '.join([computes, *told])}."
 
     def _most(self) -> str:
@@ -240,8 +240,8 @@ class CaptureWhy:
     def sentence(self) -> str:
         """What the capture's time goes to, in one sentence."""
         shown = [one for one in self.causes if one.duration >= _CLAUSE * self.length][:3] or self.causes[:1]
-        told = [f"{time_of(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
-        return f"Of {time_of(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
+        told = [f"{units.time(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
+        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object of `--json`, as of a trace; each cause has its rank."""
@@ -357,7 +357,7 @@ def asked_capture_why(
         row["halved_saves_ns"] = None
     (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks FROM capture_paths WHERE {of}")
     guessed = sum(row["inferred_ns"] for row in rows)
-    caveats = [{"severity": "info", "detail": f"{time_of(guessed)} of it follow from waits that are inferred"}]
+    caveats = [{"severity": "info", "detail": f"{units.time(guessed)} of it follow from waits that are inferred"}]
     return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats if guessed else [])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.base import svg
+from pipelines.base import svg, units
 
 METRICS = {
     "caused_wait_ns": "time the others waited for the rank",
@@ -58,5 +58,5 @@ def rank_step_heat_map(
 
 def _says(cell: dict[str, Any]) -> str:
     step = "outside steps" if cell["step"] is None else f"step {cell['step']}"
-    times = (f"{name.removesuffix('_ns')} {cell[name] / 1e6:.3f} ms" for name in METRICS if cell[name] is not None)
+    times = (f"{name.removesuffix('_ns')} {units.time(cell[name])}" for name in METRICS if cell[name] is not None)
     return f"rank {cell['rank']}, {step}: {', '.join(times)}"

@@ -127,7 +127,7 @@ def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., 
         assert found == pytest.approx([1e3 * us for us in (step["dur"], step["dur"] - busy, earlier)], abs=100)
         assert earlier > 1000 and busy > 1000
     said = sentence(world.compare(world.traces[0], world.traces[1]).whole)
-    assert said.startswith("The step takes 42.7 instead of 47.2 ms (\N{MINUS SIGN}9.4 %): ")
+    assert said.startswith("The step takes 42.74 ms instead of 47.15 ms (\N{MINUS SIGN}9.4 %): ")
 
 
 @pytest.mark.parametrize(

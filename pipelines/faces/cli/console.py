@@ -169,14 +169,6 @@ def print_parts(parts: Iterable[str]) -> None:
     print()
 
 
-def human_us(microseconds: float) -> str:
-    """Formats a time for people: `12.3 us`, `4.56 ms`, `1.23 s`."""
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if abs(microseconds) >= size:
-            return f"{microseconds / size:,.2f} {unit}"
-    return f"{microseconds:,.1f} us"
-
-
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
     """Shows a progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`.

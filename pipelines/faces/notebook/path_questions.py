@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base import units
 from pipelines.base.extras import need
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.faces.notebook.cpgraph import LazyGraph
@@ -35,7 +36,7 @@ class AskedGraph(LazyGraph):
 
     def __repr__(self) -> str:
         answer = self.answer
-        found = f"{answer.length_us:,.1f} us" if answer.success else "no path"
+        found = units.time_us(answer.length_us) if answer.success else "no path"
         return f"<CriticalPath of {self.saved.title}: {found}; {answer.nodes:,} nodes, {answer.edges:,} edges>"
 
     __str__ = __repr__

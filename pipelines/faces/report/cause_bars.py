@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.base.units import percent, time
 from pipelines.faces.report.blocks import Block, Part, bars
-from pipelines.faces.report.formats import percent, time
 
 _COLOURS = {
     "gpu_computing": "compute",

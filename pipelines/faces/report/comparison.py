@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pipelines.base.units import count, difference, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, lead, more, paragraph, section, table
 from pipelines.faces.report.cause_bars import cause_bars
-from pipelines.faces.report.formats import count, words
+from pipelines.faces.report.formats import words
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
 from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import (
     WORDS,
-    amount,
     changed_most,
     lengths,
     named,
     percent,
     sentence,
-    signed,
 )
 
 Sides = Sequence[Sequence[Trace]]
@@ -77,14 +76,14 @@ def waterfall_of(found: Comparison) -> str | None:
     control, test = (ns / windows for ns in totals(found.whole.rows))
     changed = [one for one in found.whole.rows if one.diff_ns]
     steps = [
-        Step(shown_name(one, found.by), one.diff_ns / windows, signed(one.diff_ns / windows), _says(one, windows))
+        Step(shown_name(one, found.by), one.diff_ns / windows, difference(one.diff_ns / windows), _says(one, windows))
         for one in changed[:_BARS]
     ]
     if rest := changed[_BARS:]:
         ns = sum(one.diff_ns for one in rest) / windows
-        steps.append(Step(f"{len(rest)} others", ns, signed(ns), f"{len(rest)} others: {signed(ns)}"))
+        steps.append(Step(f"{len(rest)} others", ns, difference(ns), f"{len(rest)} others: {difference(ns)}"))
     title = f"GPU time by {found.by}: {percent(control, test)}"
-    return waterfall(title, (control, amount(control)), (test, amount(test)), steps)
+    return waterfall(title, (control, time(control)), (test, time(test)), steps)
 
 
 def shown_name(one: Difference, by: str) -> str:
@@ -94,7 +93,7 @@ def shown_name(one: Difference, by: str) -> str:
 
 
 def _says(one: Difference, windows: int) -> str:
-    times = f"{amount(one.control_ns / windows)} in control, {amount(one.test_ns / windows)} in test"
+    times = f"{time(one.control_ns / windows)} in control, {time(one.test_ns / windows)} in test"
     return f"{one.name}: {times}; {one.control_n:,} and {one.test_n:,} times"
 
 
@@ -104,9 +103,9 @@ def _rows(rows: Sequence[Difference], windows: int) -> list[Block]:
         Column("input_dims", "shapes", words),
         Column("control_n", "n, control", count),
         Column("test_n", "n, test", count),
-        Column("control_ns", "control", amount),
-        Column("test_ns", "test", amount),
-        Column("diff_ns", "difference", signed),
+        Column("control_ns", "control", time),
+        Column("test_ns", "test", time),
+        Column("diff_ns", "difference", difference),
         Column("change", "change", words),
     )
     shown = [
@@ -125,10 +124,10 @@ def _places(found: Comparison) -> Section | None:
         return None
     columns = (
         Column("where", "", words, "The rank or process."),
-        Column("control_ns", "control", amount, "Median length of its windows."),
-        Column("test_ns", "test", amount, "Median length of its windows."),
+        Column("control_ns", "control", time, "Median length of its windows."),
+        Column("test_ns", "test", time, "Median length of its windows."),
         Column("change", "change", words, "Change of that length."),
-        Column("diff_ns", "GPU time", signed, "Change of GPU time, mean of its windows."),
+        Column("diff_ns", "GPU time", difference, "Change of GPU time, mean of its windows."),
         Column("most", "of that most", words, "The largest change of GPU time."),
     )
     return section("ranks", "Rank by rank", table("_comparison", columns, [*map(_place, found.places)]))
@@ -157,14 +156,14 @@ def _steps(found: Comparison) -> Section | None:
             "test_ns": one.pair.test.duration_ns,
             "change": percent(one.pair.control.duration_ns, one.pair.test.duration_ns),
             "gpu": percent(one.gpu.control_ns, one.gpu.test_ns),
-            "most": f"{signed(one.gpu.changed_ns)} {one.gpu.changed_name}" if one.gpu.changed_name else "",
+            "most": f"{difference(one.gpu.changed_ns)} {one.gpu.changed_name}" if one.gpu.changed_name else "",
         }
         for one in found.pairs
     ]
     columns = (
         Column("window", "window", words, "The step, and its rank where that is known."),
-        Column("control_ns", "control", amount, "Its length."),
-        Column("test_ns", "test", amount, "Its length."),
+        Column("control_ns", "control", time, "Its length."),
+        Column("test_ns", "test", time, "Its length."),
         Column("change", "change", words, "Change of that length."),
         Column("gpu", "GPU time", words, "Change of GPU time."),
         Column("most", "changed most", words, "The largest change of GPU time."),

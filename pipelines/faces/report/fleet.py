@@ -9,8 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.units import count, percent, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, paragraph, section, table
-from pipelines.faces.report.formats import count, linked, percent, time, words
+from pipelines.faces.report.formats import linked, words
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.curve import curve
 from pipelines.fleet.trends.fleet_today import MOST, Fleet

@@ -1,4 +1,4 @@
-"""Formats values for the page. Texts are escaped when rendered; numbers keep their exact value beside them."""
+"""Names, shapes and bars as HTML for the page; numbers are formatted by `pipelines.base.units`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_names
+from pipelines.base.units import percent
 
 _LONG = 80
 
@@ -47,50 +48,6 @@ def words(value: Any) -> str:
 def linked(value: Any) -> Any:
     """A link as it is, or a text."""
     return value
-
-
-def time(ns: float) -> str:
-    """Formats nanoseconds for people: `12.3 µs`, `4.56 ms`, `1.23 s`."""
-    for unit, size, digits in (("s", 1e9, 3), ("ms", 1e6, 2)):
-        if abs(ns) >= size:
-            return f"{ns / size:,.{digits}f} {unit}"
-    return f"{ns / 1e3:,.1f} µs"
-
-
-def times(n: int) -> str:
-    """How often something ran: `once`, `1,234 times`."""
-    return "once" if n == 1 else f"{n:,} times"
-
-
-def percent(value: float) -> str:
-    """A percentage."""
-    return f"{value:.1f} %"
-
-
-def share(value: float) -> str:
-    """Formats a ratio (1 is all of it) as a percentage."""
-    return f"{100 * value:.1f} %"
-
-
-def count(value: float) -> str:
-    """Formats an integer with separators; large ones (operations, bytes) with a prefix."""
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if abs(value) >= size:
-            return f"{value / size:,.2f} {prefix}"
-    return f"{value:,.0f}"
-
-
-def size(value: float) -> str:
-    """Formats bytes for people: `512 B`, `1.50 MiB`, `79.1 GiB`."""
-    for unit, whole in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(value) >= whole:
-            return f"{value / whole:,.2f} {unit}"
-    return f"{value:,.0f} B"
-
-
-def ratio(value: float) -> str:
-    """A plain number."""
-    return f"{value:.2f}"
 
 
 def shapes(value: Any) -> Markup:

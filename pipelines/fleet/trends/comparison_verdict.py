@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Trace, Window, totals
 
 _TOLD = 0.01  # of the window: smaller changes are none
 _MOST = 5  # kinds of work in a sentence
-MINUS = "\N{MINUS SIGN}"
 
 WORDS = {
     "gemm": "matrix products",
@@ -34,37 +34,12 @@ _NOT_HOST = ("gpu_computing", "copies", "communication", "gpu_waiting", "earlier
 """Causes that are not the host's time."""
 
 
-def amount(ns: float) -> str:
-    """A time for people: `12.3 us`, `4.56 ms`, `1.23 s`, `0`."""
-    if not ns:
-        return "0"
-    unit, size = _unit(ns)
-    return f"{_digits(ns / size)} {unit}"
-
-
-def signed(ns: float) -> str:
-    """A difference of times for people: `+1.2 ms`, with a true minus sign, or `0`."""
-    if not ns:
-        return "0"
-    unit, size = _unit(ns)
-    digits = 1 if abs(ns) >= size else 2
-    return f"{'+' if ns >= 0 else MINUS}{abs(ns) / size:,.{digits}f} {unit}"
-
-
 def percent(control: float, test: float) -> str:
     """The growth from control to test: `+10.8 %`."""
     if not control:
         return "new" if test else "+0.0 %"
     grown = 100 * (test - control) / control
-    return f"{'+' if grown >= 0 else MINUS}{abs(grown):,.1f} %"
-
-
-def _unit(ns: float) -> tuple[str, float]:
-    return next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6)) if abs(ns) >= size), ("us", 1e3))
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.{1 if abs(value) >= 10 else 2}f}"
+    return f"{'+' if grown >= 0 else units.MINUS}{abs(grown):,.1f} %"
 
 
 def sentence(part: Part) -> str:
@@ -77,9 +52,9 @@ def sentence(part: Part) -> str:
     what = "step" if part.pairs[0].control.step is not None else "trace"
     many = _many(part.pairs)
     if abs(test - control) <= _TOLD * control:
-        told = f"The {what} takes {amount(test)}, unchanged ({', '.join([percent(control, test), *many])})"
+        told = f"The {what} takes {units.time(test)}, unchanged ({', '.join([percent(control, test), *many])})"
     else:
-        told = f"The {what} takes {_instead(test, control)} ({', '.join([percent(control, test), *many])})"
+        told = f"The {what} takes {units.time(test)} instead of {units.time(control)} ({', '.join([percent(control, test), *many])})"
     return f"{told}: {_work(part, control)}; {_host(part, control)}"
 
 
@@ -91,7 +66,7 @@ def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
 
 def changed_most(part: Part) -> str:
     """Returns what of a part's GPU time changed most, and by how much in the mean of its windows."""
-    return f"{signed(part.rows[0].diff_ns / len(part.pairs))} {part.rows[0].name}" if part.rows else ""
+    return f"{units.difference(part.rows[0].diff_ns / len(part.pairs))} {part.rows[0].name}" if part.rows else ""
 
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
@@ -106,11 +81,6 @@ def _many(pairs: Sequence[Pair]) -> list[str]:
     return [f"median of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
 
 
-def _instead(test: float, control: float) -> str:
-    told = amount(test)
-    return f"{told.removesuffix(' ' + _unit(control)[0])} instead of {amount(control)}"
-
-
 def _work(part: Part, window: float) -> str:
     control, test = totals(part.categories)
     if not control and not test:
@@ -121,7 +91,7 @@ def _work(part: Part, window: float) -> str:
         one for category, work in _kinds_of_work(part).items() for one in _told(category, work, len(part.pairs), window)
     ]
     told.sort(key=lambda one: -abs(one[1]))
-    return ", ".join(f"{name} {signed(mean)}" for name, mean in told[:_MOST]) or "GPU work unchanged"
+    return ", ".join(f"{name} {units.difference(mean)}" for name, mean in told[:_MOST]) or "GPU work unchanged"
 
 
 def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
@@ -152,18 +122,18 @@ def _host(part: Part, window: float) -> str:
     """
     if all(totals(part.causes)):
         means = {_TITLES[one.name]: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in _NOT_HOST}
-        told = [f"{name} {signed(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window][:2]
+        told = [f"{name} {units.difference(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window][:2]
         more = sum(means.values())
         if abs(more) <= _TOLD * window:
             return f"host unchanged in all: {', '.join(told)}" if told else "host unchanged"
-        return f"host {signed(more)}" + (f" ({', '.join(told)})" if told else "")
+        return f"host {units.difference(more)}" + (f" ({', '.join(told)})" if told else "")
     idle = [(pair.control.idle_ns, pair.test.idle_ns) for pair in part.pairs]
     known = [test - control for control, test in idle if control is not None and test is not None]
     if known:
         more = sum(known) / len(known)
-        return "GPU idle unchanged" if abs(more) <= _TOLD * window else f"GPU idle {signed(more)}"
+        return "GPU idle unchanged" if abs(more) <= _TOLD * window else f"GPU idle {units.difference(more)}"
     means_of_names = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
-    told = [f"{name} {signed(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
+    told = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
     return f"host: {', '.join(told[:2])}" if told else "host unchanged"
 
 
@@ -173,7 +143,7 @@ def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace
     for side, traces, windows in zip(("control", "test"), (control, test), _sides(pairs), strict=True):
         earlier, every = (sum(getattr(one, key) for one in windows) for key in ("earlier_ns", "duration_ns"))
         if earlier > _TOLD * every:
-            mean = amount(earlier / len(windows))
+            mean = units.time(earlier / len(windows))
             found.append(f"{side}: {mean} of the GPU work in its window was launched before it")
         cut = {trace.trace_id: trace.file for trace in traces if trace.is_cut}
         found += [
@@ -226,7 +196,7 @@ def _judged(
     (control, test), worst = max(zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
     middle = median(one for one, _ in times), median(one for _, one in times)
     which = named(worst.pair)
-    said = f"{what}{f' of {which}' if which else ''} went from {amount(control)} to {amount(test)}, {percent(control, test)}"
+    said = f"{what}{f' of {which}' if which else ''} went from {units.time(control)} to {units.time(test)}, {percent(control, test)}"
     if len(times) > 1:
         said += f", the worst of {len(times)}; the median {percent(*middle)}"
     return _Judged(max(_grown(control, test), _grown(*middle)), said, blame(worst))
@@ -237,14 +207,14 @@ def _grown(control: float, test: float) -> float:
 
 
 def _grown_work(one: OnePair) -> str:
-    return f"{one.gpu.grown_name} {signed(one.gpu.grown_ns)}"
+    return f"{one.gpu.grown_name} {units.difference(one.gpu.grown_ns)}"
 
 
 def _grown_anywhere(one: OnePair) -> str:
     """What grew most in a longer step: of its GPU time or, where that explains less than half, of the host."""
     longer = one.pair.test.duration_ns - one.pair.control.duration_ns
     if one.host.grown_name and one.gpu.grown_ns < longer / 2:
-        return f"on the host {one.host.grown_name} {signed(one.host.grown_ns)}"
+        return f"on the host {one.host.grown_name} {units.difference(one.host.grown_ns)}"
     return _grown_work(one)
 
 

@@ -270,7 +270,7 @@ def test_without_gpu_work_the_host_is_told() -> None:
     check(found)
     assert (
         found.sentence
-        == "Of 1.00 ms none runs on a GPU: 800 us operators on the host (launch bound) (aten::mm), 200 us host between operators."
+        == "Of 1.00 ms none runs on a GPU: 800.0 us operators on the host (launch bound) (aten::mm), 200.0 us host between operators."
     )
 
 
@@ -308,7 +308,7 @@ def test_the_event_of_a_cause_is_its_longest() -> None:
     assert (row["times"], events[row["event_id"]]["ts"], row["duration_ns"]) == (3, 200, 450_000)
 
 
-@pytest.mark.parametrize(("length", "told"), [(500, "Of each 500 us step"), (200, "Of 1.00 ms ")])
+@pytest.mark.parametrize(("length", "told"), [(500, "Of each 500.0 us step"), (200, "Of 1.00 ms ")])
 def test_a_window_is_told_per_step_where_steps_are_most_of_it(length: int, told: str) -> None:
     found = answer(
         [

@@ -33,7 +33,7 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
     own = [line for line in lines if "tracelake what-if" not in line and not line.startswith(("info", "warning"))]
     assert max(map(len, own)) <= 80 and len(lines) <= 45
     text = " ".join(said.split())
-    assert text.startswith("Of each 6.53 ms step the GPU computes 480 us; 6.00 ms it waits for data loading")
+    assert text.startswith("Of each 6.53 ms step the GPU computes 480.0 us; 6.00 ms it waits for data loading")
     assert "91.9 % data loading: 6.00 ms a step, gone saves 6.00 ms, halved saves 3.00 ms" in text
     assert f"tracelake what-if {trace} --scale 'enumerate(DataLoader)*=0.5'" in said
 

@@ -70,7 +70,7 @@ def test_it_opens_on_why_the_newest_takes_so_long(page: Page, lake: Lake) -> Non
     assert "The newest trace of job <b>train</b>: rank1.json, rank 1" in shown and "tracelake materialize" in shown
     materialize_all(lake, ["causes", "window_gpu_time", "critical_path_caveats"])
     page.js("showWhy()")
-    assert "Of 320 us the GPU computes 80.0 us; 240 us it waits for" in page.js(
+    assert "Of 320.0 us the GPU computes 80.0 us; 240.0 us it waits for" in page.js(
         "document.querySelector('#why .sentence').innerText"
     )
     assert page.js("document.querySelectorAll('#why li code').length") == 3

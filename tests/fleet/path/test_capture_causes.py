@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.base import units
 from pipelines.critical_path.causes.savings import Retimed
 from pipelines.faces.cli.app import app
-from pipelines.faces.units import time_of
 from pipelines.fleet.path import capture_savings
 from pipelines.fleet.path.segment_causes import _arrivals
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -114,7 +114,7 @@ def test_shared_captures(shared: Path, name: str, monkeypatch: pytest.MonkeyPatc
     assert window.length == pytest.approx(1000 * told["window"]["length_us"], rel=1e-4)
     path = json.loads(CliRunner().invoke(app, ["capture-path", str(folder), "--json"]).stdout)
     guessed = [one["detail"] for one in told["caveats"] if "inferred" in one["detail"]]
-    said = f"{time_of(round(1000 * path['guessed_us']))} of it follow from waits that are inferred"
+    said = f"{units.time(round(1000 * path['guessed_us']))} of it follow from waits that are inferred"
     assert guessed == ([said] if path["guessed_us"] else [])
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ def _print(answer: CapturePath) -> None:
     out.print(_stretches(answer))
     gap, guessed = answer.kind_us.get("gap", 0.0), answer.guessed_us
     out.print(
-        f"outside operators (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path; "
-        f"{human_us(answer.unowned_us)} of it in no annotation and no Python function"
+        f"outside operators (gap): {units.time_us(gap)}, {answer.gap_percent:.1f} % of the path; "
+        f"{units.time_us(answer.unowned_us)} of it in no annotation and no Python function"
     )
     if answer.n_guessed:
         out.print(
-            f"inferred: {answer.n_guessed} waits, {human_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
+            f"inferred: {answer.n_guessed} waits, {units.time_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
             "(without cuda_sync rows a trace does not say what waited for what)",
         )
     if answer.left_out:
@@ -77,7 +78,7 @@ def _print(answer: CapturePath) -> None:
 def _shares(answer: CapturePath) -> Table:
     """Time by rank and kind; kinds that are inferred in part or whole are marked."""
     end = answer.target.replace("_", " ").replace("gpu", "GPU")
-    heading = f"critical path through {answer.n_ranks} ranks to the {end}: {human_us(answer.span_us)}"
+    heading = f"critical path through {answer.n_ranks} ranks to the {end}: {units.time_us(answer.span_us)}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     table.add_column("rank", justify="right")
     table.add_column("kind")
@@ -89,7 +90,7 @@ def _shares(answer: CapturePath) -> Table:
         table.add_row(
             *(styled("[bold]{}[/]", t) for t in (rank, "all")),
             f"{len(own):,}",
-            human_us(share),
+            units.time_us(share),
             styled("[bold]{}[/]", percent),
         )
         parts = sorted({(s.kind, s.guessed) for s in own}, key=lambda part: -_time(own, *part))
@@ -97,13 +98,13 @@ def _shares(answer: CapturePath) -> Table:
             time = _time(own, kind, guessed)
             n = sum((s.kind, s.guessed) == (kind, guessed) for s in own)
             label = styled("{}" + (" [yellow](inferred)[/]" if guessed else ""), kind.replace("_", " "))
-            table.add_row("", label, f"{n:,}", human_us(time), f"{100 * time / answer.span_us:.2f}")
+            table.add_row("", label, f"{n:,}", units.time_us(time), f"{100 * time / answer.span_us:.2f}")
         table.add_section()
     rest = list(answer.share_us.items())[_RANKS:]
     if rest:
         time, n = sum(share for _, share in rest), len(rest)
         percent = f"{100 * time / answer.span_us:.2f}"
-        table.add_row("…", f"{n:,} more ranks", "", human_us(time), percent)
+        table.add_row("…", f"{n:,} more ranks", "", units.time_us(time), percent)
     return table
 
 
@@ -114,11 +115,11 @@ def _owners(answer: CapturePath) -> Table:
     for name in ("time", "percent"):
         table.add_column(name, justify="right")
     for owner, time in list(answer.owner_us.items())[:_SHOWN]:
-        table.add_row(visible((owner or "(no name)")[:60]), human_us(time), f"{100 * time / answer.span_us:.2f}")
+        table.add_row(visible((owner or "(no name)")[:60]), units.time_us(time), f"{100 * time / answer.span_us:.2f}")
     if len(answer.owner_us) > _SHOWN:
         rest = sum(list(answer.owner_us.values())[_SHOWN:])
         more = f"{len(answer.owner_us) - _SHOWN} more owners"
-        table.add_row(more, human_us(rest), f"{100 * rest / answer.span_us:.2f}")
+        table.add_row(more, units.time_us(rest), f"{100 * rest / answer.span_us:.2f}")
     return table
 
 
@@ -136,8 +137,8 @@ def _stretches(answer: CapturePath) -> Table:
         end = stretch.start_us + stretch.dur_us
         own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
         longest = max(own, key=lambda s: s.dur_us)
-        most = f"{longest.kind.replace('_', ' ')} {human_us(longest.dur_us)} {(longest.owner or '')[:60]}"
-        table.add_row(human_us(stretch.start_us), str(stretch.rank), human_us(stretch.dur_us), most)
+        most = f"{longest.kind.replace('_', ' ')} {units.time_us(longest.dur_us)} {(longest.owner or '')[:60]}"
+        table.add_row(units.time_us(stretch.start_us), str(stretch.rank), units.time_us(stretch.dur_us), most)
     if len(answer.stretches) > _SHOWN:
         table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")
     return table

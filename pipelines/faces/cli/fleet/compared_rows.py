@@ -12,11 +12,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
-from pipelines.fleet.trends.comparison_verdict import WORDS, amount, changed_most, lengths, percent, sentence, signed
+from pipelines.fleet.trends.comparison_verdict import WORDS, changed_most, lengths, percent, sentence
 
 Sides = tuple[str, str]
 """What was given: control and test."""
@@ -102,7 +103,7 @@ def lines(
     yield _table(found, rows[: limit or None], width)
     if 0 < limit < len(rows):
         rest = sum(one.diff_ns for one in rows[limit:]) / len(found.pairs)
-        yield styled("[dim]{:,} more, {} together: --limit 0 shows them[/]", len(rows) - limit, signed(rest))
+        yield styled("[dim]{:,} more, {} together: --limit 0 shows them[/]", len(rows) - limit, units.difference(rest))
 
 
 def _wrapped(said: str, width: int, style: str) -> Iterator[Text]:
@@ -118,9 +119,9 @@ def _described(window: dict[str, Any]) -> str:
     device = f"{window['device_name']}, " if window["device_name"] else ""
     what = f"step{'s' if len(steps) > 1 else ''} {_numbers(steps)}" if steps else "the whole trace"
     of = f" of {traces} traces" if traces > 1 else ""
-    idle = "" if window["idle_ns"] is None else f", {amount(window['idle_ns'] / window['n_windows'])} idle"
-    work = f"; GPU time {amount(window['gpu_ns'] / window['n_windows'])}{idle}" if window["gpu_ns"] else ""
-    return f"{name}{device}{what}{of}: {amount(window['duration_ns'])}{work}"
+    idle = "" if window["idle_ns"] is None else f", {units.time(window['idle_ns'] / window['n_windows'])} idle"
+    work = f"; GPU time {units.time(window['gpu_ns'] / window['n_windows'])}{idle}" if window["gpu_ns"] else ""
+    return f"{name}{device}{what}{of}: {units.time(window['duration_ns'])}{work}"
 
 
 def _numbers(steps: Sequence[int]) -> str:
@@ -132,8 +133,8 @@ def _places(found: Comparison, width: int) -> Table:
     for part in found.places[:_PLACES_SHOWN]:
         control, test = lengths(part.pairs)
         gpu = totals(part.categories)
-        change = signed((gpu.test_ns - gpu.control_ns) / len(part.pairs))
-        times = (amount(control), amount(test), percent(control, test), change)
+        change = units.difference((gpu.test_ns - gpu.control_ns) / len(part.pairs))
+        times = (units.time(control), units.time(test), percent(control, test), change)
         cells.append((visible(part.pairs[0].where), *times, visible(changed_most(part))))
     return _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
 
@@ -147,7 +148,11 @@ def _table(found: Comparison, rows: Sequence[Difference], width: int) -> Table:
         name += f" {one.input_dims}" if one.input_dims else ""
         n = _count(one.control_n, windows)
         n += "" if one.diff_n == 0 else f" → {_count(one.test_n, windows)}"
-        times = (amount(one.control_ns / windows), amount(one.test_ns / windows), signed(one.diff_ns / windows))
+        times = (
+            units.time(one.control_ns / windows),
+            units.time(one.test_ns / windows),
+            units.difference(one.diff_ns / windows),
+        )
         cells.append((visible(name), n, *times))
     table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
     of = "step" if found.pairs[0].pair.control.step is not None else "trace"

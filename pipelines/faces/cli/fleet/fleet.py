@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
@@ -20,7 +21,6 @@ from pipelines.faces.cli.console import (
     LakeOption,
     err,
     fail,
-    human_us,
     local,
     new_file,
     out,
@@ -176,7 +176,7 @@ def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
     ):
         table.add_column(name, justify="left" if at < 3 else "right", overflow="fold")
     for row in jobs:
-        step, earlier = (("" if row[n] is None else human_us(row[n] / 1000)) for n in ("step_ns", "earlier_step_ns"))
+        step, earlier = (("" if row[n] is None else units.time(row[n])) for n in ("step_ns", "earlier_step_ns"))
         change = "" if row["step_change_percent"] is None else f"{row['step_change_percent']:+.1f} %"
         idle, exposed = (
             "" if row[n] is None else f"{row[n]:.1f} %" for n in ("idle_percent", "exposed_communication_percent")

@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.base import units
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
     LakeOption,
     fail,
-    human_us,
     local,
     new_file,
     out,
@@ -129,11 +129,11 @@ def _ranks(found: Stragglers) -> Table:
 def _waits(row: Row) -> list[str]:
     marginal, share, root = row["marginal_ns"], row["caused_percent"], row["root_percent"]
     return [
-        human_us(row["wait_ns"] / 1000),
-        human_us(row["caused_wait_ns"] / 1000),
+        units.time(row["wait_ns"]),
+        units.time(row["caused_wait_ns"]),
         "" if share is None else f"{share:.1f} %",
         "" if root is None else f"{root:.1f} %",
-        "unknown" if marginal is None else human_us(marginal / 1000),
+        "unknown" if marginal is None else units.time(marginal),
         "" if row["marginal_percent"] is None else f"{row['marginal_percent']:.1f} %",
     ]
 
@@ -170,4 +170,4 @@ def _worst_of_each_role(groups: list[Row]) -> list[Row]:
 
 
 def _time(ns: int | None) -> str:
-    return "unknown" if ns is None else human_us(ns / 1000)
+    return "unknown" if ns is None else units.time(ns)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.base import units
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
@@ -63,7 +64,7 @@ def timeline(
         told |= {"shown": written.shown} if written.shown else {}
         print_json({**told, "error_us": written.error_us, "n_arrows": written.n_arrows})
         return
-    clocks = "" if written.error_us is None else f"; error of each clock at most {written.error_us:.1f} us"
+    clocks = "" if written.error_us is None else f"; error of each clock at most {units.time_us(written.error_us)}"
     out.print(f"{len(written.ranks)} ranks, {written.n_arrows:,} collectives tied{clocks}")
     if written.shown:
         out.print(f"drawn: {written.shown}; `--ranks 0` draws all", soft_wrap=True)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import fail, human_us, out, print_json, styled
+from pipelines.faces.cli.console import fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
@@ -54,12 +55,12 @@ def capture_what_if(folder: str, lake: Path, scenarios: list[Scenario], json: bo
 def _table(folder: str, gain: CaptureGain) -> Table:
     what = f", {gain.scenario.name}" if gain.scenario.name else ""
     change = f" ({100 * (gain.after_us / gain.before_us - 1):+.1f} %)" if gain.before_us else ""
-    heading = f"{visible(Path(folder).name + what)}: the capture takes {human_us(gain.after_us)} instead of {human_us(gain.before_us)}{change}"
+    heading = f"{visible(Path(folder).name + what)}: the capture takes {units.time_us(gain.after_us)} instead of {units.time_us(gain.before_us)}{change}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     for name in ("rank", "ends before", "ends after"):
         table.add_column(name, justify="right")
     for rank, (before, after) in list(gain.ranks.items())[:_RANKS]:
-        table.add_row(str(rank), human_us(before), human_us(after))
+        table.add_row(str(rank), units.time_us(before), units.time_us(after))
     left = len(gain.ranks) - _RANKS
     if left > 0:
         table.caption, table.caption_justify = f"and {left} more ranks", "left"

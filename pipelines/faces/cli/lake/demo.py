@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, err, fail, human_us, local, out, progress, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, err, fail, local, out, progress, styled
 
 PROJECT = Path(__file__).resolve().parents[4]
 DEMO_PLAN = "fused_sparse_dist"
@@ -128,7 +129,7 @@ def _paths_table(rows: list[dict[str, Any]]) -> Table:
         shares = ", ".join(f"{r['bound_by']} {r['percent']:.1f} %" for r in own if r["percent"])
         length = sum(row["duration_ns"] or 0 for row in own)
         rank = own[0]["rank"]
-        table.add_row(Path(path).name, "" if rank is None else str(rank), human_us(length / 1000), shares or "no path")
+        table.add_row(Path(path).name, "" if rank is None else str(rank), units.time(length), shares or "no path")
     return table
 
 

@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.base import units
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, styled
 from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
 
@@ -92,7 +93,7 @@ def _breakdown(
 
 def earlier_note(row: dict[str, Any]) -> Text:
     """Says how much of a row is work that was launched before the trace began."""
-    gpu, device = human_us(row["earlier_ns"] / 1000), row["device"]
+    gpu, device = units.time(row["earlier_ns"]), row["device"]
     return styled(
         "[yellow]note:[/] {}, device {}: {} of its GPU time ({:,} pieces) were launched before the trace began",
         *(Path(row["path"]).name, device, gpu, row["n_earlier"]),
@@ -110,9 +111,9 @@ def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Tab
             Path(row["path"]).name,
             "" if row["rank"] is None else str(row["rank"]),
             "no GPU work" if row["device"] is None else str(row["device"]),
-            human_us(row["span_ns"] / 1000),
+            units.time(row["span_ns"]),
             *(f"{row[name]:.2f}" for name in ("compute_percent", "non_compute_percent", "idle_percent")),
-            human_us(row["communication_ns"] / 1000),
-            human_us(row["exposed_communication_ns"] / 1000),
+            units.time(row["communication_ns"]),
+            units.time(row["exposed_communication_ns"]),
         )
     return table

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, human_us, new_file, out, styled
+from pipelines.base import units
+from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, new_file, out, styled
 
 ENGINES = ("serial", "sw", "dataflow")
 _COMPARED = """
@@ -75,8 +76,8 @@ def compared_table(con: Any) -> Table:
             plan,
             engine,
             device,
-            "" if period_ns is None else human_us(period_ns / 1000),
-            "" if ideal_ns is None else human_us(ideal_ns / 1000),
+            "" if period_ns is None else units.time(period_ns),
+            "" if ideal_ns is None else units.time(ideal_ns),
             "" if efficiency is None else f"{100 * efficiency:.1f} %",
             "" if speedup is None else f"{speedup:.2f}x",
         )

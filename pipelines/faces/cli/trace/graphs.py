@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.kernel_names import short_names
 from pipelines.base.paths import path_text
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, styled
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
 
@@ -60,8 +61,8 @@ def graphs(
     out.print(
         styled(
             "{} of {} of GPU time ran in {:,} replays; the operator or module of {:.1f} % of that is known",
-            human_us(found["graph_ns"] / 1000),
-            human_us(found["gpu_ns"] / 1000),
+            units.time(found["graph_ns"]),
+            units.time(found["gpu_ns"]),
             found["n_replays"],
             100 * found["known_ns"] / max(found["graph_ns"], 1),
         )
@@ -120,7 +121,7 @@ def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
             *(row[key] or "" for key in ("class", "op", "module", "source")),
             f"{row['n']:,}",
             f"{row['n_repetitions']:,}",
-            human_us(row["duration_ns"] / 1000),
+            units.time(row["duration_ns"]),
             f"{100 * row['duration_ns'] / max(graph_ns, 1):.1f}",
         )
     return table

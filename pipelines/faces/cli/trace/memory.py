@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.paths import path_text
-from pipelines.faces.cli.console import JsonOption, fail, human_us, local, out, print_json
+from pipelines.faces.cli.console import JsonOption, fail, local, out, print_json
 
 if TYPE_CHECKING:
     import duckdb
@@ -195,9 +196,7 @@ def _ends(one: dict[str, Any], found: dict[str, Any]) -> list[str]:
 
 
 def _size(n_bytes: int | None) -> str:
-    from pipelines.faces.report.formats import size
-
-    return _NONE if n_bytes is None else size(n_bytes)
+    return _NONE if n_bytes is None else units.size(n_bytes)
 
 
 def _peak_at(one: dict[str, Any], which: str, found: dict[str, Any]) -> str:
@@ -208,5 +207,5 @@ def _at(ns: int | None, found: dict[str, Any]) -> str:
     """The time of an event, and how long after the first one of the file that is."""
     if ns is None:
         return _NONE
-    after = human_us((ns - found["first_event_ns"]) / 1000)
+    after = units.time(ns - found["first_event_ns"])
     return f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC (+{after})"

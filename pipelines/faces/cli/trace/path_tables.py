@@ -8,10 +8,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name
 from pipelines.faces.cli.caveats import is_above
-from pipelines.faces.cli.console import human_us, out, styled
+from pipelines.faces.cli.console import out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 
 _WIDTH = 110  # of the table of owners: the table critical_path_by_owner has their names whole
@@ -53,7 +54,7 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
             _WORDS.get(row["owner_cat"], row["owner_cat"] or ""),
             row["bound_by"] or "(none)",
             f"{row['duration_ns'] / answer.length_us / 10:.2f}" if answer.length_us else "",
-            human_us(row["duration_ns"] / 1000),
+            units.time(row["duration_ns"]),
         )
         for row in owners
     ]
@@ -61,7 +62,7 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
     kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
     fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
     left = owners[0]["n_owners"] - len(owners)
-    rest = human_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
+    rest = units.time_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
     more = f"and {left:,} more owner{'s' if left > 1 else ''}, {rest}" if left else None
     heading = _heading(title, answer)
     table = Table(title=heading, title_justify="left", min_width=len(heading), caption=more, caption_justify="left")
@@ -75,7 +76,7 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
 
 def _heading(title: str, answer: Any) -> str:
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
-    return f"critical path of {visible(title)}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
+    return f"critical path of {visible(title)}: {units.time_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
 
 
 def path_table(title: str, answer: Any) -> Table:
@@ -93,7 +94,7 @@ def path_table(title: str, answer: Any) -> Table:
     table.add_column("time", justify="right")
     for bound_by, percent in answer.summary.items():
         if percent:
-            table.add_row(bound_by or "(none)", f"{percent:.2f}", human_us(answer.length_us * percent / 100))
+            table.add_row(bound_by or "(none)", f"{percent:.2f}", units.time_us(answer.length_us * percent / 100))
     return table
 
 
@@ -114,14 +115,14 @@ def alternatives_table(answer: Any) -> Table:
     table.add_column("with", overflow="fold")
     table.add_column("instead of", overflow="fold")
     for other in answer.alternatives:
-        table.add_row(human_us(other["shorter_by_us"]), _most_of(other["entered"]), _most_of(other["left"]))
+        table.add_row(units.time_us(other["shorter_by_us"]), _most_of(other["entered"]), _most_of(other["left"]))
     return table
 
 
 def _most_of(events: list[dict[str, Any]], shown: int = 3) -> Text:
-    named = ((event["name"] or "(no name)", human_us(event["duration_us"])) for event in events[:shown])
+    named = ((event["name"] or "(no name)", units.time_us(event["duration_us"])) for event in events[:shown])
     lines = [styled("{} {}", short_name(name), time) for name, time in named]
     if len(events) > shown:
         more = sum(event["duration_us"] for event in events[shown:])
-        lines.append(styled("and {} more, {}", len(events) - shown, human_us(more)))
+        lines.append(styled("and {} more, {}", len(events) - shown, units.time_us(more)))
     return Text("\n").join(lines)

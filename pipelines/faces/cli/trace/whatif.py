@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name, short_names
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
@@ -22,7 +23,6 @@ from pipelines.faces.cli.console import (
     LakeOption,
     err,
     fail,
-    human_us,
     local,
     out,
     print_json,
@@ -268,7 +268,7 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
     what = f", {answer.scenario.name}" if answer.scenario.name else ""
     window = "the trace" if before.window.window_id == "full" else "the window"
-    heading = f"{visible(Path(trace).name + what)}: {window} takes {human_us(after.length_us)} instead of {human_us(before.length_us)}{gain}"
+    heading = f"{visible(Path(trace).name + what)}: {window} takes {units.time_us(after.length_us)} instead of {units.time_us(before.length_us)}{gain}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     table.add_column("bound by")
     for name in ("before %", "after %", "before", "after"):
@@ -278,7 +278,7 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
         percents = [side.get(label) or 0.0 for side in (old, new)]
         if any(percents):
             lengths = (before.length_us, after.length_us)
-            times = (human_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
+            times = (units.time_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
             table.add_row(label or "(none)", *(f"{percent:.2f}" for percent in percents), *times)
     moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
     return [table, *(_events_table(events, what) for events, what in moved if events)]
@@ -291,7 +291,7 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
         table.add_column(name, justify="right")
     table.add_column("name", no_wrap=True)
     for event in events[:_SHOWN]:
-        table.add_row(str(event["event_id"]), human_us(event["time_us"]), short_name(event["name"], _NAME))
+        table.add_row(str(event["event_id"]), units.time_us(event["time_us"]), short_name(event["name"], _NAME))
     return table
 
 
@@ -304,7 +304,7 @@ def sensitivity_table(families: list[Family]) -> Table:
     if len(kernels) > _SHOWN:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)
-    of_waits = f"{', '.join(f.name for f in waits)}: {human_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
+    of_waits = f"{', '.join(f.name for f in waits)}: {units.time_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
     table = Table(title=title, title_justify="left", min_width=len(title))
     table.caption, table.caption_justify = of_waits if waits else None, "left"
     table.add_column("class", no_wrap=True)
@@ -313,7 +313,7 @@ def sensitivity_table(families: list[Family]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     names = short_names((family.name for family in kernels[:_SHOWN]), _NAME)
     for family, name in zip(kernels[:_SHOWN], names, strict=False):
-        changes = (human_us(family.change_us[cut]) for cut in CUTS)
-        row = (f"{family.events:,}", human_us(family.on_path_us), *changes)
+        changes = (units.time_us(family.change_us[cut]) for cut in CUTS)
+        row = (f"{family.events:,}", units.time_us(family.on_path_us), *changes)
         table.add_row(family.kernel_class, name, *row)
     return table

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.base import svg
+from pipelines.base.units import time
 
 Row = dict[str, Any]
 _WIDTH, _LEFT, _TOP, _LANE, _LEGEND = 1200, 8, 46, 24, 160
@@ -45,7 +46,7 @@ def layers(
     left_out = len(spans) - len(drawn)
     bottom = _TOP + (max((depths[s["span_id"]] for s in drawn), default=0) + 1) * _LANE
     more = f"; {left_out} too short to draw" if left_out else ""
-    width = length or f"{(end_ns - start_ns) / 1e6:,.3f} ms on the host"
+    width = length or f"{time(end_ns - start_ns)} on the host"
     parts = (
         svg.hatch("unknown", "#fff", "#ddd"),
         svg.text(_LEFT, 16, title, "title"),

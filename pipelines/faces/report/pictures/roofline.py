@@ -7,6 +7,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 from pipelines.base import svg
+from pipelines.base.units import time
 
 Row = dict[str, Any]
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 1200, 380, 70, 46, 110, 40
@@ -91,5 +92,5 @@ def _box(row: Row, colour: str, most: int, x: _Scale, y: _Scale) -> str:
     reached = (
         "" if row["roofline_utilization"] is None else f", {100 * row['roofline_utilization']:.1f} % of its roofline"
     )
-    says = f"{row['op']} {row['dtype']}: {row['n_ops']:,} calls, {row['gpu_ns'] / 1e6:,.3f} ms, {row['tflops']:.1f} TFLOP/s{reached}"
+    says = f"{row['op']} {row['dtype']}: {row['n_ops']:,} calls, {time(row['gpu_ns'])}, {row['tflops']:.1f} TFLOP/s{reached}"
     return svg.rect(x.at(_intensity(row)) - side / 2, y.at(row["tflops"]) - side / 2, side, side, "op", colour, says)

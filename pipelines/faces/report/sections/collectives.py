@@ -5,8 +5,9 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, ratio, share, size, time
 from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
-from pipelines.faces.report.formats import count, ratio, share, size, time, words
+from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Subject, label, of_shown
 
 _SHOWN = 24

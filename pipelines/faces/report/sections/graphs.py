@@ -6,8 +6,9 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
+from pipelines.base.units import count, percent, time, times
 from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
-from pipelines.faces.report.formats import count, meter, name, percent, short_name, time, times
+from pipelines.faces.report.formats import meter, name, short_name
 from pipelines.faces.report.subject import Subject, of_shown
 from pipelines.faces.report.words import in_words
 

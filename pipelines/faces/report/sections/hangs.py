@@ -7,8 +7,9 @@ import json
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count
 from pipelines.faces.report.blocks import Block, Column, Section, heading, paragraph, section, table, verdict
-from pipelines.faces.report.formats import count, words
+from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject
 
 _SETS = """

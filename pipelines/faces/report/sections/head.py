@@ -8,9 +8,10 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, time
 from pipelines.faces.early_ends import early_ends
 from pipelines.faces.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
-from pipelines.faces.report.formats import count, time, words
+from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.words import in_words
 from pipelines.models.sqltext import quoted

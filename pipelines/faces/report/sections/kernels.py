@@ -6,8 +6,9 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
+from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
-from pipelines.faces.report.formats import count, meter, short_name, time
+from pipelines.faces.report.formats import meter, short_name
 from pipelines.faces.report.subject import Subject, label, of_shown
 from pipelines.faces.report.words import in_words
 
@@ -41,7 +42,7 @@ def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         row["shown"] = (row["name"], name)
     short = [row for row in rows if row["median_ns"] is not None and row["median_ns"] < 10_000]
     n_short = sum(row["n"] for row in short)
-    said = f"{n_short:,} of {sum(row['n'] for row in rows):,} pieces of work have a name whose median is below 10 µs. "
+    said = f"{n_short:,} of {sum(row['n'] for row in rows):,} pieces of work have a name whose median is below 10 us. "
     return section(
         "kernels",
         "Top kernels",

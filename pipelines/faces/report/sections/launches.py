@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Column, Section, figure, missing, section, table
-from pipelines.faces.report.formats import count, time
 from pipelines.faces.report.pictures.curve import curve
 from pipelines.faces.report.subject import Subject, label, of_shown
 

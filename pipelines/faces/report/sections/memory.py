@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, size, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, missing, more, section, table
-from pipelines.faces.report.formats import count, size, time
 from pipelines.faces.report.pictures.curve import curve
 from pipelines.faces.report.subject import Row, Subject, label
 

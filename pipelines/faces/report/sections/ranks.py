@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
+from pipelines.base.units import count, percent, share, time
 from pipelines.faces.report.blocks import (
     Block,
     Column,
@@ -16,7 +17,7 @@ from pipelines.faces.report.blocks import (
     table,
     verdict,
 )
-from pipelines.faces.report.formats import count, percent, share, time, words
+from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Subject
 from pipelines.fleet.heat_map import METRICS, rank_step_heat_map
 from pipelines.fleet.stragglers import Stragglers, stragglers_of

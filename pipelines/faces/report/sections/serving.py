@@ -5,9 +5,10 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, time
+from pipelines.base.units import ratio as rate
 from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
-from pipelines.faces.report.formats import count, meter, time
-from pipelines.faces.report.formats import ratio as rate
+from pipelines.faces.report.formats import meter
 from pipelines.faces.report.subject import Subject, of_shown
 from pipelines.faces.report.words import in_words
 from pipelines.models.questions import load_questions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, percent, size
 from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
-from pipelines.faces.report.formats import count, percent, size
 from pipelines.faces.report.subject import Row, Subject
 from pipelines.faces.report.words import in_words
 from pipelines.models.sqltext import quoted

@@ -7,9 +7,9 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
 from pipelines.faces.report.folded_rows import folded
-from pipelines.faces.report.formats import count, time
 from pipelines.faces.report.pictures.layers import layers
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
 

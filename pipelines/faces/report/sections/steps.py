@@ -7,8 +7,8 @@ from statistics import median
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, percent, time
 from pipelines.faces.report.blocks import Block, Column, Part, Section, bars, missing, more, paragraph, section, table
-from pipelines.faces.report.formats import count, percent, time
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
 from pipelines.models.sqltext import quoted
 

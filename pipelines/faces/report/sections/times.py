@@ -7,6 +7,7 @@ from collections import defaultdict
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, percent, time
 from pipelines.faces.report.blocks import (
     Block,
     Column,
@@ -20,7 +21,7 @@ from pipelines.faces.report.blocks import (
     table,
     verdict,
 )
-from pipelines.faces.report.formats import count, percent, time, words
+from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.words import in_words
 from pipelines.fleet.path.answer import PathRefused, capture_path

@@ -5,9 +5,10 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import count, percent, ratio, share, time
 from pipelines.faces.report.blocks import Block, Column, Part, Section, bars, figure, missing, section, table, titled
 from pipelines.faces.report.folded_rows import folded
-from pipelines.faces.report.formats import count, percent, ratio, shapes, share, time, words
+from pipelines.faces.report.formats import shapes, words
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.spans import picture
 from pipelines.faces.report.subject import Row, Subject, label, of_shown

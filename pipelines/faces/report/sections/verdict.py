@@ -7,9 +7,10 @@ from statistics import median
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.units import percent, time, times
 from pipelines.faces.report.blocks import Block, Finding, Section, findings, lead, paragraph, section
 from pipelines.faces.report.cause_bars import cause_bars
-from pipelines.faces.report.formats import percent, shorter, time, times
+from pipelines.faces.report.formats import shorter
 from pipelines.faces.report.sections.hangs import stuck
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.report.words import in_words

@@ -1,0 +1,70 @@
+"""Numbers as people read them: the same unit, digits and spelling wherever tracelake shows one."""
+
+from __future__ import annotations
+
+import math
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def time(ns: float) -> str:
+    """A time: `12.3 us`, `4.56 ms`, `1.23 s`."""
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if abs(ns) >= 0.99995 * size:  # no 1,000.0 us
+            return f"{ns / size:,.2f} {unit}"
+    return f"{ns / 1e3:,.1f} us"
+
+
+def time_us(us: float) -> str:
+    """As `time`, for the answers that count in us."""
+    return time(1000 * us)
+
+
+def difference(ns: float) -> str:
+    """A difference of times: `+1.20 ms`, with a true minus sign, or `0`."""
+    return f"{'+' if ns > 0 else MINUS}{time(abs(ns))}" if ns else "0"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes: `512 B`, `1.50 MiB`, `79.10 GiB`."""
+    for unit, whole in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(n_bytes) >= whole:
+            return f"{n_bytes / whole:,.2f} {unit}"
+    return f"{n_bytes:,.0f} B"
+
+
+def count(value: float) -> str:
+    """An integer with separators; a large one (operations, bytes) with a prefix."""
+    for prefix, whole in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if abs(value) >= whole:
+            return f"{value / whole:,.2f} {prefix}"
+    return f"{value:,.0f}"
+
+
+def times(n: int) -> str:
+    """How often something ran: `once`, `1,234 times`."""
+    return "once" if n == 1 else f"{n:,} times"
+
+
+def percent(value: float) -> str:
+    """A percentage."""
+    return f"{value:.1f} %"
+
+
+def share(value: float) -> str:
+    """A ratio (1 is all of it) as a percentage."""
+    return percent(100 * value)
+
+
+def ratio(value: float) -> str:
+    """A plain number with two decimals."""
+    return f"{value:.2f}"
+
+
+def number(value: float) -> str:
+    """A number with six digits, thousands apart, never with an exponent: `2,252,910`, `0.0123457`."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    digits = max(5 - math.floor(math.log10(abs(value))), 0)
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

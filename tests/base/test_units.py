@@ -1,0 +1,28 @@
+"""Numbers as people read them: one spelling of each unit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from pipelines.base import units
+
+
+def test_times_have_one_unit_and_its_digits() -> None:
+    """No `1,000.0 us`, no `0.00 ms`: what is rounded up takes the next unit, and a longer time is never told as shorter."""
+    assert [units.time(ns) for ns in (0, 340, 999_949, 999_951, 12_340_000, 999_960_000, 3_120_000_000_000)] == [
+        *("0.0 us", "0.3 us", "999.9 us", "1.00 ms", "12.34 ms", "1.00 s", "3,120.00 s"),
+    ]
+    size = {"us": 1e3, "ms": 1e6, "s": 1e9}
+    told = [units.time(1.07**n).replace(",", "").split() for n in range(450)]
+    assert all(float(a) * size[u] <= float(b) * size[v] for (a, u), (b, v) in pairwise(told))
+    assert all(float(number) < 1000 for number, unit in told if unit != "s")
+    assert units.time(-4_560_000) == units.time_us(-4560) == "-4.56 ms"
+
+
+def test_differences_have_a_sign_of_their_own() -> None:
+    assert [units.difference(ns) for ns in (0, 1_200_000, -340)] == ["0", "+1.20 ms", "\N{MINUS SIGN}0.3 us"]
+
+
+def test_sizes_and_counts_are_apart() -> None:
+    assert [units.size(n) for n in (512, 1536, 5 << 30)] == ["512 B", "1.50 KiB", "5.00 GiB"]
+    assert [units.count(n) for n in (12_345, 2_500_000)] == ["12,345", "2.50 M"]
