@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import __version__
 
 if TYPE_CHECKING:
+    from pipelines.base.errors import TracelakeError
     from pipelines.critical_path.answer.saved_path import restore_path
     from pipelines.critical_path.graph.dependency_graph import ArrayGraph
     from pipelines.faces.ibis_tables import open_tables
@@ -57,6 +58,7 @@ __all__ = [
     "TraceAnalysis",
     "TraceNotFound",
     "TraceRejected",
+    "TracelakeError",
     "WindowNotFound",
     "__version__",
     "ingest",
@@ -86,6 +88,7 @@ _MODULE_OF = {
     "TraceAnalysis": "pipelines.faces.notebook",
     "TraceNotFound": "pipelines.faces.notebook",
     "TraceRejected": "pipelines.faces.notebook",
+    "TracelakeError": "pipelines.base.errors",
     "WindowNotFound": "pipelines.faces.notebook",
     "ingest": "pipelines.readers.ingest",
     "materialize": "pipelines.runs.materialize.per_trace",

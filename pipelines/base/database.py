@@ -11,6 +11,8 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
+
 THREADS = "TRACELAKE_THREADS"
 """Environment variable: how many CPUs this process may use; by default all. A cluster's workers set it."""
 MEMORY = "TRACELAKE_MEMORY"
@@ -20,11 +22,11 @@ _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
 
-class WrongShare(ValueError):
+class WrongShare(TracelakeError, ValueError):
     """TRACELAKE_THREADS or TRACELAKE_MEMORY has a value that nothing can work with; the message says what to set."""
 
 
-class TooLittleMemory(MemoryError):
+class TooLittleMemory(TracelakeError, MemoryError):
     """DuckDB needs more memory than it may use; the message says how much that is, and what to do."""
 
 

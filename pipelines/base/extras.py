@@ -7,6 +7,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from pipelines.base.errors import TracelakeError
+
 _CLONE = Path(__file__).resolve().parents[2]
 _MODULES = {
     "dagster": ("dagster", "dagster_webserver"),
@@ -21,7 +23,7 @@ _MODULES = {
 }
 
 
-class MissingExtra(ImportError):
+class MissingExtra(TracelakeError, ImportError):
     """A package of an `extra` is not installed; the message ends with the command that installs it."""
 
     def __init__(self, message: str, extra: str) -> None:

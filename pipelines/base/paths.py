@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipelines.base.errors import TracelakeError
+
 # One letter is a drive. A Path has one slash where a URL has two: Path("s3://bucket") is s3:/bucket.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
-class UnusablePath(ValueError):
+class UnusablePath(TracelakeError, ValueError):
     """A path that cannot be used; the message names it and says why."""
 
 

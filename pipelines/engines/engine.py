@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 
 ATTEMPTS = 3
@@ -48,7 +49,7 @@ def open_engine(name: str, address: str | None = None) -> Engine:
     Raises MissingExtra if its package is not installed and ValueError for another name.
     """
     if name not in _ENGINES:
-        raise ValueError(f"there is no engine {name!r}; there are: {', '.join(NAMES)}")
+        raise WrongValue(f"there is no engine {name!r}; there are: {', '.join(NAMES)}")
     if name != "in-process":
         need(name, f"--engine {name}")
     return import_module(f"pipelines.engines.{_ENGINES[name]}").open_engine(address)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import CAPTURE_MARK, KEYS, Batch
 from pipelines.lake.publish.prices import PRICE_TABLE, PRICES, read_prices
 from pipelines.lake.read.damage import Broken, BrokenFiles
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-class NoTraces(LookupError):
+class NoTraces(TracelakeError, LookupError):
     """The lake has nothing to answer from; `hint` says what to do."""
 
     def __init__(self, lake: Lake) -> None:
-        super().__init__(f"no traces in the lake {lake.root}")
-        self.hint = f"Ingest some: tracelake ingest FILES --lake {lake.root}"
+        super().__init__(
+            f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {lake.root}"
+        )
 
 
 @dataclass(frozen=True)

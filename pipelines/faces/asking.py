@@ -16,36 +16,28 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.faces.asked_tables import NoTraces, asked_tables
+from pipelines.base.errors import TracelakeError, WrongValue
+from pipelines.faces.asked_tables import asked_tables
 from pipelines.lake.commit.model_failures import caveats
 from pipelines.lake.lake import Lake
-from pipelines.lake.publish.empty_file import NotPublished
-from pipelines.lake.read.damage import BrokenFiles
 from pipelines.lake.read.sandbox import (
     Answer,
-    LimitReached,
     Limits,
     LockedLake,
-    QueryRefused,
     QueryStopped,
     connect_parser,
     refuse_but_reading,
 )
 from pipelines.lake.read.tables_read import tables_read
-from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted
-from pipelines.runs.store import StoreError, open_store
+from pipelines.runs.store import open_store
 from pipelines.runs.store.ducklake.outdated_tables import outdated
 
 _PART = 500  # rows fetched at a time
 
 
-class NotAnswered(Exception):
+class NotAnswered(TracelakeError):
     """A query has no answer; the message says why, `hint` what to do."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class Asking:
     def answer(self) -> Iterator[tuple[Answer, list[str]]]:
         """Yields the answer, to be read inside the block, and what to know before it is used.
 
-        Raises NotAnswered for everything that the asker can do something about, QueryStopped.
+        Raises TracelakeError for everything that the asker can do something about, QueryStopped among them.
         """
         with told_as_sentences(), connect_parser() as parser:
             refuse_but_reading(self.query, parser)
@@ -125,14 +117,12 @@ def _first(n: int) -> str:
 
 @contextmanager
 def told_as_sentences() -> Iterator[None]:
-    """Raises NotAnswered for what is wrong with a query, a limit or a lake."""
+    """Raises NotAnswered for what DuckDB and the system say about a query: with our own errors, all of them are TracelakeError."""
     try:
         yield
-    except QueryRefused as error:
-        raise NotAnswered(str(error)) from None
-    except (BrokenFiles, CatalogError, LimitReached, NotPublished, StoreError, ValueError) as error:
-        raise NotAnswered(str(error)) from None
-    except duckdb.Error as error:
+    except TracelakeError:
+        raise
+    except (duckdb.Error, ValueError) as error:
         raise NotAnswered(str(error)) from None
     except MemoryError:
         raise NotAnswered("the query needs more memory than this program may use: raise --memory") from None
@@ -152,7 +142,7 @@ def memory_bytes(size: str = "") -> int:
         try:
             con.execute(f"SET memory_limit = {quoted(size)}" if size else "SELECT 1")
         except duckdb.Error:
-            raise ValueError(f"{size!r} is not a size; write it like 512MB or 4GB") from None
+            raise WrongValue(f"{size!r} is not a size; write it like 512MB or 4GB") from None
         ((told,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = told.split()
     return int(float(number) * 1024 ** _UNITS.index(unit))
@@ -187,8 +177,5 @@ def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
     """
     if isinstance(lake, str):
         return [], tables
-    try:
-        asked = asked_tables(lake, tables)
-    except NoTraces as error:
-        raise NotAnswered(str(error), error.hint) from None
+    asked = asked_tables(lake, tables)
     return asked.lacks(here=lake.is_writable), asked.read

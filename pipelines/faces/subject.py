@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.base import database
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.read.one_trace import find_trace, show_trace
 
 if TYPE_CHECKING:
@@ -20,12 +21,8 @@ if TYPE_CHECKING:
 MEMORY_GB = 0.5
 
 
-class NotATrace(ValueError):
+class NotATrace(TracelakeError, ValueError):
     """What was named is not one trace; the message says what it is, `hint` what to give."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class Subject(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.base import svg, units
+from pipelines.base.errors import WrongValue
 
 METRICS = {
     "caused_wait_ns": "time the others waited for the rank",
@@ -25,10 +26,10 @@ def rank_step_heat_map(
     `cells` are rows of `rank_steps`. Raises ValueError for an unknown metric, and if no cell has it.
     """
     if metric not in METRICS:
-        raise ValueError(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
+        raise WrongValue(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
     known = [cell for cell in cells if cell[metric] is not None]
     if not known:
-        raise ValueError(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
+        raise WrongValue(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
     steps = sorted({cell["step"] for cell in known}, key=lambda step: (step is None, step or 0))
     ranks = sorted({cell["rank"] for cell in known})
     top = max(cell[metric] for cell in known)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.pictures.chrome_trace import drawn, open_trace, trace_event, write_lines
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import told_of, worst_and_median
@@ -62,8 +63,10 @@ _COLLECTIVES = """
 """
 
 
-class NoTimeline(LookupError):
+class NoTimeline(TracelakeError, LookupError):
     """There is nothing to draw; the message says why."""
+
+    hint = "`tracelake sql 'FROM profiler_steps'` lists the steps."
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from pipelines.base.close_names import meant
 from pipelines.base.datafiles import SQL_DIR
+from pipelines.base.errors import TracelakeError
 from pipelines.models.catalog import QUESTIONS
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted
@@ -35,8 +36,10 @@ _CONDITIONS = {
 }
 
 
-class NotAsked(ValueError):
+class NotAsked(TracelakeError, ValueError):
     """There is no such question, or it cannot be limited in this way; the message says what there is."""
+
+    hint = "`tracelake ask` lists all questions."
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.paths import path_text
 from pipelines.readers.flight_recorder.opcodes import Bomb
 from pipelines.readers.flight_recorder.plain_pickle import NotPlain, load_plain
@@ -24,7 +25,7 @@ _SUFFIXES = (".pkl", ".json")
 _NAMES = ("name", "str", "annotation")  # the arguments from which graph_kernels takes a name, in this order
 
 
-class AnnotationsError(Exception):
+class AnnotationsError(TracelakeError):
     """The file holds no annotations; the message names the file and what to do."""
 
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.paths import path_text
 from pipelines.readers.drawings import is_slice
 from pipelines.readers.kineto.numbers import base_time, whole
@@ -22,7 +23,7 @@ _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 
 
-class WrongPattern(ValueError):
+class WrongPattern(TracelakeError, ValueError):
     """The environment's pattern for ranks or jobs cannot be used; the message says why."""
 
 

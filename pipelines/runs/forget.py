@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base import database
+from pipelines.base.errors import TracelakeError
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.parquet import options, row_groups, write_tables
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
 FORGOTTEN = ".forgotten"
 
 
-class NoSuchTrace(Exception):
+class NoSuchTrace(TracelakeError):
     """No trace id, or more than one, starts with the given text; the message says which."""
+
+    hint = "`tracelake sql 'SELECT trace_id, path FROM traces'` lists them."
 
 
 @dataclass(frozen=True)

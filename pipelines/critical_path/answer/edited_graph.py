@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
+from pipelines.base.errors import WrongValue
 from pipelines.critical_path.answer.edited_path import with_longest_path
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import int_column
@@ -49,10 +50,10 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
     Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses.
     """
     if saved.meta.get("refused"):
-        raise ValueError(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
+        raise WrongValue(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
     unit = unit or graph.graph.get(UNIT)
     if unit not in NS_PER:
-        raise ValueError(
+        raise WrongValue(
             f"graph.graph[{UNIT!r}] is {unit!r}: set it to ns or us, the unit of the weights. Copies of a path's graph have it"
         )
     nodes, events, in_nodes = _nodes(saved, graph)
@@ -74,7 +75,7 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
     for node in added:
         whole = isinstance(node, int | np.integer) and not isinstance(node, bool)
         if not whole or not 2 * n_events <= node < 2 * n_events + _NEW_NODES:
-            raise ValueError(
+            raise WrongValue(
                 f"node {node!r} is not in the graph; number new ones from {2 * n_events} on "
                 f"(an event's start is even, its end the odd number behind it), at most {_NEW_NODES:,} of them"
             )
@@ -100,7 +101,7 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
 def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
     at_ns, name = data.get("at_ns"), data.get("name")
     if at_ns is not None and not isinstance(at_ns, int | np.integer):
-        raise ValueError(f"node {node}: at_ns is {at_ns!r}, not whole nanoseconds")
+        raise WrongValue(f"node {node}: at_ns is {at_ns!r}, not whole nanoseconds")
     return {
         "node_id": node,
         "event_id": node // 2,
@@ -138,7 +139,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
             if was and now[1] == was[1]:  # the measured weight is kept if the path's weight is
                 changed[-1]["weight_ns"] = old["weight_ns"][place]
     if total >= _LARGEST_NS:
-        raise ValueError("the weights are so large that times overflow 64 bits")
+        raise WrongValue("the weights are so large that times overflow 64 bits")
     next_id = max([_NEW_EDGES, *(row + 1 for row in int_column(table, "edge_id")[-1:].tolist())])
     for number, row in enumerate(added):
         row["edge_id"] = next_id + number
@@ -184,13 +185,13 @@ def _edge(
     kind = _kind(src, dst, data.get("type"), getattr(held, "type", None), was[0] if was else None)
     ns = _weight(src, dst, data.get("weight", getattr(held, "weight", None)), kind, ns_per_unit)
     if ns < 0 and (was is None or ns != was[1]):
-        raise ValueError(f"edge ({src}, {dst}): weight {data.get('weight')!r} is negative; give 0 or more")
+        raise WrongValue(f"edge ({src}, {dst}): weight {data.get('weight')!r} is negative; give 0 or more")
     event = data["event_id"] if "event_id" in data else was[2] if was else _attributed(src, dst, kind)
     if event is not None and event not in known and (was is None or event != was[2]):
-        raise ValueError(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
+        raise WrongValue(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
     # Host time outside operators may be nobody's.
     if event is None and EDGE_TYPES[kind].is_own_time and not (was and was[2] is None and was[0] == kind):
-        raise ValueError(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
+        raise WrongValue(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
     return kind, ns, event
 
 
@@ -201,7 +202,7 @@ def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
         if value is not None:
             found.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
             if not found[-1]:
-                raise ValueError(
+                raise WrongValue(
                     f"edge ({src}, {dst}): unknown type {value!r}; known are: {', '.join(HTA_TYPES.values())}"
                 )
     if was is None:
@@ -218,7 +219,7 @@ def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
         or not isinstance(value, int | float | np.integer | np.floating)
         or not math.isfinite(value)
     ):
-        raise ValueError(f"edge ({src}, {dst}): weight is {value!r}, not a number")
+        raise WrongValue(f"edge ({src}, {dst}): weight is {value!r}, not a number")
     return round(float(value) * ns_per_unit) if isinstance(value, float | np.floating) else int(value) * ns_per_unit
 
 

@@ -21,6 +21,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.answer.path_answer import PathAnswer
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ PARTS = ("nodes", "edges", "path", "events")
 _AGAIN = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
 
 
-class NotASavedPath(ValueError):
+class NotASavedPath(TracelakeError, ValueError):
     """Not a saved path, damaged, or of an unknown version; the message names the file and says what to do."""
 
 

@@ -6,8 +6,10 @@ from collections.abc import Hashable
 
 import networkx as nx
 
+from pipelines.base.errors import TracelakeError
 
-class GraphHasCycle(nx.NetworkXUnfeasible):
+
+class GraphHasCycle(TracelakeError, nx.NetworkXUnfeasible):
     """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that are on or behind the
     cycle.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.models.sqltext import quoted
 
@@ -14,7 +15,7 @@ SWITCH = "dependencies"
 MODES = ("serial", "data")
 
 
-class NothingJoined(LookupError):
+class NothingJoined(TracelakeError, LookupError):
     """Data dependencies were requested, but no operator of the trace has a node of an execution trace."""
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from pipelines.base.datafiles import rule_rows
+from pipelines.base.errors import WrongValue
 
 
 def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -17,7 +18,7 @@ def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[
     found = {}
     for name, value in settings:
         if name not in takes or not value:
-            raise ValueError(f"switch {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(sorted(takes))}")
+            raise WrongValue(f"switch {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(sorted(takes))}")
         found[profile, name] = _checked(name, takes[name], value)
     return found
 
@@ -27,7 +28,7 @@ def _checked(name: str, takes: str, value: str) -> str:
     if takes == "ns":
         if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
             return value
-        raise ValueError(f"switch {name}={value}: it takes a whole number of nanoseconds (64 bits)")
+        raise WrongValue(f"switch {name}={value}: it takes a whole number of nanoseconds (64 bits)")
     if value.lower() not in takes.split("|"):
-        raise ValueError(f"switch {name}={value}: it takes {takes.replace('|', ' or ')}")
+        raise WrongValue(f"switch {name}={value}: it takes {takes.replace('|', ' or ')}")
     return value.lower()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError, WrongValue
 from pipelines.modelling.graph_captures import create_graph_captures
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
@@ -18,7 +19,7 @@ PROFILES = (USUAL_PROFILE, "hta")
 _ROWS = 500  # inserted by one statement
 
 
-class WindowNotFound(LookupError):
+class WindowNotFound(TracelakeError, LookupError):
     """The trace has no such annotation or instance; the message lists what there is."""
 
 
@@ -45,14 +46,14 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
     if text is None:
         return 0, 0
     if annotation == "":
-        raise ValueError(f"instance {text!r} of what? Also give the annotation, such as ProfilerStep")
+        raise WrongValue(f"instance {text!r} of what? Also give the annotation, such as ProfilerStep")
     first, _, last = text.partition(":")
     try:
         bounds = int(first), int(last or first)
     except ValueError:
-        raise ValueError(f"instance {text!r} is neither N nor N:M (counted from 0, both inclusive)") from None
+        raise WrongValue(f"instance {text!r} is neither N nor N:M (counted from 0, both inclusive)") from None
     if bounds[0] < 0 or bounds[1] < bounds[0]:
-        raise ValueError(f"instance {text!r}: N and M count from 0 and M is not below N")
+        raise WrongValue(f"instance {text!r}: N and M count from 0 and M is not below N")
     return bounds
 
 

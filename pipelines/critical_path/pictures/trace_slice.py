@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.pictures.arrows import anchor_arrows
 from pipelines.critical_path.pictures.chrome_trace import drawn, open_trace, trace_event, write_lines
 from pipelines.models.sqltext import quoted
@@ -29,7 +30,10 @@ _BATCH = 20_000
 _OF_OTHERS = "('M', 'E', 's', 't', 'f')"
 
 
-class NoSlice(ValueError):
+_LISTED = "`tracelake sql 'FROM profiler_steps'` lists the steps."
+
+
+class NoSlice(TracelakeError, ValueError):
     """The rows cannot be drawn; the message says what they lack."""
 
 
@@ -83,11 +87,11 @@ def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trac
     ).fetchall()
     steps = [number for (number,) in found]
     if not steps:
-        raise NoSlice("nothing to draw: the trace has no profiler steps")
+        raise NoSlice("nothing to draw: the trace has no profiler steps", _LISTED)
     if step in steps or 1 <= step <= len(steps):
         return step if step in steps else steps[step - 1]
     shown = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
-    raise NoSlice(f"nothing to draw: there is no step {step}: there are {shown}")
+    raise NoSlice(f"nothing to draw: there is no step {step}: there are {shown}", _LISTED)
 
 
 def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 
 SHORT = {
@@ -35,7 +36,7 @@ GROUPS = {"host_gap": _GAPS, "host": ("class:CPU", *_GAPS)}
 """Short names for several targets: host time outside operators, and all that host threads do."""
 
 
-class ScenarioError(ValueError):
+class ScenarioError(TracelakeError, ValueError):
     """The scenario cannot be read; the message says where and what is possible."""
 
 

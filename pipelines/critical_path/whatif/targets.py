@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
@@ -37,7 +38,7 @@ _HTA_PREFIX = "critical_path_"
 _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TYPES.items()}
 
 
-class NothingMatches(LookupError):
+class NothingMatches(TracelakeError, LookupError):
     """A target that selects no edge of the window; the message lists what there is."""
 
 

@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, RULES, flags, int_column, labels, owners, text_codes
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
@@ -49,7 +50,7 @@ _EDGES = """
 """
 
 
-class NoGraph(ValueError):
+class NoGraph(TracelakeError, ValueError):
     """The window has no path to change: its graph is empty or the profile refuses it."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base import database
+from pipelines.base.errors import WrongValue
 from pipelines.engines.spark.same_functions import unlike
 from pipelines.engines.spark.session import connect
 from pipelines.engines.spark.tables import NotOnSpark, Tables, read_by
@@ -71,7 +72,7 @@ def spark_size(size: str) -> str:
     """Returns a size in Spark's notation, "4g" for "4GB". Raises ValueError."""
     found = _SIZE.fullmatch(size)
     if not found:
-        raise ValueError(f"{size!r} is not a size for Spark; write it like 512MB or 4GB")
+        raise WrongValue(f"{size!r} is not a size for Spark; write it like 512MB or 4GB")
     return f"{found[1]}{found[2].lower()}"
 
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.extras import need
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _USUAL = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _STACK = "-Xss16m"  # the optimizer of Spark recurses through long queries
 
 
-class NoSpark(ValueError):
+class NoSpark(TracelakeError, ValueError):
     """Spark cannot be started; the message says why."""
 
 

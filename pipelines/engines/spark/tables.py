@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.errors import TracelakeError
 from pipelines.engines.spark.rules import carried_over
 from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
 from pipelines.lake.lake import TOLD_BY, Lake
@@ -35,7 +36,7 @@ _TYPES = {
 STAGED = frozenset(f"_staged_{name}" for name in ("captures", "capture_ranks", "capture_roles", "capture_quality"))
 
 
-class NotOnSpark(ValueError):
+class NotOnSpark(TracelakeError, ValueError):
     """Spark cannot run the query, or would not compute the same; the message says why."""
 
 

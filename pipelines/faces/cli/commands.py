@@ -17,29 +17,10 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from pipelines.base import stopping
+from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli import overview
 from pipelines.faces.cli.option_values import take_no_help, take_simple_values
-
-# Errors whose message says what to do. Modules that were not imported cannot have raised theirs.
-_SENTENCES = (
-    ("pipelines.models.errors", "CatalogError"),
-    ("pipelines.base.database", "WrongShare"),
-    ("pipelines.base.database", "TooLittleMemory"),
-    ("pipelines.base.extras", "MissingExtra"),
-    ("pipelines.fleet.captures.roles", "RolesError"),
-    ("pipelines.base.paths", "UnusablePath"),
-    ("pipelines.faces.asked_tables", "NoTraces"),
-    ("pipelines.faces.subject", "NotATrace"),
-    ("pipelines.lake.read.one_trace", "NoSuchTrace"),
-    ("pipelines.readers.kineto.reading_result", "TraceRejected"),
-    ("pipelines.readers.origin", "WrongPattern"),
-    ("pipelines.lake.read.damage", "BrokenFiles"),
-    ("pipelines.runs.store.interface", "StoreError"),
-    ("pipelines.lake.publish.contents", "NotPublished"),
-    ("duckdb", "IOException"),
-    ("duckdb", "InvalidInputException"),  # from error() in the analysts' file: what it cannot answer
-)
 
 _READ_ONLY = "it is mounted read-only; commands that only read answer from what is computed in such a lake"
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer bundle
@@ -203,12 +184,17 @@ def _wrong_input_told() -> Iterator[None]:
         raise
     except Exception as error:
         stopping.raise_if_stopped(error)
-        kinds = tuple(getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules)
-        if not isinstance(error, kinds):
+        if not isinstance(error, (TracelakeError, *_of_duckdb())):
             raise
         from pipelines.faces.cli.console import fail
 
-        raise fail(str(error), getattr(error, "hint", "")) from None
+        raise fail(str(error), getattr(error, "hint", "")) from None  # DuckDB gives no hint
+
+
+def _of_duckdb() -> tuple[type[Exception], ...]:
+    """Errors of DuckDB that are sentences: files, and error() in the analysts' file, which says what it cannot answer."""
+    duckdb = sys.modules.get("duckdb")  # where it is not imported, it raised nothing
+    return (duckdb.IOException, duckdb.InvalidInputException) if duckdb else ()
 
 
 def _flush() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, new_file, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, new_file, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
 
 
@@ -34,22 +34,16 @@ def report(
     Example: `tracelake report /fleet/job42/ --out job42.html`
     """
     from pipelines.faces.report.page import page
-    from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
+    from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
     from pipelines.faces.why import why
     from pipelines.lake.publish.prices import PRICE_TABLE
 
     with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as (con, beginning):
         keep_trace(con, to)
-        try:
-            subject = find_subject(con, beginning, rank)
-            html = page(con, subject)
-            answer = why(con, subject.shown["trace_id"]) if json else None
-        except NothingFound as error:
-            raise fail(str(error), "Give one trace, the files of one capture, or an id.") from None
-    try:
-        to.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise fail(str(error)) from None
+        subject = find_subject(con, beginning, rank)
+        html = page(con, subject)
+        answer = why(con, subject.shown["trace_id"]) if json else None
+    to.write_text(html, encoding="utf-8")
     if json:
         print_json({"path": str(to), "bytes": len(html.encode())} | (answer.as_json() if answer else {}))
     else:

@@ -13,9 +13,9 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, ToolAnnotati
 from mcp_types import Tool as McpTool  # pyright: ignore[reportMissingImports]
 
 from pipelines import __version__
+from pipelines.base.errors import TracelakeError
 from pipelines.faces.asking import NotAnswered
 from pipelines.faces.mcp_tools.tools import INSTRUCTIONS, Served, Tool, make_tools
-from pipelines.lake.read.sandbox import QueryStopped
 
 AT_ONCE = 2
 """Queries that run at once; others wait."""
@@ -37,10 +37,8 @@ def make_server(served: Served) -> Server[Any]:
                 raise NotAnswered(f"no tool {params.name!r}: there are {', '.join(tools)}")
             answer, stop = tool.start(**tool.checked(params.arguments))
             return _result(await _in_thread(answer, stop, places))
-        except NotAnswered as error:
+        except TracelakeError as error:
             return _result(f"error: {error}{' ' if error.hint else ''}{error.hint}", is_error=True)
-        except QueryStopped as error:
-            return _result(f"error: {error}", is_error=True)
 
     return Server(
         "tracelake", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool

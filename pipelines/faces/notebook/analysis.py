@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.errors import WrongValue
 from pipelines.critical_path.graph.operator_order import MODES, SWITCH
 from pipelines.critical_path.graph.switches import switch_overrides
 from pipelines.critical_path.graph.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
@@ -122,9 +123,9 @@ class TraceAnalysis:
         profile = self.t.profile if profile is None else profile
         for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
             if given not in known:
-                raise ValueError(f"unknown {what} {given!r}; known are: {', '.join(known)}")
+                raise WrongValue(f"unknown {what} {given!r}; known are: {', '.join(known)}")
         if execution_trace and dependencies != "data":
-            raise ValueError('execution_trace needs dependencies="data"')
+            raise WrongValue('execution_trace needs dependencies="data"')
         if isinstance(instance_id, int):
             instance_id = (instance_id, instance_id)
         text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.errors import WrongValue
 from pipelines.faces.asked_tables import asked_tables
 from pipelines.faces.cells import shown
 from pipelines.faces.notebook.sources import RankTrace
@@ -112,7 +113,7 @@ def answer(
         _only(con, named.tables if named else (), traces)
         found = con.sql(query)
         if found is None:
-            raise ValueError(f"the query has no answer: give a SELECT, not {query!r}")
+            raise WrongValue(f"the query has no answer: give a SELECT, not {query!r}")
         rows = found.to_arrow_table()
         return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading, caveats)
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import networkx as nx
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 from pipelines.base.foreign_text import visible
 from pipelines.critical_path.answer.answer import critical_path
@@ -202,9 +203,9 @@ def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
         return graph.with_graph(graph)
     said = graph.graph.get("path_of")
     if said is None:
-        raise ValueError("the graph does not record its origin: edit cp_graph, a copy of it or its to_networkx()")
+        raise WrongValue("the graph does not record its origin: edit cp_graph, a copy of it or its to_networkx()")
     if said["trace_id"] != of.trace_id:
-        raise ValueError(f"the graph belongs to trace {said['trace_id']}, not to {of}")
+        raise WrongValue(f"the graph belongs to trace {said['trace_id']}, not to {of}")
     names = ("window_id", "profile", "annotation", "first_instance", "last_instance")
     overrides = {(said["profile"], name): value for name, value in said["switches"].items()}
     by_data = said["switches"].get(SWITCH) == "data"

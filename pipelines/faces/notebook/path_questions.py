@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base import units
+from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.faces.notebook.cpgraph import LazyGraph
@@ -135,7 +136,7 @@ class AskedGraph(LazyGraph):
 
     def _trace(self, what: str) -> Trace:
         if self.t_full is None:
-            raise ValueError(f"{what} needs the trace: restore_cpgraph(file, TraceAnalysis(…))")
+            raise WrongValue(f"{what} needs the trace: restore_cpgraph(file, TraceAnalysis(…))")
         return self.t_full
 
     @cached_property
@@ -197,7 +198,7 @@ class AskedGraph(LazyGraph):
         from pipelines.critical_path.whatif.redraw import write_redrawn
 
         if self.saved.meta.get("edited", {}).get("nodes added"):
-            raise ValueError("nodes were added to the graph that are not in the trace, so it cannot be redrawn")
+            raise WrongValue("nodes were added to the graph that are not in the trace, so it cannot be redrawn")
         with self._trace("redrawing the trace").connect(self.trace_id) as con:
             return str(write_redrawn(con, comparison.after, None, Path(output_dir).expanduser()))
 
@@ -214,4 +215,4 @@ class AskedGraph(LazyGraph):
     def check_is_of(self, trace: RankTrace) -> None:
         """Raise ValueError unless this is a path of the trace."""
         if trace.trace_id != self.trace_id:
-            raise ValueError(f"{self!r} belongs to trace {self.trace_id}, not to {trace}")
+            raise WrongValue(f"{self!r} belongs to trace {self.trace_id}, not to {trace}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
 from pipelines.critical_path.pictures.overlay import PREFIX as OVERLAY
@@ -18,7 +19,7 @@ from pipelines.readers.kineto import TraceRejected
 Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
 
 
-class TraceNotFound(LookupError):
+class TraceNotFound(TracelakeError, LookupError):
     """No trace matches, or several do; the message lists the traces."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.critical_path.graph.windows import PROFILES
 from pipelines.faces.notebook import tables
@@ -47,11 +48,11 @@ class Trace:
         profile: str = "default",
     ) -> None:
         if trace_files is None and trace_dir is None and lake is None:
-            raise ValueError("give trace_files, trace_dir or lake")
+            raise WrongValue("give trace_files, trace_dir or lake")
         if parser_config is not None:
-            raise ValueError("parser_config is not supported: all arguments are kept, in events.args")
+            raise WrongValue("parser_config is not supported: all arguments are kept, in events.args")
         if profile not in PROFILES:
-            raise ValueError(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
+            raise WrongValue(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
         self._given = _expanded(trace_files)
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
         self.profile, self.job = profile, job
@@ -149,13 +150,13 @@ def _expanded(files: Any) -> Files | None:
     elif isinstance(files, Iterable):
         found = [_file(file) for file in files]
     else:
-        raise ValueError(f"Unsupported type for trace_files = {files!r}, should be list or dict")
+        raise WrongValue(f"Unsupported type for trace_files = {files!r}, should be list or dict")
     return found
 
 
 def _file(given: Any) -> Path:
     if not isinstance(given, str | Path):
-        raise ValueError(f"Unsupported type for trace_files: {given!r} is not a path")
+        raise WrongValue(f"Unsupported type for trace_files: {given!r} is not a path")
     path = Path(given).expanduser()
     if not path.exists() and not glob.has_magic(str(path)):
         raise TraceFilesInvalid(str(path), None, "there is no such file. Trace files validation failed.")

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.errors import TracelakeError
 from pipelines.fleet.path.answer import NoCapture, find_capture
 from pipelines.models.sqltext import quoted
 
@@ -45,8 +46,10 @@ _TRACES = """
 """
 
 
-class NothingFound(LookupError):
+class NothingFound(TracelakeError, LookupError):
     """No capture or trace matches, or several do; the message lists what there is."""
+
+    hint = "Give one trace, the files of one capture, or an id."
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipelines import __version__
+from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking, NotAnswered, first_rows
 from pipelines.faces.cells import LONGEST, rows_as_json
@@ -29,7 +30,7 @@ from pipelines.faces.serve.newest import NEWEST, newest_why
 from pipelines.faces.serve.reports import Reports, existence, known_id
 from pipelines.faces.serve.running import Busy, Places, Streamed, in_thread, while_there
 from pipelines.lake.read.sandbox import Limits, QueryStopped
-from pipelines.models.questions import NotAsked, question_named
+from pipelines.models.questions import question_named
 
 _HERE = Path(__file__).parent
 # The only files that are served, by name.
@@ -146,14 +147,9 @@ class Console:
     async def question(self, request: Request) -> Response:
         """The query of a saved question, for a part of the lake."""
         body = await _body(request)
-        try:
-            asked = question_named(body.text("name"))
-            limits = {
-                name: body.number(name) if name == "rank" else body.text(name, "") or None for name in asked.limits
-            }
-            return JSONResponse({"sql": asked.asked(body.number("top") or 0, **limits)})
-        except NotAsked as error:
-            raise NotAnswered(str(error)) from None
+        asked = question_named(body.text("name"))
+        limits = {name: body.number(name) if name == "rank" else body.text(name, "") or None for name in asked.limits}
+        return JSONResponse({"sql": asked.asked(body.number("top") or 0, **limits)})
 
     async def download(self, request: Request) -> Any:
         """All rows of a query as a file."""
@@ -251,7 +247,7 @@ async def _body(request: Request) -> _Body:
 
 def _told(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
     async def tell(_: Request, error: Any) -> Response:
-        return JSONResponse({"error": visible_lines(str(error)), "hint": visible(getattr(error, "hint", ""))}, status)
+        return JSONResponse({"error": visible_lines(str(error)), "hint": visible(error.hint)}, status)
 
     return tell
 
@@ -285,7 +281,7 @@ def make_app(settings: Settings) -> Starlette:
         Route("/report/{id}", console.waiting),
         Route("/reports/{name}", console.report),
     ]
-    handlers: Any = {Busy: _told(503), NotAnswered: _told(400), QueryStopped: _told(499)}
+    handlers: Any = {Busy: _told(503), TracelakeError: _told(400), QueryStopped: _told(499)}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.state.console = console
     app.add_middleware(Guarded, hosts=(*LOCAL, *settings.hosts))

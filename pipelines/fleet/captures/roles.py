@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipelines.base.errors import TracelakeError
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.publish.user_tables import Row, WrongTable, read_told
 from pipelines.models.catalog import Catalog
@@ -14,7 +15,7 @@ _NEEDED = ("rank", "role", "group")
 _STAGED = "_staged_capture_roles"
 
 
-class RolesError(Exception):
+class RolesError(TracelakeError):
     """The table of roles cannot be read; the message names file, line and what to do."""
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines.base.errors import TracelakeError
 
-class JobRejected(Exception):
+
+class JobRejected(TracelakeError):
     """The file is not an op-level trace of a job; the message names the file, the place and what to do."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipelines.base import svg
+from pipelines.base.errors import WrongValue
 from pipelines.fleet.op_job.result_rows import score_rows
 from pipelines.fleet.op_job.whatif import WhatIf
 
@@ -17,7 +18,7 @@ def score_heat_map(found: WhatIf) -> str:
     """
     cells = score_rows(found)
     if not cells:
-        raise ValueError(f"a slowdown of {found.slowdown:.4f} is too small to attribute: there are no scores")
+        raise WrongValue(f"a slowdown of {found.slowdown:.4f} is too small to attribute: there are no scores")
     meta = found.job.meta
     width = 54 if meta.dp <= 20 else 22
     drawn = [

@@ -13,17 +13,22 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.base.errors import TracelakeError
 from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
 
 
-class NoCapture(LookupError):
+class NoCapture(TracelakeError, LookupError):
     """No capture has this id, or several do; the message lists the captures."""
 
+    hint = "Give the files of one capture (one job, one folder), or its id."
 
-class PathRefused(LookupError):
+
+class PathRefused(TracelakeError, LookupError):
     """The capture has no path through its ranks; the message says why."""
+
+    hint = "See tables capture_quality and collective_groups."
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,12 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}",
     )
     if not paths:
-        raise PathRefused("none of the capture's traces is used; see table capture_ranks")
+        raise PathRefused(
+            "the capture has no path through its ranks: none of the capture's traces is used; see table capture_ranks"
+        )
     path = paths[0]
     if refused := path.pop("refused_reason"):
-        raise PathRefused(refused)
+        raise PathRefused(f"the capture has no path through its ranks: {refused}")
     rows = con.execute(
         "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, duration_ns / 1000.0, event_id, "
         "owner_event_id, name, guessed, collective_id, owner, owner_cat FROM capture_critical_path "

@@ -17,6 +17,7 @@ import duckdb
 import numpy as np
 
 from pipelines.base import database
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.scenario import Scenario
@@ -33,7 +34,7 @@ TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collecti
 """What `load_capture` reads, besides the traces' own tables."""
 
 
-class NotJoined(LookupError):
+class NotJoined(TracelakeError, LookupError):
     """The capture has no ranks that meet; the message says what is missing."""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.fleet.path.joined import JoinedGraph
 from pipelines.fleet.path.rank_graph import EARLIER, FRAME, GPU, INFERRED, RankGraph
@@ -20,7 +21,7 @@ from pipelines.fleet.path.rank_graph import EARLIER, FRAME, GPU, INFERRED, RankG
 TARGETS = ("last_gpu_end", "last_collective_end", "last_event_end")
 
 
-class NoTarget(LookupError):
+class NoTarget(TracelakeError, LookupError):
     """The capture has no event of the kind that the path should end with."""
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
@@ -32,7 +33,7 @@ _ANSWERS = ("_comparison", "_compared_parts")
 _ENOUGH = 0.5  # of the GPU time has an operator
 
 
-class CompareError(ValueError):
+class CompareError(TracelakeError, ValueError):
     """What was asked for is not there; the message says what is."""
 
 

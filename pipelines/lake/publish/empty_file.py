@@ -18,6 +18,7 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines.base import database
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import ANALYST, MARK
 from pipelines.lake.publish.file_lists import MACROS, SCHEMA, is_large, rows_of, view_of, write_macros
 from pipelines.models import run
@@ -37,7 +38,7 @@ _DAY_S = 86_400
 Types = list[tuple[str, str]]
 
 
-class NotPublished(Exception):
+class NotPublished(TracelakeError):
     """The newly built analysts' file is not complete; the message says why. The published one is still in place."""
 
 

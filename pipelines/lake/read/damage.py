@@ -12,6 +12,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.commit.manifest import Entry, shown
 from pipelines.lake.names import Batch, table_file, table_of
 from pipelines.models.sqltext import quoted
@@ -36,7 +37,7 @@ class Broken:
         return f"{self.path}: {self.why}"
 
 
-class BrokenFiles(Exception):
+class BrokenFiles(TracelakeError):
     """The answer needs files that are damaged; the message names them and says what to do."""
 
     def __init__(self, broken: Sequence[Broken]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import in_spreadsheet
 from pipelines.lake.read.sandbox import Answer
 
@@ -23,7 +24,7 @@ def csv_parts(answer: Answer, for_spreadsheet: bool = False) -> Iterator[bytes]:
     reader = answer.arrow_parts(_ROWS)
     for field in reader.schema:
         if pa.types.is_nested(field.type):
-            raise ValueError(
+            raise WrongValue(
                 f"CSV cannot hold the column {field.name}, which is of type {field.type}: take Parquet, or convert it, "
                 "CAST(… AS VARCHAR)"
             )

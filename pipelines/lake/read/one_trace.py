@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.base.close_names import near
+from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import MARK, Batch, table_file
 from pipelines.models.sqltext import quoted
 
@@ -24,12 +25,8 @@ _SHOWN = 10
 INGESTED = (MARK, "events", "findings")
 
 
-class NoSuchTrace(LookupError):
+class NoSuchTrace(TracelakeError, LookupError):
     """No trace is named so, or several are; `hint` says what there is."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:

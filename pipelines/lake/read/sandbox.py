@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.errors import TracelakeError, WrongValue
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.query_tree import named_in
@@ -87,15 +88,15 @@ CLOSED: dict[str, Any] = {
 Connect = Callable[[Mapping[str, str]], duckdb.DuckDBPyConnection]
 
 
-class QueryRefused(ValueError):
+class QueryRefused(TracelakeError, ValueError):
     """The query does more than read the lake's tables; the message says what."""
 
 
-class LimitReached(RuntimeError):
+class LimitReached(TracelakeError, RuntimeError):
     """The query was stopped because it exceeded a limit; the message says which, and how to raise it."""
 
 
-class QueryStopped(RuntimeError):
+class QueryStopped(TracelakeError, RuntimeError):
     """The query was stopped by `LockedLake.stop`."""
 
 
@@ -272,7 +273,7 @@ def connect_attached(
             try:
                 con.execute(f"SET {name} = {quoted(value)}")
             except duckdb.Error:
-                raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
+                raise WrongValue(f"{value!r} is not a size; write it like 512MB or 4GB") from None
         con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
         con.execute("USE analyst")
     except BaseException:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from pipelines.base.errors import TracelakeError
 from pipelines.readers.kineto.numbers import whole
 from pipelines.readers.kineto.source import Source
 from pipelines.readers.origin import rank_from_name
@@ -19,8 +20,10 @@ _HEAD = 65536
 _SHOWN = 8
 
 
-class NoExecutionTrace(LookupError):
+class NoExecutionTrace(TracelakeError, LookupError):
     """No execution trace lies next to the trace, or several might match; the message lists the candidates."""
+
+    hint = "Give it: --execution-trace FILE (torch.profiler.ExecutionTraceObserver records one)"
 
 
 def execution_trace_beside(trace: Path, rank: int | None) -> Path:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.paths import path_text
 from pipelines.readers.flight_recorder.fields import ints, needed, number, record, several, text, whole
 from pipelines.readers.flight_recorder.frames import user_frame
@@ -37,7 +38,7 @@ _MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thou
 MAX_DUMP_BYTES = 1 << 30
 
 
-class DumpError(Exception):
+class DumpError(TracelakeError):
     """The file is not a readable dump; the message names the file and what to do."""
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.errors import TracelakeError
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -36,7 +38,7 @@ class TraceRow:
     byte_offset: int | None = None
 
 
-class Rejected(Exception):
+class Rejected(TracelakeError):
     """The files are not what they seemed to be; the message says why and what to do."""
 
 

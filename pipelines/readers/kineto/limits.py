@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 
+from pipelines.base.errors import TracelakeError
+
 RATIO_FROM = 1 << 30  # bytes; files that unpack to less are harmless
 
 
-class WrongLimit(ValueError):
+class WrongLimit(TracelakeError, ValueError):
     """A limit set in the environment is not a number; the message names it."""
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.paths import path_text
 
 
@@ -40,7 +41,7 @@ class KnownTrace:
     metadata: dict  # as far as it is visible without reading everything
 
 
-class TraceRejected(Exception):
+class TraceRejected(TracelakeError):
     """A file that is not ingested. `byte_offset` counts unpacked bytes; None if no position is to blame."""
 
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import duckdb
 
+from pipelines.base.errors import TracelakeError
 from pipelines.fleet.captures.grouping import Role
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import MARK
@@ -18,7 +19,7 @@ from pipelines.lake.publish.user_formulas import Formula
 GRACE = timedelta(days=1)
 
 
-class StoreError(Exception):
+class StoreError(TracelakeError):
     """A store cannot be opened, read or written; the message says why and what to do. It never contains a password."""
 
 

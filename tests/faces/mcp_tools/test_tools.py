@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import NotAnswered
 from pipelines.faces.mcp_tools.tools import Served, Tool, make_tools
@@ -135,7 +136,7 @@ def test_tables_are_listed_found_and_described(tools: dict[str, Tool]) -> None:
     ],
 )
 def test_what_cannot_be_answered_is_told(tools: dict[str, Tool], name: str, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(NotAnswered, match=re.escape(told)):
+    with pytest.raises(TracelakeError, match=re.escape(told)):
         answer(tools[name], **given)
 
 

@@ -33,23 +33,15 @@ def capture_path(
 
     Example: `tracelake capture-path /fleet/job42/ --target last_collective_end`
     """
-    from pipelines.fleet.path.answer import TABLES, NoCapture, PathRefused, find_capture
+    from pipelines.fleet.path.answer import TABLES, find_capture
     from pipelines.fleet.path.answer import capture_path as answer_of
     from pipelines.fleet.path.walk import TARGETS
 
     if target not in TARGETS:
         raise fail(f"no target {target!r}", f"There are: {', '.join(TARGETS)}")
     with opened_capture(capture, lake, TABLES) as (con, beginning):
-        try:
-            capture_id = find_capture(con, beginning)
-            answer = answer_of(con, capture_id, target)
-        except NoCapture as error:
-            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
-        except PathRefused as error:
-            raise fail(
-                f"capture has no path through its ranks: {error}",
-                "See tables capture_quality and collective_groups.",
-            ) from None
+        capture_id = find_capture(con, beginning)
+        answer = answer_of(con, capture_id, target)
     if json:
         print_json(answer.as_json())
     else:

@@ -79,7 +79,7 @@ def compare(
     """
     from pipelines.faces.cli.fleet.compared_rows import as_json, lines
     from pipelines.fleet.trends.compared_windows import choose
-    from pipelines.fleet.trends.comparison import BY, CompareError, compare_pairs, usual_by
+    from pipelines.fleet.trends.comparison import BY, compare_pairs, usual_by
     from pipelines.fleet.trends.comparison_verdict import doubts
 
     if by is not None and by not in BY:
@@ -94,10 +94,7 @@ def compare(
         sides = [
             open_side(con, given, lake, ranks, which) for given, which in zip((control, test), processes, strict=True)
         ]
-        try:
-            chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)
-        except CompareError as error:
-            raise fail(str(error)) from None
+        chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)
         found = compare_pairs(con, chosen.pairs, by or usual_by(sides))
     notes = [*doubts(chosen.pairs, *sides), *chosen.left_out]
     if to:
@@ -121,10 +118,7 @@ def _write(
     paths = [Path(trace.path) for traces in sides for trace in traces]
     if to.exists() and any(path.exists() and path.samefile(to) for path in paths):
         raise fail(f"{to} is one of the traces", "Give another name to --out.")
-    try:
-        to.write_text(page(found, given, sides, notes), encoding="utf-8")
-    except OSError as error:
-        raise fail(str(error)) from None
+    to.write_text(page(found, given, sides, notes), encoding="utf-8")
 
 
 def _processes(named: list[str], *sides: str) -> list[str | None]:

@@ -20,7 +20,6 @@ from pipelines.faces.cli.console import (
     JsonOption,
     LakeOption,
     err,
-    fail,
     local,
     new_file,
     out,
@@ -100,10 +99,7 @@ def _write_pages(found: Any, lake: Path, folder: Path) -> Path:
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
     from pipelines.lake.publish.prices import PRICE_TABLE
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise fail(str(error)) from None
+    folder.mkdir(parents=True, exist_ok=True)
     links = {}
     captures = [one["capture_id"] for one in found.jobs]
     if captures:
@@ -123,11 +119,8 @@ def _write_pages(found: Any, lake: Path, folder: Path) -> Path:
 def _write(file: Path, text: str) -> None:
     """Write a file whole or not at all: others may read it at any time."""
     unfinished = file.with_name(f".{file.name}.unfinished")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, file)
-    except OSError as error:
-        raise fail(str(error)) from None
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, file)
 
 
 def _show(found: Any) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import JsonOption, err, fail, local, out, print_json
+from pipelines.faces.cli.console import JsonOption, err, local, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.readers.flight_recorder.verdicts import GroupVerdict, Verdict
@@ -45,19 +45,16 @@ def flight_recorder(
     from pipelines.readers.flight_recorder.dump import DumpError, is_dump, read_dump
     from pipelines.readers.flight_recorder.verdicts import judge
 
-    try:
-        paths: list[Path] = []
-        for path in files:
-            inside = sorted(path.iterdir()) if path.is_dir() else [path]
-            dumps = [inner for inner in inside if is_dump(inner)] if path.is_dir() else inside
-            if not dumps:
-                raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
-            if others := [inner.name for inner in inside if inner not in dumps]:
-                err.print(f"skipped, not dumps: {', '.join(others)}", soft_wrap=True)
-            paths += dumps
-        verdict = judge([read_dump(path) for path in paths])
-    except (DumpError, OSError) as error:
-        raise fail(str(error)) from None
+    paths: list[Path] = []
+    for path in files:
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
+        dumps = [inner for inner in inside if is_dump(inner)] if path.is_dir() else inside
+        if not dumps:
+            raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
+        if others := [inner.name for inner in inside if inner not in dumps]:
+            err.print(f"skipped, not dumps: {', '.join(others)}", soft_wrap=True)
+        paths += dumps
+    verdict = judge([read_dump(path) for path in paths])
     if json:
         print_json(as_json(verdict))
     else:

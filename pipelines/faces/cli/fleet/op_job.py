@@ -42,24 +42,18 @@ def op_job(
 
     Example: `tracelake op-job trace-ST.parquet --out heat.svg`
     """
-    from pipelines.fleet.op_job import JobRejected, read_job, what_if
+    from pipelines.fleet.op_job import read_job, what_if
     from pipelines.fleet.op_job.picture import score_heat_map
 
     if not file.is_file():
         raise fail(f"{file}: there is no such file", "Give the Parquet file of an op-level job trace.")
-    try:
-        found = what_if(read_job(file, meta))
-    except (JobRejected, OSError) as error:
-        raise fail(str(error)) from None
+    found = what_if(read_job(file, meta))
     if json:
         print_json(_answer(found))
     else:
         _print(found)
     if svg:
-        try:
-            svg.write_text(score_heat_map(found), encoding="utf-8")
-        except ValueError as error:
-            raise fail(str(error)) from None
+        svg.write_text(score_heat_map(found), encoding="utf-8")
         if not json:
             out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
 

@@ -57,16 +57,13 @@ def stragglers(
     Example: `tracelake stragglers /fleet/job42/ --out heat.svg`
     """
     from pipelines.fleet.heat_map import METRICS, rank_step_heat_map
-    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.stragglers import TABLES, stragglers_of
 
     if f"{metric}_ns" not in METRICS:
         raise fail(f"no metric {metric!r}", f"There are: {', '.join(name.removesuffix('_ns') for name in METRICS)}")
     with opened_capture(capture, lake, TABLES, roles) as (con, beginning):
-        try:
-            found = stragglers_of(con, find_capture(con, beginning))
-        except NoCapture as error:
-            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+        found = stragglers_of(con, find_capture(con, beginning))
     if json:
         print_json({**asdict(found), "stragglers": found.stragglers})
     else:
@@ -74,12 +71,7 @@ def stragglers(
     if svg:
         cells, which = found.drawn()
         title = f"{found.job or 'capture ' + found.capture_id}: {which or f'{found.n_ranks} ranks'}"
-        try:
-            svg.write_text(
-                rank_step_heat_map(title, cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8"
-            )
-        except (ValueError, OSError) as error:
-            raise fail(str(error)) from None
+        svg.write_text(rank_step_heat_map(title, cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8")
         if not json:
             if which:
                 out.print(f"drawn: {which}; table rank_steps has all", soft_wrap=True)

@@ -13,7 +13,6 @@ from pipelines.faces.cli.console import (
     JsonOption,
     LakeOption,
     err,
-    fail,
     new_file,
     out,
     print_json,
@@ -47,18 +46,13 @@ def timeline(
 
     Example: `tracelake timeline /fleet/job42/ --step 3 --out step3.json.gz`
     """
-    from pipelines.fleet.path.answer import NoCapture, find_capture
-    from pipelines.fleet.timeline import TABLES, NoTimeline, write_timeline
+    from pipelines.fleet.path.answer import find_capture
+    from pipelines.fleet.timeline import TABLES, write_timeline
 
     with opened_capture(capture, lake, TABLES) as (con, beginning):
         keep_trace(con, out_file)
-        try:
-            name = find_capture(con, beginning)
-            written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)
-        except NoCapture as error:
-            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
-        except NoTimeline as error:
-            raise fail(str(error), "`tracelake sql 'FROM profiler_steps'` lists the steps.") from None
+        name = find_capture(con, beginning)
+        written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)
     if json:
         told = {"path": str(written.path), "ranks": written.ranks, "not_aligned": written.not_aligned}
         told |= {"shown": written.shown} if written.shown else {}

@@ -39,7 +39,7 @@ def ask(
 
     Example: `tracelake ask top-kernels --job llama --rank 3`
     """
-    from pipelines.models.questions import NotAsked, load_questions, question_named, questions_about
+    from pipelines.models.questions import load_questions, question_named, questions_about
 
     if name is None:
         _list(load_questions().values(), format)
@@ -47,11 +47,8 @@ def ask(
     if name not in load_questions() and (about := questions_about(name)):
         _list(about, format)
         return
-    try:
-        asked = question_named(name)
-        query = asked.asked(top, job=job, capture=capture, trace=trace, rank=rank)
-    except NotAsked as error:
-        raise fail(str(error), "`tracelake ask` lists all questions.") from None
+    asked = question_named(name)
+    query = asked.asked(top, job=job, capture=capture, trace=trace, rank=rank)
     if show_sql:
         print(query)
         return

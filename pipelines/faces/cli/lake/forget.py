@@ -26,16 +26,12 @@ def forget(
     Example: `tracelake forget 3f2a91 --lake /data/lake`
     """
     from pipelines.lake import Lake
-    from pipelines.runs.forget import NoSuchTrace
     from pipelines.runs.forget import forget as forget_trace
 
     if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
-    try:
-        with progress(None, "forgetting") as advance:
-            gone = forget_trace(Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}"))
-    except NoSuchTrace as error:
-        raise fail(str(error), "`tracelake sql 'SELECT trace_id, path FROM traces'` lists them.") from None
+    with progress(None, "forgetting") as advance:
+        gone = forget_trace(Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}"))
     if json:
         print_json(asdict(gone))
         return

@@ -100,7 +100,6 @@ def sql(
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.lake.read.sandbox import (
         HINT,
-        LimitReached,
         Limits,
         LockedLake,
         QueryRefused,
@@ -147,8 +146,6 @@ def sql(
                     _give(answer, format, limit, for_spreadsheet)
     except QueryRefused as error:
         raise fail(str(error), HINT) from None
-    except (LimitReached, ValueError) as error:
-        raise fail(str(error)) from None
     except duckdb.Error as error:
         raise fail(str(error), _hint(str(error), named), lines=True) from None
 

@@ -130,11 +130,8 @@ def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:
     from pipelines.faces.asking import default_memory, memory_bytes
     from pipelines.lake.read.sandbox import Limits
 
-    try:
-        memory_bytes(spill)
-        memory_bytes(memory)
-    except ValueError as error:
-        raise fail(str(error)) from None
+    memory_bytes(spill)
+    memory_bytes(memory)
     return Limits(timeout, 0, memory or default_memory(queries), spill)
 
 

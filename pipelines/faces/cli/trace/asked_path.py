@@ -60,11 +60,8 @@ class AskedPath:
         if execution_trace and not self.by_data:
             raise fail("--execution-trace needs --dependencies data")
         named = [(name, value) for name, _, value in (given.partition("=") for given in settings or [])]
-        try:
-            self.first, self.last = parse_instance(instance, annotation)
-            self.overrides = switch_overrides(profile, named)
-        except ValueError as error:
-            raise fail(str(error)) from None
+        self.first, self.last = parse_instance(instance, annotation)
+        self.overrides = switch_overrides(profile, named)
         if self.by_data:
             self.overrides[profile, SWITCH] = dependencies
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
@@ -87,17 +84,9 @@ def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
     from pipelines.base.paths import text_path
     from pipelines.models.sqltext import quoted
     from pipelines.readers.execution import load_execution
-    from pipelines.readers.execution.beside import NoExecutionTrace, execution_trace_beside
-    from pipelines.readers.kineto import TraceRejected
+    from pipelines.readers.execution.beside import execution_trace_beside
 
     path, rank = con.execute(f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}").fetchone()
-    try:
-        file = given or execution_trace_beside(text_path(path), rank)
-        with progress(None, f"reading {file.name}") as advance:
-            load_execution(con, file, trace_id, on_bytes=advance)
-    except NoExecutionTrace as error:
-        raise fail(
-            str(error), "Give it: --execution-trace FILE (torch.profiler.ExecutionTraceObserver records one)"
-        ) from None
-    except (TraceRejected, OSError) as error:
-        raise fail(str(error)) from None
+    file = given or execution_trace_beside(text_path(path), rank)
+    with progress(None, f"reading {file.name}") as advance:
+        load_execution(con, file, trace_id, on_bytes=advance)

@@ -64,10 +64,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
     given = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
     if given and (profile != "hta" or {name for name, _ in given} != {"drop_last_step"}):
         raise fail("--set affects a breakdown only with --profile hta", "Give --set drop_last_step=false there.")
-    try:
-        return switch_overrides(profile, given)
-    except ValueError as error:
-        raise fail(str(error)) from None
+    return switch_overrides(profile, given)
 
 
 def _asked(trace: str | None, folder: Path) -> list[str]:

@@ -85,7 +85,7 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
     from pipelines.base.paths import text_path
     from pipelines.modelling.graph_captures import use_names
     from pipelines.models.sqltext import quoted
-    from pipelines.readers.graph_annotations import AnnotationsError, annotations_beside, read_annotations
+    from pipelines.readers.graph_annotations import annotations_beside, read_annotations
 
     path = annotations
     if path is None:
@@ -96,8 +96,6 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
         return None
     try:
         use_names(con, trace_id, read_annotations(path))
-    except AnnotationsError as error:
-        raise fail(str(error)) from None
     except OSError as error:
         raise fail(f"{path}: {error.strerror or error}", "Give a file of torch.cuda.graph_annotations.") from None
     return path

@@ -56,9 +56,7 @@ def overlay(
     Example: `tracelake overlay rank0.json.gz --out /tmp`
     """
     from pipelines.critical_path.answer.answer import critical_path as compute
-    from pipelines.critical_path.graph.operator_order import NothingJoined
     from pipelines.critical_path.graph.stored_window import PATH_TABLES, used
-    from pipelines.critical_path.graph.windows import WindowNotFound
     from pipelines.critical_path.pictures.counter_tracks import TABLES as COUNTED
     from pipelines.critical_path.pictures.overlay import write_overlay
     from pipelines.models.catalog import load_catalog
@@ -71,10 +69,7 @@ def overlay(
     with opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         window = request.window_id
-        try:
-            answer = compute(con, load_catalog(), request, overrides=overrides, with_edges=all_edges)
-        except (WindowNotFound, NothingJoined) as error:
-            raise fail(str(error)) from None
+        answer = compute(con, load_catalog(), request, overrides=overrides, with_edges=all_edges)
         if not answer.success:
             raise fail(pathless(Path(trace).name, answer))
         if counters:

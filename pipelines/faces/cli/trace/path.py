@@ -74,9 +74,7 @@ def critical_path(
     from pipelines.critical_path.answer.answer import critical_path as compute
     from pipelines.critical_path.answer.path_names import largest_owners
     from pipelines.critical_path.answer.saved_path import looks_saved
-    from pipelines.critical_path.graph.operator_order import NothingJoined
     from pipelines.critical_path.graph.stored_window import PATH_TABLES
-    from pipelines.critical_path.graph.windows import WindowNotFound
     from pipelines.models.catalog import load_catalog
 
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
@@ -97,27 +95,24 @@ def critical_path(
     tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(("critical_path_nodes",) if save else ()))
     with opened(trace, lake, tables, with_arguments=asked.by_data, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
-        try:
-            catalog = load_catalog()
-            steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
-            with progress(steps, "computing") as advance:
-                at_once = use_memory(con, trace_id)
-                answer = compute(
-                    con,
-                    load_catalog(),
-                    request,
-                    overrides=overrides,
-                    edges_file=edges,
-                    save_to=save,
-                    alternatives=alternatives,
-                    with_path=False,
-                    with_graph=False,
-                    with_names=at_once > 1 and top > 0 and not json,  # of a long trace their events take memory
-                    on_model=lambda name: advance(1, in_words(catalog, name)),
-                    at_once=at_once,
-                )
-        except (WindowNotFound, NothingJoined, OSError) as error:
-            raise fail(str(error)) from None
+        catalog = load_catalog()
+        steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
+        with progress(steps, "computing") as advance:
+            at_once = use_memory(con, trace_id)
+            answer = compute(
+                con,
+                load_catalog(),
+                request,
+                overrides=overrides,
+                edges_file=edges,
+                save_to=save,
+                alternatives=alternatives,
+                with_path=False,
+                with_graph=False,
+                with_names=at_once > 1 and top > 0 and not json,  # of a long trace their events take memory
+                on_model=lambda name: advance(1, in_words(catalog, name)),
+                at_once=at_once,
+            )
         if json:
             from pipelines.critical_path.answer.path_json import json_parts
 
@@ -150,11 +145,8 @@ def pathless(title: str, answer: Any) -> str:
 
 
 def _restored(file: Path) -> SavedPath:
-    from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
+    from pipelines.critical_path.answer.saved_path import restore_path
 
-    try:
-        saved = restore_path(file)
-    except (NotASavedPath, OSError) as error:
-        raise fail(str(error)) from None
+    saved = restore_path(file)
     caveats.note_saved(saved.meta)
     return saved

@@ -68,8 +68,7 @@ def slice_(
     """
     import duckdb
 
-    from pipelines.critical_path.pictures.trace_slice import NoSlice, step_query
-    from pipelines.lake.read.sandbox import HINT, LimitReached, QueryRefused
+    from pipelines.critical_path.pictures.trace_slice import step_query
 
     if bool(sql) == (step is not None):
         raise fail("give either --sql or --step", "tracelake slice --help shows examples.")
@@ -82,13 +81,6 @@ def slice_(
             number = None if step is None else _step(folder, step, rank, trace)
             query = sql if number is None else step_query(number, rank, trace)
             found = _draw(folder, query, out_file)
-    except NoSlice as error:
-        hint = "`tracelake sql 'FROM profiler_steps'` lists the steps." if step is not None else ""
-        raise fail(str(error), hint) from None
-    except QueryRefused as error:
-        raise fail(str(error).replace(HINT, "")) from None
-    except LimitReached as error:
-        raise fail(str(error)) from None
     except duckdb.Error as error:
         raise fail(str(error), "`tracelake tables` lists the tables.", lines=True) from None
     if json:

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
+from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name, short_names
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
@@ -113,23 +114,16 @@ def what_if(
 
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
     """
-    from pipelines.critical_path.answer.saved_path import NotASavedPath, looks_saved
-    from pipelines.critical_path.graph.dependency_graph import GraphHasCycle
-    from pipelines.critical_path.graph.windows import WindowNotFound
+    from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.whatif.before_after import what_if as compare
     from pipelines.critical_path.whatif.redraw import write_redrawn
-    from pipelines.critical_path.whatif.scenario import ScenarioError
     from pipelines.critical_path.whatif.sensitivity import rank_families
-    from pipelines.critical_path.whatif.targets import NothingMatches, owner_kinds
-    from pipelines.critical_path.whatif.window import NoGraph
+    from pipelines.critical_path.whatif.targets import owner_kinds
 
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
-    try:
-        scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
-        _check(scenarios, sensitivity, redraw)
-        _check_saved(trace, asked, redraw)
-    except ValueError as error:
-        raise fail(str(error)) from None
+    scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
+    _check(scenarios, sensitivity, redraw)
+    _check_saved(trace, asked, redraw)
     if Path(trace).is_dir():
         if sensitivity or redraw or process or not asked.is_usual:
             raise fail(
@@ -138,23 +132,18 @@ def what_if(
         from pipelines.faces.cli.fleet.whatif_capture import capture_what_if
 
         return capture_what_if(trace, lake, scenarios, json)
-    try:
-        by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
-        with _window(trace, lake, asked, redraw is not None, process) as (con, window):
-            if by_owner and not looks_saved(Path(trace)):
-                window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
-            lost = _unknown_percent(window, by_owner)
-            families = rank_families(window, with_cpu=True) if sensitivity else []
-            drawn, shown = None, []
-            for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
-                if redraw:
-                    source = Path(trace) if Path(trace).is_file() else None
-                    drawn = write_redrawn(con, answer.after, source, redraw)
-                shown.append(_as_json(answer, scenarios, lost) if json else comparison_tables(trace, answer))
-    except (WindowNotFound, NothingMatches) as error:
-        raise fail(error.args[0]) from None
-    except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
-        raise fail(str(error)) from None
+    by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
+    with _window(trace, lake, asked, redraw is not None, process) as (con, window):
+        if by_owner and not looks_saved(Path(trace)):
+            window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
+        lost = _unknown_percent(window, by_owner)
+        families = rank_families(window, with_cpu=True) if sensitivity else []
+        drawn, shown = None, []
+        for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
+            if redraw:
+                source = Path(trace) if Path(trace).is_file() else None
+                drawn = write_redrawn(con, answer.after, source, redraw)
+            shown.append(_as_json(answer, scenarios, lost) if json else comparison_tables(trace, answer))
     if drawn:  # on stderr: stdout has only the answer
         err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
     if sensitivity and json:
@@ -218,11 +207,11 @@ def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
     if not looks_saved(Path(trace)):
         return
     if not asked.is_usual:
-        raise ValueError(
+        raise WrongValue(
             f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
         )
     if redraw:
-        raise ValueError(
+        raise WrongValue(
             f"--redraw draws the whole trace, and the saved path {trace} holds only its graph. Give the trace."
         )
 
@@ -242,11 +231,11 @@ def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_o
 def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
     """Reject, with ValueError, options that have no answer."""
     if sensitivity and (scenarios or redraw):
-        raise ValueError("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
+        raise WrongValue("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
     if not sensitivity and not scenarios:
-        raise ValueError("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
+        raise WrongValue("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
     if redraw and len(scenarios) != 1:
-        raise ValueError(f"--redraw draws one scenario, and there are {len(scenarios)}")
+        raise WrongValue(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:

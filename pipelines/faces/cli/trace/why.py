@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
@@ -106,13 +107,10 @@ def _is_capture(beginning: str, lake: Path) -> bool:
 def _of_capture(subject: str, lake: Path) -> CaptureWhy:
     from pipelines.faces.cli.fleet.opened_capture import opened_capture
     from pipelines.faces.why import capture_why
-    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.path.answer import find_capture
 
     with opened_capture([subject], lake, ("captures", "capture_paths", "capture_causes")) as (con, beginning):
-        try:
-            capture_id = find_capture(con, beginning)
-        except NoCapture as error:
-            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+        capture_id = find_capture(con, beginning)
         answer = capture_why(con, capture_id, Path(subject).name)
         if answer is None:
             reason = con.execute("SELECT max(refused_reason) FROM capture_paths").fetchall()[0][0]
@@ -123,17 +121,14 @@ def _of_capture(subject: str, lake: Path) -> CaptureWhy:
 
 
 def _of_trace(subject: str, asked: _Asked, lake: Path) -> list[Why]:
-    from pipelines.critical_path.graph.windows import WindowNotFound, explain_missing, request_windows
+    from pipelines.critical_path.graph.windows import explain_missing, request_windows
     from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why
     from pipelines.lake.read.one_trace import STORED, stored_tables
     from pipelines.models.run import run_models
 
     with opened(subject, lake, TABLES, process=asked.process) as (con, trace_id):
-        try:
-            requests = _windows(con, trace_id, asked)
-        except (WindowNotFound, ValueError) as error:
-            raise fail(str(error)) from None
+        requests = _windows(con, trace_id, asked)
         if not asked.annotation and set(TABLES) <= stored_tables(con):
             for table in TABLES:
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
@@ -162,7 +157,7 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
     step, annotation, instance, _ = asked
     first, last = parse_instance(instance, annotation)
     if annotation and step:
-        raise ValueError("--step and --annotation name two windows: give one of them")
+        raise WrongValue("--step and --annotation name two windows: give one of them")
     if annotation:
         name = annotation if instance is None else f"{annotation} {instance}"
         return [WindowRequest(trace_id, name, annotation=annotation, first=first, last=last)]

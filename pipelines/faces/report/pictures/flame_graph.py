@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.report.pictures.layers import layers
 
@@ -45,7 +46,7 @@ def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
                 node.weight += seen.weight
             node.own += seen.weight
     if not root.weight:
-        raise ValueError(f"no stack has any {unit}: nothing to draw")
+        raise WrongValue(f"no stack has any {unit}: nothing to draw")
     boxes: list[dict] = []
     todo: list[tuple[str, _Node, int, int | None]] = [("all", root, 0, None)]
     while todo:
