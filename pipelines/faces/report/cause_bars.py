@@ -15,20 +15,25 @@ _COLOURS = {
     "copies": "memory",
     "launching": "launch",
     "gpu_waiting": "gap",
-    "start": "idle",
-    "end": "idle",
+    "host_operators": "cpu",
+    "host_between_operators": "host",
+    "data_loading": "loader",
+    "synchronization": "sync",
+    "optimizer": "optimizer",
+    "compilation": "setup",
+    "initialization": "setup",
+    "start": "edge",
+    "end": "edge",
     "earlier_work": "idle",
     "unknown": "idle",
-    "synchronization": "other",
-    "optimizer": "other",
 }
-"""Of the bar of causes; the others are the host's."""
+"""Of the bar of causes; two that are often in one window differ. The others are rare and share one."""
 
 
 def cause_bars(windows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Block:
     """Returns a bar for each window, all to one scale: its name, and its causes with their time, ns, largest first."""
     kinds = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
-    colours = {title: _COLOURS.get(cause, "cpu") for cause, title in kinds.items()}
+    colours = {title: _COLOURS.get(cause, "other") for cause, title in kinds.items()}
     rows = []
     for name, causes in windows:
         whole = sum(ns for _, ns in causes) or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -293,13 +294,44 @@ def test_a_browser_shows_it_without_complaint(world: tuple[Page, Path], tmp_path
     assert len(pixels(picture.read_bytes())) > 500
 
 
-def test_it_does_not_scroll_sideways_on_a_phone(world: tuple[Page, Path]) -> None:
-    _, lake = world
+_STICKS_OUT = """[...document.querySelectorAll('body *')].filter(e => {
+  if (e.getBoundingClientRect().right <= innerWidth + 1) return false;
+  for (let at = e; at; at = at.parentElement) if (getComputedStyle(at).overflowX != 'visible') return false;
+  return true; }).map(e => e.outerHTML.slice(0, 80))"""
+_HIGH = """[...document.querySelectorAll('td')].filter(td => (r => (r.selectNodeContents(td),
+  new Set([...r.getClientRects()].map(b => Math.round(b.bottom / 10))).size > 4))(document.createRange())).map(td => td.innerText)"""
+_TORN = """[...document.querySelectorAll('.legend i')].filter(i => (r => (r.selectNodeContents(i.nextSibling),
+  Math.abs(r.getClientRects()[0].top - i.getBoundingClientRect().top) > 12))(document.createRange())).length"""
+
+
+def assert_fits_a_phone(pages: list[Path]) -> None:
     with driven() as page:
-        page.size(390, 844)
-        page.open((lake.parent / "report.html").as_uri())
-        page.until("document.readyState == 'complete' && document.querySelector('main')")
-        assert page.js("document.documentElement.scrollWidth") <= 390
+        for dark, one in itertools.product((False, True), pages):
+            page.size(390, 844, dark)
+            page.open(one.as_uri())
+            page.until("document.readyState == 'complete' && document.querySelector('main')")
+            assert page.js("document.documentElement.scrollWidth") <= 390, one
+            assert (page.js(_STICKS_OUT), page.js(_HIGH), page.js(_TORN)) == ([], [], 0), one
+            assert page.told == []
+
+
+def test_it_does_not_scroll_sideways_on_a_phone(world: tuple[Page, Path]) -> None:
+    assert_fits_a_phone([world[1].parent / "report.html"])
+
+
+@pytest.mark.slow  # every other page that is written
+def test_no_page_scrolls_sideways_on_a_phone(world: tuple[Page, Path], tmp_path: Path) -> None:
+    lake = ["--lake", str(world[1])]
+    traces = [str(path) for path in write_capture(CaptureSpec(ranks=2, steps=4, seed=2), tmp_path / "other").paths]
+    spec = CaptureSpec(ranks=1, steps=2, shape="serving", tokens=4, kernel_ns=6000, seed=3, sync_each_step=False)
+    (server,) = write_capture(spec, tmp_path / "server").paths
+    for words in (
+        ["fleet", *lake, "--out", str(tmp_path / "fleet")],
+        ["compare", *traces, "--out", str(tmp_path / "compare.html")],
+        ["report", str(server), "--out", str(tmp_path / "server.html")],
+    ):
+        assert CliRunner().invoke(app, words).exit_code == 0, words
+    assert_fits_a_phone([tmp_path / "fleet" / "index.html", tmp_path / "compare.html", tmp_path / "server.html"])
 
 
 def test_what_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(world: tuple[Page, Path]) -> None:

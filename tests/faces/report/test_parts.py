@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from importlib.resources import files
 from typing import Any
 
 import duckdb
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.faces.report import page
+from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.launches import STRETCHES, queue
@@ -115,3 +118,15 @@ def test_no_operator_is_above_its_roof_and_slower_ones_are_lower() -> None:
 def test_links_into_the_docs(base: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(page.DOCS, base)
     assert page._docs("critical-path.md") == address
+
+
+def test_causes_that_are_often_in_one_window_differ_in_colour() -> None:
+    """The bar of causes is read by its legend alone."""
+    often = ("gpu_computing", "communication", "late_rank", "copies", "launching", "gpu_waiting", "host_operators",
+             "host_between_operators", "data_loading", "synchronization", "optimizer", "start", "earlier_work")  # fmt: skip
+    colours = cause_bars([("the window", [(cause, 1) for cause in often])]).of["colours"]
+    titles = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
+    assert len({colours[titles[cause]] for cause in often}) == len(often)
+    style = files("pipelines.faces.report").joinpath("templates/page.css").read_text()
+    for one in set(colours.values()):
+        assert f".{one} {{ background: var(--{one})" in style and f"--{one}: #" in style, one

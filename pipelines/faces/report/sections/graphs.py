@@ -67,7 +67,7 @@ def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     for row, short in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
         row["shown"] = (row["name"], short)
     said = (
-        f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replays of CUDA or HIP graphs. The "
+        f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replay{'' if n_replays == 1 else 's'} of CUDA or HIP graphs. The "
         f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known: that part "
         "counts in the sections by operator and module, the rest in neither, because the trace does not show the capture."
     )

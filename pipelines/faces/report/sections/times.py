@@ -48,7 +48,7 @@ _BOUNDS = {
     "gpu_memory_bound": "memory",
     "gpu_other_bound": "other",
     "cpu_bound": "cpu",
-    "host_gap": "cpu",
+    "host_gap": "host",
     "gpu_kernel_launch_overhead": "launch",
     "gpu_kernel_kernel_overhead": "gap",
     "gpu_earlier_work": "idle",
@@ -274,7 +274,7 @@ def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     own: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for segment in found.segments:
         own[segment.rank][segment.kind] += segment.dur_us
-    kinds = {kind: _CYCLE[i % len(_CYCLE)] for i, kind in enumerate(found.kind_us)}
+    kinds = {kind: _SEGMENTS.get(kind, "other") for kind in found.kind_us}
     stacked = [
         (f"rank {rank}: {percent(found.share_percent[rank])}", [Part(k, us * 1000, time(us * 1000)) for k, us in own[rank].items()])
         for rank in found.share_us
@@ -287,4 +287,21 @@ def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     return [head, paragraph(said), bars(stacked, kinds)]
 
 
-_CYCLE = ("compute", "communication", "cpu", "memory", "launch", "straggler", "gap", "idle", "other")
+_SEGMENTS = {
+    "gpu_kernel": "compute",
+    "transfer": "communication",
+    "gpu_memcpy": "memory",
+    "gpu_memset": "memory",
+    "cpu_op": "cpu",
+    "user_annotation": "host",
+    "python_function": "host",
+    "gap": "host",
+    "thread_hand_off": "setup",
+    "launch_delay": "launch",
+    "cuda_runtime": "launch",
+    "cuda_driver": "launch",
+    "kernel_delay": "gap",
+    "cross_stream_wait": "straggler",
+    "sync_return": "sync",
+    "head": "edge",
+}

@@ -41,7 +41,9 @@ def verdict_of(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     if answer is None:
         body.append(paragraph("The trace has no critical path, so nothing tells what it would gain by changes."))
     elif found:
-        inferred = "".join(f" {one['detail']}." for one in answer.caveats if "inferred" in one["detail"])
+        inferred = "".join(
+            f" {one['detail'][:1].upper()}{one['detail'][1:]}." for one in answer.caveats if "inferred" in one["detail"]
+        )
         body.append(
             paragraph(
                 "Each gain is that of one change alone, on the whole trace: gains do not add up. A change alters durations, "
