@@ -82,12 +82,13 @@ def ingest(
     on_bytes: Callable[[int], Any] | None = None,
     limits: Limits | None = None,
     claim: bool = False,
+    process: str | None = None,
 ) -> IngestReport:
     """Ingest files, folders and globs into the lake; content that is already there is skipped.
 
     `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. Files that are one trace each are
     committed in batches of 500 traces or 2 GiB of JSON, so a crash loses at most the current batch, and running again
-    completes it. Files of the lake itself are skipped, or rejected if `paths` names them. Which other files are taken, and how, say the inputs
+    completes it. `process`: which trace of a file that holds several (`EventInput.parts`). Files of the lake itself are skipped, or rejected if `paths` names them. Which other files are taken, and how, say the inputs
     (`pipelines/readers/inputs`): runs of schedules, op-level jobs, Flight Recorder dumps, recordings. What is larger than `limits`
     (by default the environment's) is rejected. With `claim` this process keeps the claim on its batches of traces, so that
     no other computes their tables before it does (`lake.claims.release()` gives them up). Raises WrongLimit, and
@@ -102,7 +103,7 @@ def ingest(
     failed |= {path: _IN_THE_LAKE for path in map(Path, named) if path.absolute().is_relative_to(lake.root)}
     files = deque(alone)
     while files:
-        with EventBatch(lake, job, limits) as batch:
+        with EventBatch(lake, job, limits, process) as batch:
             if claim:
                 lake.claims.keep(batch.batch.batch_id)
             rows: list[TraceRow] = []

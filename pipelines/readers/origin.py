@@ -18,7 +18,9 @@ from pipelines.readers.kineto.numbers import base_time, whole
 RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
 JOB_PATTERN = "TRACELAKE_JOB_PATTERN"
 INBOX = "TRACELAKE_INBOX"
-BY_TRACE, BY_NAME, BY_DEVICE = "trace", "file_name", "device"  # what told a rank: traces.rank_source
+# What told a rank: traces.rank_source. Readers that infer it say what from in distributedInfo.
+BY_TRACE, BY_NAME, BY_DEVICE, BY_NCCL, BY_ENVIRONMENT = "trace", "file_name", "device", "nccl", "environment"
+_INFERRED = (BY_DEVICE, BY_NCCL, BY_ENVIRONMENT)
 _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 
@@ -36,7 +38,8 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     the path, else what the metadata says, else the folder below the inbox (job_from_inbox). A slice of a trace is of no job,
     and a group of its own. `part`: which trace of a file that holds several; the file's name may tell one rank, not which of
     them that is. Ranks that are numbers of GPUs (BY_DEVICE) tell the processes of one file apart, and may be there again in
-    the next node's file: such a file is a group of its own. Raises WrongPattern.
+    the next node's file: such a file is a group of its own. What NCCL says of the only process of a file (BY_NCCL) yields to
+    the file's name: the communicator may be of some of the ranks. Raises WrongPattern.
     """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
@@ -48,16 +51,19 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     if is_slice(metadata):
         job, place = None, path.absolute()
     told_rank, named_rank = whole(spread.get("rank")), rank_from_name(path.name) if part is None else None
-    rank = named_rank if told_rank is None else told_rank
-    by_device = told_rank is not None and spread.get("rank_source") == BY_DEVICE
-    if by_device:
+    source = spread.get("rank_source")
+    source = source if source in _INFERRED else BY_TRACE
+    if told_rank is None or (source == BY_NCCL and named_rank is not None):
+        spread, source = {} if source == BY_NCCL else spread, BY_NAME
+    rank = named_rank if source == BY_NAME else told_rank
+    if source == BY_DEVICE:
         place = path.absolute()
     group = hashlib.sha256(f"{job or ''}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return {
         "group_id": group,
         "job": job,
         "rank": rank,
-        "rank_source": None if rank is None else BY_DEVICE if by_device else BY_NAME if told_rank is None else BY_TRACE,
+        "rank_source": None if rank is None else source,
         "world_size": whole(spread.get("world_size")),
         "host": next((str(metadata[key]) for key in _HOST_KEYS if metadata.get(key)), None),
         "device_name": str(devices[0]["name"]) if devices and devices[0].get("name") else None,

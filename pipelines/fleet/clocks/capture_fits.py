@@ -125,14 +125,15 @@ def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
 
 
 def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
-    """Returns the captures whose ranks are the processes of one export: the tool recorded them with one clock.
+    """Returns the captures whose ranks are the processes of one file of one machine: the tool recorded them with one clock.
 
     Not by traces.rank_source: traces that were ingested before that column was there have none.
     """
     query = (
         "SELECT m.capture_id FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
         "WHERE m.left_out_reason IS NULL GROUP BY m.capture_id HAVING count(DISTINCT t.path) = 1 "
-        f"AND bool_and(coalesce(t.metadata ->> '$.distributedInfo.rank_source' = '{BY_DEVICE}', false))"
+        "AND bool_and(coalesce((t.metadata ->> '$.distributedInfo.one_clock') = 'true', false) "
+        f"OR coalesce((t.metadata ->> '$.distributedInfo.rank_source') = '{BY_DEVICE}', false))"
     )
     return {capture_id for (capture_id,) in con.execute(query).fetchall()}
 

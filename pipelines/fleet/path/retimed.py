@@ -37,6 +37,8 @@ TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collecti
 class NotJoined(TracelakeError, LookupError):
     """The capture has no ranks that meet; the message says what is missing."""
 
+    hint = "For one rank: its trace; of a file of several processes, --process PID."
+
 
 @dataclass(frozen=True)
 class CaptureGain:

@@ -32,7 +32,7 @@ from pipelines.readers.drawings import refused
 from pipelines.readers.inputs.find import events_input
 from pipelines.readers.inputs.kinds import TraceRow
 from pipelines.readers.inputs.rejects import reason_of
-from pipelines.readers.inputs.single_trace import insert_trace, load_trace
+from pipelines.readers.inputs.single_trace import insert_trace, load_trace, part_of
 from pipelines.readers.kineto import KnownTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import describe_origin
@@ -47,9 +47,9 @@ _TABLES = (MARK, "findings", REJECTS)  # their rows are made here; events are wr
 class EventBatch:
     """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
 
-    def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None) -> None:
+    def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None, process: str | None = None) -> None:
         self.limits = limits or Limits.of_environment()
-        self.lake, self.job, self.batch = lake, job, lake.new_batch()
+        self.lake, self.job, self.batch, self.process = lake, job, lake.new_batch(), process
         self.folder = lake.staging(self.batch)
         self.catalog = load_catalog()
         self.known = set(lake.known_traces()) | retired_traces(lake)
@@ -71,7 +71,7 @@ class EventBatch:
         return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
 
     def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> list[TraceRow]:
-        """Ingest one file: one row, or one for each trace of a file that holds several (`EventInput.parts`).
+        """Ingest one file: one row, or one for each trace of a file that holds several (`EventInput.parts`), or for `process`.
 
         Any exception rejects only this trace, except those that are no file's fault.
         """
@@ -79,7 +79,8 @@ class EventBatch:
 
         def ask() -> None:
             of_input = events_input(path).parts
-            parts.extend(of_input(path) if of_input else ())
+            one = part_of(path, self.process).values()
+            parts.extend(one or (of_input(path) if of_input else ()))
 
         if refused := self._tried(path, ask):
             return [refused]

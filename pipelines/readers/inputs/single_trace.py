@@ -55,7 +55,7 @@ def insert_trace(
     insert_values(con, "_staged_findings", [which | asdict(finding) for finding in named(trace).findings])
 
 
-def _part(path: Path, process: str | None) -> dict[str, str]:
+def part_of(path: Path, process: str | None) -> dict[str, str]:
     """The argument of `EventInput.read` for one of several processes. Raises TraceRejected if there is no such one."""
     if process is None:
         return {}
@@ -83,7 +83,7 @@ def load_trace(
     """
     with tempfile.TemporaryDirectory() as scratch:
         kept = folder or Path(scratch)
-        part = _part(Path(path), process)
+        part = part_of(Path(path), process)
         trace = events_input(Path(path)).read(Path(path), kept, on_bytes=on_bytes, lean=lean, **part)
         assert isinstance(trace, ReadTrace)  # nothing is known here
         part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"

@@ -55,7 +55,7 @@ def device_ranks(export: Exported, keys: Sequence[int]) -> dict[int, int]:
     process worked on several, two on one, or a row of work does not say.
     """
     works = [source for source in sources_in(export.tables) if source.work and export.has(source.name)]
-    if len(keys) < 2 or len({key >> _PID_BITS for key in keys}) > 1:
+    if len(keys) < 2 or not of_one_machine(keys):
         return {}
     found = set[tuple[object, object]]()
     for source in works:
@@ -66,6 +66,11 @@ def device_ranks(export: Exported, keys: Sequence[int]) -> dict[int, int]:
         found.update(export.rows(source.name, query))
     ranks = {key: device for key, device in found if isinstance(key, int) and isinstance(device, int) and device >= 0}
     return ranks if len(keys) == len(found) == len(ranks) == len(set(ranks.values())) else {}
+
+
+def of_one_machine(keys: Sequence[int]) -> bool:
+    """Whether the processes ran on one machine, whose clock is one."""
+    return len({key >> _PID_BITS for key in keys}) <= 1
 
 
 def pid_of(key: int) -> int:

@@ -20,10 +20,10 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.nsys.about import metadata, session_start_ns
-from pipelines.readers.nsys.processes import beside, device_ranks, gpu_processes, pid_of, which
+from pipelines.readers.nsys.processes import beside, gpu_processes, of_one_machine, pid_of, which
+from pipelines.readers.nsys.ranks import ranks_of
 from pipelines.readers.nsys.schema import LEFT_OUT_PREFIXES, READ, STRINGS, sources_in
 from pipelines.readers.nsys.stage import stage_tables
-from pipelines.readers.origin import BY_DEVICE
 from pipelines.readers.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
 
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -96,13 +96,9 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
             findings.append(Finding("nsys_no_session_start", "info", 1, told))
         findings += [*_left_out(export), *_others(export, keys)]
         about = metadata(export, process)
-        if process is not None and (rank := device_ranks(export, keys).get(process)) is not None:
-            about["distributedInfo"] = {"rank": rank, "rank_source": BY_DEVICE}
-            told = (
-                f"rank {rank} is the number of the only GPU that the process worked on, and no other process did: it holds "
-                "within this file, and how many ranks the job has is unknown"
-            )
-            findings.append(Finding("nsys_rank_by_device", "info", 1, told))
+        if process is not None and (rank := ranks_of(export, keys).get(process)):
+            about["distributedInfo"] = {**rank.told(), "one_clock": of_one_machine(keys)}
+            findings.append(rank.finding("nsys"))
         create_table(con, "_nsys_session")
         con.execute(
             "INSERT INTO _nsys_session VALUES (?, ?)", [started or 0, None if process is None else pid_of(process)]

@@ -18,6 +18,8 @@ from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.origin import BY_DEVICE
+from pipelines.readers.ranks import Rank, of_all, of_environment
 from pipelines.readers.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, SAMPLES, TRACKS, sets_of
 from pipelines.readers.rocm.stage import create_tables, finish, stage_database
 from pipelines.readers.sqlite_exports.opened import Exported, column, has_table_like, is_sqlite, opened
@@ -87,7 +89,11 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
         findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
         findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
         findings += [*_others(found), *_in_no_trace(export, process.end, found), *finish(con)]
-        return Contents("sqlite/rocpd", _metadata(export, process), "ok", tuple(findings))
+        about = _metadata(export, process)
+        if len(found) > 1 and (rank := ranks_of(export, found).get(process)):
+            about["distributedInfo"] = {**rank.told(), "one_clock": _of_one_machine(export, found)}
+            findings.append(rank.finding("rocm"))
+        return Contents("sqlite/rocpd", about, "ok", tuple(findings))
 
 
 def gpu_processes(export: Exported) -> list[Process]:
@@ -192,6 +198,53 @@ def _metadata(export: Exported, process: Process) -> dict[str, Any]:
         "rocpd": {key: value for key, value in own.items() if value is not None},
     }
     return {key: value for key, value in found.items() if value}
+
+
+def ranks_of(export: Exported, found: list[Process]) -> dict[Process, Rank]:
+    """Returns the rank of each process, by its environment, else where each of one machine worked on one GPU of its own, by the
+    GPU's number; {} where nothing tells them all apart.
+    """
+    if told := of_all({process: _of_environment(export, process) for process in found}):
+        return told
+    if not _of_one_machine(export, found):
+        return {}
+    gpus = {process: _gpus(export, process) for process in found}
+    return of_all(
+        {one: Rank(*numbers, None, BY_DEVICE) if len(numbers) == 1 else None for one, numbers in gpus.items()}
+    )
+
+
+def _of_environment(export: Exported, process: Process) -> Rank | None:
+    table = f"rocpd_info_process{process.end}"
+    if process.row is None or not {"id", "environment"} <= export.columns(table):
+        return None
+    query = f"SELECT environment FROM {column(table)} WHERE id = ? AND typeof(environment) = 'text' LIMIT 1"
+    for (text,) in export.rows(table, query, (process.row,)):
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return of_environment(said) if isinstance(said, dict) else None
+    return None
+
+
+def _of_one_machine(export: Exported, found: list[Process]) -> bool:
+    """Whether all processes ran on one machine that is known; a set of tables has those of one."""
+    nodes = {process.end: _first(export, ABOUT[0] + process.end, "machine_id") for process in found}
+    return None not in nodes.values() and len(set(nodes.values())) == 1
+
+
+def _gpus(export: Exported, process: Process) -> tuple[int, ...]:
+    """The numbers of the GPUs on which a process ran kernels, as the system numbers them: not more than two are told."""
+    agents, work = f"rocpd_info_agent{process.end}", DISPATCHES + process.end
+    if not {"id", "type", "type_index"} <= export.columns(agents) or not {"pid", "agent_id"} <= export.columns(work):
+        return ()
+    query = (
+        f"SELECT DISTINCT CASE WHEN a.type = 'GPU' AND typeof(a.type_index) = 'integer' THEN a.type_index END "
+        f"FROM {column(work)} AS w LEFT JOIN {column(agents)} AS a ON a.id = w.agent_id WHERE w.pid = ? LIMIT 2"
+    )
+    numbers = tuple(number for (number,) in export.rows(work, query, (process.row,)))
+    return () if any(not isinstance(number, int) or number < 0 for number in numbers) else numbers
 
 
 def _first(export: Exported, table: str, name: str) -> str | None:

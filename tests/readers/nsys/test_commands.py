@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,24 @@ def test_a_process_of_several_is_named(tmp_path: Path) -> None:
     path = both(tmp_path)
     assert spans(path, "4100") == [63_000]
     assert "--process PID" in refused("breakdown", path)
+
+
+def test_a_capture_of_one_process(tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    run("timeline", both(tmp_path), "--process", "4100", "--out", str(out))
+    assert {"gemm": 1, "only_in_the_second": 1}.items() <= Counter(
+        event.get("name") for event in json.loads(out.read_text())["traceEvents"]
+    ).items()
+
+
+def test_a_file_of_several_processes_is_a_capture(tmp_path: Path) -> None:
+    """Its ranks are unknown here, so it has no path; each process has one."""
+    path = both(tmp_path)
+    for words in (["why"], ["what-if", "--remove", "launch_overhead"]):
+        assert "--process PID" in refused(words[0], path, *words[1:])
+        assert words[0] == "what-if" or "--process 4100" in run(*words, path, "--process", "4100")
+    assert "is one capture" in refused("what-if", path, "--sensitivity")
+    assert "is a capture" in refused("why", path, "--step", "1")
 
 
 @pytest.mark.slow

@@ -1,20 +1,25 @@
-"""Ranks of an export's processes: the number of the only GPU of each, where all have different ones, else unknown."""
+"""Ranks of an export's processes: what NCCL or the environment says, else the only GPU of each, else unknown."""
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 from pipelines.base import database
+from pipelines.faces.cli.app import app
 from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.nsys.processes import device_ranks, gpu_processes, pid_of
+from pipelines.readers.nsys.ranks import ranks_of as ranks_of_all
 from pipelines.readers.sqlite_exports.opened import opened
-from tests.readers.nsys.small import PID, kernel, small, written
+from tests.readers.nsys.small import MAIN, PID, kernel, small, written
 from tests.readers.nsys.writer import Export
 
 REAL = Path(__file__).parents[4] / "shared/traces/nsys"
@@ -63,6 +68,79 @@ def test_only_one_gpu_each_tells_ranks(tmp_path: Path) -> None:
     assert ranks_of(untold, tmp_path) == {}
 
 
+SECOND_MAIN = SECOND | 4100
+
+
+def told_by(export: Export, folder: Path) -> dict[int, tuple[int, int | None, str]]:
+    with opened(written(export, folder), 1, "again") as there:
+        return {pid_of(key): tuple(rank) for key, rank in ranks_of_all(there, gpu_processes(there)).items()}
+
+
+def opens(export: Export, thread: int, size: int, rank: int, how: str) -> None:
+    """A communicator, as NCCL's range tells it: as JSON, there or among the texts, or as bytes."""
+    said = json.dumps({"NCCL communicator ID": 7, "No. of ranks": size, "Rank": rank, "CUDA device": 0})
+    packed = struct.pack("<4Q QIIIi", 1, 9, 24, 32, 7, size, rank, 0, 0)
+    payload = {"json": {"jsonText": said}, "text": {"jsonTextId": export.text(said)}, "bytes": {"binaryData": packed}}
+    named = {"text": "ncclCommInitRank"} if how == "json" else {"textId": export.text("ncclCommInitRankConfig")}
+    export.add("NVTX_EVENTS", start=1, end=2, eventType=59, globalTid=thread, **named, **payload[how])
+
+
+@pytest.mark.parametrize("how", ["json", "text", "bytes"])
+def test_communicators_tell_ranks(how: str, tmp_path: Path) -> None:
+    """The largest that each process opened; nothing where two have one rank, one has none, or sizes differ."""
+    export = on_gpus(0, 0)
+    for place, name in enumerate(("NCCL communicator ID", "No. of ranks", "Rank", "CUDA device")):
+        offset = (None, 8, 12, 16)[place]
+        export.add("NVTX_PAYLOAD_SCHEMA_ENTRIES", domainId=1, schemaId=9, idx=place, name=name, offset=offset)
+    opens(export, MAIN, 2, 1, how)
+    opens(export, MAIN, 8, 5, how)
+    assert told_by(export, tmp_path) == {}
+    opens(export, SECOND_MAIN, 8, 3, how)
+    assert told_by(export, tmp_path) == {4000: (5, 8, "nccl"), 4100: (3, 8, "nccl")}
+    opens(export, MAIN, 8, 3, how)
+    assert told_by(export, tmp_path) == {}  # of two of its largest communicators, either could be all ranks'
+    opens(export, MAIN, 9, 3, how)
+    opens(export, SECOND_MAIN, 9, 3, how)
+    assert told_by(export, tmp_path) == {}
+
+
+def test_damaged_payloads_tell_nothing(tmp_path: Path) -> None:
+    export = on_gpus(0, 1)
+    for schema, offset in ((8, 1 << 40), (9, 8)):
+        for name in ("No. of ranks", "Rank"):
+            export.add("NVTX_PAYLOAD_SCHEMA_ENTRIES", domainId=1, schemaId=schema, idx=0, name=name, offset=offset)
+    nasty = [
+        {"jsonText": text} for text in ("{", "[" * 100_000, "[1]", '{"No. of ranks": 1e400, "Rank": {}}', '{"a": {}}')
+    ]
+    nasty += [
+        {"binaryData": blob} for blob in (b"", b"x" * 31, struct.pack("<4Q", 1, 9, 1 << 63, 1 << 63), b"\xff" * 64)
+    ]
+    nasty += [{"binaryData": struct.pack("<4Q", 1, *numbers)} for numbers in ((8, 1, 32), (9, 32, 0), (9, 8, 32))]
+    for payload in nasty:
+        export.add("NVTX_EVENTS", start=1, end=2, eventType=59, globalTid=MAIN, text="ncclCommInitAll", **payload)
+    assert told_by(export, tmp_path) == {4000: (0, None, "device"), 4100: (1, None, "device")}
+
+
+def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> None:
+    """Of several it is the launcher's. It goes before the file's name; what NCCL says of one process does not."""
+    export, both = small(), on_gpus(0, 0)
+    for one in (export, both):
+        for name, value in (("RANK", "6"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "2")):
+            one.add("META_DATA_CAPTURE", name="PROCESS_0:ENVIRONMENT_VARIABLE", value=f'{name}="{value}"')
+    assert told_by(export, tmp_path) == {4000: (6, 8, "environment")}
+    assert told_by(both, tmp_path) == {}
+    opened_one = small()
+    opens(opened_one, MAIN, 2, 1, "json")
+    for given, name, expected in (
+        (export, "rank7.sqlite", (6, "environment", 8)),
+        (opened_one, "rank7.sqlite", (7, "file_name", None)),
+        (opened_one, "a.sqlite", (1, "nccl", 2)),
+    ):
+        con = duckdb.connect()
+        load_trace(con, written(given, tmp_path, name))
+        assert con.execute("SELECT rank, rank_source, world_size FROM traces").fetchall() == [expected]
+
+
 def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
     """Numbers of GPUs begin anew on each node, so two such files are not ranks of one capture. Other files' names tell ranks."""
     nodes = [written(on_gpus(0, 1), tmp_path, "rank7.sqlite"), tmp_path / "b.sqlite"]
@@ -108,3 +186,13 @@ def test_processes_of_a_real_export_are_a_capture_on_one_clock(tmp_path: Path) -
     assert con.execute(query).fetchall() == [(rank, 0, "one_file", False, False, True) for rank in (0, 1)]
     assert con.execute("SELECT count(DISTINCT rank) FROM capture_critical_path").fetchall() == [(2,)]
     con.close()
+
+
+@needs_real
+@pytest.mark.slow  # a file with no rank's path, and `--process`, are in test_commands.py
+def test_a_real_export_is_a_capture_for_why_and_what_if() -> None:
+    path = str(REAL / "mfu_2gpu_before.sqlite")
+    told = [
+        CliRunner().invoke(app, [*words, path]).output for words in (["why"], ["what-if", "--remove", "op:aten::copy_"])
+    ]
+    assert "through 2 ranks" in told[0] and "the capture takes" in told[1]

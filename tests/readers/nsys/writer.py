@@ -47,8 +47,10 @@ NEW = {
     ),
     "NVTX_EVENTS": (
         "start", "end", "eventType", "rangeId", "category", "color", "text", "globalTid", "endGlobalTid", "textId",
-        "domainId",
+        "domainId", "jsonText", "jsonTextId", "binaryData",
     ),
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": ("domainId", "schemaId", "idx", "type", "name", "offset"),
+    "META_DATA_CAPTURE": ("name", "value"),
 }  # fmt: skip
 """Table → columns of release 2026.4, as far as anything reads them."""
 # What release 2024.6 (schema 3.16.1) does not have of these.
@@ -67,7 +69,7 @@ COPIES = {
     for number, name in enumerate(["HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"], 1)
 }
 MEMORIES = {"Pageable": 0, "Pinned": 1, "Device": 2, "Array": 3, "Managed": 4}
-_TEXT = {"value", "name", "text", "utcTime", "localTime", "devStateName", "uuid", "label"}
+_TEXT = {"value", "name", "text", "utcTime", "localTime", "devStateName", "uuid", "label", "jsonText"}
 _ENUM_ROWS = {
     "ENUM_CUPTI_SYNC_TYPE": {
         1: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE",

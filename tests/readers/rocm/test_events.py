@@ -143,3 +143,33 @@ def test_two_processes_of_one_number_are_two_traces(tmp_path: Path) -> None:
     path = small().write(tmp_path / "both.db", (small(4000, OTHER),))
     ends = [guid.replace("-", "_") for guid in sorted((GUID, OTHER))]
     assert processes(path) == [f"4000_{end}.4000" for end in ends]
+
+
+def ranks_of_both(
+    folder: Path, numbers: tuple[int, int], ranks: tuple[str, str] | None = None, host: str = "m7"
+) -> list:
+    """(rank, world size, what told it, one clock) of two processes on GPUs with these numbers."""
+    databases = [small(), small(4100, OTHER)]
+    for place, (one, number) in enumerate(zip(databases, numbers, strict=True)):
+        one.rows["rocpd_info_agent"][-1]["type_index"] = number
+        said = {"RANK": ranks[place], "WORLD_SIZE": "16"} if ranks else {"HOME": "/root"}
+        one.rows["rocpd_info_process"][0]["environment"] = json.dumps(said)
+    databases[1].rows["rocpd_info_node"][0]["machine_id"] = host
+    path, found = databases[0].write(folder / "both.db", (databases[1],)), []
+    for process in ("4000", "4100"):
+        con = duckdb.connect()
+        load_trace(con, path, process=process)
+        query = "SELECT rank, world_size, rank_source, metadata ->> '$.distributedInfo.one_clock' FROM traces"
+        found += con.execute(query).fetchall()
+    return found
+
+
+def test_ranks_of_processes(tmp_path: Path) -> None:
+    """The environment's, else the number of each one's only GPU on one machine; unknown where two have one."""
+    unknown = [(None, None, None, None)] * 2
+    assert ranks_of_both(tmp_path, (0, 3)) == [(rank, None, "device", "true") for rank in (0, 3)]
+    assert ranks_of_both(tmp_path, (0, 0)) == unknown
+    assert ranks_of_both(tmp_path, (0, 3), host="m8") == unknown
+    assert ranks_of_both(tmp_path, (0, 0), ("9", "8")) == [(rank, 16, "environment", "true") for rank in (9, 8)]
+    assert ranks_of_both(tmp_path, (0, 0), ("9", "8"), "m8")[0] == (9, 16, "environment", "false")
+    assert ranks_of_both(tmp_path, (0, 0), ("9", "9")) == ranks_of_both(tmp_path, (0, 0), ("16", "8")) == unknown

@@ -11,6 +11,7 @@ from pipelines.base import units
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
+from pipelines.faces.cli.trace.opened_trace import ProcessOption
 
 if TYPE_CHECKING:
     from pipelines.fleet.path.answer import CapturePath
@@ -26,6 +27,7 @@ def capture_path(
     target: Annotated[
         str, typer.Option(help="Where the path ends: last_gpu_end, last_collective_end or last_event_end.")
     ] = "last_gpu_end",
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -39,7 +41,7 @@ def capture_path(
 
     if target not in TARGETS:
         raise fail(f"no target {target!r}", f"There are: {', '.join(TARGETS)}")
-    with opened_capture(capture, lake, TABLES) as (con, beginning):
+    with opened_capture(capture, lake, TABLES, process=process) as (con, beginning):
         capture_id = find_capture(con, beginning)
         answer = answer_of(con, capture_id, target)
     if json:

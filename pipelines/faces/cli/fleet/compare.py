@@ -22,7 +22,8 @@ from pipelines.faces.cli.console import (
     print_json,
     styled,
 )
-from pipelines.faces.cli.fleet.compared_sides import open_side, processes_of
+from pipelines.faces.cli.fleet.compared_sides import open_side
+from pipelines.faces.cli.fleet.opened_capture import processes_of
 
 if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Comparison, Trace

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import fail, local
-from pipelines.faces.cli.fleet.opened_capture import opened_capture
+from pipelines.faces.cli.fleet.opened_capture import opened_capture, processes_of
 from pipelines.faces.cli.trace.opened_trace import opened
 from pipelines.faces.cli.up_to_date import open_analyst
 
@@ -27,20 +27,9 @@ def open_side(con: Any, given: str, lake: Path, ranks: int | str, process: str |
         return _of_lake(con, given, lake, ranks)
     if Path(given).is_file():
         processes = [process] if process else processes_of(Path(given)) or [None]
-        return [_of_file(con, given, lake, one, len(processes) > 1) for one in processes]
+        of_ranks = _of_folder(con, given, lake, ranks) if len(processes) > 1 else []
+        return of_ranks or [_of_file(con, given, lake, one, len(processes) > 1) for one in processes]
     return _of_folder(con, given, lake, ranks)
-
-
-def processes_of(path: Path) -> list[str]:
-    """Returns the processes of a file that holds several."""
-    from pipelines.readers.inputs.find import events_input
-    from pipelines.readers.kineto import TraceRejected
-
-    try:
-        parts = events_input(path).parts if path.is_file() else None
-        return list(parts(path)) if parts else []
-    except TraceRejected:  # reading it tells why
-        return []
 
 
 def _of_lake(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
@@ -72,6 +61,7 @@ def _of_file(con: Any, given: str, lake: Path, process: str | None, is_one_of_se
 
 
 def _of_folder(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
+    """The traces of a folder, or of a file with several processes: [] for one that does not tell their ranks."""
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.trends.compared_windows import traces_of
     from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
@@ -80,6 +70,8 @@ def _of_folder(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace
         try:
             tables = ("captures", "capture_ranks", *WITH_CAUSES)
             own, _ = stack.enter_context(opened_capture([given], lake, tables))
+            if Path(given).is_file() and own.execute("SELECT 1 FROM traces WHERE rank IS NULL LIMIT 1").fetchall():
+                return []
             return facts_of(con, own, traces_of(own, find_capture(own, ""), ranks), with_causes=True)
         except (CompareError, NoCapture) as error:
             raise fail(f"{given}: {error}", "Give a trace file, or the folder of one capture.") from None

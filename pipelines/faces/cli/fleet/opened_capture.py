@@ -18,11 +18,16 @@ _REJECTS_SHOWN = 3
 
 @contextmanager
 def opened_capture(
-    given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None, only: bool = False
+    given: list[str],
+    lake: Path,
+    tables: Iterable[str],
+    roles: Path | None = None,
+    only: bool = False,
+    process: str | None = None,
 ) -> Iterator[tuple[Any, str]]:
     """Returns a connection with the capture tables, and a prefix of the capture's id ('' for files).
 
-    `given`: see `lake_of`; `roles`: a table of roles for a lake of files; `only`: compute only captures and traces whose
+    `given`, `process`: see `lake_of`; `roles`: a table of roles for a lake of files; `only`: compute only captures and traces whose
     ids begin with this. Exits if there is nothing to open. Raises RolesError.
     """
     from pipelines.faces.cli.up_to_date import open_analyst
@@ -32,7 +37,7 @@ def opened_capture(
         raise fail(f"{roles}: there is no such file")
     if roles:
         read_roles(roles)  # rejects it with an error that names it
-    with lake_of(given, lake) as (folder, beginning):
+    with lake_of(given, lake, process) as (folder, beginning):
         if roles and not beginning:
             shutil.copyfile(roles, folder / ROLES)
         con = open_analyst(folder, list(tables), beginning if only else "")
@@ -45,10 +50,12 @@ def opened_capture(
 
 
 @contextmanager
-def lake_of(given: list[str], lake: Path) -> Iterator[tuple[Path, str]]:
+def lake_of(given: list[str], lake: Path, process: str | None = None) -> Iterator[tuple[Path, str]]:
     """Yields the folder of the lake to ask, and the beginning of an id in it: `given` is one, or files, folders and globs,
-    of which a temporary lake is made ('': all of it).
+    of which a temporary lake is made ('': all of it). `process`: of files with several, only this one.
     """
+    if process and not any(Path(one).is_file() for one in given):
+        raise fail("--process is for files that hold several processes", "Leave it out, or give such a file.")
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
         yield lake, given[0]
         return
@@ -56,8 +63,26 @@ def lake_of(given: list[str], lake: Path) -> Iterator[tuple[Path, str]]:
         yield lake, _named(given[0], lake)
         return
     with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
-        ingest_files(given, Path(folder) / "lake")
+        ingest_files(given, Path(folder) / "lake", process)
         yield Path(folder) / "lake", ""
+
+
+def is_several(given: str | Path) -> bool:
+    """Whether it is a folder, or a file with several processes: a capture of ranks."""
+    path = Path(given)
+    return path.is_dir() or len(processes_of(path)) > 1
+
+
+def processes_of(path: Path) -> list[str]:
+    """Returns the processes of a file that holds several: it is a capture, of which each is a rank."""
+    from pipelines.readers.inputs.find import events_input
+    from pipelines.readers.kineto import TraceRejected
+
+    try:
+        parts = events_input(path).parts if path.is_file() else None
+        return list(parts(path)) if parts else []
+    except (TraceRejected, OSError):  # reading it tells why
+        return []
 
 
 def _named(file: str, lake: Path) -> str:
@@ -68,7 +93,7 @@ def _named(file: str, lake: Path) -> str:
     return find_trace(Lake(lake), file)[0]
 
 
-def ingest_files(given: list[str], folder: Path) -> None:
+def ingest_files(given: list[str], folder: Path, process: str | None = None) -> None:
     """Put files into a new lake; exits if none of them is a trace."""
     from pipelines.lake import Lake
     from pipelines.readers.ingest import expand, ingest
@@ -76,7 +101,8 @@ def ingest_files(given: list[str], folder: Path) -> None:
     files = expand(given)
     size = sum(path.stat().st_size for path in files if path.is_file())
     with progress(size, "reading") as advance:
-        report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+        told = {"on_bytes": advance, "on_file": lambda row: advance(0, Path(row.path).name)}
+        report = ingest(files, Lake(folder), process=process, **told)
     cut = [row for row in report.rows if row.status == "partial" and row.trace_id and row.reason]
     caveats.add(EarlyEnd(row.trace_id or "", Path(row.path).name, row.reason or "") for row in cut)
     for row in report.rejected[:_REJECTS_SHOWN]:

@@ -23,6 +23,7 @@ from pipelines.faces.cli.console import (
     styled,
 )
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
+from pipelines.faces.cli.trace.opened_trace import ProcessOption
 
 if TYPE_CHECKING:
     from pipelines.fleet.stragglers import Row, Stragglers
@@ -47,6 +48,7 @@ def stragglers(
             metavar="FILE.csv", parser=local, help="For files: groups of ranks; columns rank, role, group (and job)."
         ),
     ] = None,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -62,7 +64,7 @@ def stragglers(
 
     if f"{metric}_ns" not in METRICS:
         raise fail(f"no metric {metric!r}", f"There are: {', '.join(name.removesuffix('_ns') for name in METRICS)}")
-    with opened_capture(capture, lake, TABLES, roles) as (con, beginning):
+    with opened_capture(capture, lake, TABLES, roles, process=process) as (con, beginning):
         found = stragglers_of(con, find_capture(con, beginning))
     if json:
         print_json({**asdict(found), "stragglers": found.stragglers})

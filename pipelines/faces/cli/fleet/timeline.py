@@ -19,6 +19,7 @@ from pipelines.faces.cli.console import (
     styled,
 )
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
+from pipelines.faces.cli.trace.opened_trace import ProcessOption
 
 
 def timeline(
@@ -36,6 +37,7 @@ def timeline(
             min=0, help="Draw at most so many ranks: those that others wait for most, and the median; 0: all."
         ),
     ] = 64,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -49,7 +51,7 @@ def timeline(
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.timeline import TABLES, write_timeline
 
-    with opened_capture(capture, lake, TABLES) as (con, beginning):
+    with opened_capture(capture, lake, TABLES, process=process) as (con, beginning):
         keep_trace(con, out_file)
         name = find_capture(con, beginning)
         written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)

@@ -30,6 +30,7 @@ from pipelines.faces.cli.console import (
     progress,
     styled,
 )
+from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 from pipelines.faces.cli.trace.asked_path import (
     AnnotationOption,
@@ -109,7 +110,7 @@ def what_if(
 
     Only times change, not the order of work: each piece begins when the last of what it waited for has ended, on its stream, its
     thread or another one. A saved path (`critical-path --save`) is answered from its
-    file, without the trace. The folder of a capture is answered for all its ranks together: each waits for the others in its
+    file, without the trace. The folder of a capture, or a file of several processes, is answered for all its ranks together: each waits for the others in its
     collectives, and `rank:2:NAME` names something on one of them.
 
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
@@ -124,11 +125,11 @@ def what_if(
     scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
     _check(scenarios, sensitivity, redraw)
     _check_saved(trace, asked, redraw)
-    if Path(trace).is_dir():
+    if Path(trace).is_dir() or (not process and is_several(trace)):
         if sensitivity or redraw or process or not asked.is_usual:
-            raise fail(
-                "a folder is one capture, all its ranks as a whole", "For anything else, give the trace of one rank."
-            )
+            what = "a file of several processes" if Path(trace).is_file() else "a folder"
+            rank = "one of its processes (--process PID)" if Path(trace).is_file() else "the trace of one rank"
+            raise fail(f"{what} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
         from pipelines.faces.cli.fleet.whatif_capture import capture_what_if
 
         return capture_what_if(trace, lake, scenarios, json)

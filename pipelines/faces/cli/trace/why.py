@@ -20,6 +20,7 @@ from pipelines.faces.cli.console import (
     progress,
     styled,
 )
+from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
@@ -37,7 +38,7 @@ def why_command(
     subjects: Annotated[
         list[str],
         typer.Argument(
-            help="Trace files, folders of a capture's ranks, or ids of traces or captures (or beginnings of them).",
+            help="Trace files, folders of a capture's ranks or files of several processes, or ids of traces or captures.",
             metavar="TRACE|FOLDER",
         ),
     ],
@@ -66,7 +67,7 @@ def why_command(
     for place, (subject, answer) in enumerate(found):
         if place:
             out.print()
-        show(subject, answer, named=len(found) > 1)
+        show(subject, answer, named=len(found) > 1, process=process)
 
 
 class _Asked(NamedTuple):
@@ -79,10 +80,13 @@ class _Asked(NamedTuple):
 
 
 def _answers(subject: str, asked: _Asked, lake: Path) -> list[Why | CaptureWhy]:
-    if Path(subject).is_dir() or (not Path(subject).exists() and _is_capture(subject, lake)):
+    if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
         if any(asked):
             options = "--step, --annotation and --process"
-            raise fail(f"{subject} is a capture: {options} are for a trace", "Give one of its files.")
+            raise fail(
+                f"{subject} is a capture: {options} are for a trace",
+                f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
+            )
         return [_of_capture(subject, lake)]
     return list(_of_trace(subject, asked, lake))
 
@@ -115,7 +119,8 @@ def _of_capture(subject: str, lake: Path) -> CaptureWhy:
         if answer is None:
             reason = con.execute("SELECT max(refused_reason) FROM capture_paths").fetchall()[0][0]
             raise fail(
-                f"{subject} has no path through its ranks: {reason}", "tracelake why RANK.json.gz tells of one rank."
+                f"{subject} has no path through its ranks: {reason}",
+                f"tracelake why {'FILE --process PID' if Path(subject).is_file() else 'RANK.json.gz'} tells of one rank.",
             )
         return answer
 
@@ -177,7 +182,7 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
     raise WindowNotFound(f"the trace has no step {step}: {there}")
 
 
-def show(subject: str, answer: Why | CaptureWhy, *, named: bool) -> None:
+def show(subject: str, answer: Why | CaptureWhy, *, named: bool, process: str | None = None) -> None:
     """Print the answer for people, in at most 80 columns; `subject` is what they called the trace."""
     from pipelines.faces.why import on_a_screen
 
@@ -189,7 +194,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool) -> None:
     shown, rest = on_a_screen(answer)
     for cause in shown:
         out.print()
-        _show_cause(subject, cause, answer, width)
+        _show_cause(subject, cause, answer, width, process)
     if rest:
         told = ", ".join(one.kind["title"] for one in rest)
         out.print()
@@ -197,14 +202,15 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool) -> None:
     print_caveats(one for one in answer.caveats if one["severity"] == "info")
 
 
-def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int) -> None:
+def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, process: str | None) -> None:
     _print_indented(f"{cause.share:5.1f} %  ", cause.told(answer.steps), width)
     if doubt := answer.doubt_of(cause):
         _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
-    out.print(styled("[dim]{}[/]", " " * 9 + visible(cause.command(subject, answer.names))), soft_wrap=True)
+    command = cause.command(subject, answer.names) + (f" --process {process}" if process else "")
+    out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 
 def _print_indented(first: str, text: str, width: int) -> None:

@@ -1,0 +1,33 @@
+"""Ranks of an export's processes: by NCCL's communicators, the recorded environment, or the one GPU of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pipelines.readers.nsys.communicators import communicators
+from pipelines.readers.nsys.processes import device_ranks
+from pipelines.readers.origin import BY_DEVICE
+from pipelines.readers.ranks import Rank, of_communicators, of_environment
+from pipelines.readers.sqlite_exports.opened import Exported
+
+_CAPTURE = "META_DATA_CAPTURE"
+_VARIABLE = re.compile(r'([A-Z_]+)="?(\d{1,12})"?')
+
+
+def ranks_of(export: Exported, keys: Sequence[int]) -> dict[int, Rank]:
+    """Returns the rank of each of the processes; {} where nothing tells them."""
+    if len(keys) == 1 and (rank := _of_launcher(export)):
+        return {keys[0]: rank}
+    if told := of_communicators(communicators(export, keys)):
+        return told
+    return {key: Rank(rank, None, BY_DEVICE) for key, rank in device_ranks(export, keys).items()}
+
+
+def _of_launcher(export: Exported) -> Rank | None:
+    """The rank in the environment in which nsys started the program: that of the only process, and of none of several."""
+    if not {"name", "value"} <= export.columns(_CAPTURE):
+        return None
+    query = f"SELECT value FROM {_CAPTURE} WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND typeof(value) = 'text'"
+    found = (_VARIABLE.fullmatch(value) for (value,) in export.rows(_CAPTURE, query) if len(value) < 256)
+    return of_environment({match[1]: match[2] for match in found if match})
