@@ -29,7 +29,13 @@ sided AS (
             WHEN coalesce(e.stream, -1) <> -1 THEN CASE WHEN e.cat = 'cuda_sync' THEN 'sync' ELSE 'gpu' END
             ELSE 'cpu'
         END AS side,
-        coalesce(s.is_operator AND s.side = 'cpu', FALSE) AS is_operator,
+        coalesce(s.is_operator AND s.side = 'cpu', FALSE)
+        -- Until 2021 PyTorch wrote its own annotations as operators; threads hand over inside them.
+        AND NOT (
+            p.covers_window AND e.cat = 'cpu_op' AND regexp_matches(
+                coalesce(e.name, ''), '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#'
+            )
+        ) AS is_operator,
         p.side_by_stream_argument AND (
             coalesce(e.stream, -1) >= 0 AND coalesce(e.correlation, -1) >= 0 OR e.name IN ('Event Sync', 'Context Sync')
         ) AS is_correlated_gpu

@@ -23,6 +23,9 @@ SELECT
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
         WHEN n.cat IN ('cuda_runtime', 'cuda_driver', 'hip_runtime') THEN 'call'
+        -- PyTorch's own annotations, which it wrote as operators until 2021 (_loaded_events).
+        WHEN regexp_matches(n.name, '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#')
+            THEN 'annotation'
         WHEN s.is_operator THEN 'operator'
         ELSE 'annotation'
     END AS kind,

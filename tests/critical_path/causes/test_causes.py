@@ -265,6 +265,28 @@ def test_the_profilers_steps_are_no_cause() -> None:
     assert not [name for _, name in found if name.startswith("ProfilerStep")]
 
 
+def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over() -> None:
+    """A loader whose time is all saved: in a step written so, the autograd thread begins when the caller stops."""
+
+    def step(number: int, at: float) -> list[dict[str, Any]]:
+        return [
+            op(f"ProfilerStep#{number}", at, 1000),
+            op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 600),
+            *(op("aten::mm", at + 600, 100), call("cudaLaunchKernel", at + 650, 10, number)),
+            kernel("gemm", at + 665, 30, number),
+            op("autograd::engine::evaluate_function: MmBackward", at + 705, 200, tid=2),
+            call("cudaLaunchKernel", at + 750, 10, number + 100, tid=2),
+            kernel("gemm", at + 765, 30, number + 100),
+            op("Optimizer.step#SGD.step", at + 910, 80),
+        ]
+
+    found = answer([one for n in range(3) for one in step(n + 1, 1000 * n)])
+    first = found.causes[0]
+    assert (first.kind["cause"], first.duration) == ("data_loading", 1_800_000)
+    assert first.saves is not None and first.saves >= 1_790_000
+    assert not [row for row in found.rows if row["name"].startswith("ProfilerStep")]
+
+
 def test_without_gpu_work_the_host_is_told() -> None:
     found = answer([x("user_annotation", "ProfilerStep#1", 0, 1000), op("aten::mm", 0, 700), op("aten::add", 800, 100)])
     check(found)
