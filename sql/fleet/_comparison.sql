@@ -1,6 +1,6 @@
 -- One row: a name (with `shape`, and shapes of inputs) of a comparison with its count and time on two sides.
 -- How: an outer join of two sums, a missing side counts as 0. The rows of a comparison by anything but `host` add up to
--- all GPU time of its windows, by `cause` to their length.
+-- all GPU time of its windows, by `cause` and `owner` to their length.
 -- check: unique(part, by_what, cat, name, input_dims, input_types)
 WITH told AS (
     SELECT
@@ -16,12 +16,14 @@ WITH told AS (
         CASE WHEN c.by_what = 'shape' THEN w.input_types END AS input_types
     FROM compared AS c
     JOIN _compared_work AS w ON w.trace_id = c.trace_id AND (c.step IS NULL OR w.step = c.step)
-    WHERE c.by_what NOT IN ('host', 'cause')
+    WHERE c.by_what NOT IN ('host', 'cause', 'owner')
     UNION ALL
-    SELECT c.part, c.by_what, c.side, w.times, w.duration_ns, NULL, w.cause, NULL, NULL
+    SELECT
+        c.part, c.by_what, c.side, w.times, w.duration_ns, CASE WHEN c.by_what = 'owner' THEN w.cause END,
+        CASE WHEN c.by_what = 'owner' THEN w.name ELSE w.cause END, NULL, NULL
     FROM compared AS c
     JOIN _compared_causes AS w ON w.trace_id = c.trace_id AND w.step IS NOT DISTINCT FROM c.step
-    WHERE c.by_what = 'cause'
+    WHERE c.by_what IN ('cause', 'owner')
     UNION ALL
     SELECT c.part, c.by_what, c.side, h.n, h.self_ns, h.cat, h.name, NULL, NULL
     FROM compared AS c
@@ -42,7 +44,9 @@ SELECT
     part,  -- Which windows are compared, as in compared.
     by_what,  -- What they are compared by, as in compared.
     CASE WHEN by_what = 'host' THEN 'cpu' ELSE 'gpu' END AS device,  -- cpu, else gpu.
-    cat,  -- Category of the events; by `work` that of the work, as by category; NULL unless by those or of the host.
+    -- Category of the events; by `work` that of the work, as by category; by `owner` the cause; NULL unless by those or
+    -- of the host.
+    cat,
     name,  -- Name.
     input_dims,  -- Sizes of the inputs, as JSON; NULL unless by shape, and where shapes are not recorded.
     input_types,  -- Types of the inputs, as JSON; NULL unless by shape, and where they are not recorded.

@@ -160,6 +160,15 @@ SMALL: dict[str, list[list[dict]]] = {
     "without_operator": [[*BEFORE, kernel("gemm", 300, us, 50)] for us in (33, 35)],
     "means": [run_of(50, 50, 50), run_of(54, 50, 56)],
     "host": [_on_the_host(us) for us in (100, 150)],
+    "hosts": [[x("cpu_op", "aten::sort", 0, us)] for us in (10, 20, 10, 30)],
+    "crossing": [
+        [
+            x("python_function", "train", 0, 100),
+            x("python_function", "__enter__", 10, 20),
+            x("user_annotation", "tokenize", 25, 60),
+            x("python_function", "sleep", 40, 30),
+        ]
+    ],
     "judged": [
         *(run_of(50, 50, 50, us) for us in (50, 53)),
         run_of(52, 52, 52, 52),

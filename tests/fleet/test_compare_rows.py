@@ -56,6 +56,12 @@ def test_own_time_on_the_host() -> None:
     }
 
 
+def test_python_functions_own_their_time_where_annotations_outlast_the_function_that_opens_them() -> None:
+    world = small("crossing")
+    found = times(world.compare(world.traces[0], world.traces[0]).whole.host)
+    assert {name: us for name, (us, _, _) in found.items()} == {"train": 50, "__enter__": 20, "sleep": 30}
+
+
 def test_unchanged_is_of_time() -> None:
     """Within 1 % of the longer side, whatever the counts are."""
     world = small("longer")

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import duckdb
+
 from pipelines.fleet.trends.compared_windows import choose
+from pipelines.fleet.trends.comparison import (
+    _CAUSES,
+    _OF_CAUSES,
+    Difference,
+    Pair,
+    Part,
+    Window,
+    _as_long_as_its_path,
+)
 from pipelines.fleet.trends.comparison_verdict import doubts, judge, sentence
-from tests.fleet.compare_world import World, small
-from tests.harness import x
+from tests.fleet.compare_world import small
 
 
 def test_the_verdict_by_hand() -> None:
@@ -58,13 +68,45 @@ def test_a_verdict_without_gpu_work() -> None:
 
 
 def test_ranks_without_gpu_work() -> None:
-    # By itself: where a connection has GPU work, ranks are not compared on the host.
-    world = World([x("cpu_op", "aten::sort", 0, us)] for us in (10, 20, 10, 30))
+    # Beside ranks with GPU work, too.
+    world = small("hosts")
     ranked = [replace(one, rank=n % 2) for n, one in enumerate(world.traces)]
     found = world.compare(ranked[:2], ranked[2:])
     assert [sentence(part).partition(": ")[2] for part in found.places] == [
         *("no GPU work; host unchanged", "no GPU work; host: aten::sort +10.0 us"),
     ]
+
+
+def test_a_cause_is_said_with_the_name_that_has_most_of_it() -> None:
+    def row(cat: str | None, name: str, test_ns: int) -> Difference:
+        return Difference("gpu", cat, name, None, None, 1, 1, 0, 1000, test_ns, test_ns - 1000, "increased")
+
+    def said(*owners: Difference) -> str:
+        part = Part([Pair("", None, *[Window("t", None, 0, 0, 10_000, None, 0)] * 2)])
+        part.causes.append(row(None, "host_between_operators", 401_000))
+        part.owners.extend(owners)
+        return sentence(part).partition("; ")[2]
+
+    of = "host_between_operators"
+    assert (
+        said(row(of, "tokenize", 391_000), row("data_loading", "load", 900_000))
+        == "host +400.0 us (host between operators: tokenize +400.0 us)"
+    )
+    for several in ((row(of, "a", 201_000), row(of, "b", 201_000)), (row(of, "outside operators, thread 7", 401_000),)):
+        assert said(*several) == "host +400.0 us (host between operators +400.0 us)"
+
+
+def test_a_whole_trace_is_as_long_as_its_path() -> None:
+    whole = Window("t", None, 0, 70, 70, 20, 0)
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE {_CAUSES} ({_OF_CAUSES})")
+        assert _as_long_as_its_path(con, whole) == whole
+        con.execute(
+            f"INSERT INTO {_CAUSES} VALUES ('t', NULL, 'end', 'a', 1, 90), ('t', NULL, 'end', 'b', 1, 10), ('t', 3, 'end', 'b', 1, 5)"
+        )
+        longer = _as_long_as_its_path(con, whole)
+        assert (longer.duration_ns, longer.idle_ns) == (100, 50)
+        assert _as_long_as_its_path(con, replace(whole, idle_ns=None)).idle_ns is None
 
 
 def test_every_step_is_judged() -> None:

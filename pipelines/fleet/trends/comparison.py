@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import duckdb
@@ -14,7 +14,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
 
-TABLES = ("traces", "kernels", "kernel_owners", "op_work", "profiler_steps", "step_times", "temporal_breakdown", "call_stacks")  # fmt: skip
+TABLES = ("traces", "kernels", "kernel_owners", "op_work", "profiler_steps", "step_times", "temporal_breakdown")  # fmt: skip
 """Tables and views that a connection must have for `facts_of`, besides `events`; RULES, too."""
 WITH_CAUSES = (*TABLES, "causes")
 """The same for `facts_of` with causes."""
@@ -26,8 +26,10 @@ BY = ("operator", "category", "module", "shape", "kernel", "cause")
 CAUSE = "cause"
 WORK = "work"
 """Operators by the category of their work: what a verdict names."""
+OWNER = "owner"
+"""Causes (`cat`) by what they are named after: what a verdict names of the host."""
 _CAUSES = "_compared_causes"
-_OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, times HUGEINT, duration_ns HUGEINT"
+_OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, name VARCHAR, times HUGEINT, duration_ns HUGEINT"
 _HOST = "host"
 _ANSWERS = ("_comparison", "_compared_parts")
 _ENOUGH = 0.5  # of the GPU time has an operator
@@ -123,9 +125,9 @@ def totals(rows: Iterable[Difference]) -> Totals:
 @dataclass(frozen=True)
 class Part:
     """Some of the pairs, compared: rows by what was asked for, by category, by category and operator (`cat` is the category), by
-    cause (none where those are not known), and of the host; largest change first.
+    cause and by what owns it (none where those are not known), and of the host; largest change first.
 
-    Of one of several ranks, the host's are left out where there is GPU work.
+    Of one of several ranks, the host's are left out where all its traces have GPU work.
     """
 
     pairs: Sequence[Pair]
@@ -133,7 +135,13 @@ class Part:
     categories: list[Difference] = field(default_factory=list)
     work: list[Difference] = field(default_factory=list)
     causes: list[Difference] = field(default_factory=list)
+    owners: list[Difference] = field(default_factory=list)
     host: list[Difference] = field(default_factory=list)
+
+    @property
+    def has_gpu_work(self) -> bool:
+        """Whether there is GPU work in the traces of all of its windows."""
+        return all(one.idle_ns is not None for pair in self.pairs for one in (pair.control, pair.test))
 
 
 class Short(NamedTuple):
@@ -208,10 +216,20 @@ def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace
         "SELECT coalesce(sum(duration_ns) FILTER (WHERE has_operator), 0), coalesce(sum(duration_ns), 0) "
         f"FROM _compared_work {of}"
     ).fetchall()
-    windows = tuple(Window(*one) for one in found)
-    return Trace(
-        trace_id, path, file, rank, device, status == "partial", known > 0 and known >= _ENOUGH * every, windows
-    )
+    *steps, whole = (Window(*one) for one in found)
+    has_operators = known > 0 and known >= _ENOUGH * every
+    windows = (*steps, _as_long_as_its_path(con, whole))
+    return Trace(trace_id, path, file, rank, device, status == "partial", has_operators, windows)
+
+
+def _as_long_as_its_path(con: duckdb.DuckDBPyConnection, whole: Window) -> Window:
+    """Returns the window of a whole trace, which begins and ends with annotations, too, where its causes say how long it is."""
+    of = f"WHERE trace_id = {quoted(whole.trace_id)} AND step IS NULL"
+    ((length,),) = con.execute(f"SELECT CAST(sum(duration_ns) AS BIGINT) FROM {_CAUSES} {of}").fetchall()
+    if length is None:
+        return whole
+    idle = None if whole.idle_ns is None else max(whole.idle_ns + length - whole.duration_ns, 0)
+    return replace(whole, duration_ns=length, idle_ns=idle)
 
 
 def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
@@ -229,7 +247,7 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
         (
             "by_what",
             "VARCHAR",
-            "operator, category, module, shape, kernel, cause, work: operators with their category, or host: own times of the host's events.",
+            "operator, category, module, shape, kernel, cause, owner: causes by name, work: operators with their category, or host: own times of the host's events.",
         ),
         ("side", "VARCHAR", "control or test."),
         ("trace_id", "VARCHAR", "The trace."),
@@ -242,10 +260,10 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
     for pair in pairs:
         places[pair.where].append(pair)
     parts = [Part(pairs), *(Part(group) for group in places.values() if len(places) > 1)]
-    ((has_work,),) = con.execute("SELECT count(*) > 0 FROM _compared_work").fetchall()
-    host = () if has_work else (_HOST,)
-    told = (by, "category", WORK, CAUSE)
-    asked = [(parts[0], (*told, _HOST)), *((part, (*told, *host)) for part in parts[1:])]
+    told = (by, "category", WORK, CAUSE, OWNER)
+    # Of places, the host is told where a window has no GPU work that would tell more.
+    hosts = [(_HOST,) if not part.has_gpu_work else () for part in parts[1:]]
+    asked = [(parts[0], (*told, _HOST)), *((part, (*told, *host)) for part, host in zip(parts[1:], hosts, strict=True))]
     of_gpu = "category" if by == CAUSE else by  # causes divide all time
     asked += [(Part([pair]), (of_gpu, _HOST)) for pair in pairs]
     _fill_compared(con, asked)
@@ -266,6 +284,8 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
             part.work.append(found)
         if what == CAUSE:
             part.causes.append(found)
+        if what == OWNER:
+            part.owners.append(found)
         if what == _HOST:
             part.host.append(found)
     short = {

@@ -8,10 +8,14 @@ from statistics import median
 
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows
+from pipelines.base.kernel_names import short_name
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Trace, Window, totals
 
 _TOLD = 0.01  # of the window: smaller changes are none
 _MOST = 5  # kinds of work in a sentence
+_NAME = 40  # characters
+_NOBODY = ("outside operators", "stream ")
+"""How names begin that say no more than their cause."""
 
 WORDS = {
     "gemm": "matrix products",
@@ -121,8 +125,8 @@ def _host(part: Part, window: float) -> str:
     has nothing to do.
     """
     if all(totals(part.causes)):
-        means = {_TITLES[one.name]: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in _NOT_HOST}
-        told = [f"{name} {units.difference(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window][:2]
+        means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in _NOT_HOST}
+        told = [_told_cause(part, *one) for one in means.items() if abs(one[1]) > _TOLD * window][:2]
         more = sum(means.values())
         if abs(more) <= _TOLD * window:
             return f"host unchanged in all: {', '.join(told)}" if told else "host unchanged"
@@ -135,6 +139,14 @@ def _host(part: Part, window: float) -> str:
     means_of_names = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
     told = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
     return f"host: {', '.join(told[:2])}" if told else "host unchanged"
+
+
+def _told_cause(part: Part, cause: str, mean: float) -> str:
+    """A cause and by how much it changed; with its name, where one name is three quarters of that."""
+    owners = {one.name: one.diff_ns / len(part.pairs) for one in part.owners if one.cat == cause}
+    most = max(owners, key=lambda name: (abs(owners[name]), name), default="")
+    alone = most and abs(owners[most] - mean) <= abs(mean) / 4 and not most.startswith(_NOBODY)
+    return f"{_TITLES[cause]}{f': {short_name(most, _NAME)}' if alone else ''} {units.difference(mean)}"
 
 
 def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace]) -> list[str]:
