@@ -21,7 +21,7 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import named
-from tests.harness import call, connect, kernel
+from tests.harness import call, connect, connect_all, kernel
 
 GRAPH_TRACES = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345)}
 TRACES = [*GRAPH_TRACES, "b200_eager_71_process_groups"]
@@ -152,58 +152,64 @@ def test_time_on_a_stream_counts_once(traced: tuple[str, Path]) -> None:
 LAUNCH = call("cudaGraphLaunch", 0, 10, 1)
 
 
-def path_of(trace: list[dict[str, Any]], profile: str = "default") -> list[tuple]:
-    """(type, event the time is of, or shown, µs) of the edges of the path that weigh anything."""
-    con, trace_id = connect(trace)
+def paths_of(traces: list[list[dict[str, Any]]], profile: str = "default") -> list[list[tuple]]:
+    """Of each trace, (type, event the time is of, or shown, µs) of the edges of the path that weigh anything."""
+    con, trace_ids = connect_all(traces)
     with con:
-        request_windows(con, [WindowRequest(trace_id, profile=profile)])
+        request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in trace_ids])
         run_models(con, load_catalog(), ["critical_path"])
-        return con.execute(
-            "SELECT edge_type, name, path_weight_ns / 1000 FROM critical_path WHERE path_weight_ns <> 0 ORDER BY seq"
-        ).fetchall()
+        query = "SELECT edge_type, name, path_weight_ns / 1000 FROM critical_path WHERE path_weight_ns <> 0"
+        return [con.execute(f"{query} AND trace_id = '{one}' ORDER BY seq").fetchall() for one in trace_ids]
 
 
 OWN, GAP, DELAY = "OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY", "KERNEL_LAUNCH_DELAY"
 
 
-@pytest.mark.parametrize(
-    ("kernels", "expected"),
-    [
-        pytest.param(
-            [kernel("a", 20, 30, 1), kernel("b", 55, 30, 1), kernel("c", 90, 30, 1)],
-            [(DELAY, "a", 20), (OWN, "a", 30), (GAP, "b", 5), (OWN, "b", 30), (GAP, "c", 5), (OWN, "c", 30)],
-            id="one stream",
-        ),
-        pytest.param(  # 20..120, 100..150, 140..200: 200 us of wall clock, 210 us of kernels
-            [kernel("a", 20, 100, 1), kernel("b", 100, 50, 1), kernel("c", 140, 60, 1)],
-            [(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 40), (OWN, "c", 60)],
-            id="each begins before the last ended",
-        ),
-        pytest.param(  # b runs within a; c waits for a, which ended last
-            [kernel("a", 20, 100, 1), kernel("b", 40, 20, 1), kernel("c", 130, 10, 1)],
-            [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "c", 10), (OWN, "c", 10)],
-            id="one within another",
-        ),
-        pytest.param(  # b and c both run within a, c after b: b's 20 us do not matter
-            [kernel("a", 20, 100, 1), kernel("b", 40, 20, 1), kernel("c", 70, 90, 1)],
-            [(DELAY, "a", 20), (OWN, "a", 50), (OWN, "c", 90)],
-            id="two begin within another",
-        ),
-        pytest.param(  # fork after a, join before c
-            [kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
-            [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "b", 10), (OWN, "b", 50), (GAP, "c", 10), (OWN, "c", 10)],
-            id="fork and join on two streams",
-        ),
-        pytest.param(  # both begin when nothing of the graph has ended: both waited for the launch
-            [kernel("a", 20, 30, 1), kernel("b", 25, 100, 1, stream=8)],
-            [(DELAY, "b", 25), (OWN, "b", 100)],
-            id="two roots on two streams",
-        ),
-    ],
-)
-def test_small_graphs(kernels: list[dict[str, Any]], expected: list[tuple]) -> None:
-    """Paths by hand: they end with the last kernel, and are as long as the wall clock since the launch began."""
-    assert path_of([LAUNCH, *kernels]) == expected
+SMALL: list[tuple[list[dict[str, Any]], list[tuple], str]] = [
+    (
+        [kernel("a", 20, 30, 1), kernel("b", 55, 30, 1), kernel("c", 90, 30, 1)],
+        [(DELAY, "a", 20), (OWN, "a", 30), (GAP, "b", 5), (OWN, "b", 30), (GAP, "c", 5), (OWN, "c", 30)],
+        "one stream",
+    ),
+    (  # 20..120, 100..150, 140..200: 200 us of wall clock, 210 us of kernels
+        [kernel("a", 20, 100, 1), kernel("b", 100, 50, 1), kernel("c", 140, 60, 1)],
+        [(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 40), (OWN, "c", 60)],
+        "each begins before the last ended",
+    ),
+    (  # b runs within a; c waits for a, which ended last
+        [kernel("a", 20, 100, 1), kernel("b", 40, 20, 1), kernel("c", 130, 10, 1)],
+        [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "c", 10), (OWN, "c", 10)],
+        "one within another",
+    ),
+    (  # b and c both run within a, c after b: b's 20 us do not matter
+        [kernel("a", 20, 100, 1), kernel("b", 40, 20, 1), kernel("c", 70, 90, 1)],
+        [(DELAY, "a", 20), (OWN, "a", 50), (OWN, "c", 90)],
+        "two begin within another",
+    ),
+    (  # fork after a, join before c
+        [kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
+        [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "b", 10), (OWN, "b", 50), (GAP, "c", 10), (OWN, "c", 10)],
+        "fork and join on two streams",
+    ),
+    (  # both begin when nothing of the graph has ended: both waited for the launch
+        [kernel("a", 20, 30, 1), kernel("b", 25, 100, 1, stream=8)],
+        [(DELAY, "b", 25), (OWN, "b", 100)],
+        "two roots on two streams",
+    ),
+]
+"""Kernels of a graph, the path by hand, and what they show."""
+
+
+@cache
+def small_graphs() -> list[list[tuple]]:
+    return paths_of([[LAUNCH, *kernels] for kernels, _, _ in SMALL])
+
+
+@pytest.mark.parametrize("number", range(len(SMALL)), ids=[shown for *_, shown in SMALL])
+def test_small_graphs(number: int) -> None:
+    """They end with the last kernel, and are as long as the wall clock since the launch began."""
+    kernels, expected, _ = SMALL[number]
+    assert small_graphs()[number] == expected
     assert sum(us for *_, us in expected) == max(k["ts"] + k["dur"] for k in kernels)
 
 
@@ -226,8 +232,8 @@ def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
     eager = [call("cudaLaunchKernel", 0, 5, 1), call("cudaLaunchKernel", 6, 5, 2)]
     trace = [*eager, kernel("a", 20, 100, 1), kernel("b", 100, 50, 2)]
     # Nothing shows how long a launch takes at least; b began 94 us after its own, and while a ran.
-    assert path_of(trace) == [(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 50)]
-    assert path_of(trace, "hta")[-2:] == [(OWN, "a", 100), (OWN, "b", 50)]
+    assert paths_of([trace]) == [[(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 50)]]
+    assert paths_of([trace], "hta")[0][-2:] == [(OWN, "a", 100), (OWN, "b", 50)]
 
 
 def test_nodes_of_a_graph_are_known_by_their_id_in_every_replay() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,30 +34,34 @@ TRACE = [*STEPS, *(op("aten::add", 20 * i + 1, 5) for i in range(4))]
 
 def bounds(trace: list[dict], *requests: WindowRequest) -> list[tuple]:
     con, trace_id = connect(trace)
-    con.close()
-    named = [WindowRequest(trace_id, r.window_id, r.profile, r.annotation, r.first, r.last) for r in requests]
-    con, _ = connect(trace, *named)
     with con:
+        request_windows(con, [replace(one, trace_id=trace_id) for one in requests])
         run_models(con, load_catalog(), ["critical_path_windows"])
         return con.execute("SELECT window_id, start_ns, end_ns FROM critical_path_windows ORDER BY ALL").fetchall()
 
 
-@pytest.mark.parametrize(
-    ("profile", "annotation", "first", "last", "expected"),
-    [
-        ("default", "ProfilerStep#5", 0, 0, (0, 10_000)),
-        ("default", "ProfilerStep#5", 1, 1, None),  # ProfilerStep#50 is another name
-        ("hta", "ProfilerStep#5", 1, 1, (20_000, 30_000)),  # HTA: the second row whose name holds it
-        ("default", "ProfilerStep", 1, 2, (20_000, 50_000)),  # any step, counted
-        ("default", "ProfilerStep#51", 0, 0, (40_000, 50_000)),
-        ("default", "no such", 0, 0, None),
-        ("default", "ProfilerStep", 3, 4, None),  # there is no fifth step
-        ("hta", "ProfilerStep", 2, 9, (40_000, 50_000)),  # HTA: what there is, without the last step
-    ],
-)
-def test_instances(profile: str, annotation: str, first: int, last: int, expected: tuple | None) -> None:
-    found = bounds(TRACE, WindowRequest("", "w", profile, annotation, first, last))
-    assert found == ([("w", *expected)] if expected else [])
+INSTANCES = [
+    ("default", "ProfilerStep#5", 0, 0, (0, 10_000)),
+    ("default", "ProfilerStep#5", 1, 1, None),  # ProfilerStep#50 is another name
+    ("hta", "ProfilerStep#5", 1, 1, (20_000, 30_000)),  # HTA: the second row whose name holds it
+    ("default", "ProfilerStep", 1, 2, (20_000, 50_000)),  # any step, counted
+    ("default", "ProfilerStep#51", 0, 0, (40_000, 50_000)),
+    ("default", "no such", 0, 0, None),
+    ("default", "ProfilerStep", 3, 4, None),  # there is no fifth step
+    ("hta", "ProfilerStep", 2, 9, (40_000, 50_000)),  # HTA: what there is, without the last step
+]
+
+
+@cache
+def instances() -> dict[str, tuple[int, int]]:
+    """The bounds of each by its number."""
+    asked = [WindowRequest("", str(number), *one[:-1]) for number, one in enumerate(INSTANCES)]
+    return {window: (start, end) for window, start, end in bounds(TRACE, *asked)}
+
+
+@pytest.mark.parametrize("number", range(len(INSTANCES)), ids=[str(one[:-1]) for one in INSTANCES])
+def test_instances(number: int) -> None:
+    assert instances().get(str(number)) == INSTANCES[number][-1]
 
 
 def test_instances_are_steps_and_not_their_gpu_copies() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,28 @@ from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect
+from tests.harness import connect_all
+
+Trace = list[dict[str, Any]] | dict[str, Any] | Path
 
 
-def answers(trace: list[dict[str, Any]] | dict[str, Any] | Path, *, steps: bool = False) -> list[Why]:
-    """The answers for a whole trace and, with `steps`, each of its steps. Closes the trace."""
-    con, trace_id = connect(trace)
+def answers(trace: Trace, *, steps: bool = False) -> list[Why]:
+    """The answers for a whole trace and, with `steps`, each of its steps."""
+    return answers_of_all([trace], steps=steps)
+
+
+def answers_of_all(traces: Iterable[Trace], *, steps: bool = False) -> list[Why]:
+    """The answers of `answers` for each of them, in their order; the models run once."""
+    con, trace_ids = connect_all(traces)
     with con:
-        requests = usual_windows(con, [trace_id]) if steps else [WindowRequest(trace_id)]
+        requests = usual_windows(con, trace_ids) if steps else [WindowRequest(one) for one in trace_ids]
         request_windows(con, requests)
         run_models(con, load_catalog(), TABLES)
         found = [why(con, one.trace_id, one.window_id) for one in requests]
         return [one for one in found if one]
 
 
-def answer(trace: list[dict[str, Any]] | dict[str, Any] | Path) -> Why:
+def answer(trace: Trace) -> Why:
     """The answer for a whole trace."""
     (found,) = answers(trace)
     return found

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.synthetic import CaptureSpec, write_capture
+from pipelines.faces.why import Why
+from pipelines.synthetic import Capture, CaptureSpec, write_capture
 
-from .answered import answer
+from .answered import answers_of_all
 
 USUAL = CaptureSpec(ranks=1, steps=4, shape="planted", sync_each_step=False, collective_skew_ns=0)
 # The plant, the cause that it is, what the capture is like, and what is different in the second run: durations, or the plant.
@@ -32,16 +33,33 @@ POINTS = 2
 """How far off a saving may be, in percent of the window."""
 
 
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Capture]:
+    folder = tmp_path_factory.mktemp("planted")
+    return {plant: write_capture(replace(USUAL, plant=plant, **like), folder / plant) for plant, _, like, _ in PLANTS}
+
+
+@pytest.fixture(scope="module")
+def answered(captures: dict[str, Capture]) -> dict[str, Why]:
+    """What is said of rank 0 of each."""
+    found = answers_of_all(capture.paths[0] for capture in captures.values())
+    return dict(zip(captures, found, strict=True))
+
+
 @pytest.mark.parametrize(("plant", "cause", "like", "changed"), PLANTS, ids=[plant for plant, *_ in PLANTS])
 def test_the_planted_cause_is_first_and_saves_what_a_second_run_saves(
-    plant: str, cause: str, like: dict, changed: dict, tmp_path: Path
+    plant: str,
+    cause: str,
+    like: dict,
+    changed: dict,
+    captures: dict[str, Capture],
+    answered: dict[str, Why],
+    tmp_path: Path,
 ) -> None:
-    spec = replace(USUAL, plant=plant, **like)
-    capture = write_capture(spec, tmp_path / "with")
-    without = replace(spec, plant="none", collective_ns=USUAL.collective_ns)
-    again = capture.again(changed, tmp_path / "without") if changed else write_capture(without, tmp_path / "without")
+    capture, found = captures[plant], answered[plant]
+    without = replace(USUAL, **{**like, "plant": "none", "collective_ns": USUAL.collective_ns})
+    again = capture.again(changed, tmp_path) if changed else write_capture(without, tmp_path)
     length, shorter = (one.ranks[0].truth.full.length_ns for one in (capture, again))
-    found = answer(capture.paths[0])
     first = found.causes[0]
     assert found.window["length_ns"] == length
     assert (first.kind["cause"], found.rows[0]["cause"]) == (cause, cause)
