@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -20,7 +21,8 @@ from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
 from tests.effort import first_of
-from tests.harness import call, connect, kernel, op, sync, x
+from tests.fleet.path.opened_once import opened_once
+from tests.harness import call, connect_all, kernel, op, sync, x
 
 SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, seed=5, layers=3)
 SLEEP_US = 1_001_000
@@ -51,7 +53,8 @@ def test_a_watchdog_that_polls_owns_no_time(is_synced: bool, tmp_path: Path) -> 
     for rank, path in enumerate(write_capture(SPEC, tmp_path).paths):
         trace = slept(json.loads(gzip.decompress(path.read_bytes())), rank, is_synced)
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
-    ran = CliRunner().invoke(app, ["capture-path", str(tmp_path), "--json"])
+    with opened_once("pipelines.faces.cli.fleet.capture_path"):
+        ran, said = (CliRunner().invoke(app, ["capture-path", str(tmp_path), *more]) for more in (["--json"], []))
     assert ran.exit_code == 0, ran.output
     answer = json.loads(ran.stdout)
     asleep = [part for part in answer["segments"] if part["owner"] == SPARSE]
@@ -59,8 +62,7 @@ def test_a_watchdog_that_polls_owns_no_time(is_synced: bool, tmp_path: Path) -> 
     assert {(part["rank"], part["kind"], part["owner_cat"]) for part in asleep} == {(1, "gap", "user_annotation")}
     assert not any("cudaEventQuery" in part["owner"] for part in answer["segments"])
     assert sum(answer["owner_us"].values()) == pytest.approx(answer["span_us"])
-    text = CliRunner().invoke(app, ["capture-path", str(tmp_path)]).stdout
-    assert SPARSE in text and "outside operators (gap)" in text
+    assert SPARSE in said.stdout and "outside operators (gap)" in said.stdout
 
 
 # What rank 0 did, by itself: a copy that waits for another stream, a device that is waited for, threads that hand over,
@@ -100,17 +102,31 @@ TOLD = {
 """The waits of each that no cuda_sync row tells: kind, event that waited, us."""
 
 
+def trace_of(name: str, is_synced: bool) -> list[dict[str, Any]]:
+    return [*TRACES[name], *([sync("Context Sync", 990, 1, 99)] if is_synced else [])]
+
+
+@pytest.fixture(scope="module")
+def solved() -> tuple[duckdb.DuckDBPyConnection, dict[tuple[str, bool], str]]:
+    """The graphs and paths of all of them, and the trace's id of each."""
+    cases = [(name, is_synced) for name in TRACES for is_synced in (False, True)]
+    con, ids = connect_all(trace_of(*case) for case in cases)
+    run_models(con, load_catalog(), ["critical_path", "critical_path_nodes", "critical_path_edges"])
+    return con, dict(zip(cases, ids, strict=True))
+
+
 @pytest.mark.parametrize("name", TRACES)
 @pytest.mark.parametrize("is_synced", [False, True])
-def test_a_ranks_path_is_the_one_that_it_has_alone(name: str, is_synced: bool) -> None:
-    trace = [*TRACES[name], *([sync("Context Sync", 990, 1, 99)] if is_synced else [])]
-    con, trace_id = connect(trace)
-    run_models(con, load_catalog(), ["critical_path", "critical_path_nodes", "critical_path_edges"])
+def test_a_ranks_path_is_the_one_that_it_has_alone(
+    solved: tuple[duckdb.DuckDBPyConnection, dict[tuple[str, bool], str]], name: str, is_synced: bool
+) -> None:
+    trace, (con, ids) = trace_of(name, is_synced), solved
+    trace_id = ids[name, is_synced]
     path = walk_back(join_ranks(list(load_ranks(con, {0: trace_id})), []), "last_event_end")
     alone: defaultdict[tuple[Any, ...], int] = defaultdict(int)
     rows = con.execute(
         "SELECT edge_type, dst_event_id, attributed_event_id, is_inferred, path_weight_ns FROM critical_path "
-        "WHERE path_weight_ns > 0"
+        f"WHERE path_weight_ns > 0 AND trace_id = '{trace_id}'"
     )
     for *what, ns in rows.fetchall():
         alone[tuple(what)] += ns

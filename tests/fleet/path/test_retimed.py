@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.fleet.path.opened_once import opened_once
 
 SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, seed=5, layers=3)
 
@@ -20,6 +22,12 @@ SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, seed=5, layers=3)
 def us(capture: Capture) -> float:
     """How long a capture takes: its ranks begin together."""
     return max(rank.truth.full.length_ns for rank in capture.ranks) / 1000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    with opened_once("pipelines.faces.cli.fleet.whatif_capture"):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,28 @@
+"""Captures of the command line that are read and modelled once in a module, however many of its tests ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.faces.cli.fleet.opened_capture import opened_capture
+
+
+@contextmanager
+def opened_once(module: str) -> Iterator[None]:
+    """For a module of the command line that opens captures, and for files that do not change."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+
+        @cache
+        def once(given: tuple[str, ...], lake: Path, tables: tuple[str, ...]) -> Any:
+            return stack.enter_context(opened_capture(list(given), lake, tables))
+
+        patch.setattr(
+            f"{module}.opened_capture", lambda given, lake, tables: nullcontext(once(tuple(given), lake, tuple(tables)))
+        )
+        yield
