@@ -28,6 +28,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.effort import SLOW, first_of
 from tests.faces.cli.test_commands import tracelake
+from tests.lake.world import kept
 
 SMALL = ("critical_path/cuda_event_sync", "single/mi300_sglang_decode_graph", "single/mi250_minitoy")
 MORE = (
@@ -148,8 +149,14 @@ def _all(one: Held) -> None:
         _both(one, "critical-path", "--annotation", step, "--json")
 
 
-@pytest.mark.parametrize("name", first_of(SMALL, 1))
-def test_an_id_answers_as_its_file_does(held: dict[str, Held], name: str) -> None:
+@pytest.mark.parametrize("words", COMMANDS[1::2], ids=" ".join)
+def test_an_id_answers_as_its_file_does(held: dict[str, Held], words: tuple[str, ...]) -> None:
+    _both(held[SMALL[0]], *words)
+
+
+@pytest.mark.slow  # the test above asks the same of the first, in half of the ways
+@pytest.mark.parametrize("name", SMALL)
+def test_however_it_is_asked(held: dict[str, Held], name: str) -> None:
     _all(held[name])
 
 
@@ -159,7 +166,7 @@ def test_ids_of_more_traces_do_too(shared: Path, tmp_path: Path, name: str) -> N
     _all(_held(shared, (name,), tmp_path / "lake")[name])
 
 
-@pytest.mark.parametrize("words", first_of(((words,) for words in OTHERS), 2), ids=" ".join)
+@pytest.mark.parametrize("words", first_of(((words,) for words in OTHERS), 1), ids=" ".join)
 def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], words: tuple[str, ...]) -> None:
     one = held[SMALL[0]]
     tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
@@ -232,12 +239,21 @@ def _parts(saved: Path) -> list[Any]:
 
 @pytest.mark.parametrize("broken", first_of(["older", "cut off", "missing", "failed"], 2))
 def test_a_table_that_is_not_up_to_date_is_computed(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
+    held: dict[str, Held], monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
 ) -> None:
     """By an older model, taken away, without a trace on which its model failed, or damaged."""
-    one = _held(shared, SMALL[:1], tmp_path / "lake")[SMALL[0]]
-    lake = Lake(one.lake)
-    ((_, batch),) = lake.known_traces().items()
+    one = held[SMALL[0]]
+    with kept(one.lake.parent) as lake:
+        _make_old(lake, one, monkeypatch, broken)
+        ran.clear()
+        with subject(one.trace_id, one.lake, TABLES) as (con, _):
+            assert stored_tables(con) == set(TABLES) - {"critical_path"}
+        _both(one, "critical-path", "--json")
+        assert "critical_path" in ran or "_longest_path" in ran
+
+
+def _make_old(lake: Lake, one: Held, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    batch = lake.known_traces()[one.trace_id]
     file = table_file(lake.root, "critical_path", batch)
     if broken == "older":
         version = Catalog.version
@@ -254,11 +270,6 @@ def test_a_table_that_is_not_up_to_date_is_computed(
         lake.put_all(batch, {"critical_path": Staged(empty, 0, (failure,), version)})
     else:
         file.write_bytes(file.read_bytes()[:-100])
-    ran.clear()
-    with subject(one.trace_id, one.lake, TABLES) as (con, _):
-        assert stored_tables(con) == set(TABLES) - {"critical_path"}
-    _both(one, "critical-path", "--json")
-    assert "critical_path" in ran or "_longest_path" in ran
 
 
 def test_a_lake_without_tables_answers(shared: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), tmp_path / "in")
     (tmp_path / "in" / "notes.txt").write_text("not a trace")
     lake = tmp_path / "lake"
-    done = process("ingest", tmp_path / "in", "--lake", lake, "--json")
+    done = tracelake("ingest", tmp_path / "in", "--lake", lake, "--json")
     rows = json.loads(done.stdout)
     assert done.returncode == 1  # one file was rejected, with a reason
     assert sorted(row["status"] for row in rows) == ["ok", "ok", "rejected"]
@@ -44,7 +44,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
 
     trace_id = next(row["trace_id"] for row in rows if row["rank"] == 0)
     edges = tmp_path / "edges.parquet"
-    done = process("critical-path", trace_id[:8], "--lake", lake, "--edges", edges, "--json")
+    done = tracelake("critical-path", trace_id[:8], "--lake", lake, "--edges", edges, "--json")
     answer = json.loads(done.stdout)
     assert answer["success"] and round(1000 * answer["length_us"]) == capture.ranks[0].truth.full.length_ns
     assert set(answer["path"][0]) == {"event_id", "name", "edge_type", "duration_us", "bound_by", "owner"}
