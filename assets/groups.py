@@ -38,6 +38,8 @@ _PARTS = {
     "modelling": {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
+        "span_counters": "counters",
+        "kernel_measurements|kernels_measured|op_bytes_measured": "counters",
         "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",
@@ -55,6 +57,7 @@ _PARTS = {
     },
     "rules": {
         "cause_": "causes",
+        "counter_": "counters",
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
         "nsys_|nvtx_|rocm_|perfetto_|xplane_": "other_profilers",

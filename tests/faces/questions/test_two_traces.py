@@ -23,9 +23,11 @@ from pipelines.models.questions import Question, load_questions
 from pipelines.models.run import run_models
 from tests.harness import call, connect_all, kernel, op, sync, x
 
-# Provenance of compilers is another input.
+OF_OTHER_INPUTS = ("kernel_provenance", "kernels_measured")
 OF_TRACES = [
-    one for one in load_questions().values() if "traces AS t" in one.sql and "kernel_provenance" not in one.sql
+    one
+    for one in load_questions().values()
+    if "traces AS t" in one.sql and not any(table in one.sql for table in OF_OTHER_INPUTS)
 ]
 OF_THE_FLEET = {"fleet-causes": ("percent", "before_percent")}
 """Columns that are shares of all that the lake holds."""

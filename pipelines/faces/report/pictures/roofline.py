@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 from pipelines.base import svg
-from pipelines.base.units import time
+from pipelines.base.units import size, time
 
 Row = dict[str, Any]
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 1200, 380, 70, 46, 110, 40
@@ -15,6 +15,7 @@ _STYLE = (
     ".roofline .axis{stroke:#ddd;stroke-width:1}"
     ".roofline .roof{stroke:#d9534f;stroke-width:2}"
     ".roofline .op{fill-opacity:.6;stroke:#555;stroke-width:.5}"
+    ".roofline .measured{fill-opacity:0;stroke:#555;stroke-width:1.5}"
 )
 _COLOURS = ("#2cb98e", "#56b4e9", "#e8874e", "#a58ad6", "#b3a58a", "#d69abf")
 
@@ -23,7 +24,8 @@ def roofline(title: str, rows: Sequence[Row]) -> str | None:
     """Returns SVG with a box per row and a roof per type; None if no row has matrix operations, bytes and a peak.
 
     `rows` are those of op_shape_utilization of one kind of peak. The roofs follow from them: a device's rate for a type
-    is operations over ideal time, its bandwidth is bytes over memory time. A box's area grows with its GPU time.
+    is operations over ideal time, its bandwidth is bytes over memory time. A box's area grows with its GPU time. Where
+    `bytes_measured` and `bytes_modelled` (op_bytes_measured) are there, too, a hollow box stands where measured bytes put it.
     """
     points = [
         row
@@ -35,7 +37,11 @@ def roofline(title: str, rows: Sequence[Row]) -> str | None:
     dtypes = list(dict.fromkeys(row["dtype"] for row in points))
     roofs = {row["dtype"]: _roof(row) for row in points}
     rates = [row["tflops"] for row in points] + [rate for rate, _ in roofs.values()]
-    per_byte = [_intensity(row) for row in points] + [rate * 1000 / bandwidth for rate, bandwidth in roofs.values()]
+    per_byte = (
+        [_intensity(row) for row in points]
+        + [one for row in points if (one := _measured(row))]
+        + [rate * 1000 / bandwidth for rate, bandwidth in roofs.values()]
+    )
     x, y = _Scale(per_byte, _LEFT, _WIDTH - _RIGHT), _Scale(rates, _HEIGHT - _BOTTOM, _TOP)
     most = max(row["gpu_ns"] for row in points)
     parts = (
@@ -43,7 +49,8 @@ def roofline(title: str, rows: Sequence[Row]) -> str | None:
         svg.text(
             _LEFT,
             34,
-            "a box: an operator with certain shapes, larger with more GPU time; below its roof it could be faster",
+            "a box: an operator with certain shapes, larger with more GPU time; below its roof it could be faster"
+            + ("; hollow: with the bytes that were measured" if any(map(_measured, points)) else ""),
         ),
         *(svg.line(x.at(10.0**n), _TOP, x.at(10.0**n), _HEIGHT - _BOTTOM, "axis") for n in x.powers),
         *(svg.text(x.at(10.0**n), _HEIGHT - _BOTTOM + 16, f"{10.0**n:g}", at="middle") for n in x.powers),
@@ -73,6 +80,12 @@ def _intensity(row: Row) -> float:
     return row["flops_matrix"] / row["bytes"]
 
 
+def _measured(row: Row) -> float | None:
+    """Operations per byte that was measured; None where it was not, or not for what the model counts."""
+    bytes_, modelled = row.get("bytes_measured"), row.get("bytes_modelled")
+    return _intensity(row) * modelled / bytes_ if bytes_ and modelled else None
+
+
 def _roof(row: Row) -> tuple[float, float]:
     """The rate at the peak, TFLOP/s, and the bandwidth, GB/s."""
     return row["flops_matrix"] / row["ideal_ns"] / 1000, row["bytes"] / row["memory_ns"]
@@ -93,4 +106,9 @@ def _box(row: Row, colour: str, most: int, x: _Scale, y: _Scale) -> str:
         "" if row["roofline_utilization"] is None else f", {100 * row['roofline_utilization']:.1f} % of its roofline"
     )
     says = f"{row['op']} {row['dtype']}: {row['n_ops']:,} calls, {time(row['gpu_ns'])}, {row['tflops']:.1f} TFLOP/s{reached}"
-    return svg.rect(x.at(_intensity(row)) - side / 2, y.at(row["tflops"]) - side / 2, side, side, "op", colour, says)
+    box = svg.rect(x.at(_intensity(row)) - side / 2, y.at(row["tflops"]) - side / 2, side, side, "op", colour, says)
+    if not (measured := _measured(row)):
+        return box
+    said = f"{says}; measured {size(row['bytes_measured'])}, the model counts {size(row['bytes_modelled'])}"
+    at = x.at(measured) - side / 2
+    return box + svg.rect(at, y.at(row["tflops"]) - side / 2, side, side, "measured", colour, said)

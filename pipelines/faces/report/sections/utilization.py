@@ -81,6 +81,10 @@ def _roofline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         f"SELECT * FROM op_shape_utilization WHERE trace_id = {subject.shown_id} AND peak_kind = 'datasheet' "
         f"ORDER BY gpu_ns DESC, op, dims, dtype LIMIT {_DRAWN}",
     )
+    if con.execute("SELECT 1 FROM counter_files LIMIT 1").fetchall():
+        found = f"SELECT op, dims, dtype, bytes_measured, bytes_modelled FROM op_bytes_measured WHERE trace_id = {subject.shown_id}"
+        bytes_of = {(one["op"], one["dims"], one["dtype"]): one for one in rows_of(con, found)}
+        rows = [{**row, **bytes_of.get((row["op"], row["dims"], row["dtype"]), {})} for row in rows]
     drawn = roofline(f"roofline of {label(subject.shown)}", rows)
     return [figure(drawn)] if drawn else []
 

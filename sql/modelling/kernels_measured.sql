@@ -1,0 +1,49 @@
+-- One row: the kernels of a trace with one name and shape on a device, their time, and what hardware counters of
+-- another run say of them.
+-- How: sums and means over kernel_measurements, which says how counters and kernels meet. Times are those of the trace,
+-- in which nothing was counted. Bandwidth is measured bytes over the time of the kernels for which they were measured.
+-- scope: lake
+-- check: unique(trace_id, device, name, grid, block)
+WITH kinds AS (
+    SELECT
+        trace_id, device, name, grid, block,
+        count(*) AS n_kernels, sum(duration_ns) AS duration_ns, count(matched_by) AS n_measured,
+        CASE WHEN min(matched_by) = max(matched_by) THEN min(matched_by) ELSE 'shape' END AS matched_by,
+        bool_or(by_short_name) AS by_short_name, max(n_files) AS n_files,
+        avg(occupancy_percent) AS occupancy_percent, avg(l1_hit_percent) AS l1_hit_percent,
+        avg(l2_hit_percent) AS l2_hit_percent, avg(tensor_percent) AS tensor_percent,
+        sum(bytes_read) AS bytes_read, sum(bytes_written) AS bytes_written,
+        sum(CASE WHEN bytes_read IS NOT NULL THEN duration_ns END) AS read_ns,
+        sum(CASE WHEN bytes_read + bytes_written IS NOT NULL THEN bytes_read + bytes_written END) AS bytes_both,
+        sum(CASE WHEN bytes_read + bytes_written IS NOT NULL THEN duration_ns END) AS both_ns
+    FROM kernel_measurements
+    GROUP BY trace_id, device, name, grid, block
+)
+SELECT
+    k.trace_id,  -- The trace.
+    k.device,  -- Device they ran on.
+    k.name,  -- Name of the kernel.
+    k.grid,  -- Blocks of the grid, X, Y, Z; NULL where the trace does not tell.
+    k.block,  -- Threads of a block, X, Y, Z; NULL where the trace does not tell.
+    k.n_kernels,  -- How often it ran in the trace.
+    TRY_CAST(k.duration_ns AS BIGINT) AS duration_ns,  -- Their summed duration there, ns.
+    k.n_measured,  -- For how many of them a file has counters.
+    -- How they met: order, shape or name, as in kernel_measurements; NULL where no file has counted such a kernel.
+    CASE WHEN k.n_measured > 0 THEN k.matched_by END AS matched_by,
+    k.by_short_name,  -- A file has its name without namespaces, types and arguments; NULL as matched_by.
+    k.n_files,  -- Files that have counted it.
+    k.occupancy_percent,  -- Mean occupancy, percent; NULL where not measured, as in all that follow.
+    k.l1_hit_percent,  -- Mean share of hits of the L1 cache, percent.
+    k.l2_hit_percent,  -- Mean share of hits of the L2 cache, percent.
+    k.tensor_percent,  -- Mean activity of tensor cores (AMD: matrix cores), percent.
+    k.bytes_read,  -- Bytes that those of them that were measured read from the device's memory.
+    k.bytes_written,  -- Bytes that they wrote to it.
+    k.bytes_read / nullif(k.read_ns, 0) AS read_gigabytes_per_s,  -- Bytes read per second of their time, decimal GB/s.
+    -- Bytes read and written per second, decimal GB/s; NULL where only one of them was measured.
+    k.bytes_both / nullif(k.both_ns, 0) AS gigabytes_per_s,
+    t.device_key,  -- The device in devices; NULL where no rule recognizes it.
+    -- gigabytes_per_s in percent of the memory's bandwidth on the data sheet; not clipped.
+    100 * k.bytes_both / nullif(k.both_ns, 0) / v.hbm_gigabytes_per_s AS bandwidth_percent
+FROM kinds AS k
+LEFT JOIN trace_devices AS t ON t.trace_id = k.trace_id AND t.device = k.device
+LEFT JOIN devices AS v ON v.device_key = t.device_key

@@ -1,0 +1,223 @@
+"""Counters of another run meet kernels by name, grid, block and order; each answer says how, and NULL is not measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.base import database
+from pipelines.faces.report.pictures.roofline import roofline
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.counters.lake import INPUT
+from pipelines.readers.ingest import ingest
+from tests.harness import connect_all, x
+from tests.readers.inputs.loaded import loaded
+
+VIEWS = ("kernel_measurements", "kernels_measured", "span_counters", "op_bytes_measured")
+HEADER = '"Dispatch_Id","Process_Id","Grid_Size","Kernel_Name","Workgroup_Size","Counter_Name","Counter_Value"'
+GEMM = "void ns::gemm<float, 4>(int, float*)"
+COLUMNS = "name, grid, n_kernels, n_measured, matched_by, by_short_name, bytes_read, bytes_written, occupancy_percent"
+
+
+def kernel(
+    place: int, name: str = GEMM, grid: list[int] | None = None, block: list[int] | None = None
+) -> dict[str, Any]:
+    """The n-th kernel, 1 us from n * 10 us on."""
+    shape = {} if grid is None else {"grid": grid, "block": block or [64, 1, 1]}
+    return x("kernel", name, 10 * place, 1, 7, 0, device=0, stream=7, correlation=place, **shape)
+
+
+def counted(path: Path, *rows: tuple[int, str, int, int, str, float], process: int = 5) -> Path:
+    """A collection of (dispatch, kernel, threads of the grid, of a block, counter, value)."""
+    lines = [
+        f'"{d}","{process}","{grid}","{name}","{block}","{c}","{value}"' for d, name, grid, block, c, value in rows
+    ]
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    return path
+
+
+def ncu(path: Path, name: str, *metrics: tuple[str, str, str]) -> Path:
+    """Page raw of Nsight Compute: one dispatch of 4 blocks of 64 threads."""
+    shared = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size"]
+    table = [
+        [*shared, *(one[0] for one in metrics)],
+        [""] * len(shared) + [one[1] for one in metrics],
+        ["0", "9", name, "(64, 1, 1)", "(4, 1, 1)", *(one[2] for one in metrics)],
+    ]
+    path.write_text("\n".join(",".join(f'"{field}"' for field in line) for line in table) + "\n")
+    return path
+
+
+def met(events: list[dict[str, Any]], *files: Path, tables: tuple[str, ...] = ("threads", "kernels")) -> Any:
+    """A connection with a trace of these events, the files and the views over both."""
+    con, _ = connect_all([{"traceEvents": events, "name": "a"}])
+    con.execute("UPDATE traces SET job = NULL")
+    run_models(con, load_catalog(), [*tables, "trace_devices", "devices", "counter_measures", "counter_units"])
+    of_files = loaded(INPUT, files)
+    for table in load_catalog().ingested(INPUT.scope):
+        rows = of_files.execute(f"FROM {table}").to_arrow_table()  # noqa: F841
+        con.execute(f"CREATE TABLE {table} AS FROM rows")
+    con.execute("UPDATE counter_files SET job = NULL")
+    for view in VIEWS if "op_work" in tables else VIEWS[:2]:
+        con.execute(f"CREATE VIEW {view} AS {load_catalog().models[view].sql}")
+    return con
+
+
+def kinds(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    return con.execute(f"SELECT {COLUMNS} FROM kernels_measured ORDER BY name, grid").fetchall()
+
+
+def test_the_nth_meets_the_nth_where_a_file_has_as_many(tmp_path: Path) -> None:
+    """Two shapes of one name are two kinds; a kind that no file has is not measured, and neither is what it did not count."""
+    events = [
+        kernel(1, grid=[4, 1, 1]),
+        kernel(2, grid=[2, 2, 1]),
+        kernel(3, grid=[8, 1, 1]),
+        kernel(4, "other", [4, 1, 1]),
+    ]
+    both = [
+        (7, GEMM, 256, 64, "FETCH_SIZE", 3),
+        (2, GEMM, 256, 64, "FETCH_SIZE", 1),
+        (2, GEMM, 256, 64, "OccupancyPercent", 40),
+    ]
+    con = met(events, counted(tmp_path / "a.csv", *both))
+    rows = con.execute("SELECT event_id, matched_by, bytes_read, occupancy_percent FROM kernel_measurements ORDER BY 1")
+    assert rows.fetchall() == [
+        *((0, "order", 1024.0, 40.0), (1, "order", 3072.0, None), (2, None, None, None), (3, None, None, None)),
+    ]
+    assert kinds(con) == [
+        ("other", "4,1,1", 1, 0, None, None, None, None, None),
+        (GEMM, "2,2,1", 1, 1, "order", False, 3072.0, None, None),
+        (GEMM, "4,1,1", 1, 1, "order", False, 1024.0, None, 40.0),
+        (GEMM, "8,1,1", 1, 0, None, None, None, None, None),
+    ]
+    huge = [kernel(1, grid=[4, 1, 1]), kernel(2, grid=[9_999_999_999] * 3, block=[99_999] * 3)]
+    assert [row[3] for row in kinds(met(huge, tmp_path / "a.csv"))] == [1, 0]
+    assert con.execute("SELECT max(gigabytes_per_s), max(read_gigabytes_per_s) FROM kernels_measured").fetchall() == [
+        (None, 3.072)
+    ]
+
+
+def test_other_counts_take_the_mean_and_files_are_averaged(tmp_path: Path) -> None:
+    """A file of another process, one of another shape, and units that Nsight Compute chose."""
+    files = [
+        counted(tmp_path / "a.csv", *((n, GEMM, 256, 64, "WRITE_SIZE", n) for n in (1, 2, 6))),
+        counted(tmp_path / "b.csv", (1, GEMM, 512, 64, "WRITE_SIZE", 1000)),
+        ncu(tmp_path / "c.csv", GEMM, ("dram__bytes_read.sum", "Kbyte", "2"), ("dram__bytes_write.sum", "sector", "4"),
+            ("TCC_HIT_sum", "", "1"), ("lts__t_sector_hit_rate.pct", "%", "25")),
+    ]  # fmt: skip
+    con = met([kernel(1, grid=[4, 1, 1]), kernel(2, grid=[4, 1, 1])], *files)
+    assert kinds(con) == [(GEMM, "4,1,1", 2, 2, "shape", False, 4000.0, 6144.0, None)]
+    assert con.execute("SELECT n_files, l2_hit_percent, gigabytes_per_s FROM kernels_measured").fetchall() == [
+        (2, 25.0, (4000 + 6144) / 2000)
+    ]
+
+
+def test_hits_and_misses_are_a_share(tmp_path: Path) -> None:
+    rows = [
+        (1, GEMM, 256, 64, "TCC_HIT_sum", 30),
+        (1, GEMM, 256, 64, "TCC_MISS_sum", 10),
+        (1, GEMM, 256, 64, "MfmaUtil", 12),
+    ]
+    rows += [(1, GEMM, 256, 64, "FETCH_SIZE", 1), (1, GEMM, 256, 64, "WRITE_SIZE", 1)]
+    con = met([kernel(1, grid=[4, 1, 1])], counted(tmp_path / "a.csv", *rows))
+    con.execute("DELETE FROM trace_devices; INSERT INTO trace_devices BY NAME SELECT trace_id, 0 AS device, "
+                "'V100-SXM2-16GB' AS device_key FROM traces")  # fmt: skip
+    told = con.execute("SELECT l2_hit_percent, tensor_percent, bandwidth_percent, l1_hit_percent FROM kernels_measured")
+    assert told.fetchall() == [(75.0, 12.0, pytest.approx(100 * 2.048 / 900), None)]
+
+
+def test_short_names_and_traces_without_grids(tmp_path: Path) -> None:
+    """A short name meets what is left of a long one; without grids a name meets only where the file has one shape of it."""
+    short = counted(tmp_path / "a.csv", (1, "gemm", 256, 64, "FETCH_SIZE", 2))
+    assert [row[4:7] for row in kinds(met([kernel(1, grid=[4, 1, 1])], short))] == [("order", True, 2048.0)]
+    long = counted(tmp_path / "b.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2), (2, GEMM, 256, 64, "FETCH_SIZE", 4))
+    assert [row[4:7] for row in kinds(met([kernel(1)], long))] == [("name", False, 3072.0)]
+    two = counted(tmp_path / "c.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2), (2, GEMM, 128, 64, "FETCH_SIZE", 4))
+    assert [row[4:7] for row in kinds(met([kernel(1)], two))] == [(None, None, None)]
+
+
+def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:
+    con = met([kernel(1, grid=[4, 1, 1])], counted(tmp_path / "a.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2)))
+    con.execute("UPDATE counter_files SET job = 'mine'")
+    assert kinds(con)[0][3] == 1
+    for job, n in (("other", 0), ("mine", 1)):
+        con.execute(f"UPDATE traces SET job = '{job}'")
+        assert kinds(con)[0][3] == n
+
+
+def test_spans_and_operators_get_sums(tmp_path: Path) -> None:
+    """Beside the bytes of an operator's model, and only where all its kernels were measured."""
+    shapes = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+    launch = [
+        x("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=n) for n, at in ((1, 6), (2, 8), (3, 14), (4, 15))
+    ]
+    events = [x("user_annotation", "part", 1, 20), x("cpu_op", "aten::mm", 5, 5, **shapes), *launch]
+    events += [
+        x("cpu_op", "aten::relu", 13, 3),
+        kernel(1, grid=[4, 1, 1]),
+        kernel(2, grid=[4, 1, 1]),
+        kernel(3, "relu", [1, 1, 1]),
+        kernel(4, grid=[4, 1, 1]),
+    ]
+    rows = [
+        (n, GEMM, 256, 64, c, value)
+        for n in (1, 2, 3)
+        for c, value in (("FETCH_SIZE", n), ("WRITE_SIZE", 1), ("MfmaUtil", 50))
+    ]
+    rows += [(4, "relu", 64, 64, "FETCH_SIZE", 1)]
+    con = met(events, counted(tmp_path / "a.csv", *rows), tables=("kernels", "op_work", "op_kernels", "span_gpu_work"))
+    asked = "SELECT n_kernels, n_measured, bytes_read, bytes_written, tensor_percent, duration_ns FROM span_counters"
+    assert con.execute(f"{asked} WHERE phase = 'window'").fetchall() == [(4, 4, 7168.0, 3072.0, 50.0, 4000)]
+    asked = "SELECT op, n_kernels, n_measured, bytes_modelled, bytes_measured, bytes_read FROM op_bytes_measured ORDER BY op"
+    assert con.execute(asked).fetchall() == [
+        ("aten::mm", 2, 2, 768, 5120, 3072.0), ("aten::relu", 2, 1, None, None, 4096.0),
+    ]  # fmt: skip
+
+
+def test_the_roofline_has_measured_beside_modelled_bytes() -> None:
+    row = {
+        "op": "aten::mm", "dtype": "fp32", "n_ops": 1, "gpu_ns": 1000, "flops_matrix": 10**6, "bytes": 10**4, "tflops": 1.0,
+        "ideal_ns": 500.0, "memory_ns": 100.0, "roofline_utilization": 0.5,
+    }  # fmt: skip
+    plain = roofline("r", [row]) or ""
+    drawn = roofline("r", [{**row, "bytes_measured": 2 * 10**7, "bytes_modelled": 10**7}]) or ""
+    assert "measured 19.07 MiB, the model counts 9.54 MiB" in drawn and drawn.count("<rect") == plain.count("<rect") + 1
+    assert "hollow" in drawn and "hollow" not in plain
+
+
+def test_real_counters_meet_the_real_trace_of_their_program(shared: Path, tmp_path: Path) -> None:
+    """144 kernels of 21 kinds, two of which, a copy and a quantization of other sizes, were not counted."""
+    folder = shared / "traces" / "rocprofv3"
+    if not folder.is_dir():
+        pytest.skip("needs ../shared")
+    lake = Lake(tmp_path / "lake")
+    ingest([folder], lake)
+    from pipelines.faces.cli.up_to_date import open_analyst
+
+    con = open_analyst(lake.root, ["kernels", "trace_devices"])
+    told = con.execute(
+        "SELECT matched_by, count(*), sum(n_kernels), count(bytes_read), count(occupancy_percent), count(l2_hit_percent), "
+        "count(bytes_written) FROM kernels_measured GROUP BY matched_by ORDER BY 1"
+    ).fetchall()
+    assert told == [("shape", 19, 133, 19, 19, 19, 0), (None, 2, 11, 0, 0, 0, 0)]
+    ((kib, n),) = con.execute(
+        "SELECT avg(value), count(*) FROM kernel_counters WHERE counter = 'FETCH_SIZE' AND kernel_name LIKE '%type)12,%'"
+    ).fetchall()
+    (found,) = con.execute("SELECT n_kernels, bytes_read FROM kernels_measured WHERE name LIKE '%type)12,%'").fetchall()
+    assert found == (6, pytest.approx(6 * kib * 1024)) and n == 2
+    con.close()
+
+
+def test_files_without_a_trace_answer_alone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    counted_file = counted(tmp_path / "x_counter_collection.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2))
+    assert [row.status for row in ingest([counted_file], lake).rows] == ["ok"]
+    with database.connect() as con:
+        lake.create_views(con, ["kernel_counters"])
+        assert con.execute("SELECT count(*) FROM kernel_counters").fetchall() == [(1,)]
