@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,8 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
-from tests.effort import SLOW
 from tests.fleet.fleet_world import write_capture
-from tests.harness import call, connect, kernel, op
+from tests.harness import call, connect_all, kernel, op
 from tests.modelling.test_span_rules import arrow, backward, launch, module, numbered
 
 COMM, GEMM, COPY = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm", "Memcpy HtoD (Pinned -> Device)"
@@ -29,32 +29,39 @@ Owners = list[tuple[int, int, str]]
 
 def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
     """gpu_time_by_cause, in us by cause, of one rank; `waits`: event_id of a kernel → us that it waits."""
-    return losses_and_owners(trace, waits)[0]
+    return next(losses_and_owners([(trace, waits)]))[0]
 
 
-def losses_and_owners(trace: list[dict], waits: dict[int, int]) -> tuple[dict[str, int], Owners]:
-    """The same, and who owns the idle time in idle_causes: start, end, cause."""
-    con, trace_id = connect(trace)
+def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterator[tuple[dict[str, int], Owners]]:
+    """The same of each, a capture by itself, and who owns the idle time in idle_causes: start, end, cause."""
+    con, trace_ids = connect_all(trace for trace, _ in traces)
     run_models(con, load_catalog(), ["merged_intervals", "kernels"])
     con.execute(
-        f"CREATE TABLE capture_ranks AS SELECT 'cap' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, NULL AS left_out_reason"
+        "CREATE TABLE capture_ranks (capture_id VARCHAR, rank INTEGER, trace_id VARCHAR, left_out_reason VARCHAR)"
     )
     con.execute(
         "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, rank BIGINT, trace_id VARCHAR, "
         "event_id BIGINT, start_ns BIGINT, duration_ns BIGINT, wait_ns BIGINT)"
     )
-    for event_id, wait in waits.items():
-        ts, dur = (1000 * trace[event_id][key] for key in ("ts", "dur"))
-        con.execute(
-            f"INSERT INTO collective_ranks VALUES ('cap', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, {1000 * wait})"
-        )
+    for trace_id, (trace, waits) in zip(trace_ids, traces, strict=True):
+        con.execute(f"INSERT INTO capture_ranks VALUES ('{trace_id}', 0, '{trace_id}', NULL)")
+        for event_id, wait in waits.items():
+            ts, dur = (1000 * trace[event_id][key] for key in ("ts", "dur"))
+            con.execute(
+                f"INSERT INTO collective_ranks VALUES ('{trace_id}', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, "
+                f"{1000 * wait})"
+            )
     have = frozenset(("capture_ranks", "collective_ranks", "merged_intervals", "kernels"))
     run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have)
-    found = con.execute("SELECT cause, gpu_ns, hidden_ns FROM gpu_time_by_cause").fetchall()
-    assert all(ns % 1000 == 0 for _, ns, _ in found)
-    hidden = sum(ns for _, _, ns in found) // 1000
-    owners = con.execute("SELECT start_ns, end_ns, cause FROM idle_causes").fetchall()
-    return {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}, owners
+    for trace_id in trace_ids:
+        query = f"SELECT cause, gpu_ns, hidden_ns FROM gpu_time_by_cause WHERE capture_id = '{trace_id}'"
+        found = con.execute(query).fetchall()
+        assert all(ns % 1000 == 0 for _, ns, _ in found)
+        hidden = sum(ns for _, _, ns in found) // 1000
+        owners = con.execute(
+            f"SELECT start_ns, end_ns, cause FROM idle_causes WHERE trace_id = '{trace_id}'"
+        ).fetchall()
+        yield {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}, owners
 
 
 def test_by_hand() -> None:
@@ -122,9 +129,8 @@ def painted(trace: list[dict], waits: dict[int, int], owners: Owners) -> dict[st
     return {cause: us for cause, us in found.items() if us}
 
 
-@pytest.mark.parametrize("seed", range(12 if SLOW else 4))
-def test_random_traces_painted(seed: int) -> None:
-    """Three streams, some launches missing, some after their kernel; the causes tile the whole trace."""
+def random_trace(seed: int) -> tuple[list[dict], dict[int, int]]:
+    """Three streams, some launches missing, some after their kernel; and by event how long a collective waits."""
     rng = random.Random(seed)
     trace, waits, free = [op("start", 0, 3)], {}, {7: 5, 8: 5, 9: 5}
     for number in range(1, 25):
@@ -136,10 +142,15 @@ def test_random_traces_painted(seed: int) -> None:
         if name == COMM:
             waits[len(trace)] = rng.randint(0, length)
         trace.append(kernel(name, start, length, number, stream, cat="gpu_memcpy" if name == COPY else "kernel"))
-    trace.append(op("end", max(free.values()) + rng.randint(-20, 20), 10))
-    ours, owners = losses_and_owners(trace, waits)
-    assert ours == painted(trace, waits, owners)
-    assert sum(us for cause, us in ours.items() if cause != "hidden") == max(e["ts"] + e["dur"] for e in trace)
+    return [*trace, op("end", max(free.values()) + rng.randint(-20, 20), 10)], waits
+
+
+def test_random_traces_painted() -> None:
+    """The causes tile the whole trace."""
+    traces = [random_trace(seed) for seed in range(12)]
+    for (trace, waits), (ours, owners) in zip(traces, losses_and_owners(traces), strict=True):
+        assert ours == painted(trace, waits, owners)
+        assert sum(us for cause, us in ours.items() if cause != "hidden") == max(e["ts"] + e["dur"] for e in trace)
 
 
 @pytest.mark.parametrize(
