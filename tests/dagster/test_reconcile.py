@@ -210,7 +210,10 @@ def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> No
     assert world.tick() == []
 
 
-def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("until_it_is_in", [False, pytest.param(True, marks=pytest.mark.slow)])  # a process of seconds
+def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(
+    world: World, monkeypatch: pytest.MonkeyPatch, until_it_is_in: bool
+) -> None:
     good = age(write_trace(world.inbox / "rank0.json"))
     locked = world.inbox / "locked"
     locked.mkdir()
@@ -234,10 +237,11 @@ def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, mo
     assert world.tick() == []
     for name in ("locked", "linked", "lost", "pipe"):
         assert f"{name} " in world.reason
-    done = world.start(request)
-    assert done.wait() == 0, done.communicate()[0]
-    assert world.tick() == []
-    assert "no new files" in world.reason
+    if until_it_is_in:
+        done = world.start(request)
+        assert done.wait() == 0, done.communicate()[0]
+        assert world.tick() == []
+        assert "no new files" in world.reason
 
 
 def test_a_folder_that_is_deeper_than_a_path_may_be(world: World) -> None:

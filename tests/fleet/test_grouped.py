@@ -56,6 +56,7 @@ def test_what_changed_is_found_in_the_folders_that_changed(tmp_path: Path, seed:
     assert per_capture._state(world.lake, load_catalog(), CAPTURES).changed == []
 
 
+@pytest.mark.slow  # six runs; that what is found is right, not how little is looked at, is in the test below
 def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, 0)
     for job in ("a", "b", "c"):

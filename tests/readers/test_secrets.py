@@ -150,6 +150,7 @@ def test_what_is_no_secret_stays(tmp_path: Path) -> None:
             assert con.execute(f"SELECT {masked('m')} FROM (SELECT ? AS m)", [text]).fetchall() == [(text,)]
 
 
+@pytest.mark.slow  # no lake of now needs it; what is found is what is masked, above
 def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, path = Lake(tmp_path / "lake"), written(tmp_path / "in")
     for module in (events_file, events_by_sql):

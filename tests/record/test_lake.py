@@ -111,6 +111,7 @@ def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.Monk
     assert pq.read_schema(folder / "recordings.parquet").names == SCHEMAS["recordings"].names
 
 
+@pytest.mark.slow  # tests/test_rooms.py has what its files import of ours
 def test_the_recorders_import_nothing_else_of_ours() -> None:
     modules = "counters, sampler, host, gpu, net, stacks, folder, spans, step, span, hooks, graph, operators, clocks, peaks, bench"
     code = f"""

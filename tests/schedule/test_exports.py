@@ -30,6 +30,7 @@ def test_functions_that_are_called_like_their_module(first: str) -> None:
     assert done.stdout.split() == ["True", "False"]
 
 
+@pytest.mark.slow  # tests/test_rooms.py has what its files import of ours
 def test_the_room_stands_alone_on_torch_and_the_standard_library() -> None:
     """All of it but the runner, imported and at work: of ours only pictures' pieces come in, and no package but torch's own."""
     pytest.importorskip("torch", reason="the engines need torch")

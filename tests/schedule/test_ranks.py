@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+# Processes cost seconds; test_lifecycle.py and test_failures.py have one rank's end of data and its errors.
+pytestmark = pytest.mark.slow(together="ranks of gloo")
 torch = pytest.importorskip("torch", reason="ranks talk through torch.distributed")
 
 ROOT = Path(__file__).resolve().parents[2]

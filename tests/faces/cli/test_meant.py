@@ -52,7 +52,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["--step", 6], "gemm_6", ""),
         (["--step", 2], "gemm_6", "there is no step 2: step 6 is drawn, number 2 of those that there are"),
-        (["--step", 2, "--trace", "trace.json"], "gemm_6", "step 6 is drawn"),
+        pytest.param(["--step", 2, "--trace", "trace.json"], "gemm_6", "step 6 is drawn", marks=pytest.mark.slow),
     ],
 )
 def test_a_step_by_its_number_or_its_place(

@@ -61,9 +61,6 @@ def test_the_late_rank_is_named_with_what_it_does_and_saves_what_a_second_run_sa
     assert all(one["cause"] != "late_rank" for one in why(tmp_path / "1")["causes"])
 
 
-SLOW = [plant for plant in PLANTS if plant[0] != "loader"]
-
-
 def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: dict, tmp_path: Path) -> None:
     spec = replace(USUAL, **{"plant": plant, "ranks": 3, "steps": 6, **like})
     capture = write_capture(spec, tmp_path / "with")
@@ -80,14 +77,9 @@ def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: d
     assert saved == pytest.approx(100 * (lengths[0] - lengths[1]) / lengths[0], abs=POINTS)
 
 
-@pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant not in SLOW], ids=lambda plant: plant[0])
+@pytest.mark.slow  # 2 s each; the late rank is above, and one rank's in tests/critical_path/causes/test_planted.py
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[0])
 def test_what_a_planted_cause_of_three_ranks_saves(plant: tuple[str, str, dict, dict], tmp_path: Path) -> None:
-    saves_what_a_second_run_saves(*plant, tmp_path)
-
-
-@pytest.mark.slow  # 2 s each; two of them are above
-@pytest.mark.parametrize("plant", SLOW, ids=lambda plant: plant[0])
-def test_what_the_others_save(plant: tuple[str, str, dict, dict], tmp_path: Path) -> None:
     saves_what_a_second_run_saves(*plant, tmp_path)
 
 

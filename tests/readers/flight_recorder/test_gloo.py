@@ -20,9 +20,12 @@ from pipelines.readers.flight_recorder.dump import read_dump
 from pipelines.readers.flight_recorder.verdicts import Verdict, judge
 from pipelines.readers.ingest import ingest
 
-pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="torch is not installed"
-)  # to import it takes a second
+pytestmark = [
+    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),  # to import it takes a second
+    pytest.mark.slow(
+        together="dumps of gloo"
+    ),  # test_verdicts.py has the same verdicts, on dumps that are written there
+]
 JOBS = Path(__file__).with_name("gloo_ranks.py")
 
 

@@ -177,6 +177,7 @@ def test_one_process_of_a_file_has_the_rank_that_it_has_in_a_lake(tmp_path: Path
 
 
 @needs_real
+@pytest.mark.slow  # small ones are above
 def test_processes_of_a_real_export_are_a_capture_on_one_clock(tmp_path: Path) -> None:
     """33 exchanges each, without a word on their group: kernels of a stream, by their order."""
     lake = Lake(tmp_path / "lake")

@@ -103,7 +103,8 @@ def _open(case: str, rank: int, golden: dict[str, Any]) -> tuple[Rank, Counter[s
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=slow_if(c.startswith((*LARGE_TRACES, "v100_54mb")))) for c in _cases()]
+    "case",
+    [pytest.param(c, marks=slow_if(c.startswith((*LARGE_TRACES, "v100_54mb", "sampled_128__")))) for c in _cases()],
 )
 def test_analyses_equal_hta(case: str) -> None:
     """Every analysis of the case, each rank; whole microseconds and rounded traces to the digit."""
