@@ -6,7 +6,8 @@ WITH roles AS (
         profile, name,
         bool_or(role = 'lock') AS is_lock, bool_or(role = 'blocking') AS is_blocking,
         bool_or(role = 'record') AS is_record, bool_or(role = 'wait') AS is_wait, bool_or(role = 'launch') AS is_launch,
-        bool_or(role = 'polls') AS is_poll, bool_or(role = 'waits_for_device') AS waits_for_device
+        bool_or(role = 'polls') AS is_poll, bool_or(role = 'waits_for_device') AS waits_for_device,
+        bool_or(role = 'waits_for_event') AS waits_for_event
     FROM call_roles
     GROUP BY profile, name
 ),
@@ -86,6 +87,7 @@ SELECT
         AS is_blocking,  -- Waits for the GPU.
     coalesce(r.is_poll AND e.is_operator, FALSE) AS is_poll,  -- Asks whether GPU work has ended.
     coalesce(r.waits_for_device AND e.is_operator, FALSE) AS waits_for_device,  -- Waits for all streams.
+    coalesce(r.waits_for_event AND e.is_operator, FALSE) AS waits_for_event,  -- Waits for a recorded event.
     coalesce(r.is_record AND e.is_operator, FALSE) AS is_record,  -- Records an event.
     coalesce(r.is_wait AND e.is_operator, FALSE) AS is_wait,  -- Makes a stream wait for an event.
     coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Starts GPU work, by name.

@@ -1,7 +1,9 @@
 -- One row: a call of a window that the path covers which waited for GPU work, and what of its time that explains.
 -- How: it waited for whatever ended last. Without any wait it would have taken as long as the shortest call of its name
 -- that waited for nothing; where all of its name waited, as the shortest call of any name that did not, and where all
--- did, 3 us. A launch takes as long as those of its name do on average that found room in the queue (20 us at most).
+-- did, 3 us; and no less than what it took after the work had ended, where that is its own time (over 50 us: cudaFree
+-- waits and then frees). A launch takes as long as those of its name do on average that found room in the queue (20 us
+-- at most).
 -- A call that is neither blocking nor a launch waits for nothing, whatever row names it.
 WITH ranked AS (
     SELECT
@@ -45,7 +47,11 @@ SELECT
     r.source_event_id,  -- GPU work that it waited for.
     r.source_in_window,  -- That belongs to the window.
     greatest(r.end_ns - r.source_end_ns, 0) AS remaining_ns,  -- From the end of that work to the call's, ns.
-    coalesce(n.need_ns, l.need_ns, 3000) AS need_ns  -- What the call takes when it waits for nothing, ns.
+    -- What the call takes when it waits for nothing, ns.
+    greatest(
+        coalesce(n.need_ns, l.need_ns, 3000),
+        CASE WHEN r.end_ns - r.source_end_ns > 50000 THEN r.end_ns - r.source_end_ns ELSE 0 END
+    ) AS need_ns
 FROM ranked AS r
 JOIN calls AS c ON c.window_no = r.window_no AND c.event_id = r.event_id
 LEFT JOIN needs AS n ON n.window_no = c.window_no AND n.name = c.name

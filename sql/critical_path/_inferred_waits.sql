@@ -57,10 +57,12 @@ own_copies AS (
     JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE
         w.end_ns > c.start_ns AND w.end_ns <= c.start_ns + c.duration_ns + 10000
-        -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did.
+        -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did; and
+        -- where the copy began after it, or is one of pinned memory, it did not wait.
         AND (
-            c.is_blocking OR w.busy_until_ns > c.start_ns
-            OR 2 * (w.end_ns - w.start_ns) >= w.end_ns - c.start_ns
+            c.is_blocking
+            OR w.start_ns <= c.start_ns + c.duration_ns AND NOT contains(e.name, 'Pinned')
+            AND (w.busy_until_ns > c.start_ns OR 2 * (w.end_ns - w.start_ns) >= w.end_ns - c.start_ns)
         )
     GROUP BY c.trace_profile_id, c.event_id
 ),

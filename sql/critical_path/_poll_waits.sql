@@ -6,6 +6,10 @@ SELECT
     c.event_id * 2 AS node_id,  -- Its start.
     c.start_ns,  -- The time of that, ns.
     c.start_ns - min(f.start_ns) AS asked_ns,  -- Time since the first call of the loop in the window, ns.
+    -- The part of that in which the loop did not ask but did something else, 0 to 1, going by the last call's length.
+    greatest(
+        1.0 - (count(*) - 1) * c.duration_ns / greatest(c.start_ns - min(f.start_ns), 1), 0.0
+    ) AS pause_share,
     p.source_event_id,  -- GPU work that the loop waited for.
     k.start_ns AS source_start_ns,  -- Its start, ns; NULL outside the window.
     p.source_end_ns,  -- Its end, ns.
@@ -21,4 +25,5 @@ WHERE
     o.event_id IS NULL AND (k.start_ns IS NULL OR k.start_ns <= c.start_ns)
     AND (p.has_waited OR p.source_end_ns <= c.start_ns)
 GROUP BY
-    c.window_no, c.event_id, c.start_ns, p.source_event_id, k.start_ns, p.source_end_ns, k.event_id, p.has_waited
+    c.window_no, c.event_id, c.start_ns, c.duration_ns, p.source_event_id, k.start_ns, p.source_end_ns, k.event_id,
+    p.has_waited

@@ -2,17 +2,17 @@
 -- covers.
 -- part of: _claim_parts
 -- How: the call returns a little after the work that ended last; what it takes beyond 50 us is its own time. Where it
--- found the work done, the edge claims the shortest return of the window. From the
--- work's start, as its own time, where clocks say that it had not ended yet.
+-- found the work done, the edge claims the shortest return of the window (2 us where there is none). From the work's
+-- start, as its own time, where clocks say that it had not ended yet.
 WITH returns AS (
     SELECT window_no, min(remaining_ns) AS least_ns
     FROM _bound_calls
-    WHERE source_in_window
+    WHERE source_in_window AND remaining_ns <= 50000
     GROUP BY window_no
 ),
 waits AS (
     SELECT
-        w.*, coalesce(b.remaining_ns, r.least_ns, 0) AS remaining_ns, w.source_end_ns > w.end_ns AS is_late,
+        w.*, coalesce(b.remaining_ns, r.least_ns, 2000) AS remaining_ns, w.source_end_ns > w.end_ns AS is_late,
         coalesce(b.source_event_id = w.source_event_id, FALSE) AS has_bound,
         greatest(w.end_ns - w.source_end_ns, 0) AS passed_ns
     FROM _call_waits AS w
@@ -29,7 +29,7 @@ SELECT
     w.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
     -- Type of the edge.
     CASE
-        WHEN w.is_late OR w.has_bound AND w.passed_ns > 50000 THEN t.operator_kernel
+        WHEN w.is_late OR least(w.passed_ns, w.remaining_ns) > 50000 THEN t.operator_kernel
         ELSE t.sync_dependency
     END AS edge_code,
     CASE

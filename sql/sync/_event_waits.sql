@@ -25,15 +25,19 @@ launched_on AS (
     SELECT DISTINCT trace_profile_id, device, stream_key FROM _launches
 ),
 -- An event may be waited for on a device other than the one it was recorded on: every device with that stream is a
--- candidate.
+-- candidate, first that of the wait. Where that is the stream that waits, which would be no wait, the one launched on
+-- last.
 waited_on AS (
-    SELECT w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device AS wait_device, l.device, l.stream_key
+    SELECT
+        w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device AS wait_device,
+        w.stream_key AS wait_stream_key, l.device, l.stream_key
     FROM waits AS w
     JOIN launched_on AS l
         ON l.trace_profile_id = w.trace_profile_id AND l.device = w.device AND l.stream_key = w.wait_on_stream
     WHERE NOT w.stream_by_device
     UNION ALL
-    SELECT w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device, l.device, l.stream_key
+    SELECT
+        w.trace_profile_id, w.wait_event_id, w.record_correlation, w.device, w.stream_key, l.device, l.stream_key
     FROM waits AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
@@ -43,7 +47,7 @@ waited_on AS (
 recorded_on AS (
     SELECT DISTINCT
         w.trace_profile_id, r.record_event_id, r.start_ns, w.device, w.stream_key, w.wait_event_id,
-        w.device = w.wait_device AS same_device
+        w.wait_stream_key, w.device = w.wait_device AS same_device
     FROM waited_on AS w
     JOIN records AS r
         ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
@@ -98,7 +102,9 @@ wait_sources AS (
         o.trace_profile_id, o.wait_event_id, o.record_event_id, s.source_kernel_id,
         row_number() OVER (
             PARTITION BY o.trace_profile_id, o.wait_event_id
-            ORDER BY CASE WHEN o.same_device THEN 0 ELSE 1 END, s.launched_ns DESC, s.source_kernel_id
+            ORDER BY
+                CASE WHEN o.same_device AND o.stream_key <> o.wait_stream_key THEN 0 ELSE 1 END, s.launched_ns DESC,
+                CASE WHEN o.same_device THEN 0 ELSE 1 END, s.source_kernel_id
         ) AS choice
     FROM recorded_on AS o
     JOIN sources AS s

@@ -44,9 +44,9 @@ def test_three_kinds_of_synchronisation(profile: str) -> None:
         "JOIN events AS s ON s.event_id = e.src_event_id JOIN events AS d ON d.event_id = e.dst_event_id"
     ).fetchall()
     waits = {(src, dst) for kind, src, starts, dst, also, _ in rows if kind == "SYNC_DEPENDENCY" and not starts | also}
+    of_hta = [("K2", "cudaDeviceSynchronize"), ("K3", "cudaDeviceSynchronize"), ("K4", "cudaEventSynchronize")]
     assert waits == {
-        *([("K2", "cudaDeviceSynchronize"), ("K4", "cudaEventSynchronize")] if profile == "hta" else []),
-        ("K3", "cudaDeviceSynchronize"),
+        *(of_hta if profile == "hta" else []),
         ("K3", "cudaStreamSynchronize"),
     }
     # In default, what a call takes beyond a short return is its own time: 0.29 and 0.2 ms after K2 and K4.
@@ -55,8 +55,7 @@ def test_three_kinds_of_synchronisation(profile: str) -> None:
         for kind, src, starts, dst, also, _ in rows
         if kind == "OPERATOR_KERNEL" and src[0] == "K" and not also
     }
-    returns = {("K2", "cudaDeviceSynchronize"), ("K4", "cudaEventSynchronize")}
-    assert {pair for pair in own if pair[1].startswith("cuda")} == (set() if profile == "hta" else returns)
+    assert {pair for pair in own if pair[1].startswith("cuda")} == (set() if profile == "hta" else set(of_hta))
     assert {src: ms for kind, src, starts, dst, _, ms in rows if src == dst and starts and src.startswith("K")} == {
         "K1": 10, "K2": 8, "K3": 12, "K4": 7
     }  # fmt: skip

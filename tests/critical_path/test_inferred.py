@@ -248,7 +248,8 @@ def waited_for(name: str) -> list[dict[str, Any]]:
 
 def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> None:
     """Told by its role alone: it was short, and nothing ended near it. Where work takes longer, it would have waited."""
-    names = {name: {2, 4} for name in ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize")}
+    device = ("cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize", "cudaFree", "hipFree")
+    names = {name: {2, 4} for name in device}
     names |= {name: {4} for name in ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")}
     con, found = connect_all(map(waited_for, names))
     run_models(con, load_catalog(), ["_inferred_waits", "critical_path_edges"])
@@ -261,7 +262,27 @@ def test_a_call_for_the_whole_device_waits_for_every_stream_of_its_process() -> 
         ).fetchall()
         # It found them done, so that no edge claims more than a return takes.
         assert {source for source, *_ in edges} == sources
-        assert {tuple(rest) for _, *rest in edges} == {(False, 0, True)}
+        assert {tuple(rest) for _, *rest in edges} == {(False, 2000, True)}
+
+
+def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> None:
+    """cudaFree from 50 to 1120, for kernels that end at 820 and 1020, beside a stream synchronization with its row. The
+    100 us after both are its own, and what it takes when it waits for nothing."""
+    trace = [
+        op("step", 0, 2000),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("comm", 20, 800, 1, stream=20)),
+        *(call("cudaLaunchKernel", 30, 5, 2), kernel("gemm", 40, 980, 2)),
+        call("cudaFree", 50, 1070, 3),
+        *(call("cudaStreamSynchronize", 1130, 5, 4), sync("Stream Sync", 1131, 2, 4, 7)),
+    ]
+    con, trace_id = connect(trace)
+    window = load(con, load_catalog(), WindowRequest(trace_id))
+    assert window.n_inferred == 2
+    kernels, host = (
+        compared.after.length_us
+        for compared in what_if(window, [Scenario((("class:COMPUTATION", 0.0),)), Scenario((("cudaFree", 0.0),))])
+    )
+    assert kernels == pytest.approx(50 + 100 + 880) and host == pytest.approx(1020 + 880)
 
 
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
@@ -331,15 +352,21 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
     assert exposed > 60 and summary["gpu_communication_bound"] > exposed and summary["gpu_kernel_kernel_overhead"] < 5
 
 
-def test_where_there_are_rows_nothing_changes(shared: Path) -> None:
+def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) -> None:
+    """In cuda_event_sync that is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
     assert inferred_in(traces) == [{}] * len(names)
     told, plain = (
-        [(answer.path, answer.edges, answer.length_us) for _, answer in answers(traces, **how)]
+        [answer for _, answer in answers(traces, **how)]
         for how in ({}, {"infer_waits": "never", "forward_thread": "by_name"})
     )
-    assert told == plain and all(path for path, *_ in told)
+    for name, one, other in zip(names, told, plain, strict=True):
+        steps, before = ([(row["event_id"], row["duration_us"]) for row in answer.path] for answer in (one, other))
+        if name == "cuda_event_sync":
+            place = before.index((25, 29))
+            before[place : place + 1] = [(23, 18), (23, 2), (25, 9)]
+        assert steps == before and steps and one.length_us == other.length_us
 
 
 @pytest.mark.slow

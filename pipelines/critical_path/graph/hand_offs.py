@@ -22,6 +22,7 @@ SHORT_NS = 100_000
 _LEAST_NS = 20_000  # shorter gaps need no other thread to explain them
 _RIGHT_BEFORE = 0.1  # of the gap: the other thread stops that shortly before its end, or within _LEAST_NS
 _WORKING = 0.5  # of the gap: the other thread works for that long
+_BEFORE_ALL = 1 << 60  # later than any time
 _NEAR = 32  # threads are asked which stopped that late before a gap's end
 
 
@@ -90,6 +91,11 @@ class _Thread:
         there = (k >= 0) & (end_ns > since) & ~goes_on
         return np.where(there, np.append(self.end, -1)[k], -1), np.where(there, end_ns, -2)
 
+    def goes_on_soon(self, until: Ints) -> Flags:
+        """Returns for ends of gaps of another thread whether this one works again within _LEAST_NS after them."""
+        place = np.searchsorted(self.begin_ns, until, side="right")
+        return np.append(self.begin_ns, np.iinfo(np.int64).max)[place] - until < _LEAST_NS
+
     def last_before(self, since: Ints, until: Ints) -> tuple[Ints, Ints]:
         """Returns the last node (index among its own) outside operators within the gaps of another thread, -1 for none,
         and when that was.
@@ -111,7 +117,7 @@ def hand_offs(nodes: HostNodes, bounds: list[tuple[int, int]], roles: Roles) -> 
     for number, thread in enumerate(threads):
         if not len(thread.gaps):
             continue
-        source, at_ns = np.full(len(thread.gaps), -1), np.full(len(thread.gaps), -2)
+        source, at_ns = np.full(len(thread.gaps), -1), np.full(len(thread.gaps), -2 - _BEFORE_ALL)
         beside = (roles.process == roles.process[number]) & (np.arange(len(threads)) != number)
         hinted = np.zeros(0, dtype=np.int64)
         if roles.autograd[number]:
@@ -187,6 +193,8 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
     node, when = other.stopped_by(since, until)
     worked = other.worked_by(until) - other.worked_by(since)
     shortly = until - when <= np.maximum(_LEAST_NS, _RIGHT_BEFORE * lasted)
+    # One that works on at once is rather not what was waited for.
+    when = np.where(other.goes_on_soon(until), when - _BEFORE_ALL, when)
     fits = (node >= 0) & (when > at_ns[places]) & (thread.waits[places] | shortly & (worked >= _WORKING * lasted))
     source[places[fits]], at_ns[places[fits]] = other.first + node[fits], when[fits]
 

@@ -19,9 +19,11 @@ _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fa
 # A wait is either recorded by the trace or inferred.
 _RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
 _POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
+_ROLES = ("polls", "blocking", "only_waits")
 _FULL_QUEUE = 100
 """GPU work without which `_queue_waits` has no row."""
-_INFERRED = ("_inferred_waits", "_likely_waits", "_inferred_edges", "_inferred_wait_edges")
+_INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges")
+_LIKELY = "_likely_waits"  # also of calls that wait and are never recorded
 
 
 def unneeded(
@@ -35,13 +37,15 @@ def unneeded(
     found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
     if value["dependencies"] == "serial":
         found += _BY_DATA
-    records, polls, n_work = _seen(con, request.trace_id)
+    records, polls, blocks, n_work = _seen(con, request.trace_id)
     if not records:
         found += _RECORDED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if value["infer_waits"] == "never" or (records and sees_all):
         found += _INFERRED
+        if value["infer_waits"] == "never" or not blocks:
+            found.append(_LIKELY)
     if not polls:
         found += _POLLS
     if n_work < _FULL_QUEUE:
@@ -49,16 +53,18 @@ def unneeded(
     return frozenset(found)
 
 
-def _seen(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[bool, bool, int]:
-    """Whether the trace has an event that `_loaded_events` takes for a recorded wait, and one that asks whether GPU work has
-    ended; and how many are on streams.
+def _seen(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[bool, bool, bool, int]:
+    """Whether the trace has an event that `_loaded_events` takes for a recorded wait, one that asks whether GPU work has
+    ended, and one that waits for it and of which no wait is recorded; and how many are on streams.
     """
     known = (
         "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
     )
-    polls = row(sorted({rule["name"] for rule in rule_rows("call_roles") if rule["role"] == "polls"}))
-    ((records, asks, on_streams),) = con.execute(
-        f"SELECT bool_or(cat = 'cuda_sync'), bool_or(name IN {polls}), count(stream) FROM events "
+    of_role = {role: {rule["name"] for rule in rule_rows("call_roles") if rule["role"] == role} for role in _ROLES}
+    polls = row(sorted(of_role["polls"]))
+    unrecorded = row(sorted(of_role["blocking"] - of_role["only_waits"] - of_role["polls"]))
+    ((records, asks, blocks, on_streams),) = con.execute(
+        f"SELECT bool_or(cat = 'cuda_sync'), bool_or(name IN {polls}), bool_or(name IN {unrecorded}), count(stream) FROM events "
         f"WHERE trace_id = {quoted(trace_id)} AND {known}"
     ).fetchall()
-    return bool(records), bool(asks), on_streams
+    return bool(records), bool(asks), bool(blocks), on_streams
