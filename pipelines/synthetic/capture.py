@@ -13,9 +13,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import IO, cast
 
+from .accumulation import AccumulationProgram
 from .busy import BreakdownTruth
 from .busy_queue import FullQueueProgram
 from .changes import Changes
+from .devices import DevicesProgram
 from .inference import DecodeProgram, ServingProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
@@ -24,8 +26,10 @@ from .machine import Machine
 from .parallel import ParallelProgram
 from .planted import PlantedProgram
 from .polling import PollingProgram
+from .pool import PoolProgram
 from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
 from .spec import CaptureSpec
+from .waits import WaitsProgram
 from .work import MachineTruth, Pending
 
 _PROGRAMS = {
@@ -37,6 +41,10 @@ _PROGRAMS = {
     "loop": LoopProgram,
     "polling": PollingProgram,
     "full_queue": FullQueueProgram,
+    "accumulation": AccumulationProgram,
+    "waits": WaitsProgram,
+    "pool": PoolProgram,
+    "devices": DevicesProgram,
     "planted": PlantedProgram,
 }
 

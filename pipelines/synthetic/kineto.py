@@ -14,6 +14,9 @@ BASE_NS = 1_711_964_646_000_000_000
 START_NS = 1_000_000_000_000
 """Offset of a capture's true time 0 from BASE_NS, ns: far from 0, as in real captures."""
 
+DEVICE_STREAMS = 100
+"""Streams of one device: stream 107 is stream 7 of the one after a rank's first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -79,7 +82,7 @@ class Rows:
 
     def gpu(self, cat: str, name: str, stream: int, ts: int, dur: int, external: int, corr: int, args: str) -> None:
         """Writes a kernel, copy or memset with the finish of its ac2g flow; ts and dur in true ns."""
-        device = self.device
+        device, stream = self.place(stream)
         about = (
             f'"External id": {external}, "device": {device}, "context": 1, "stream": {stream}, "correlation": {corr}'
         )
@@ -88,6 +91,10 @@ class Rows:
             f'{{"ph": "f", "id": {corr}, "pid": {device}, "tid": {stream}, "ts": {self.clock.stamp(ts)}, '
             f'"cat": "ac2g", "name": "ac2g", "bp": "e"}}'
         )
+
+    def place(self, stream: int) -> tuple[int, int]:
+        """Returns the device of a stream and its number there: numbers from DEVICE_STREAMS on are on the next devices."""
+        return self.device + max(stream, 0) // DEVICE_STREAMS, stream % DEVICE_STREAMS if stream >= 0 else stream
 
     def flow_start(self, corr: int, tid: int, ts: int) -> None:
         """Writes the start of the ac2g flow of a launch."""
@@ -100,9 +107,10 @@ class Rows:
         """Writes a cuda_sync row. stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a
         comma.
         """
-        about = f'"stream": {stream}, "correlation": {corr}, "device": {self.device}, "context": 1'
+        device, stream = self.place(stream)
+        about = f'"stream": {stream}, "correlation": {corr}, "device": {device}, "context": 1'
         args = f'"External id": {external}, "cuda_sync_kind": "{kind}", {wait}{about}'
-        self.add(self._span("cuda_sync", kind, self.device, stream, ts, dur, args))
+        self.add(self._span("cuda_sync", kind, device, stream, ts, dur, args))
 
     def annotation_on_gpu(self, name: str, stream: int, ts: int, dur: int, external: int) -> None:
         """Writes the GPU copy of a CPU annotation: the span of its kernels on one stream."""

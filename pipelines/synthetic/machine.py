@@ -7,6 +7,8 @@ multiple of the clock's grid; it may be run again with some of them changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .busy import COMMUNICATION, COMPUTATION, MEMORY, BusyTime
@@ -75,6 +77,8 @@ class Machine:
         self._correlation = 0
         self._events = 0
         self._frames = 0
+        self.ended: dict[int, tuple[int, Path]] = {}
+        """When threads beside the main one had done their work, and the path into that."""
 
     # CPU side ---------------------------------------------------------------------------------------------------
 
@@ -138,6 +142,24 @@ class Machine:
             raise ValueError("a thread can only be left between operators")
         self.tid = tid
 
+    @contextmanager
+    def beside(self, tid: int) -> Iterator[None]:
+        """Run another thread from where it ended last (or from now on); this one then goes on where it was, so both work at
+        the same time. They must not share streams.
+        """
+        kept = self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at
+        self.now = self.ended[tid][0] if tid in self.ended else self.now
+        self.tid, self._stack, self._annotations, self._depth = tid, [], [], 0
+        yield
+        self.ended[tid] = self.now, self.cpu_path
+        self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at = kept
+
+    def wait_for(self, tids: list[int], wake_ns: int) -> None:
+        """Go on when other threads have done their work, if they had not."""
+        last, path = max((self.ended[tid] for tid in tids), key=lambda end: end[0])
+        if last + wake_ns > self.now:
+            self.now, self.cpu_path, self._cpu_at = last + wake_ns, path, last
+
     def _node(self, label: str) -> None:
         """A node of the thread: all the time since the last one is the path's."""
         self.cpu_path = self.cpu_path.plus(label, 0 if self._cpu_at is None else self.now - self._cpu_at)
@@ -149,9 +171,16 @@ class Machine:
         self._depth += 1
 
     def _call(
-        self, name: str, duration_ns: int, sources: list[Done] | None = None, is_sync: bool = True
+        self,
+        name: str,
+        duration_ns: int,
+        sources: list[Done] | None = None,
+        is_sync: bool = True,
+        until_ns: int | None = None,
     ) -> tuple[int, int, int, Path]:
-        """A runtime call. With sources it blocks until they end. Returns start, correlation, External id, path."""
+        """A runtime call. With sources it blocks until they end, or until `until_ns`. Returns start, correlation, External
+        id, path.
+        """
         self._correlation += 1
         corr, start = self._correlation, self.now
         duration_ns = self.changes.of_call(duration_ns, name, self.grid)
@@ -160,12 +189,13 @@ class Machine:
         path = self.cpu_path
         ends = [done.end_ns for done in sources or []]
         waited = any(end > start for end in ends)
-        self.now = max([start + duration_ns, *(end + self.wake_ns for end in ends if end > start)])
+        woken = (end + self.wake_ns for end in ends if end > start)
+        self.now = until_ns or max([start + duration_ns, *woken])
         external = self._stack[-1].external if self._stack and self._stack[-1].cat == "cpu_op" else corr
         args = f'"External id": {external}, "cbid": {_CBID.get(name, 0)}, "correlation": {corr}'
         self.rows.cpu(slot, "cuda_runtime", name, self.tid, start, self.now - start, args)
         last = max(sources or [], key=lambda done: done.end_ns, default=None)
-        if last and last.end_ns + self.wake_ns == self.now and waited:
+        if last and waited and (until_ns or last.end_ns + self.wake_ns == self.now):
             self.cpu_path, self._cpu_at = last.path, last.end_ns
         self._node(CPU)
         self._depth -= 1
@@ -176,6 +206,13 @@ class Machine:
             self.truth.blocked_launches += 1
         self.now += self.grid
         return start, corr, external, path
+
+    def free(self, duration_ns: int) -> None:
+        """cudaFree: waits for all streams, and then takes its time."""
+        sources = [s.last for s in self.streams.values() if s.last]
+        ready = max([self.now, *(done.end_ns for done in sources)])
+        took = self.changes.of_call(duration_ns, "cudaFree", self.grid)
+        self._call("cudaFree", duration_ns, sources, is_sync=False, until_ns=ready + took)
 
     def call(self, name: str, duration_ns: int) -> None:
         """A runtime call that launches nothing and waits for nothing."""
@@ -305,9 +342,8 @@ class Machine:
         end = self.now - self.grid
         self.rows.sync(kind, stream, start + 1000, end - start - 1000, external, corr, wait)
 
-    @staticmethod
-    def _wait_args(event: Event) -> str:
+    def _wait_args(self, event: Event) -> str:
         return (
-            f'"wait_on_stream": {event.stream}, "wait_on_cuda_event_record_corr_id": {event.correlation}, '
+            f'"wait_on_stream": {self.rows.place(event.stream)[1]}, "wait_on_cuda_event_record_corr_id": {event.correlation}, '
             f'"wait_on_cuda_event_id": {event.number}, '
         )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHAPES = ("training", "inference", "inference_graph", "serving", "parallel", "loop", "polling", "full_queue", "planted")
+SHAPES = (
+    "training", "inference", "inference_graph", "serving", "parallel", "loop", "polling", "full_queue", "accumulation", "waits",
+    "pool", "devices", "planted",
+)  # fmt: skip
 GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 
@@ -24,7 +27,8 @@ class CaptureSpec:
             `tokens` tokens with small operators on one thread; inference_graph, where a token is one CUDA graph;
             serving: without profiler steps, each step reads the prompts of new requests and decodes `tokens` tokens for
             each, named as vLLM names its steps; parallel: training with process groups for tensor, pipeline and data
-            parallelism; or planted: one cause makes its steps long.
+            parallelism; accumulation, of gradients over micro-batches; waits, with cudaFree and other calls that wait; pool,
+            whose work two threads launch at the same time; devices, whose layers are on two; or planted: one cause makes its steps long.
         plant: which one, for `planted` (planted.PLANTS).
         graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
             warm_up that ran the same operators, their stream capture, or both.

@@ -38,7 +38,8 @@ from tests.pages import DOCS
 WORST, MEDIAN = 1.0, 0.1
 """Floors, in percent of the window."""
 SHAPES = (
-    "training", "side streams", "inference", "inference_graph", "loop", "two processes", "polling", "full queue"
+    "training", "side streams", "inference", "inference_graph", "loop", "two processes", "polling", "full queue", "waits",
+    "accumulation", "devices", "pool",
 )  # fmt: skip
 CHANGES: tuple[dict[str, float], ...] = (
     {"*gemm*": 0.5},
@@ -95,20 +96,24 @@ def program(shape: str, seed: int) -> CaptureSpec:
             queue_limit=limit,
             kernel_ns=rng.choice((25_000, 40_000, 90_000)),
         )
+    if shape in ("waits", "accumulation", "devices", "pool"):
+        return replace(spec, shape=shape)
     if shape in ("inference", "inference_graph"):
         return replace(spec, shape=shape, tokens=rng.randint(2, 6), layers=rng.randint(1, 3))
     return replace(spec, shape="loop" if shape in ("loop", "two processes") else "training")
 
 
-def errors(shape: str, seed: int, n_changes: int, folder: Path) -> Iterator[Error]:
+def errors(
+    shape: str, seed: int, n_changes: int, folder: Path, sync_events: tuple[bool, ...] = (True, False)
+) -> Iterator[Error]:
     """The predictions for one program, with and without sync events."""
     rng = Random(f"{shape}/{seed}/changes")
     chosen = rng.sample(CHANGES, n_changes)
     spec = program(shape, seed)
     before = _document(spec, {}, shape, folder)
     after = [length_ns(_document(spec, change, shape, folder)) for change in chosen]
-    for sync_events in (True, False):
-        kept = [e for e in before if sync_events or e.get("cat") != "cuda_sync"]
+    for has_them in sync_events:
+        kept = [e for e in before if has_them or e.get("cat") != "cuda_sync"]
         con, trace_id = connect(kept)
         window = load(con, load_catalog(), WindowRequest(trace_id))
         for change, actual in zip(chosen, after, strict=True):
@@ -117,7 +122,7 @@ def errors(shape: str, seed: int, n_changes: int, folder: Path) -> Iterator[Erro
             except NothingMatches:
                 continue
             off = 1000 * answer.after.length_us - actual
-            yield Error(shape, sync_events, seed, change, 100 * off / length_ns(before))
+            yield Error(shape, has_them, seed, change, 100 * off / length_ns(before))
 
 
 def _document(spec: CaptureSpec, change: dict[str, float], shape: str, folder: Path) -> list[dict[str, Any]]:

@@ -13,8 +13,11 @@ from tests.effort import SLOW, first_of
 
 @pytest.mark.parametrize("shape", first_of(SHAPES, 3))
 def test_predictions_are_what_happens(shape: str, tmp_path: Path) -> None:
-    found = [error for seed in range(5 if SLOW else 1) for error in errors(shape, 500 + seed, 4, tmp_path)]
-    assert len(found) >= 4 and floors_hold(found), max(found, key=lambda error: abs(error.percent))
+    with_or_without = (True, False) if SLOW else (SHAPES.index(shape) % 2 == 0,)
+    found = [
+        error for seed in range(5 if SLOW else 1) for error in errors(shape, 500 + seed, 4, tmp_path, with_or_without)
+    ]
+    assert len(found) >= 2 and floors_hold(found), max(found, key=lambda error: abs(error.percent))
 
 
 def test_a_run_without_changes_is_the_same_run(tmp_path: Path) -> None:
