@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.faces.cli.app import app
 from pipelines.runs.store import StoreError, open_store
 from pipelines.runs.store.ducklake.address import hidden, parse_address
+from pipelines.runs.store.ducklake.objects import check_data
+from tests.runs.store.servers import S3_KEYS, free_ports
 
 
 def test_an_address_has_a_catalog_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +69,93 @@ def test_keys_for_s3_come_from_the_environment(tmp_path: Path, monkeypatch: pyte
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(StoreError, match="no keys for S3: set AWS_ACCESS_KEY_ID"):
         open_store(f"ducklake:sqlite:{tmp_path}/c?data=s3://bucket/x").known(["a"])
+
+
+@contextmanager
+def refusing(code: str | None) -> Iterator[str]:
+    """A server that says that it is S3 and refuses everything with this code; without one it never answers."""
+    over = threading.Event()
+
+    class Refusal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if code is None:
+                over.wait(60)
+                return
+            body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+            self.send_response(403)
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body if self.command == "GET" else b"")
+
+        do_HEAD = do_PUT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            over.set()
+            server.shutdown()
+
+
+BAD_BUCKETS = [
+    ("SignatureDoesNotMatch", "the secret is not that of the key; set AWS_SECRET_ACCESS_KEY again"),
+    ("InvalidAccessKeyId", "does not know the key; set AWS_ACCESS_KEY_ID"),
+    ("ExpiredToken", "the session is over; set AWS_SESSION_TOKEN"),
+    ("AccessDenied", "are the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY right"),
+    (None, "no answer from"),
+]
+
+
+def with_wrong_keys(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    for name, value in {**S3_KEYS, "AWS_SECRET_ACCESS_KEY": "geheim", "AWS_ENDPOINT_URL": url}.items():
+        monkeypatch.setenv(name, value)
+
+
+def refusal(act: Callable[[], object], url: str) -> str:
+    """One sentence within ten seconds that names the bucket and its server, and not the secret."""
+    began = time.monotonic()
+    with pytest.raises(StoreError, match=rf"^s3://bucket: .*{url}") as caught:
+        act()
+    assert time.monotonic() - began < 10
+    said = str(caught.value)
+    assert "geheim" not in said and "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize(("code", "told"), BAD_BUCKETS)
+def test_a_bucket_that_refuses_or_does_not_answer_says_so_within_10_s(
+    code: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refusing(code) as url:
+        with_wrong_keys(monkeypatch, url)
+        assert told in refusal(lambda: check_data("s3://bucket/lake", to_write=True), url)
+        if code == "AccessDenied":
+            check_data("s3://bucket/lake", to_write=False)  # who reads need not list
+
+
+def test_a_bucket_whose_server_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    with_wrong_keys(monkeypatch, url)
+    assert "no answer from" in refusal(lambda: check_data("s3://bucket/lake", to_write=False), url)
+
+
+@pytest.mark.ducklake("sqlite")
+@pytest.mark.ducklake("postgres")  # httpfs
+def test_no_command_begins_work_with_a_wrong_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.json").write_text('{"traceEvents": []}')
+    address = f"ducklake:sqlite:{tmp_path}/c.sqlite?data=s3://bucket/lake"
+    with refusing("SignatureDoesNotMatch") as url:
+        with_wrong_keys(monkeypatch, url)
+        for words in (["ingest", str(tmp_path / "a.json")], ["materialize"], ["sql", "FROM traces"]):
+            done = CliRunner().invoke(app, [*words, "--lake", address])
+            assert done.exit_code == 1 and "the secret is not that of the key" in done.stderr, (words, done.output)
+            assert "Traceback" not in done.output and "rejected" not in done.output
+    assert not (tmp_path / "c.sqlite").exists()  # nor is a catalog made
 
 
 @pytest.mark.ducklake("sqlite")

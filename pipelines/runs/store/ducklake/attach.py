@@ -51,11 +51,13 @@ def attach(
         load_extensions(con, address, address.is_remote)
         if address.is_remote:
             give_access(con)
+            check_data(address.data, not read_only)
         with told(address):
             _attach_or_create(con, address, read_only)
-        if not address.data and data_of(con).startswith("s3://"):
+        if not address.data and (data := data_of(con)).startswith("s3://"):
             load_extensions(con, address, remote=True)
             give_access(con)
+            check_data(data, not read_only)
         return con
     except BaseException:
         con.close()
@@ -102,7 +104,7 @@ def told(address: Address) -> Iterator[None]:
         yield
     except duckdb.Error as error:  # fmt: skip
         if address.is_remote and re.search(r"HTTP|404|NoSuchBucket", str(error)):
-            check_data(address)  # says it better
+            check_data(address.data, to_write=True, anew=True)  # says it better
         said = hidden(" ".join(str(error).split()))
         advice = next((text for pattern, text in _ADVICE if re.search(pattern, said)), None)
         raise StoreError(f"{address.text}: {advice} ({said[:300]})" if advice else f"{address.text}: {said}") from None

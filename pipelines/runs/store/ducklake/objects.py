@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,32 +67,62 @@ def put_files(address: Address, files: Mapping[str, Path]) -> None:
         raise StoreError(f"{address.data}: cannot be written: {_said(error)}") from None
 
 
-def _bucket() -> Any:
+def _bucket(**more: Any) -> Any:
     from pyarrow import fs
 
-    return fs.S3FileSystem(endpoint_override=endpoint(), region=_region())
+    return fs.S3FileSystem(endpoint_override=endpoint(), region=_region(), **more)
 
 
-def check_data(address: Address) -> None:
-    """Raises StoreError if the bucket is missing or cannot be read: DuckLake itself would say so only at a commit."""
-    if not address.is_remote:
-        return
+def check_data(data: str | None, to_write: bool, anew: bool = False) -> None:
+    """Raises StoreError, within seconds, for a bucket that is missing, does not answer or refuses the keys: DuckLake itself
+    would say so only at a commit, a query after minutes of trying. Asked once for each data path and key, or `anew`.
+
+    `to_write`: a key that may not list is refused, too; who reads may do without.
+    """
+    if data and data.startswith("s3://"):
+        if anew:
+            _check.cache_clear()
+        _check(data, to_write, endpoint(), *(os.environ.get(key) for key in _KEYS.values()))
+
+
+@cache  # not of errors
+def _check(data: str, to_write: bool, *_: str | None) -> None:
     from pyarrow import fs
 
-    name = str(address.data).removeprefix("s3://").partition("/")[0]
+    name = data.removeprefix("s3://").partition("/")[0]
     try:
-        found = _bucket().get_file_info(name)
+        # Listing, not HEAD of the bucket: its refusal has no text, so it cannot tell a wrong key from a wrong secret.
+        once = _bucket(
+            connect_timeout=3, request_timeout=5, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1)
+        )
+        once.get_file_info(fs.FileSelector(data.removeprefix("s3://"), allow_not_found=True))
+        found = once.get_file_info(name)
     except OSError as error:
-        raise StoreError(f"s3://{name}: {_said(error)}") from None
+        if to_write or "ACCESS_DENIED" not in str(error):
+            raise StoreError(f"s3://{name}: {_said(error)}") from None
+        return
     if found.type is fs.FileType.NotFound:
-        raise StoreError(f"s3://{name}: there is no such bucket at {endpoint() or 'Amazon S3'}; make it first")
+        raise StoreError(f"s3://{name}: there is no such bucket at {_server()}; make it first")
+
+
+def _server() -> str:
+    return endpoint() or "Amazon S3"
+
+
+_REFUSED = (
+    (r"SIGNATURE_DOES_NOT_MATCH|SignatureDoesNotMatch", "access denied by {server}: the secret is not that of the key; set AWS_SECRET_ACCESS_KEY again"),
+    (r"INVALID_ACCESS_KEY_ID|InvalidAccessKeyId", "access denied by {server}, which does not know the key; set AWS_ACCESS_KEY_ID, or AWS_ENDPOINT_URL if the bucket is elsewhere"),
+    (r"EXPIRED|ExpiredToken|INVALID_CLIENT_TOKEN_ID|InvalidToken", "access denied by {server}: the session is over; set AWS_SESSION_TOKEN and both keys again"),
+    (r"ACCESS_DENIED|403|SIGNATURE", "access denied by {server}: are the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY right, and may they list the bucket?"),
+    (r"NETWORK_CONNECTION|REQUEST_TIMEOUT|curlCode", "no answer from {server}: is AWS_ENDPOINT_URL right, and the server running and reachable from here?"),
+)  # fmt: skip
 
 
 def _said(error: OSError) -> str:
+    """What is wrong with the bucket and what to do, without the library's words where ours say it."""
     text = str(error).splitlines()[0]
-    if "ACCESS_DENIED" in text or "403" in text or "SIGNATURE" in text.upper():
-        return f"access denied; are the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY right? ({text[:200]})"
-    return text[:300]
+    told = next((told for pattern, told in _REFUSED if re.search(pattern, text)), None)
+    return told.format(server=_server()) if told else text[:300]
 
 
 def _copy(root: Path, files: Mapping[str, Path]) -> None:

@@ -24,7 +24,7 @@ from pipelines.runs.store.ducklake import versions
 from pipelines.runs.store.ducklake.attach import LAKE, told
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, counted, in_types
 from pipelines.runs.store.ducklake.locks import COMMIT, locked
-from pipelines.runs.store.ducklake.objects import check_data, put_files
+from pipelines.runs.store.ducklake.objects import put_files
 from pipelines.runs.store.ducklake.reader_views import stored_rows
 from pipelines.runs.store.ducklake.schema import (
     FAILURES,
@@ -111,7 +111,6 @@ def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: 
 def _replace(
     con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
 ) -> list[str]:
-    check_data(store.parsed)
     for number in range(TRIES):
         done = _tried(con, store, batch, folder / str(number), force)
         if done is not None:

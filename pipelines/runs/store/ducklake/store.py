@@ -25,7 +25,7 @@ from pipelines.runs.store.ducklake.address import Address, parse_address
 from pipelines.runs.store.ducklake.attach import LAKE, attach, data_of, told
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, in_types, new_files
 from pipelines.runs.store.ducklake.locks import COMMIT, locked
-from pipelines.runs.store.ducklake.objects import check_data, put_files
+from pipelines.runs.store.ducklake.objects import put_files
 from pipelines.runs.store.ducklake.reader_views import create_views, lock_to
 from pipelines.runs.store.ducklake.schema import (
     KEYS_TABLE,
@@ -97,7 +97,6 @@ class DuckLakeStore:
                 plan = self._planned(con, batches, types, Path(folder) / str(number))
                 if not plan.batches:
                     return _outcome(plan)
-                check_data(self.parsed)
                 self._upload(plan)
                 with locked(con, self.parsed, COMMIT), told(self.parsed):
                     if self._write(con, batches, types, plan):
