@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
 from assets.results import results
-from pipelines.lake import Batch, Lake
+from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import materialize_captures
 
@@ -27,15 +27,9 @@ def capture_specs() -> list[dg.AssetSpec]:
 def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables for every capture that is new, has new traces or lacks them.
 
-    The partition is the day on which a capture was last computed. Captures of traces that another run is working on are
-    left to it.
+    The partition is the day on which a capture was last computed.
     """
-    lake.claims.release()
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]
-    left: list[Batch] = []
-    done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"), left=left)
-    if left:
-        named = ", ".join(sorted({batch.batch_id for batch in left}))
-        context.log.info(f"captures with traces of these batches are left to the runs that work on them: {named}")
+    done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
     yield from results(lake, tables, Span.of(context), done)

@@ -12,7 +12,7 @@ from assets.critical_path import python_spec
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
 from assets.results import results
 from pipelines.base.datafiles import rule_rows
-from pipelines.lake import Batch, Lake
+from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_trace import materialize
 
@@ -56,26 +56,19 @@ def model_specs() -> list[dg.AssetSpec]:
 def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables of the run's batches; what is already up to date is not computed again.
 
-    A batch that another run is working on is left to it. They are published with tables of captures, if the run computes
+    One run computes at a time, a batch at a time: others wait. They are published with tables of captures, if the run computes
     some of these afterwards.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)
-    left: list[Batch] = []
-    try:
-        done = materialize(
-            lake,
-            tables,
-            span.batches(lake),
-            on_step=lambda text: context.log.info(f"model {text}"),
-            and_publish=not _captures_follow(context, tables),
-            left=left,
-        )
-    finally:
-        lake.claims.release()  # before captures, so that of two runs with ranks of one the later finds the earlier's done
-    if left:
-        context.log.info(f"left to the runs that work on them: batches {', '.join(b.batch_id for b in left)}")
+    done = materialize(
+        lake,
+        tables,
+        span.batches(lake),
+        on_step=lambda text: context.log.info(f"model {text}"),
+        and_publish=not _captures_follow(context, tables),
+    )
     yield from results(lake, tables, span, done)
 
 

@@ -4,7 +4,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -129,7 +128,7 @@ def lake_tables(
     if files is None:
         files = _watched(lake) if today() in span.days or not span.days else []
     started = time.perf_counter()
-    take_in = ingest_isolated if config.isolate else partial(ingest, claim=True)
+    take_in = ingest_isolated if config.isolate else ingest
     report = take_in(files, lake, config.job, _told(context.log.info))
     seconds = time.perf_counter() - started
     if report.rejected:  # shown in the list of runs

@@ -41,7 +41,7 @@ def _why_dead(record: dg.RunRecord, now: datetime) -> str | None:
 def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
     """Returns, for each partition, the run that failed last, newest first, unless a later one succeeded.
 
-    A run that was started before the other failed does not count as later: it left the other's work to it.
+    A run that was started before the other failed does not count as later: it may have looked before the other's files came in.
     """
     failed: dict[str, dg.RunRecord] = {}
     begun: dict[str, float] = {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import UnusablePath, local_path, utf8_path
 from pipelines.lake.commit import manifest
-from pipelines.lake.commit.catalog_file import REBUILT, exclusive, writing
-from pipelines.lake.commit.claims import Claims
-from pipelines.lake.commit.local_disk import refuse_network
+from pipelines.lake.commit.catalog_file import LOCK, REBUILT, writing
+from pipelines.lake.commit.locks import held, is_held
 from pipelines.lake.commit.manifest import entries, shown
 from pipelines.lake.layout import (
     ANALYST_TEMP,
@@ -39,13 +37,14 @@ from pipelines.lake.publish.user_causes import CAUSES, with_causes
 from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.read.damage import Broken, BrokenFiles, find_broken, unreadable
 from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows
-from pipelines.lake.version import MARKER, check_layout, mark_layout
+from pipelines.lake.version import MARKER, check_layout
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 _FEW = 200  # files whose sizes are compared
+_COMPUTE, _TURN = ".compute.lock", ".compute-turn.lock"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ class Lake:
         """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link, and OtherLayout (version.py)."""
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
-        self.claims = Claims(self.root)
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
@@ -182,34 +180,42 @@ class Lake:
     @contextmanager
     def manifest_lock(self) -> Iterator[None]:
         """Held by the one process that puts files in place, or removes them, and records it."""
-        with exclusive(self.root):
+        with held(self.root, LOCK):
             yield
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
         """Held by one process at a time, only while it checks what is known and puts its commit mark."""
-        with self._locked(".lock"):
+        with held(self.root, ".lock"):
             yield
 
     @contextmanager
     def publish_lock(self) -> Iterator[None]:
         """Held by one publisher at a time, so that a slow one does not replace a newer file with an older one."""
-        with self._locked(".publish.lock"):
+        with held(self.root, ".publish.lock"):
             yield
 
     @contextmanager
     def retention_lock(self) -> Iterator[None]:
         """Held by the one process that removes old batches from the lake."""
-        with self._locked(".retention.lock"):
+        with held(self.root, ".retention.lock"):
             yield
 
     @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        refuse_network(self.root)
-        self.root.mkdir(parents=True, exist_ok=True)
-        mark_layout(self.root)
-        with (self.root / name).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel frees it when the process dies
+    def compute_lock(self, on_wait: Callable[[], Any] = lambda: None) -> Iterator[None]:
+        """Held by the one process that computes tables, a batch at a time: who waited finds that batch done. It may be nested.
+
+        Processes take turns: one with many batches to do does not keep out one with few. `on_wait` is called before it
+        waits. In a lake that this process cannot write nothing is held: a run that finds everything computed needs no more,
+        and any other fails when it writes. Raises OSError.
+        """
+        if not self.is_writable or is_held(self.root, _COMPUTE):
+            yield
+            return
+        with ExitStack() as stack:
+            # Whoever waits for the lock has the turn, and who releases the lock and wants it again waits for that.
+            with held(self.root, _TURN, on_wait=on_wait):
+                stack.enter_context(held(self.root, _COMPUTE, on_wait=on_wait))
             yield
 
     def known_traces(self) -> dict[str, Batch]:
@@ -324,10 +330,8 @@ class Lake:
     def sweep(self) -> list[Path]:
         """Remove what killed runs left behind more than a day ago; returns what was removed.
 
-        That is: staging folders, files that the catalog does not name or no mark commits, half-built analysts' files. And,
-        however old, what they claimed (claims.py): whether a process has a claim is certain.
+        That is: staging folders, files that the catalog does not name or no mark commits, half-built analysts' files.
         """
-        claimed = self.claims.sweep()
         temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f"{MARKER}-*")
         found = [path for pattern in temporary for path in self.root.glob(pattern)]
         gone = [path for path in found if _is_leftover(path)]
@@ -336,7 +340,7 @@ class Lake:
                 shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
             else:
                 path.unlink(missing_ok=True)
-        return [*claimed, *gone, *self._sweep_files()]
+        return [*gone, *self._sweep_files()]
 
     def _sweep_files(self) -> list[Path]:
         """Remove files that no batch has. Those of hidden batches stay as long as readers may have them open (retention)."""

@@ -81,7 +81,6 @@ def ingest(
     on_file: Callable[[TraceRow], Any] | None = None,
     on_bytes: Callable[[int], Any] | None = None,
     limits: Limits | None = None,
-    claim: bool = False,
     process: str | None = None,
 ) -> IngestReport:
     """Ingest files, folders and globs into the lake; content that is already there is skipped.
@@ -90,9 +89,8 @@ def ingest(
     committed in batches of 500 traces or 2 GiB of JSON, so a crash loses at most the current batch, and running again
     completes it. `process`: which trace of a file that holds several (`EventInput.parts`). Files of the lake itself are skipped, or rejected if `paths` names them. Which other files are taken, and how, say the inputs
     (`pipelines/readers/inputs`): runs of schedules, op-level jobs, Flight Recorder dumps, recordings. What is larger than `limits`
-    (by default the environment's) is rejected. With `claim` this process keeps the claim on its batches of traces, so that
-    no other computes their tables before it does (`lake.claims.release()` gives them up). Raises WrongLimit, and
-    duckdb.IOException or OSError if the lake cannot be written.
+    (by default the environment's) is rejected. Raises WrongLimit, and duckdb.IOException or OSError if the lake cannot be
+    written.
     """
     lake.sweep()
     report = IngestReport()
@@ -104,8 +102,6 @@ def ingest(
     files = deque(alone)
     while files:
         with EventBatch(lake, job, limits, process) as batch:
-            if claim:
-                lake.claims.keep(batch.batch.batch_id)
             rows: list[TraceRow] = []
             while files and not batch.full:
                 added = batch.add(files.popleft(), on_bytes)

@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +100,8 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     with lake.commit_lock():
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
-    waiting = partial(on_step, f"batch {batch.batch_id}: another process computes it, waiting")
-    with lake.claims.on(batch.batch_id, on_wait=waiting):  # which would put tables with the trace's rows in place again
+    # Who computes the batch would put tables with the trace's rows in place again.
+    with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
         n_rows = _remove_rows(lake, batch, trace.trace_id)
     for source in sources_of(lake, batch):  # merged, and not deleted yet
         if table_file(lake.root, MARK, source).exists():

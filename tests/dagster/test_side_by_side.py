@@ -1,4 +1,4 @@
-"""Two runs at once, each a process: neither does the other's work, and the next one does what a killed one left."""
+"""Two runs, each a process: the next one does what a killed one left."""
 
 import os
 import signal
@@ -14,7 +14,6 @@ import pytest
 import pipelines.runs.materialize.per_trace as per_trace
 from dagster_project.runs_in_progress import PARTITION_TAG, failed_last
 from pipelines.lake import Lake
-from pipelines.lake.commit.claims import FOLDER
 from tests.dagster.pausing import run
 from tests.dagster.tiny import write_trace
 
@@ -58,23 +57,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_small_run_beside_a_big_one_leaves_it_alone(
-    big: subprocess.Popen[bytes], inbox: Path, tmp_path: Path, started: list[str]
-) -> None:
-    lake = Lake(tmp_path / "lake")
-    (of_big,) = batches_of(lake, "traces")
-    (inbox / "small").mkdir()
-    assert run(str(lake.root), str(write_trace(inbox / "small" / "rank0.json", 5)))
-    (of_small,) = batches_of(lake, "traces") - {of_big}
-    assert started == [of_small]
-    assert batches_of(lake, "kernels") == {of_small} and big.poll() is None
-    (tmp_path / "gate").unlink()
-    assert big.wait(120) == 0
-    assert batches_of(lake, "kernels") == {of_big, of_small} and captures_of(lake) == 2
-    assert not list((lake.root / FOLDER).iterdir())
-
-
-@pytest.mark.slow
 def test_the_next_run_does_what_a_killed_one_left(
     big: subprocess.Popen[bytes], inbox: Path, tmp_path: Path, started: list[str]
 ) -> None:
@@ -93,7 +75,7 @@ def _nothing() -> None: ...
 
 
 def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
-    """It left that one's work alone; a run that begins afterwards does it."""
+    """It may have looked before that one's files came in; a run that begins afterwards does it."""
     tags = {PARTITION_TAG: "2026-01-02"}
     with dg.DagsterInstance.ephemeral() as instance:
         failing = instance.create_run_for_job(_nothing, tags=tags)

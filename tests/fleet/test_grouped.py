@@ -83,7 +83,7 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert seen == [2, 5, 1]
 
 
-@pytest.mark.slow  # claims let one run at a time write it
+@pytest.mark.slow  # a lock lets one run at a time write it
 def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
     """Neither knows what the other found, so the next looks at all traces."""
     world = World(tmp_path, 0)

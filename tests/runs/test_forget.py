@@ -95,7 +95,7 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
         assert con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall() == [(6,)]
 
 
-@pytest.mark.slow  # claims, which see to it, are in tests/runs/materialize
+@pytest.mark.slow  # the lock that sees to it is in tests/runs/materialize
 def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the trace already when that is removed."""
     trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
@@ -116,7 +116,7 @@ def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, mon
     monkeypatch.setattr(per_trace, "_run_group", run_then_forget)
     per_trace.materialize(lake, ["kernels"], force=True)
     thread.join()
-    assert "another process computes it, waiting" in said[0]
+    assert said[0] == "another process computes tables, waiting"
     assert trace not in all_ids(lake)
 
 

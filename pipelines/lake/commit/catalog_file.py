@@ -7,7 +7,6 @@ Parquet files (rebuild.py). The other tables may be lost: they only save time.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import os
@@ -15,7 +14,6 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
-import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -24,9 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipelines.lake.commit.local_disk import refuse_network
+from pipelines.lake.commit.locks import held
 from pipelines.lake.commit.rebuild import found_in
-from pipelines.lake.version import mark_layout
 
 CATALOG, LOCK = "catalog.sqlite", ".catalog.lock"
 REBUILT = ".catalog-"  # one that is being made
@@ -79,7 +76,6 @@ class Content:
 
 
 _memory: dict[Path, Content] = {}
-_held = threading.local()
 
 
 def content(root: Path) -> Content:
@@ -211,44 +207,13 @@ class Writer:
             self.con.execute("COMMIT")
 
 
-def is_held(root: Path) -> bool:
-    """Whether this thread holds the lock."""
-    return root in _held.__dict__.get(str(os.getpid()), ())
-
-
-@contextmanager
-def exclusive(root: Path, wait: bool = True) -> Iterator[bool]:
-    """Held by the one thread that puts files of a lake in place, removes them, or writes the catalog; it may be nested.
-
-    Yields whether it is held, which without `wait` may not be so. Raises OSError or UnusablePath.
-    """
-    mine = _held.__dict__.setdefault(str(os.getpid()), set())
-    if root in mine:
-        yield True
-        return
-    refuse_network(root)
-    root.mkdir(parents=True, exist_ok=True)
-    mark_layout(root)
-    with (root / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        mine.add(root)
-        try:
-            yield True
-        finally:
-            mine.discard(root)
-
-
 @contextmanager
 def writing(root: Path) -> Iterator[Writer]:
     """Yields what changes the catalog, which nobody else does meanwhile; committed at the end, unless something is raised.
 
     Raises OSError.
     """
-    with exclusive(root):
+    with held(root, LOCK):
         content(root)  # made again if it is damaged
         try:
             is_new = not (root / CATALOG).exists()
@@ -330,7 +295,7 @@ def _said(root: Path) -> Iterator[None]:
 def mend(root: Path) -> None:
     """Make a catalog that is damaged or lost again from the Parquet files, unless another process did. Raises OSError."""
     try:
-        with exclusive(root):
+        with held(root, LOCK):
             if not _is_whole(root):
                 rebuild(root)
     except OSError as error:
@@ -351,7 +316,7 @@ def _is_whole(root: Path) -> bool:
 
 def rebuild(root: Path) -> None:
     """Make the catalog from the Parquet files alone, whatever it says now. Raises OSError."""
-    with exclusive(root), tempfile.TemporaryDirectory(prefix=REBUILT, dir=root) as folder:
+    with held(root, LOCK), tempfile.TemporaryDirectory(prefix=REBUILT, dir=root) as folder:
         made = Path(folder) / CATALOG
         with _said(root), closing(_connect(made, "rwc")) as con:
             create(con)

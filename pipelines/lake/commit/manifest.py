@@ -18,7 +18,8 @@ from pathlib import Path
 
 from pipelines.base.paths import UnusablePath
 from pipelines.lake.commit.batch_rows import Failure, Manifest, Record, from_row, merged_away, to_row
-from pipelines.lake.commit.catalog_file import Content, Row, Writer, content, exclusive, is_held, told_of, writing
+from pipelines.lake.commit.catalog_file import LOCK, Content, Row, Writer, content, told_of, writing
+from pipelines.lake.commit.locks import held, is_held
 from pipelines.lake.names import KEYS, REJECTS, Batch, mark_of, table_file
 
 
@@ -173,10 +174,10 @@ def _is_it(root: Path, batch: Batch, table: str, record: Record, writer: Writer 
 
 def _finish(root: Path, names: Iterable[str]) -> bool:
     """Finish what killed writers began; returns whether that could be done: a writer may be at work."""
-    if is_held(root):  # what is being put in place at this moment may be our own
+    if is_held(root, LOCK):  # what is being put in place at this moment may be our own
         return False
     try:
-        with exclusive(root, wait=False) as is_ours:
+        with held(root, LOCK, wait=False) as is_ours:
             if not is_ours:
                 return False
             with writing(root) as writer:

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +46,6 @@ from pipelines.runs.materialize.per_trace import (
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 OnStep = Callable[[str], Any]
-_ALL_CAPTURES = "captures"  # the claim of whoever computes tables of captures
 
 
 @dataclass(frozen=True)
@@ -82,15 +80,14 @@ def materialize_captures(
     force: bool = False,
     on_step: OnStep | None = None,
     part: Part | None = None,
-    left: list[Batch] | None = None,
 ) -> list[Materialized]:
     """Update tables of captures, for part or all of the lake, with the trace tables that they read, and publish.
 
-    `left`: see compute_captures. Raises what compute_captures raises.
+    Raises what compute_captures raises.
     """
     asked = asked_captures(lake.catalog(), tables)
-    steps = compute_captures(lake, asked, force, on_step, part, left)
-    return run_and_publish(lake, steps, asked, part is None, force, left=() if left is None else left)
+    steps = compute_captures(lake, asked, force, on_step, part)
+    return run_and_publish(lake, steps, asked, part is None, force)
 
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
@@ -105,22 +102,20 @@ def compute_captures(
     force: bool = False,
     on_step: OnStep | None = None,
     part: Part | None = None,
-    left: list[Batch] | None = None,
 ) -> Iterator[Materialized]:
     """Update tables of captures, for part or all of the lake, after the trace tables that they read.
 
     Captures that share a batch of such tables with a requested one are computed too: their rows are in the same file.
-    One process does this at a time. With a list `left`, captures with traces of which another process computes the
-    tables are left to it, and the batches of these traces added to the list.
+    One process does this at a time (`Lake.compute_lock`).
     Publishes nothing. Raises RolesError if a table needs a roles.csv that cannot be read.
     """
     say = on_step or (lambda _: None)
-    with lake.claims.on(_ALL_CAPTURES, on_wait=lambda: say("captures: another process does it, waiting")):
-        yield from _compute_captures(lake, tables, force, say, part, left)
+    with lake.compute_lock(lambda: say("another process computes tables, waiting")):
+        yield from _compute_captures(lake, tables, force, say, part)
 
 
 def _compute_captures(
-    lake: Lake, tables: Iterable[str], force: bool, say: OnStep, part: Part | None, left: list[Batch] | None
+    lake: Lake, tables: Iterable[str], force: bool, say: OnStep, part: Part | None
 ) -> Iterator[Materialized]:
     catalog = lake.catalog()
     asked = asked_captures(catalog, tables)
@@ -138,25 +133,18 @@ def _compute_captures(
     same = {name: c for name, c in others if name not in is_new and known[name].batch in rewritten}
     new = {name: captures[name] for name in changed if name in captures}
     gone = [name for name in changed if name not in captures]
-    read = {batch for capture in (*same.values(), *new.values()) for batch in _read_by(capture)}
+    read = {Batch(member.trace.batch_id) for capture in (*same.values(), *new.values()) for member in capture.members}
     if sources := trace_tables(catalog, asked):
-        yield from compute_traces(lake, sources, sorted(read), on_step=say, left=left)
-    theirs = frozenset(left or ())
+        yield from compute_traces(lake, sources, sorted(read), on_step=say)
     for batch in batches if force else stale_batches(lake, catalog, asked, batches):
         wanted = asked if force else stale(lake, catalog, asked, batch)
         current = [capture for name, capture in same.items() if known[name].batch == batch]
-        if wanted and current and theirs.isdisjoint(chain.from_iterable(map(_read_by, current))):
+        if wanted and current:
             yield from _compute(lake, catalog, batch, wanted, current, [], say)
-    ours = [capture for capture in new.values() if theirs.isdisjoint(_read_by(capture))]
-    if ours or gone:
-        yield from _compute(lake, catalog, lake.new_batch(), asked, ours, gone, say)
-    if part is None and state.given and not lake.without_broken and not theirs:
+    if new or gone:
+        yield from _compute(lake, catalog, lake.new_batch(), asked, list(new.values()), gone, say)
+    if part is None and state.given and not lake.without_broken:
         known_groups.note(lake.root, state.now, state.given, state.seen, captures)
-
-
-def _read_by(capture: Capture) -> set[Batch]:
-    """The batches of a capture's traces."""
-    return {Batch(member.trace.batch_id) for member in capture.members}
 
 
 def _needs_others(lake: Lake, catalog: Catalog, tables: list[str], state: _State) -> bool:

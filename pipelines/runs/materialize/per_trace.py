@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +55,14 @@ def materialize(
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
     and_publish: bool = True,
-    left: list[Batch] | None = None,
 ) -> list[Materialized]:
     """Update tables of traces (all by default), of some batches or all, and publish, unless the caller does.
 
-    `left`: see compute_traces. Raises what compute_traces raises.
+    Raises what compute_traces raises.
     """
     asked = asked_tables(lake.catalog(), tables)
-    steps = compute_traces(lake, asked, batches, force, on_step, left)
-    of_all, theirs = batches is None, () if left is None else left
-    return run_and_publish(lake, steps, asked, of_all, force, and_publish, theirs)
+    steps = compute_traces(lake, asked, batches, force, on_step)
+    return run_and_publish(lake, steps, asked, batches is None, force, and_publish)
 
 
 def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
@@ -84,13 +81,10 @@ def compute_traces(
     batches: Iterable[Batch] | None = None,
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
-    left: list[Batch] | None = None,
 ) -> Iterator[Materialized]:
     """Update model tables (all by default); `on_step(text)` is called before each model.
 
-    A batch that another process is computing is waited for and, once it is done, not computed again. With a list `left`, one
-    on which another run with such a list works, or which is kept (`lake.claims.keep`), is not waited for but added to that
-    list: it gets all its tables there.
+    One process computes at a time, a batch at a time (`Lake.compute_lock`): what another one did meanwhile is not done again.
     Private models, and public ones that the requested tables read, are computed with them and not stored. Publishes
     nothing. Raises CatalogError for a name that is not a table, or an op_formulas.csv that is needed and cannot be used, and, after all other batches are computed, BrokenFiles
     for batches in which `events` or another input is missing or broken.
@@ -102,12 +96,7 @@ def compute_traces(
     broken: list[Broken] = []
     todo = lake.batches() if batches is None else list(batches)
     for batch in todo if force else stale_batches(lake, catalog, asked, todo):
-        waiting = partial(say, f"batch {batch.batch_id}: another process does it, waiting")
-        leave = left is not None and lake.claims.is_kept(batch.batch_id)
-        with lake.claims.on(batch.batch_id, not leave, waiting, whole=left is not None) as is_ours:
-            if not is_ours and left is not None:
-                left.append(batch)
-                continue
+        with lake.compute_lock(lambda: say("another process computes tables, waiting")):
             wanted = asked if force else stale(lake, catalog, asked, batch)
             if not wanted:  # another process computed it
                 continue

@@ -33,14 +33,12 @@ def run_and_publish(
     of_all: bool,
     force: bool,
     and_publish: bool = True,
-    left: Sequence[Batch] = (),
 ) -> list[Materialized]:
     """Take all steps, then publish; if a step fails, what was made before it is still published.
 
     `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
     known to be complete no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes:
-    the caller does so at its end. `left`: the batches that the steps left to other processes: nothing is complete then.
-    Raises what the steps and `publish` raise.
+    the caller does so at its end. Raises what the steps and `publish` raise.
     """
     catalog = lake.catalog()
     if not force and is_complete(lake, catalog, tables):
@@ -57,6 +55,6 @@ def run_and_publish(
         raise
     if and_publish:
         publish(lake, catalog)
-    if before and not left and (and_publish or not done):  # else the caller has yet to publish what was made
+    if before and (and_publish or not done):  # else the caller has yet to publish what was made
         note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
     return done
