@@ -6,8 +6,9 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
+from pipelines.base.units import count, percent, size, time
 from pipelines.faces.report.blocks import Column, Section, more, section, table, titled
-from pipelines.faces.report.formats import count, percent, shapes, short_name, size, time, words
+from pipelines.faces.report.formats import shapes, short_name, words
 from pipelines.faces.report.subject import Subject, of_shown
 
 _SHOWN, _NAME = 20, 60
