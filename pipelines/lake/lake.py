@@ -19,7 +19,7 @@ from pipelines.base.paths import UnusablePath, local_path, utf8_path
 from pipelines.lake.commit import manifest
 from pipelines.lake.commit.catalog_file import LOCK, REBUILT, writing
 from pipelines.lake.commit.locks import held, is_held
-from pipelines.lake.commit.manifest import entries, shown
+from pipelines.lake.commit.manifest import Entry, entries, shown
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
@@ -27,8 +27,8 @@ from pipelines.lake.layout import (
     REJECTS,
     STAGING,
     Batch,
-    batch_files,
     batch_of,
+    file_names,
     mark_of,
     table_file,
     table_files,
@@ -344,23 +344,28 @@ class Lake:
 
     def _sweep_files(self) -> list[Path]:
         """Remove files that no batch has. Those of hidden batches stay as long as readers may have them open (retention)."""
-        if not any(map(_is_leftover, batch_files(self.root))):
+        if not self._unnamed() and not self._unmarked():
             return []
         with writing(self.root) as catalog:
-            known = entries(self.root)
-            left = [e for name, e in known.items() if not e.kind.is_marked and name in shown(self.root)]
-            named = {table_file(self.root, table, e.batch) for e in known.values() for table in e.kind.places}
-            files = [path for path in batch_files(self.root) if path not in named and batch_of(path).is_valid]
-            gone = [path for path in files if _is_leftover(path)]
-            for entry in left:
-                files = [table_file(self.root, table, entry.batch) for table in entry.kind.places]
-                if all(map(_is_leftover, (path for path in files if path.exists()))):
-                    gone += [path for path in files if path.exists()]
-                    manifest.note_gone(self.root, catalog, entry.batch, entry.kind.places)
+            gone = self._unnamed()
+            for entry in self._unmarked():
+                gone += filter(Path.exists, entry.files(self.root))
+                manifest.note_gone(self.root, catalog, entry.batch, entry.kind.places)
             catalog.commit()
             for path in gone:
                 path.unlink(missing_ok=True)
         return gone
+
+    def _unnamed(self) -> list[Path]:
+        """Files that no batch has, of more than a day ago. Only of these more than the name is looked at."""
+        known = {name for entry in entries(self.root).values() for name in entry.file_names}
+        paths = (self.root / name for name in file_names(self.root) if name not in known)
+        return [path for path in paths if batch_of(path).is_valid and _is_leftover(path)]
+
+    def _unmarked(self) -> list[Entry]:
+        """Batches that a killed run left more than a day ago, before their mark was in place."""
+        found = (entry for entry in shown(self.root).values() if not entry.kind.is_marked)
+        return [entry for entry in found if all(map(_is_leftover, filter(Path.exists, entry.files(self.root))))]
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.

@@ -57,6 +57,16 @@ class Entry:
         """Returns the keys of the batch's mark with their paths; None if they were not recorded."""
         return json.loads(self.keys)
 
+    @property
+    def file_names(self) -> list[str]:
+        """The batch's files, below the lake's folder."""
+        end = f"day={self.batch.day}/{self.batch.batch_id}.parquet"
+        return [f"{table}/{end}" for table in self.kind.places]
+
+    def files(self, root: Path) -> list[Path]:
+        """Returns the batch's files."""
+        return [root / name for name in self.file_names]
+
     def is_committed(self, table: str) -> bool:
         """Whether the mark of this table is in place."""
         return table == REJECTS or mark_of(table) in self.kind.places
