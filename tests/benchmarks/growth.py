@@ -2,7 +2,7 @@
 
 `python -m tests.benchmarks.growth FOLDER [--sizes 10 100 1000]`; `make growth`. Large lakes are made from a small one
 that was really ingested and computed: its batches are copied under other ids, of batches, traces and captures, with
-their logs, so that the lake is one that `tracelake check` finds whole.
+a catalog that is made of them, so that the lake is one that `tracelake check` finds whole.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pipelines.faces.cli.named_traces_query import opened_at_once
 from pipelines.fleet.captures.given_tables import lake_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
+from pipelines.lake.commit.catalog_file import rebuild
 from pipelines.lake.layout import (
     ANALYST,
     CAPTURE_MARK,
@@ -42,6 +43,7 @@ from pipelines.lake.publish.analyst_file import analyst, is_published, publish
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.lake.read.tables_read import tables_read
+from pipelines.lake.version import mark_layout
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.readers.ingest import ingest
@@ -83,8 +85,10 @@ def cloned(seed: Lake, root: Path, n: int, begins: datetime = _FIRST) -> Lake:
     """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
+    mark_layout(root)
     for first in range(0, n, _AT_ONCE):
         _clone(seed, root, range(first, min(n, first + _AT_ONCE)), begins)
+    rebuild(root)
     return Lake(root)
 
 
@@ -102,12 +106,10 @@ def _clone(seed: Lake, root: Path, numbers_of: range, begins: datetime) -> None:
                 version = catalog.version(table) if table not in catalog.ingested("trace") else None
                 _write_clones(con, path, table, batch, root, version)
         _set_contents(con, root)
-        for batch in sources:
-            _write_logs(con, root, batch)
 
 
 def _all(lake: Lake) -> list[Batch]:
-    return sorted(manifest.logged_batches(lake.root))
+    return [Batch(name) for name in manifest.entries(lake.root)]
 
 
 def _create_ids(
@@ -181,7 +183,8 @@ def _renamed(name: str, is_id: bool, table: str) -> str:
 def _set_contents(con: duckdb.DuckDBPyConnection, root: Path) -> None:
     """Write `captures` again, with the hash over the traces that each capture now has (captures.py)."""
     ours = {name for (name,) in con.execute("SELECT new FROM ids").fetchall()}
-    for batch in (one for one in Lake(root).batches(CAPTURE_MARK) if one.batch_id in ours):
+    marks = (root / CAPTURE_MARK).glob("day=*/*.parquet")
+    for batch in (Batch(path.stem) for path in marks if path.stem in ours):
         members = table_file(root, CAPTURE_RANKS, batch)
         parts = con.execute(f"SELECT trace_id, rank, left_out_reason FROM {quoted(members)}").fetchall()
         text = ";".join(sorted(f"{trace}:{rank}:{why}" for trace, rank, why in parts))
@@ -194,22 +197,6 @@ def _set_contents(con: duckdb.DuckDBPyConnection, root: Path) -> None:
             f"hive_partitioning = false)) TO {quoted(other)} (FORMAT parquet, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}})"
         )
         os.replace(other, mark)
-
-
-def _write_logs(con: duckdb.DuckDBPyConnection, root: Path, batch: Batch) -> None:
-    for (name,) in con.execute("SELECT new FROM ids WHERE old = ?", [batch.batch_id]).fetchall():
-        new = Batch(name)
-        files = {table_of(path): path for path in root.glob(f"*/day={new.day}/{name}.parquet")}
-        keys: dict[str, str | None] = {}
-        if MARK in files:
-            keys = dict(con.execute(f"SELECT trace_id, path FROM {quoted(files[MARK])}").fetchall())
-        rows = dict(
-            con.execute(
-                f"SELECT file_name, num_rows FROM parquet_file_metadata({file_list(files.values())})"
-            ).fetchall()
-        )
-        records = {table: manifest.describe(path, rows[str(path)]) for table, path in files.items()}
-        manifest.rewrite(root, new, records, keys)
 
 
 def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
