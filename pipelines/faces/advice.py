@@ -9,23 +9,28 @@ from functools import cache, lru_cache
 from pipelines.base.datafiles import rule_rows
 
 
-def advice_of(cause: str, names: Iterable[tuple[str, int]]) -> str:
-    """Returns one line: the advice that most of a cause's time has. `names`: each with its time, ns."""
+def advice_of(cause: str, names: Iterable[tuple[str, int]], *, on_gpu: bool = True) -> str:
+    """Returns one line: the advice that most of a cause's time has. `names`: each with its time, ns; `on_gpu`: the window has
+    GPU work.
+    """
     time: dict[str, int] = {}
     for name, ns in names:
-        told = advice_of_name(cause, name)
+        told = advice_of_name(cause, name, on_gpu)
         time[told] = time.get(told, 0) + ns
     return max(time, key=lambda told: time[told])
 
 
 @lru_cache(maxsize=4096)
-def advice_of_name(cause: str, name: str) -> str:
+def advice_of_name(cause: str, name: str, on_gpu: bool = True) -> str:
     """Returns the advice on a name of a cause."""
     for row in _rules(cause):
+        if row["needs_gpu"] == "true" and not on_gpu:
+            continue
         of = row["categories"].split("|")
         if (not row["categories"] or category_of(name) in of) and re.search(row["name_pattern"], name):
             return row["advice"]
-    return next(row["advice"] for row in rule_rows("cause_kinds") if row["cause"] == cause)
+    kind = next(row for row in rule_rows("cause_kinds") if row["cause"] == cause)
+    return kind["advice"] if on_gpu else kind["advice_without_gpu"] or kind["advice"]
 
 
 @lru_cache(maxsize=4096)

@@ -40,6 +40,13 @@ class Cause:
 
     kind: dict[str, str]
     rows: list[dict[str, Any]]
+    on_gpu: bool = True
+    """There is GPU work in the window."""
+
+    @property
+    def title(self) -> str:
+        """Its plain name; where nothing is launched, nothing is bound by that."""
+        return self.kind["title"] if self.on_gpu else self.kind["title"].partition(" (")[0]
 
     @cached_property
     def duration(self) -> int:
@@ -76,12 +83,13 @@ class Cause:
             for ns, what in ((self.saves, "gone"), (self.halved, "halved"))
             if ns is not None
         )
-        return f"{self.kind['title']}: {units.time(self.duration / steps)}{each}{saved}"
+        return f"{self.title}: {units.time(self.duration / steps)}{each}{saved}"
 
     @cached_property
     def advice(self) -> str:
         """What to do about it, in one line: by what most of it is."""
-        return advice_of(self.kind["cause"], ((row["name"], row["duration_ns"]) for row in self.rows))
+        names = ((row["name"], row["duration_ns"]) for row in self.rows)
+        return advice_of(self.kind["cause"], names, on_gpu=self.on_gpu)
 
     def names(self, most: int) -> str:
         """The names that have most of it."""
@@ -135,7 +143,7 @@ class Why:
     @cached_property
     def causes(self) -> list[Cause]:
         """The causes, each once, largest first."""
-        return _grouped(self.rows)
+        return _grouped(self.rows, on_gpu=self.window["busy_ns"] > 0)
 
     @property
     def steps(self) -> int:
@@ -150,7 +158,7 @@ class Why:
         whole = units.time(length / steps)
         of = f"Of each {whole} step" if steps > 1 else f"Of {whole}"
         if not self.window["busy_ns"]:
-            told = [f"{units.time(one.duration / steps)} {one.kind['title']}{_of_name(one)}" for one in self.causes[:2]]
+            told = [f"{units.time(one.duration / steps)} {one.title}{_of_name(one)}" for one in self.causes[:2]]
             return f"{of} none runs on a GPU: {', '.join(told)}."
         computes = f"{of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
@@ -169,7 +177,7 @@ class Why:
     def as_json(self) -> dict[str, Any]:
         """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first."""
         window = self.window
-        kinds = {one.kind["cause"]: one.kind for one in self.causes}
+        titles, on_gpu = {one.kind["cause"]: one.title for one in self.causes}, self.window["busy_ns"] > 0
         return {
             "sentence": self.sentence,
             "window": {
@@ -193,8 +201,8 @@ class Why:
                     "times": row["times"],
                     "event_id": row["event_id"],
                     "inferred": row["inferred"],
-                    "title": kinds[row["cause"]]["title"],
-                    "advice": advice_of_name(row["cause"], row["name"]),
+                    "title": titles[row["cause"]],
+                    "advice": advice_of_name(row["cause"], row["name"], on_gpu),
                 }
                 for row in self.rows
             ],
@@ -268,11 +276,11 @@ def _printed(caveats: list[dict[str, Any]], sentence: str) -> str:
     )
 
 
-def _grouped(rows: list[dict[str, Any]]) -> list[Cause]:
+def _grouped(rows: list[dict[str, Any]], *, on_gpu: bool = True) -> list[Cause]:
     """The causes of some rows, each once, largest first."""
     kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
     by = sorted(rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
-    found = [Cause(kinds[cause], list(of)) for cause, of in groupby(by, key=lambda row: row["cause"])]
+    found = [Cause(kinds[cause], list(of), on_gpu) for cause, of in groupby(by, key=lambda row: row["cause"])]
     return sorted(found, key=lambda one: (-one.duration, one.kind["cause"]))
 
 

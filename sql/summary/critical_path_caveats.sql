@@ -126,10 +126,14 @@ found AS (
     SELECT
         s.window_no, 'idle_gaps', CASE WHEN 10 * s.idle_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.idle_ns,
         CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
-        || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace '
-        || 'lacks events, or something outside the trace used the GPU'
+        || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU' || CASE
+            WHEN k.n_unlaunched = k.n THEN ': the trace has no launches, so nothing tells what it waited for'
+            ELSE
+                ' although work was queued: the trace lacks events, or something outside the trace used the GPU'
+        END
     FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
+    LEFT JOIN work AS k ON k.window_no = s.window_no
     WHERE 100 * s.idle_ns > p.length_ns
     UNION ALL
     SELECT

@@ -31,6 +31,7 @@ _OWN, _LAUNCH, _GAP = _CODE["OPERATOR_KERNEL"], _CODE["KERNEL_LAUNCH_DELAY"], _C
 _BETWEEN_WORK, _WAIT, _HAND_OFF = _CODE["KERNEL_KERNEL_DELAY"], _CODE["SYNC_DEPENDENCY"], _CODE["THREAD_HAND_OFF"]
 _FRAME, _ANNOTATION, _OPERATOR, _CALL, _KERNEL, _COMMUNICATION, _COPY, _FILL = range(len(KINDS))
 _LAST = 1 << 30  # a rank behind all others
+_QUEUED_NS = 20_000  # between two pieces of work that were both queued passes less
 _FIRST_NS, _TIMES_THE_OTHERS = 2_000_000, 20
 """A first call is initialization if it takes this long and so many times as long as the others of its name on average."""
 
@@ -202,6 +203,9 @@ class _Window:
         self._set(delay & (launch >= 0), "launching", self.dst_event, named=launch)
         between = delay & ((code == _BETWEEN_WORK) | (code == _WAIT))
         self._set(between, "gpu_waiting", self.dst_event, STREAM, events.stream[self.dst_event])
+        if not (events.thread >= 0).any():  # without the host, nobody knows whether work was queued in a longer gap
+            long = between & (self.edges.weight > _QUEUED_NS)
+            self._set(long, "unknown", self.dst_event, STREAM, events.stream[self.dst_event])
 
     def _of_host(self, is_own: Flags, kind: Ints) -> None:
         events, code, owner = self.events, self.edges.code, self.owner

@@ -46,7 +46,7 @@ def newest_why(asking: Asking) -> dict[str, Any]:
         return {**told, "sentence": f"Why it takes as long as it does {lacks}.", "causes": [], "rest": ""}
     told["caveats"] += [visible(one["detail"]) for one in answer.caveats]
     shown, rest = on_a_screen(answer)
-    less = ", ".join(one.kind["title"] for one in rest)
+    less = ", ".join(one.title for one in rest)
     return {
         **told,
         "sentence": visible(answer.sentence),

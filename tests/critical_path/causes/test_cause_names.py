@@ -102,7 +102,8 @@ def test_causes_and_rules_are_of_one_vocabulary() -> None:
         ("allocation", {"cudaHostAlloc": 1}, "pin"),
         ("allocation", {"cudaMalloc": 1}, "allocator keep its memory"),
         ("host_between_operators", {"outside operators, thread 7": 9, "train.py(3): f": 1}, "ranges around its work"),
-        ("host_between_operators", {"outside operators, thread 7": 1, "train.py(3): f": 9}, "move it to another process"),
+        ("host_between_operators", {"outside operators, thread 7": 1, "train.py(3): f": 9}, "names the functions inside"),
+        ("host_between_operators", {"tokenize": 1}, "move it to another process"),
     ],
 )  # fmt: skip
 def test_advice_follows_what_most_of_a_cause_is(cause: str, names: dict[str, int], said: str) -> None:
@@ -113,6 +114,13 @@ def test_advice_follows_what_most_of_a_cause_is(cause: str, names: dict[str, int
     )
 
 
+def test_advice_of_a_trace_without_gpu_work_speaks_of_none() -> None:
+    for name in ("aten::mm", "aten::item"):
+        assert "the CPU computes" in advice_of("host_operators", [(name, 1)], on_gpu=False)
+    assert "record it, too" in advice_of("launching", [("cudaLaunchKernel", 1)], on_gpu=False)
+    assert "workers" in advice_of("data_loading", [("load", 1)], on_gpu=False)
+
+
 def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
     rows = rule_rows("cause_advice")
     assert {row["cause"] for row in rows} <= {row["cause"] for row in rule_rows("cause_kinds")}
@@ -120,4 +128,5 @@ def test_every_rule_of_advice_is_of_the_vocabulary_and_fits_two_lines() -> None:
         row["category"] for row in rule_rows("kernel_categories")
     }
     assert {one for row in rows for one in row["categories"].split("|") if one} <= families
-    assert all(len(textwrap.wrap(row["advice"], 71, break_on_hyphens=False)) <= 2 for row in rows)
+    said = [row["advice"] for row in rows] + [row["advice_without_gpu"] for row in rule_rows("cause_kinds")]
+    assert all(len(textwrap.wrap(one, 71, break_on_hyphens=False)) <= 2 for one in said)

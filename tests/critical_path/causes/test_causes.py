@@ -288,12 +288,23 @@ def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over() -> None:
     assert not [row for row in found.rows if row["name"].startswith("ProfilerStep")]
 
 
+def test_without_the_host_longer_gaps_are_nobodys() -> None:
+    gpu = [kernel("gemm", at, 50, n) for n, at in enumerate((0, 55, 5_000))]
+    found = answer(gpu)
+    assert {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in found.rows} == {
+        ("gpu_computing", "gemm"): 150,
+        ("gpu_waiting", "stream 7"): 5,
+        ("unknown", "stream 7"): 4895,
+    }
+    assert [one for one in found.caveats if "no launches, so nothing tells" in one["detail"]]
+
+
 def test_without_gpu_work_the_host_is_told() -> None:
     found = answer([x("user_annotation", "ProfilerStep#1", 0, 1000), op("aten::mm", 0, 700), op("aten::add", 800, 100)])
     check(found)
     assert (
         found.sentence
-        == "Of 1.00 ms none runs on a GPU: 800.0 us operators on the host (launch bound) (aten::mm), 200.0 us host between operators."
+        == "Of 1.00 ms none runs on a GPU: 800.0 us operators on the host (aten::mm), 200.0 us host between operators."
     )
 
 

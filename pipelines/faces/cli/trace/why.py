@@ -196,7 +196,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, process: str | 
         out.print()
         _show_cause(subject, cause, answer, width, process)
     if rest:
-        told = ", ".join(one.kind["title"] for one in rest)
+        told = ", ".join(one.title for one in rest)
         out.print()
         _print_indented(f"{sum(one.share for one in rest):5.1f} %  ", told, width)
     print_caveats(one for one in answer.caveats if one["severity"] == "info")

@@ -150,7 +150,7 @@ def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
     after = before - (one.saves or 0)
     whose = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
     return Finding(
-        f"{whose}{one.kind['title']}, {time(one.duration)} ({percent(one.share)}): {one.names(_NAMES)}",
+        f"{whose}{one.title}, {time(one.duration)} ({percent(one.share)}): {one.names(_NAMES)}",
         one.advice,
         f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)})",
         one.command("RANK.json.gz" if len(subject.traces) > 1 else "TRACE", answer.names),
