@@ -43,13 +43,15 @@ def test_the_verdict_by_hand() -> None:
 def test_work_of_before_the_window_and_files_that_are_cut_off() -> None:
     before, after, _ = small().traces
     pairs = choose([before], [after], "first").pairs
-    assert doubts(pairs, [before], [after]) == ["test: 2.0 us of the GPU work in its window was launched before it"]
+    assert doubts(pairs, [before], [after]) == [
+        "test: 2.0 us of the GPU work in its window was launched before it, or its launch is not in the trace"
+    ]
     cut = replace(before, is_cut=True, file="cut.json")
     late = choose([before], [before], 8).pairs
     assert doubts(late, [cut], [before]) == [
-        "control: 4.0 us of the GPU work in its window was launched before it",
+        "control: 4.0 us of the GPU work in its window was launched before it, or its launch is not in the trace",
         "control: cut.json is cut off, its last step may be partial",
-        "test: 4.0 us of the GPU work in its window was launched before it",
+        "test: 4.0 us of the GPU work in its window was launched before it, or its launch is not in the trace",
     ]
 
 
@@ -90,10 +92,35 @@ def test_a_cause_is_said_with_the_name_that_has_most_of_it() -> None:
     of = "host_between_operators"
     assert (
         said(row(of, "tokenize", 391_000), row("data_loading", "load", 900_000))
-        == "host +400.0 us (host between operators: tokenize +400.0 us)"
+        == "host +400.0 us (host between operators +400.0 us: tokenize)"
     )
     for several in ((row(of, "a", 201_000), row(of, "b", 201_000)), (row(of, "outside operators, thread 7", 401_000),)):
         assert said(*several) == "host +400.0 us (host between operators +400.0 us)"
+
+
+def test_where_one_step_is_slower_the_mean_is_said_beside_the_median() -> None:
+    def pair(step: int, test_ns: int) -> Pair:
+        return Pair("", None, Window("t", step, 0, 0, 100_000, None, 0), Window("u", step, 0, 0, test_ns, None, 0))
+
+    said = sentence(Part([pair(1, 100_000), pair(2, 400_000), pair(3, 100_000)]))
+    assert said.startswith(
+        "The step takes 100.0 us, unchanged (+0.0 %, median of 3 steps; in the mean +100.0 us, step 2 +300.0 us)"
+    )
+    assert "in the mean" not in sentence(Part([pair(1, 120_000), pair(2, 120_000), pair(3, 120_000)]))
+
+
+def test_a_side_without_the_host_is_compared_by_kernels() -> None:
+    def row(cat: str | None, name: str, control_ns: int, test_ns: int, device: str = "gpu") -> Difference:
+        return Difference(
+            device, cat, name, None, None, 1, 1, 0, control_ns, test_ns, test_ns - control_ns, "increased"
+        )
+
+    part = Part([Pair("", None, *[Window("t", None, 0, 0, 1_000_000, 0, 0)] * 2)])
+    part.rows.append(row("kernel", "my_kernel", 500_000, 600_000))
+    part.categories.append(row("other", "other", 500_000, 600_000))
+    part.work.extend([row("other", "(launch not in the trace)", 500_000, 0), row("conv", "aten::conv", 0, 600_000)])
+    part.host.append(row("cpu_op", "aten::conv", 0, 70_000, "cpu"))
+    assert sentence(part).endswith(": my_kernel +100.0 us; no events of the host in control")
 
 
 def test_a_whole_trace_is_as_long_as_its_path() -> None:

@@ -55,10 +55,11 @@ def sentence(part: Part) -> str:
     control, test = lengths(part.pairs)
     what = "step" if part.pairs[0].control.step is not None else "trace"
     many = _many(part.pairs)
+    grown = ", ".join([percent(control, test), *many]) + _in_the_mean(part.pairs, test - control, control)
     if abs(test - control) <= _TOLD * control:
-        told = f"The {what} takes {units.time(test)}, unchanged ({', '.join([percent(control, test), *many])})"
+        told = f"The {what} takes {units.time(test)}, unchanged ({grown})"
     else:
-        told = f"The {what} takes {units.time(test)} instead of {units.time(control)} ({', '.join([percent(control, test), *many])})"
+        told = f"The {what} takes {units.time(test)} instead of {units.time(control)} ({grown})"
     return f"{told}: {_work(part, control)}; {_host(part, control)}"
 
 
@@ -85,17 +86,39 @@ def _many(pairs: Sequence[Pair]) -> list[str]:
     return [f"median of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
 
 
+def _in_the_mean(pairs: Sequence[Pair], of_median: float, window: float) -> str:
+    """Where one window is another than the median, as what follows, which is of the mean: by how much, and which changed most."""
+    changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
+    mean = sum(changes) / len(pairs)
+    if abs(mean - of_median) <= _TOLD * window:
+        return ""
+    most = max(range(len(pairs)), key=lambda place: abs(changes[place]))
+    which = named(pairs[most])
+    return f"; in the mean {units.difference(mean)}" + (f", {which} {units.difference(changes[most])}" if which else "")
+
+
 def _work(part: Part, window: float) -> str:
     control, test = totals(part.categories)
     if not control and not test:
         return "no GPU work"
     if not (control and test):
         return f"no GPU work in {'test' if control else 'control'}"
-    told = [
-        one for category, work in _kinds_of_work(part).items() for one in _told(category, work, len(part.pairs), window)
-    ]
+    if _by_kernels(part):
+        means = [(short_name(one.name, _NAME), one.diff_ns / len(part.pairs)) for one in part.rows]
+        told = [one for one in means if abs(one[1]) > _TOLD * window]
+    else:
+        kinds = _kinds_of_work(part).items()
+        told = [one for category, work in kinds for one in _told(category, work, len(part.pairs), window)]
     told.sort(key=lambda one: -abs(one[1]))
     return ", ".join(f"{name} {units.difference(mean)}" for name, mean in told[:_MOST]) or "GPU work unchanged"
+
+
+def _by_kernels(part: Part) -> bool:
+    """Whether only one side knows the operators of most of its work, and rows are kernels: its categories are none of the other's."""
+    every = totals(part.work)
+    without = totals(one for one in part.work if one.name.startswith("("))
+    lacks = [2 * ns > of_all for ns, of_all in zip(without, every, strict=True)]
+    return lacks[0] != lacks[1] and all(one.cat for one in part.rows)
 
 
 def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
@@ -124,6 +147,9 @@ def _host(part: Part, window: float) -> str:
     """The host's time on the critical path, by its causes; where those are not known, the host as the GPU sees it: how long that
     has nothing to do.
     """
+    silent = [side for side, ns in zip(("control", "test"), totals(part.host), strict=True) if part.host and not ns]
+    if silent:
+        return f"no events of the host in {' and '.join(silent)}"
     if all(totals(part.causes)):
         means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in _NOT_HOST}
         told = [_told_cause(part, *one) for one in means.items() if abs(one[1]) > _TOLD * window][:2]
@@ -146,7 +172,7 @@ def _told_cause(part: Part, cause: str, mean: float) -> str:
     owners = {one.name: one.diff_ns / len(part.pairs) for one in part.owners if one.cat == cause}
     most = max(owners, key=lambda name: (abs(owners[name]), name), default="")
     alone = most and abs(owners[most] - mean) <= abs(mean) / 4 and not most.startswith(_NOBODY)
-    return f"{_TITLES[cause]}{f': {short_name(most, _NAME)}' if alone else ''} {units.difference(mean)}"
+    return f"{_TITLES[cause]} {units.difference(mean)}" + (f": {short_name(most, _NAME)}" if alone else "")
 
 
 def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace]) -> list[str]:
@@ -156,7 +182,9 @@ def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace
         earlier, every = (sum(getattr(one, key) for one in windows) for key in ("earlier_ns", "duration_ns"))
         if earlier > _TOLD * every:
             mean = units.time(earlier / len(windows))
-            found.append(f"{side}: {mean} of the GPU work in its window was launched before it")
+            found.append(
+                f"{side}: {mean} of the GPU work in its window was launched before it, or its launch is not in the trace"
+            )
         cut = {trace.trace_id: trace.file for trace in traces if trace.is_cut}
         found += [
             f"{side}: {name} is cut off, its last step may be partial"
