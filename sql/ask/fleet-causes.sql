@@ -3,16 +3,19 @@
 -- which jobs?
 -- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest trace,
 -- `job_percent` of the job in it, `before_percent` of the job in the weeks before. Traced time: a job that is traced
--- more often weighs more.
+-- more often weighs more. A file that ends early and has no clock is in no week.
 -- Words: launch bound, data loader
 WITH told AS (
     SELECT
         coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose, c.cause, c.name, c.duration_ns,
-        max(epoch(coalesce(t.started_at, t.ingested_at))) OVER ()
-        - epoch(coalesce(t.started_at, t.ingested_at)) < 604800 AS is_new
+        epoch(coalesce(t.started_at, CASE WHEN t.status <> 'partial' THEN t.ingested_at END)) AS at_s
     FROM causes AS c
     JOIN traces AS t ON c.trace_id = t.trace_id
     WHERE c.window_id = 'full'
+),
+dated AS (
+    SELECT *, CASE WHEN max(at_s) OVER () IS NULL THEN TRUE ELSE max(at_s) OVER () - at_s < 604800 END AS is_new
+    FROM told
 ),
 named AS (
     SELECT whose, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY whose, cause, name
@@ -25,7 +28,7 @@ sums AS (
     SELECT
         job, whose, cause, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
         sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
-    FROM told
+    FROM dated
     GROUP BY job, whose, cause
 )
 SELECT

@@ -3,7 +3,10 @@
 -- date; captures on other GPUs or with another number of ranks are rows of their own.
 -- scope: lake
 WITH ranks AS (
-    SELECT r.capture_id, min(t.device_name) AS hardware, min(t.ingested_at) AS ingested_at
+    SELECT
+        r.capture_id, min(t.device_name) AS hardware,
+        -- A file that ends early has lost its clock, and may have been written long before.
+        min(CASE WHEN t.status <> 'partial' THEN t.ingested_at END) AS ingested_at
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
     WHERE r.left_out_reason IS NULL
@@ -41,7 +44,7 @@ days AS (
 )
 SELECT
     job,  -- The job; NULL for captures whose traces do not name one.
-    began_on,  -- The day, UTC.
+    began_on,  -- The day, UTC; NULL for captures of files that end early and have no clock.
     hardware,  -- Name of the GPUs; NULL where the traces do not say.
     CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks of its captures.
     n_captures,  -- Its captures of that day.

@@ -1,9 +1,13 @@
 -- One row: a job: its newest capture, next to those before it.
 -- How: captures of one job are in the order in which they began; where a clock does not tell the date, in the order of
--- ingestion. Earlier captures are up to 20 with the same GPUs and number of ranks; times are those of capture_metrics.
+-- ingestion; those that nothing dates (files that end early) count as the oldest. Earlier captures are up to 20 with
+-- the same GPUs and number of ranks; times are those of capture_metrics.
 -- scope: lake
 WITH ranks AS (
-    SELECT r.capture_id, min(t.device_name) AS hardware, min(t.ingested_at) AS ingested_at
+    SELECT
+        r.capture_id, min(t.device_name) AS hardware,
+        -- A file that ends early has lost its clock, and may have been written long before.
+        min(CASE WHEN t.status <> 'partial' THEN t.ingested_at END) AS ingested_at
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
     WHERE r.left_out_reason IS NULL
@@ -19,7 +23,7 @@ placed AS (
 ordered AS (
     SELECT
         *, count(*) OVER (PARTITION BY job) AS n_captures,
-        row_number() OVER (PARTITION BY job ORDER BY began_at DESC, capture_id) AS ordinal
+        row_number() OVER (PARTITION BY job ORDER BY began_at DESC NULLS LAST, capture_id) AS ordinal
     FROM placed
 ),
 times AS (
@@ -59,7 +63,8 @@ costs AS (
 SELECT
     o.job,  -- The job; NULL for the captures whose traces do not name one.
     o.capture_id,  -- Its newest capture.
-    o.began_at,  -- When that began, UTC; when it was ingested, where its clock does not tell the date.
+    o.began_at,  -- When that began, UTC; when it was ingested, where its clock does not tell the date;
+    -- NULL where its files end early and have no clock.
     o.n_captures,  -- Captures of the job in the lake.
     CAST(o.n_ranks AS BIGINT) AS n_ranks,  -- Ranks of the newest capture.
     CAST(o.world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace says.

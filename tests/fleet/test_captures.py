@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from pipelines.fleet.captures.given_tables import _capture
 from pipelines.fleet.captures.grouping import Capture, RankTrace, Role, find_captures
 
 
@@ -54,6 +55,23 @@ def test_a_trace_that_does_not_tell_its_rank() -> None:
     assert members(capture) == {"a": None, "x": "no_rank"}
     (alone,) = find_captures([trace("x", None, world_size=None)])
     assert [member.rank for member in alone.ranks] == [0]
+
+
+def test_a_file_that_lost_its_clock_takes_no_whole_file_s_place_and_no_capture_s_time() -> None:
+    now = 1_700_000_000_000_000_000
+    whole = [trace(f"r{rank}", rank, now + rank) for rank in range(4)]
+    cut = trace("cut", 0, 10**12, n_events=99)  # of a longer run, for all we know
+    (capture,) = find_captures([cut, *whole])
+    assert members(capture) == {"cut": "rank_twice", **{one.trace_id: None for one in whole}}
+    (capture,) = find_captures([replace(cut, rank=0), *whole[1:]])  # nothing else for its rank: it is used
+    assert set(members(capture).values()) == {None}
+    assert (_capture(capture)["capture_start_ns"], _capture(capture)["n_ranks"]) == (now + 1, 4)
+    later = [
+        replace(one, trace_id=f"l{one.trace_id}", trace_start_ns=now + 10**9, trace_end_ns=now + 2 * 10**9)
+        for one in whole
+    ]
+    found = find_captures([*whole, *later, cut])  # of which of the two is not known
+    assert sorted(len(capture.members) for capture in found) == [1, 4, 4]
 
 
 def test_an_inbox_of_several_captures_of_a_job() -> None:

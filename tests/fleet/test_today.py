@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from pipelines.faces.cli.app import app
 from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
+from pipelines.faces.serve.newest import NEWEST
 from pipelines.fleet.trends.openmetrics import Family, openmetrics
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.pages import DOCS
@@ -152,6 +153,9 @@ def test_the_page_links_a_report_of_each_newest_capture(
 
 def test_people_see_what_is_wrong(lake: Path) -> None:
     said = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "day"])
+    assert re.search(
+        r"GPU computing: [\d.]+ ms of [\d.]+ ms of GPU time this week", said.stdout
+    )  # not 6.9e-07 GPU-hours
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 jobs" in said.output
     assert "rank 1" in said.output and "1 files were not read" in said.output
 
@@ -170,3 +174,32 @@ def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> N
 def test_the_queries_of_the_page_run(con: duckdb.DuckDBPyConnection) -> None:
     queries = re.findall(r"^```sql\n(.*?)^```$", (DOCS / "monitoring.md").read_text(), re.M | re.S)
     assert len(queries) == 4 and all(con.execute(query).fetchall() for query in queries)
+
+
+@pytest.mark.slow  # 5 CPU s: a lake of its own. What becomes of such a file in a capture is in test_captures.py
+def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(tmp_path: Path) -> None:
+    """Nor is it of the day on which it was ingested, nor do the week's causes begin with it."""
+    import gzip
+
+    (first, _) = write_capture(CaptureSpec(ranks=2, steps=2, layers=1), tmp_path / "whole").paths
+    (tmp_path / "rank0.json").write_bytes(gzip.decompress(first.read_bytes())[:-3000])
+    run("ingest", tmp_path / "whole", "--lake", tmp_path / "lake", "--job", "day")
+    run("ingest", tmp_path / "rank0.json", "--lake", tmp_path / "lake", "--job", "day")
+    found = json.loads(run("fleet", "--lake", tmp_path / "lake", "--json"))
+    (job,) = found["jobs"]
+    assert (job["n_captures"], job["n_ranks"], job["began_at"][:10]) == (2, 2, "2024-04-01")
+    assert {(day["n_ranks"], day["began_on"]) for day in found["days"]} == {(2, "2024-04-01"), (1, None)}
+    hours = json.loads(
+        run(
+            "sql",
+            "SELECT sum(duration_ns) / 3.6e12 AS h FROM causes JOIN traces USING (trace_id) "
+            "WHERE window_id = 'full' AND status = 'ok'",
+            "--lake",
+            tmp_path / "lake",
+            "--format",
+            "json",
+        )
+    )[0]["h"]
+    assert sum(row["gpu_hours"] for row in found["causes"]) == pytest.approx(hours, abs=1e-8)  # they are rounded
+    (newest,) = json.loads(run("sql", NEWEST, "--lake", tmp_path / "lake", "--format", "json"))
+    assert newest["file"] == "rank1.json.gz"

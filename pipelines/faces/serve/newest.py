@@ -20,7 +20,10 @@ SELECT
         WHERE c.trace_id = newest.trace_id) AS is_computed,
     (SELECT count(*) FROM critical_path_caveats AS c WHERE c.trace_id = newest.trace_id) AS n_caveats
 FROM (
-    SELECT * FROM traces ORDER BY ingested_at DESC, started_at DESC NULLS LAST, rank NULLS LAST, trace_id LIMIT 1
+    SELECT * FROM traces
+    ORDER BY status = 'partial' AND started_at IS NULL, -- ends early and says not when: old, for all we know
+        ingested_at DESC, started_at DESC NULLS LAST, rank NULLS LAST, trace_id
+    LIMIT 1
 ) AS newest
 """
 _NAMES = 3  # of a cause

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.fleet.captures.grouping import Capture, Member, RankTrace, find_captures, folder_of
+from pipelines.fleet.captures.grouping import DATED_NS, Capture, Member, RankTrace, find_captures, folder_of, is_dated
 from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.commit.staged_rows import create_staged, insert_values
 from pipelines.lake.lake import Lake
@@ -104,8 +104,9 @@ def _rank(capture: Capture, member: Member) -> dict[str, Any]:
 
 def _capture(capture: Capture) -> dict[str, Any]:
     traces = [member.trace for member in capture.ranks]
-    first = min((t.trace_start_ns for t in traces if t.trace_start_ns is not None), default=None)
-    last = max((t.trace_end_ns for t in traces if t.trace_end_ns is not None), default=None)
+    dated = [trace for trace in traces if is_dated(trace)] or traces
+    first = min((t.trace_start_ns for t in dated if t.trace_start_ns is not None), default=None)
+    last = max((t.trace_end_ns for t in dated if t.trace_end_ns is not None), default=None)
     return {
         "capture_id": capture.capture_id,
         "job": capture.job,
@@ -128,6 +129,6 @@ def _gone(capture_id: str) -> dict[str, Any]:
 def _time(ns: int | None) -> datetime | None:
     """Returns a time, UTC; None where the clock does not tell the date, as in sql/ingest/traces.sql."""
     try:
-        return None if ns is None or ns <= 10**18 else _EPOCH + timedelta(microseconds=ns // 1000)
+        return None if ns is None or ns <= DATED_NS else _EPOCH + timedelta(microseconds=ns // 1000)
     except OverflowError:  # not a valid calendar time
         return None

@@ -4,6 +4,9 @@ Traces of one job in one folder are a group (`traces.group_id`). A folder, such 
 of a job. If a rank occurs more than once, the traces are sorted by start, and a new capture begins with a trace that
 overlaps no other in time, or whose rank is already there at another time. A capture is named after its first-ingested
 trace, so that its id stays when late ranks arrive; the capture with the group's first trace has the group's id.
+
+A file that ends early may have lost the base that its times are relative to: it does not tell when it was, where the others
+do. It joins the only capture that there is, but never takes the place of a rank's dated trace.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from itertools import islice
 from pathlib import PurePath
 
 _INFINITY = float("inf")
+DATED_NS = 10**18
+"""Times after this, 2001-09-09, are counted from 1970; others from the boot of a host, or from a base that is not known."""
 _SHOWN = 5  # names listed in a sentence
 
 
@@ -139,6 +144,10 @@ def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     ranks = [trace.rank for trace in traces]
     if len(traces) == 1 or (None not in ranks and len(set(ranks)) == len(ranks)):
         return [list(traces)]
+    dated = [trace for trace in traces if is_dated(trace)]
+    if dated and len(dated) < len(traces):
+        parts, rest = _parts(dated), [trace for trace in traces if not is_dated(trace)]
+        return [parts[0] + rest] if len(parts) == 1 else parts + _parts(rest)
     parts: list[list[RankTrace]] = []
     end = -_INFINITY
     for trace in sorted(traces, key=lambda t: (_start(t), t.trace_id)):
@@ -149,6 +158,11 @@ def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
         parts[-1].append(trace)
         end = max(end, _end(trace))
     return parts
+
+
+def is_dated(trace: RankTrace) -> bool:
+    """Whether its times are counted from 1970."""
+    return trace.trace_start_ns is not None and trace.trace_start_ns > DATED_NS
 
 
 def _start(trace: RankTrace) -> float:
@@ -168,7 +182,7 @@ def _capture(capture_id: str, traces: Sequence[RankTrace]) -> Capture:
     world_size = _world_size(traces)
     members: list[Member] = []
     of_rank: dict[int, RankTrace] = {}
-    for trace in sorted(traces, key=lambda t: (-t.n_events, t.trace_id)):
+    for trace in sorted(traces, key=lambda t: (not is_dated(t), -t.n_events, t.trace_id)):
         rank = 0 if trace.rank is None and len(traces) == 1 else trace.rank
         reason = _left_out(trace, rank, world_size, of_rank)
         members.append(Member(trace, rank, reason))

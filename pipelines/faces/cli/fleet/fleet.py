@@ -158,8 +158,15 @@ def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
     for cause, of in sorted(hours.items(), key=lambda one: -one[1])[:_CAUSES]:
         if of:
             share = 100 * (most[cause]["gpu_hours"] or 0) / of
-            told = f"{titles[cause]}: {of:,.4g} GPU-hours of {whole:,.4g} this week ({100 * of / whole:.0f} %)"
+            told = f"{titles[cause]}: {_gpu_time(of, whole)} this week ({100 * of / whole:.0f} %)"
             yield visible(f"{told}, {share:.0f} % of it job {most[cause]['job']}")
+
+
+def _gpu_time(of: float, whole: float) -> str:
+    """Hours of a fleet; less than a minute, as a few short traces have, in the units of a trace."""
+    if whole < 1 / 60:
+        return f"{human_us(of * 3.6e9)} of {human_us(whole * 3.6e9)} of GPU time"
+    return f"{of:,.2f} GPU-hours of {whole:,.2f}"
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
