@@ -8,6 +8,7 @@ do.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import json
@@ -26,6 +27,9 @@ from dagster import DagsterInstance
 
 SETTINGS = Path(__file__).with_name("dagster.yaml")
 LOCAL = "127.0.0.1"
+STARTER = "TRACELAKE_UI_STARTER"
+"""Environment variable: the process with which this one ends, its parent."""
+_PR_SET_PDEATHSIG = 1
 _DEFINITIONS = "dagster_project.definitions"
 _SOCKET, _WORKSPACE = "code.sock", "workspace.yaml"
 _GRACE_SECONDS = 10.0
@@ -106,8 +110,11 @@ def serve(port: int, host: str = LOCAL) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     children: list[subprocess.Popen[bytes]] = []
+    starter = os.environ.get(STARTER, "")
 
     def is_going_on() -> bool:
+        if starter and starter != str(os.getppid()):
+            asked.append(signal.SIGTERM)  # who started this was killed, and could not say so
         return not asked and all(child.poll() is None for child in children)
 
     # Not in the lake: the path of a socket has at most 107 bytes.
@@ -117,7 +124,7 @@ def serve(port: int, host: str = LOCAL) -> int:
         try:
             for command in commands(port, folder, host):
                 # One process group each, so that the code servers and runs that they start end with them.
-                children.append(subprocess.Popen(command, start_new_session=True))
+                children.append(subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_this))
                 while is_going_on() and not _answers(folder / _SOCKET):
                     time.sleep(_LOOK_SECONDS)
                 if not is_going_on():
@@ -127,6 +134,12 @@ def serve(port: int, host: str = LOCAL) -> int:
         finally:
             _end(children)
     return 0 if asked else 1
+
+
+def _end_with_this() -> None:
+    """In a child, before it becomes a program: let Linux send SIGTERM when this process ends, however it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _answers(path: Path) -> bool:

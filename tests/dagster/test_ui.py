@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -226,6 +227,45 @@ def test_the_ui_answers_its_own_pages_only_and_ends_whole(running: Ui) -> None:
     assert running.process.wait(60) == 0
     assert members(running.marker) == []
     assert why_not(running.port) is None
+
+
+_SERVED = """
+import sys
+from dagster_project import serve
+served = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(99)"
+serve.commands = lambda port, folder, host: [[sys.executable, "-c", served, str(folder / "code.sock")]]
+sys.exit(serve.serve(1))
+"""
+_STARTED = "import os, subprocess, sys; os.environ['TRACELAKE_UI_STARTER'] = str(os.getpid()); "
+_STARTED += "subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("killed", ["who started it", "itself"])
+def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
+    """Three processes, the second is dagster_project.serve: of the first it looks, of it the system tells the third."""
+    marker = f"TRACELAKE_TEST={tmp_path}"
+    first = subprocess.Popen(
+        [sys.executable, "-c", _STARTED, _SERVED], cwd=ROOT, env={**os.environ, "TRACELAKE_TEST": str(tmp_path)}
+    )
+    try:
+        until = time.monotonic() + 60
+        while len(members(marker)) < 3 or not any(Path(tempfile.gettempdir()).glob("tracelake-*/code.sock")):
+            assert time.monotonic() < until and first.poll() is None
+            time.sleep(0.1)
+        second = next(pid for pid in members(marker) if parent_of(pid) == first.pid)
+        os.kill(first.pid if killed == "who started it" else second, signal.SIGKILL)
+        first.wait(60)
+        while members(marker):
+            assert time.monotonic() < until, members(marker)
+            time.sleep(0.1)
+    finally:
+        for pid in members(marker):
+            os.kill(pid, signal.SIGKILL)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_the_tables_of_dagster_are_made_once_and_before_anything_starts(

@@ -164,6 +164,7 @@ def ui(
         **os.environ,
         "TRACELAKE_LAKE": str(lake.absolute()),
         "DAGSTER_HOME": str(lake.absolute() / ".dagster"),
+        "TRACELAKE_UI_STARTER": str(os.getpid()),  # a kill of this process is noticed there
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
     }
     shown = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host
