@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
+from pipelines.faces.trace_of_store import copy_trace
 from pipelines.lake.read.one_trace import find_trace, show_trace
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Subject(NamedTuple):
 
 def subject(
     given: str | Path,
-    lake: Path,
+    lake: Path | str,
     tables: Iterable[str] = (),
     *,
     with_arguments: bool = False,
@@ -66,11 +67,17 @@ def subject(
 
 @contextmanager
 def of_lake(
-    beginning: str, lake: Lake | Path, tables: Iterable[str] = (), memory_gb: float = MEMORY_GB
+    beginning: str, lake: Lake | Path | str, tables: Iterable[str] = (), memory_gb: float = MEMORY_GB
 ) -> Iterator[Subject]:
-    """Opens the trace of a lake whose id begins so; beyond `memory_gb`, DuckDB spills. Raises NoSuchTrace, BrokenFiles."""
+    """Opens the trace of a lake whose id begins so; beyond `memory_gb`, DuckDB spills. `lake`: or the
+    address of a DuckLake, whose rows are copied. Raises NoSuchTrace, BrokenFiles, StoreError."""
     from pipelines.lake import Lake
+    from pipelines.runs.store.open_store import is_folder_address
 
+    if isinstance(lake, str) and not is_folder_address(lake):
+        with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
+            yield Subject(con, copy_trace(con, lake, beginning))
+        return
     there = lake if isinstance(lake, Lake) else Lake(lake)
     trace_id, batch = find_trace(there, beginning)
     with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
@@ -94,9 +101,15 @@ def _of_file(
         yield Subject(con, read.trace_id)
 
 
-def catalog_of(given: str | Path, lake: Path) -> Catalog:
+def catalog_of(given: str | Path, lake: Path | str) -> Catalog:
     """Returns the models of what a user named: with the lake's own formulas for a trace of it, as shipped for a file."""
     from pipelines.lake import Lake
+    from pipelines.lake.publish.user_formulas import catalog_with
     from pipelines.models.catalog import load_catalog
+    from pipelines.runs.store.open_store import is_folder_address, open_store
 
-    return load_catalog() if Path(given).exists() else Lake(lake).catalog()
+    if Path(given).exists():
+        return load_catalog()
+    if isinstance(lake, str) and not is_folder_address(lake):
+        return catalog_with(open_store(lake).formulas())
+    return Lake(lake).catalog()

@@ -94,6 +94,26 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
     return found
 
 
+def status_of_store(
+    con: duckdb.DuckDBPyConnection, address: str, batches: list[str], limits: Limits, now: float | None = None
+) -> Status:
+    """Check a DuckLake through a connection that shows its tables: its batches, rejected files, failed models."""
+    now = now or time.time()
+    since = f"{datetime.fromtimestamp(now, UTC) - DAY:%F %T}"
+    ((traces,),) = con.execute(f"SELECT count(*) FROM {MARK}").fetchall()
+    found = Status(address, batches=len(batches), traces=traces, free_percent=100.0)
+    if batches:
+        at = _begun(max(batches))
+        found.last_commit, found.idle_seconds = f"{at:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - at.timestamp())
+    query = f"SELECT count(*) FROM {REJECTS} WHERE seen_at >= {quoted(since)} AND NOT contains(reason, {quoted(SUPERSEDED)})"
+    found.rejected_last_day = con.execute(query).fetchall()[0][0]
+    found.failed_models = _failed(con)
+    found.wrong += _over(found, limits)
+    if limits.rejected is None and found.rejected_last_day:
+        found.warnings.append(_rejected(found))
+    return found
+
+
 def _told_by(found: Status, part: Any, lake: Lake, now: float) -> None:
     try:
         part(found, lake, now)
@@ -112,7 +132,11 @@ def _commits(found: Status, lake: Lake, now: float) -> None:
 
 
 def _moment(batch: Batch) -> datetime:
-    return datetime.strptime(batch.batch_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    return _begun(batch.batch_id)
+
+
+def _begun(batch_id: str) -> datetime:
+    return datetime.strptime(batch_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
 
 
 def _rejects(found: Status, lake: Lake, now: float) -> None:
@@ -167,10 +191,12 @@ def _published(found: Status, lake: Lake, now: float) -> None:
         found.published = "fresh" if is_published(lake, []) else "stale"
         with database.connect(lake.root / ANALYST, read_only=True) as con:
             if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
-                rows = con.execute(
-                    f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} WHERE outcome = 'left_out' GROUP BY 1 ORDER BY 1"
-                )
-                found.failed_models = [f"{model} ({n} traces)" for model, n in rows.fetchall()]
+                found.failed_models = _failed(con)
+
+
+def _failed(con: duckdb.DuckDBPyConnection) -> list[str]:
+    query = f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} WHERE outcome = 'left_out' GROUP BY 1 ORDER BY 1"
+    return [f"{model} ({n} traces)" for model, n in con.execute(query).fetchall()]
 
 
 def _inbox(found: Status, lake: Lake, now: float, folder: Path) -> None:

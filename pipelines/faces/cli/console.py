@@ -74,6 +74,13 @@ AnyLakeOption = Annotated[
         metavar="LAKE",
     ),
 ]
+
+
+def is_store(lake: Any) -> bool:
+    """Whether a lake is not a folder: it is asked by its address."""
+    return str(lake).startswith(DUCKLAKE)
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 DEFAULT_LAKE = Path("lake")
 

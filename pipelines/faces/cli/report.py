@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, new_file, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, new_file, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
 
 
@@ -26,7 +26,7 @@ def report(
         int | None,
         typer.Option(help="The rank whose spans and path to show in detail; by default the straggler, or the first."),
     ] = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.

@@ -6,21 +6,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.faces.cli.console import err, progress, styled
+from pipelines.faces.cli.console import err, is_store, progress, styled
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
 
-def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
+def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
     """The analysts' file opened read-only for queries of ours, with the named model tables up to date.
 
-    See bring_up_to_date. What others ask goes through pipelines/lake/read/sandbox.py.
+    See bring_up_to_date. What others ask goes through pipelines/lake/read/sandbox.py. `folder`: or the address of a DuckLake,
+    whose tables are as they were committed; which of them are not of today's models is said. Raises StoreError.
     """
+    if is_store(folder):
+        from pipelines.faces.cli.store_address import tell_outdated
+        from pipelines.runs.store import open_store
+
+        con = open_store(str(folder)).connect(locked=False)
+        tell_outdated(con, tables)
+        return con
     from pipelines.lake.commit.model_failures import caveats
     from pipelines.lake.publish.analyst_file import analyst
 
-    ready = bring_up_to_date(folder, tables, of, without_broken)
+    ready = bring_up_to_date(Path(folder), tables, of, without_broken)
     con = analyst(ready.lake, ready.tables)
     tell_damage(caveats(con, ready.read))
     return con

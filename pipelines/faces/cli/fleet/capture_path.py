@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.opened_trace import ProcessOption
 
@@ -28,7 +28,7 @@ def capture_path(
         str, typer.Option(help="Where the path ends: last_gpu_end, last_collective_end or last_event_end.")
     ] = "last_gpu_end",
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What held the whole job up: the path through all ranks, which moves to the last rank at every collective.

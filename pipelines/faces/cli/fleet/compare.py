@@ -13,8 +13,8 @@ from pipelines.base import database
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     err,
     fail,
     new_file,
@@ -67,7 +67,7 @@ def compare(
     to: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", parser=new_file, help="Write a page with pictures.")
     ] = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """What one capture or trace does more, less or slower than another, by operator, category, module, shape or kernel.

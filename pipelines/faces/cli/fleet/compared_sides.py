@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipelines.fleet.trends.comparison import Trace
 
 
-def open_side(con: Any, given: str, lake: Path, ranks: int | str, process: str | None) -> list[Trace]:
+def open_side(con: Any, given: str, lake: Path | str, ranks: int | str, process: str | None) -> list[Trace]:
     """Copies what a comparison reads of a side to `con`; returns its traces: those of a capture's ranks, of a file's
     processes. Exits where there are none.
     """
@@ -32,7 +32,7 @@ def open_side(con: Any, given: str, lake: Path, ranks: int | str, process: str |
     return _of_folder(con, given, lake, ranks)
 
 
-def _of_lake(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
+def _of_lake(con: Any, given: str, lake: Path | str, ranks: int | str) -> list[Trace]:
     from pipelines.fleet.trends.compared_windows import traces_of
     from pipelines.fleet.trends.comparison import WITH_CAUSES, CompareError, facts_of
 
@@ -47,7 +47,7 @@ def _of_lake(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
         own.close()
 
 
-def _of_file(con: Any, given: str, lake: Path, process: str | None, is_one_of_several: bool) -> Trace:
+def _of_file(con: Any, given: str, lake: Path | str, process: str | None, is_one_of_several: bool) -> Trace:
     from pipelines.critical_path.graph.windows import request_windows, usual_windows
     from pipelines.fleet.trends.comparison import RULES, WITH_CAUSES, facts_of
     from pipelines.models.catalog import load_catalog
@@ -60,7 +60,7 @@ def _of_file(con: Any, given: str, lake: Path, process: str | None, is_one_of_se
     return replace(trace, file=f"process {process}") if is_one_of_several else trace
 
 
-def _of_folder(con: Any, given: str, lake: Path, ranks: int | str) -> list[Trace]:
+def _of_folder(con: Any, given: str, lake: Path | str, ranks: int | str) -> list[Trace]:
     """The traces of a folder, or of a file with several processes: [] for one that does not tell their ranks."""
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.trends.compared_windows import traces_of

@@ -17,8 +17,8 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     err,
     local,
     new_file,
@@ -35,7 +35,7 @@ _CAUSES = 5
 
 
 def fleet(
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     job: JobOption = None,
     to: Annotated[
         Path | None,
@@ -66,7 +66,7 @@ def fleet(
 
 
 def metrics(
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     job: JobOption = None,
     to: Annotated[
         Path | None,
@@ -92,7 +92,7 @@ def metrics(
     _write(to, text)
 
 
-def _write_pages(found: Any, lake: Path, folder: Path) -> Path:
+def _write_pages(found: Any, lake: Path | str, folder: Path) -> Path:
     """Write a report of each job's newest capture, then the page that links them. Exits if they cannot be written."""
     from pipelines.faces.report.fleet import fleet_page
     from pipelines.faces.report.page import page
@@ -165,7 +165,7 @@ def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
 def _gpu_time(of: float, whole: float) -> str:
     """Hours of a fleet; less than a minute, as a few short traces have, in the units of a trace."""
     if whole < 1 / 60:
-        return f"{human_us(of * 3.6e9)} of {human_us(whole * 3.6e9)} of GPU time"
+        return f"{units.time_us(of * 3.6e9)} of {units.time_us(whole * 3.6e9)} of GPU time"
     return f"{of:,.2f} GPU-hours of {whole:,.2f}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import err, fail, progress, styled
+from pipelines.faces.cli.console import err, fail, is_store, progress, styled
 from pipelines.faces.early_ends import EarlyEnd
 
 _REJECTS_SHOWN = 3
@@ -19,7 +19,7 @@ _REJECTS_SHOWN = 3
 @contextmanager
 def opened_capture(
     given: list[str],
-    lake: Path,
+    lake: Path | str,
     tables: Iterable[str],
     roles: Path | None = None,
     only: bool = False,
@@ -39,7 +39,7 @@ def opened_capture(
         read_roles(roles)  # rejects it with an error that names it
     with lake_of(given, lake, process) as (folder, beginning):
         if roles and not beginning:
-            shutil.copyfile(roles, folder / ROLES)
+            shutil.copyfile(roles, Path(folder) / ROLES)
         con = open_analyst(folder, list(tables), beginning if only else "")
         try:
             if beginning:
@@ -50,8 +50,8 @@ def opened_capture(
 
 
 @contextmanager
-def lake_of(given: list[str], lake: Path, process: str | None = None) -> Iterator[tuple[Path, str]]:
-    """Yields the folder of the lake to ask, and the beginning of an id in it: `given` is one, or files, folders and globs,
+def lake_of(given: list[str], lake: Path | str, process: str | None = None) -> Iterator[tuple[Path | str, str]]:
+    """Yields the folder or address of the lake to ask, and the beginning of an id in it: `given` is one, or files, folders and globs,
     of which a temporary lake is made ('': all of it). `process`: of files with several, only this one.
     """
     if process and not any(Path(one).is_file() for one in given):
@@ -85,11 +85,17 @@ def processes_of(path: Path) -> list[str]:
         return []
 
 
-def _named(file: str, lake: Path) -> str:
+def _named(file: str, lake: Path | str) -> str:
     """The id of the trace of the lake whose file is named so. Raises NoSuchTrace."""
     from pipelines.lake import Lake
     from pipelines.lake.read.one_trace import find_trace
 
+    if is_store(lake):
+        from pipelines.faces.trace_of_store import find_in
+        from pipelines.runs.store import open_store
+
+        with open_store(str(lake)).connect(locked=False) as con:
+            return find_in(con, file, str(lake))
     return find_trace(Lake(lake), file)[0]
 
 

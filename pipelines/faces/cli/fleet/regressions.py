@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, err, out, print_json, styled
 from pipelines.faces.cli.up_to_date import open_analyst
 
 
 def regressions(
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
     new: Annotated[int, typer.Option(help="How many of the newest captures to test.", min=2)] = 5,
     json: JsonOption = False,

@@ -13,8 +13,8 @@ from rich.text import Text
 from pipelines.base import units
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     fail,
     local,
     new_file,
@@ -49,7 +49,7 @@ def stragglers(
         ),
     ] = None,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Which rank the others wait for, and what it costs: by rank, group of ranks and step.

@@ -10,8 +10,8 @@ import typer
 from pipelines.base import units
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     err,
     new_file,
     out,
@@ -38,7 +38,7 @@ def timeline(
         ),
     ] = 64,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.

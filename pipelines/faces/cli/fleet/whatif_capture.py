@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _RANKS = 16
 
 
-def capture_what_if(folder: str, lake: Path, scenarios: list[Scenario], json: bool) -> None:
+def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], json: bool) -> None:
     """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.path.retimed import TABLES, load_capture

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, local, out, print_json, styled
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    AnyLakeOption,
+    JsonOption,
+    err,
+    fail,
+    is_store,
+    local,
+    out,
+    print_json,
+    styled,
+)
 
 Inbox = Annotated[
     Path | None,
@@ -17,7 +28,7 @@ Inbox = Annotated[
 
 
 def status(
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     inbox: Inbox = None,
     max_lag: Annotated[float, typer.Option(help="How many minutes a file may wait in the watched folder.", min=0)] = 60,
     max_backlog: Annotated[
@@ -52,7 +63,8 @@ def status(
 
     idle = None if max_idle is None else max_idle * 60
     max_rejected = 0 if strict and max_rejected is None else max_rejected
-    found = look(Lake(lake), inbox, Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free))
+    limits = Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free)
+    found = _of_store(lake, inbox, limits) if is_store(lake) else look(Lake(lake), inbox, limits)
     if json:
         print_json(found.as_json())
     else:
@@ -68,6 +80,20 @@ def status(
         raise typer.Exit(1)
 
 
+def _of_store(address: str, inbox: Path | None, limits: Any) -> Any:
+    """What a DuckLake tells: no disk, no runs of Dagster, nothing published."""
+    from pipelines.lake.status import status_of_store
+    from pipelines.runs.store import open_store
+    from pipelines.runs.store.ducklake.schema import KEYS_TABLE
+
+    if inbox:
+        raise fail("--inbox is for the folder of a lake: a DuckLake has no list of what it read", "Leave it out.")
+    opened = open_store(address)
+    with opened.connect(locked=False) as con:
+        batches = con.execute(f"SELECT DISTINCT batch_id FROM {KEYS_TABLE}").fetchall()
+        return status_of_store(con, opened.address, [batch for (batch,) in batches], limits)
+
+
 def _lines(found) -> list[tuple[str, str]]:
     gigabytes = f"{found.lake_bytes / 1e9:,.2f} GB, of that .dagster {found.dagster_bytes / 1e9:,.2f} GB"
     lines = [
@@ -80,6 +106,8 @@ def _lines(found) -> list[tuple[str, str]]:
         ("analyst.duckdb", found.published),
         ("disk", f"{gigabytes}; free {found.free_bytes / 1e9:,.1f} GB ({found.free_percent:g} %)"),
     ]
+    if is_store(found.lake):
+        lines = [line for line in lines if line[0] not in ("newest runs that failed", "analyst.duckdb", "disk")]
     if found.inbox:
         lag = "" if found.lag_seconds is None else f", the oldest for {found.lag_seconds:,.0f} s"
         lines += [("watched folder", found.inbox), ("waiting files", f"{found.backlog}{lag}")]

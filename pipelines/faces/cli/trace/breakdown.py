@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pipelines.base import units
 from pipelines.faces.cli import caveats
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
 from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
 
@@ -23,7 +23,7 @@ def breakdown(
     profile: ProfileOption = "default",
     settings: SetOption = None,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """How GPU time divides into compute, other work and idle, one row per trace and device.
@@ -80,7 +80,7 @@ def _asked(trace: str | None, folder: Path) -> list[str]:
 
 
 def _breakdown(
-    trace: str, lake: Path, profile: str, overrides: dict[tuple[str, str], str], process: str | None
+    trace: str, lake: Path | str, profile: str, overrides: dict[tuple[str, str], str], process: str | None
 ) -> list[dict[str, Any]]:
     from pipelines.critical_path.breakdown import trace_breakdown
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, new_file, out, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, fail, new_file, out, styled
 
 
 def flame(
@@ -30,7 +30,7 @@ def flame(
             "--folded", metavar="FILE", parser=new_file, help="Also write the stacks as text for other programs."
         ),
     ] = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
 ) -> None:
     """Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.
 

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, new_file, out, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, fail, new_file, out, styled
 
 ENGINES = ("serial", "sw", "dataflow")
 _COMPARED = """
@@ -31,7 +31,7 @@ def gantt(
         "schedule.svg"
     ),
     iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
 ) -> None:
     """Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import fail, local
+from pipelines.faces.cli.console import fail, is_store, local
 from pipelines.faces.cli.trace.opened_trace import opened
 
 CaptureOption = Annotated[
@@ -54,7 +54,7 @@ class GraphInputs:
 @contextmanager
 def opened_with_graphs(
     trace: str,
-    lake: Path,
+    lake: Path | str,
     capture: str | None,
     annotations: Path | None,
     process: str | None,
@@ -71,7 +71,8 @@ def opened_with_graphs(
         tempfile.TemporaryDirectory() as folder,
         opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id),
     ):
-        found = None if capture or Path(trace).exists() else _found(con, trace_id, lake)
+        alone = capture or Path(trace).exists() or is_store(lake)  # a DuckLake's traces are not looked through
+        found = None if alone else _found(con, trace_id, Path(lake))
         other = None if capture == NONE else capture or found
         capture_id = _add(con, trace_id, other, lake, Path(folder)) if other else None
         if capture_id:
@@ -130,7 +131,7 @@ def _found(con: Any, trace_id: str, folder: Path) -> str | None:
     return None
 
 
-def _add(con: Any, trace_id: str, capture: str, lake: Path, folder: Path) -> str:
+def _add(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
     """Adds the rows of the trace that shows how graphs were captured, which are kept in `folder`; returns its id."""
     from pipelines.lake.read.one_trace import INGESTED
     from pipelines.models.sqltext import quoted

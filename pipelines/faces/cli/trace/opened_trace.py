@@ -29,7 +29,12 @@ ProcessOption = Annotated[
 
 @contextmanager
 def opened(
-    trace: str, lake: Path, tables: Iterable[str] = (), *, with_arguments: bool = False, process: str | None = None
+    trace: str,
+    lake: Path | str,
+    tables: Iterable[str] = (),
+    *,
+    with_arguments: bool = False,
+    process: str | None = None,
 ) -> Iterator[Subject]:
     """Yields the `subject` of a command, which shows how far a file is read; that a file ends early is noted."""
     from pipelines.faces.subject import subject

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, local, out, print_json, styled
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    AnyLakeOption,
+    JsonOption,
+    err,
+    fail,
+    local,
+    out,
+    print_json,
+    styled,
+)
 from pipelines.faces.cli.trace.asked_path import (
     AnnotationOption,
     AskedPath,
@@ -46,7 +56,7 @@ def overlay(
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.

@@ -11,8 +11,8 @@ import typer
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     fail,
     local,
     new_file,
@@ -64,7 +64,7 @@ def critical_path(
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """The longest chain of dependent work in a trace, and what bounds it.

@@ -127,7 +127,7 @@ def _lake(given: list[str], lake: Path) -> Iterator[Path]:
         with lake_of(given, lake) as (folder, beginning):
             if beginning:
                 raise fail(f"{beginning}: there is no such file or folder", "An id of the lake goes to --trace.")
-            yield folder
+            yield Path(folder)
 
 
 def _draw(folder: Path, query: str, target: Path) -> Any:

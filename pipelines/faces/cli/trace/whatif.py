@@ -20,8 +20,8 @@ from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     err,
     fail,
     local,
@@ -103,7 +103,7 @@ def what_if(
     capture: CaptureOption = None,
     annotations: AnnotationsOption = None,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.
@@ -164,7 +164,7 @@ def what_if(
 
 @contextmanager
 def _window(
-    trace: str, lake: Path, asked: AskedPath, with_arguments: bool, process: str | None
+    trace: str, lake: Path | str, asked: AskedPath, with_arguments: bool, process: str | None
 ) -> Iterator[tuple[Any, Window]]:
     """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
     from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
@@ -190,7 +190,7 @@ def _window(
         yield con, window
 
 
-def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
+def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
     """To which operators, modules and layers the GPU work of the trace belongs: read with all arguments, which the path
     does not need.
     """

@@ -11,10 +11,11 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
+    AnyLakeOption,
     JsonOption,
-    LakeOption,
     err,
     fail,
+    is_store,
     out,
     print_json,
     progress,
@@ -48,7 +49,7 @@ def why_command(
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     process: ProcessOption = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Why a trace takes as long as it does: one sentence, then its causes, with what to do about each.
@@ -79,7 +80,7 @@ class _Asked(NamedTuple):
     process: str | None
 
 
-def _answers(subject: str, asked: _Asked, lake: Path) -> list[Why | CaptureWhy]:
+def _answers(subject: str, asked: _Asked, lake: Path | str) -> list[Why | CaptureWhy]:
     if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
         if any(asked):
             options = "--step, --annotation and --process"
@@ -91,24 +92,30 @@ def _answers(subject: str, asked: _Asked, lake: Path) -> list[Why | CaptureWhy]:
     return list(_of_trace(subject, asked, lake))
 
 
-def _is_capture(beginning: str, lake: Path) -> bool:
+def _is_capture(beginning: str, lake: Path | str) -> bool:
     """Whether a capture of the lake has an id that begins so, and no trace."""
-    from pipelines.lake import Lake
-
-    there = Lake(lake)
-    if not set(beginning) <= set("0123456789abcdef") or not there.exists:
-        return False
-    if any(trace_id.startswith(beginning) for trace_id in there.known_traces()):
-        return False
     from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.lake import Lake
     from pipelines.models.sqltext import quoted
+
+    if not set(beginning) <= set("0123456789abcdef"):
+        return False
+    if is_store(lake):
+        with open_analyst(lake, []) as con:
+            query = "SELECT {0} FROM {1} WHERE starts_with({0}, {2}) LIMIT 1"
+            of = [con.execute(query.format(key, table, quoted(beginning))).fetchall()
+                  for key, table in (("trace_id", "traces"), ("capture_id", "captures"))]  # fmt: skip
+            return not of[0] and bool(of[1])
+    there = Lake(lake)
+    if not there.exists or any(trace_id.startswith(beginning) for trace_id in there.known_traces()):
+        return False
 
     with open_analyst(lake, ["captures"]) as con:
         found = con.execute(f"SELECT 1 FROM captures WHERE starts_with(capture_id, {quoted(beginning)}) LIMIT 1")
         return bool(found.fetchall())
 
 
-def _of_capture(subject: str, lake: Path) -> CaptureWhy:
+def _of_capture(subject: str, lake: Path | str) -> CaptureWhy:
     from pipelines.faces.cli.fleet.opened_capture import opened_capture
     from pipelines.faces.why import capture_why
     from pipelines.fleet.path.answer import find_capture
@@ -125,7 +132,7 @@ def _of_capture(subject: str, lake: Path) -> CaptureWhy:
         return answer
 
 
-def _of_trace(subject: str, asked: _Asked, lake: Path) -> list[Why]:
+def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
     from pipelines.critical_path.graph.windows import explain_missing, request_windows
     from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why

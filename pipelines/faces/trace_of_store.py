@@ -1,0 +1,49 @@
+"""One trace of a DuckLake: what ingestion wrote of it, copied into a private connection. Its tables are computed there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.base.close_names import near
+from pipelines.lake.read.one_trace import INGESTED, NoSuchTrace
+from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SHOWN = 10
+
+
+def find_in(store: duckdb.DuckDBPyConnection, beginning: str, address: str) -> str:
+    """Returns the id of the trace whose id begins so, or whose file is named so. Raises NoSuchTrace."""
+    name = Path(beginning).name
+    query = (
+        f"SELECT trace_id, starts_with(trace_id, {quoted(beginning)}) FROM traces "
+        f"WHERE starts_with(trace_id, {quoted(beginning)}) OR file = {quoted(name)} ORDER BY 1 LIMIT {_SHOWN + 1}"
+    )
+    found = store.execute(query).fetchall()
+    ids = [trace for trace, is_id in found if is_id] or [trace for trace, _ in found]
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        raise NoSuchTrace(f"{beginning!r} names several traces in {address}", f"Trace ids: {', '.join(ids)}")
+    there = store.execute(f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC LIMIT {_SHOWN}").fetchall()
+    listed = (
+        f"Trace ids: {', '.join(trace for trace, _ in there)}; files: {', '.join(sorted({file for _, file in there}))}"
+    )
+    told = [*near(name, [file for _, file in there]), listed] if there else ["It has no traces."]
+    raise NoSuchTrace(f"{beginning!r} is not a file, and no trace in {address} is named so", " ".join(told))
+
+
+def copy_trace(con: duckdb.DuckDBPyConnection, address: str, beginning: str) -> str:
+    """Create `traces`, `events` and `findings` of one trace in `con`; returns its id. Raises NoSuchTrace, StoreError."""
+    from pipelines.runs.store import open_store
+
+    opened = open_store(address)
+    with opened.connect(locked=False) as store:
+        trace_id = find_in(store, beginning, opened.address)
+        for table in INGESTED:
+            rows = store.execute(f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}").to_arrow_reader()
+            con.from_arrow(rows).create(table)
+    return trace_id

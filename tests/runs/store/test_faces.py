@@ -1,0 +1,130 @@
+"""Commands that take a lake's folder take the address of a DuckLake: their answers are equal. What is wrong is a sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store import open_store
+from pipelines.synthetic import CaptureSpec, write_capture
+
+pytestmark = pytest.mark.ducklake("sqlite")
+OF_PLACE = (
+    "lake",
+    "path",
+    "bytes",
+    "lake_bytes",
+    "free_bytes",
+    "free_percent",
+    "dagster_bytes",
+    "published",
+    "idle_seconds",
+)
+
+
+def run(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert done.exit_code == code, f"{words}: {done.output}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The folder of a lake with two captures of two ranks, and the address of a DuckLake with the same."""
+    folder = tmp_path_factory.mktemp("both")
+    for name, seed in (("a", 1), ("b", 2)):
+        write_capture(CaptureSpec(ranks=2, steps=6, layers=1, gz=False, seed=seed), folder / "in" / name)
+    lake = Lake(folder / "lake")
+    ingest([folder / "in"], lake, job="nightly")
+    materialize_all(lake)
+    address = f"ducklake:sqlite:{folder}/catalog.sqlite?data={folder}/data"
+    open_store(address).commit(lake)
+    return str(lake.root), address
+
+
+def plain(said: Any) -> Any:
+    if isinstance(said, dict):
+        return {key: plain(value) for key, value in said.items() if key not in OF_PLACE}
+    return [plain(one) for one in said] if isinstance(said, list) else said
+
+
+def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path) -> None:
+    """Those of the README that read a lake. A trace of a DuckLake is copied, and its tables are computed."""
+    query = (
+        "SELECT c.capture_id, min(trace_id) FROM captures AS c JOIN traces USING (capture_id) GROUP BY ALL ORDER BY 1"
+    )
+    ids = json.loads(run("sql", query, "--lake", both[0], "--format", "json"))
+    (first, trace), (second, _) = ([*row.values()] for row in ids)
+    commands = [
+        ("fleet",), ("status",), ("why", first), ("why", trace), ("why", trace, "--step", "1"), ("capture-path", first),
+        ("stragglers", first), ("compare", first, second), ("regressions", "--job", "nightly"), ("breakdown", trace),
+        ("critical-path", trace), ("what-if", trace, "--remove", "launch_overhead"), ("report", first, "--out", "{}.html"),
+    ]  # fmt: skip
+    told: list[dict[tuple[str, ...], Any]] = [{}, {}]
+    for command in commands:
+        for place, lake in enumerate(both):
+            words = [word.format(tmp_path / f"page{place}") for word in command]
+            told[place][command] = plain(json.loads(run(*words, "--lake", lake, "--json")))
+    assert [command for command in commands if told[0][command] != told[1][command]] == []
+    pages = [(tmp_path / f"page{place}.html").read_text() for place in (0, 1)]
+    assert pages[0] == pages[1]
+    assert run("metrics", "--lake", both[0]) == run("metrics", "--lake", both[1])
+    run("fleet", "--lake", both[1], "--out", str(tmp_path / "fleet"))
+    assert (tmp_path / "fleet" / f"{first}.html").exists()
+
+
+def refused(*words: str) -> str:
+    began = time.monotonic()
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 1 and not done.stdout and time.monotonic() - began < 10, done.output
+    return done.stderr
+
+
+def test_what_is_wrong_is_said(both: tuple[str, str], tmp_path: Path) -> None:
+    """An id that is not there, a catalog that is not, data that were lost, an inbox that a DuckLake does not have."""
+    assert "no trace in ducklake:" in refused("why", "0123", "--lake", both[1])
+    assert "--inbox" in refused("status", "--lake", both[1], "--inbox", str(tmp_path))
+    assert "there is no such catalog" in refused(
+        "fleet", "--lake", f"ducklake:sqlite:{tmp_path}/none.sqlite?data={tmp_path}"
+    )
+    shutil.copyfile(both[1].partition("?")[0].removeprefix("ducklake:sqlite:"), tmp_path / "lost.sqlite")
+    told = refused("why", json.loads(run("sql", "SELECT min(trace_id) AS t FROM traces", "--lake", both[0], "--format",
+        "json"))[0]["t"], "--lake", f"ducklake:sqlite:{tmp_path}/lost.sqlite?data={tmp_path}/data")  # fmt: skip
+    assert told.startswith("error: ducklake:") and "Traceback" not in told
+
+
+@pytest.mark.ducklake("duckdb")
+def test_a_locked_catalog_is_said_within_ten_seconds(tmp_path: Path) -> None:
+    """A DuckDB file is for one process: another one holds it."""
+    import subprocess
+    import sys
+
+    address = f"ducklake:duckdb:{tmp_path}/c.duckdb?data={tmp_path}/data"
+    open_store(address).tell()
+    hold = (
+        f"import duckdb,time; c = duckdb.connect({str(tmp_path / 'c.duckdb')!r}); print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout and other.stdout.readline()
+            began = time.monotonic()
+            told = " ".join(refused_late("fleet", "--lake", address).split())
+            assert "another process has the catalog open" in told and time.monotonic() - began < 12
+        finally:
+            other.kill()
+
+
+def refused_late(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 1, done.output
+    return done.stderr
