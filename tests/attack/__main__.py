@@ -17,6 +17,7 @@ from tests.attack.tally import Tally
 # How many files, kills, … (of the sensor: seconds) an attack tries: short, as a rule, long.
 SIZES = {
     "files": (60, 1000, 10_000),
+    "tools": (50, 1000, 10_000),
     "kills": (5, 100, 1000),
     "disk": (5, 60, 500),
     "flips": (10, 150, 1200),

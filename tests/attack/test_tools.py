@@ -1,0 +1,52 @@
+"""The attack on other tools' files, short; and it sees what it is there to see."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from pipelines.readers.counters.rocprof import Rocprof
+from pipelines.readers.xplane.planes import Space
+from tests.attack import tools
+from tests.attack.tools import KINDS, SHARED, attack, made, tried
+
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
+
+
+def test_mutated_files_of_other_tools() -> None:
+    tally = attack(15, 14)
+    assert tally.passed and tally.survived == 15, "\n".join(tally.notes)
+
+
+def test_a_file_is_made_from_its_seed_and_number_alone() -> None:
+    assert [made(3, n) for n in range(10)] == [made(3, n) for n in range(10)] != [made(4, n) for n in range(10)]
+
+
+@needs_shared
+def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of counters, an event; and what is no sentence, or an exception of another kind."""
+    outcomes = {}
+    for kind in ("rocprofv3 counters", "xplane"):
+        name, whole, _ = KINDS[kind]
+        assert tried(kind, name, whole())[0] == "whole"
+        outcomes[kind] = (kind, name, whole())
+    given = Rocprof.rows
+    monkeypatch.setattr(Rocprof, "rows", lambda self, line, fields: [] if line == 5 else given(self, line, fields))
+    rows = Space.rows
+
+    def without_some(self: Space) -> Any:
+        return (row for row in rows(self) if random.random() < 0.5)
+
+    monkeypatch.setattr(Space, "rows", without_some)
+    assert {kind: tried(*one)[0] for kind, one in outcomes.items()} == dict.fromkeys(outcomes, "silent")
+    monkeypatch.setattr(Space, "rows", lambda _: 1 / 0)
+    assert tried(*outcomes["xplane"]) == ("traceback", "ZeroDivisionError: division by zero")
+
+
+def test_memory_and_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = "ncu raw"
+    name, whole, _ = KINDS[kind]
+    monkeypatch.setattr(tools, "SECONDS", 0.0)
+    assert tried(kind, name, whole())[0] == "traceback"
