@@ -39,6 +39,7 @@ def test_what_belongs_together_is_in_one_share() -> None:
 def test_a_few_steps_are_those_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effort, "ALL_STEPS", False)
     monkeypatch.setattr(effort, "SEED", 7)
+    monkeypatch.setattr(effort, "SLOW", False)
     first = steps(50, few=3)
     assert first == steps(50, few=3) and len(set(first)) == 3 and {*first} <= {*range(1, 51)}
     assert steps(2, few=3) == [1, 2]
@@ -47,6 +48,8 @@ def test_a_few_steps_are_those_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(effort, "SEED", seed)
         found |= {*steps(4)}
     assert found == {1, 2, 3, 4}
+    monkeypatch.setattr(effort, "SLOW", True)
+    assert len(steps(50, few=3)) == 12 and len(steps(5, few=3)) == 5
     monkeypatch.setattr(effort, "ALL_STEPS", True)
     assert steps(5) == [1, 2, 3, 4, 5]
 

@@ -170,6 +170,7 @@ def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
     assert not check(lake).faults
 
 
+@pytest.mark.slow  # a kill at each of its steps, above
 def test_a_merge_that_ends_before_its_mark_shows_nothing_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     before, place = everything(lake), Lake._place
 

@@ -17,7 +17,7 @@ from pipelines.lake.layout import ANALYST, table_files
 from pipelines.lake.publish.analyst_file import PUBLISHED, publish
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
-from tests.effort import ALL_STEPS, SEED, steps
+from tests.effort import ALL_STEPS, SEED, SLOW, steps
 from tests.lake.world import (
     PROCESSES,
     TABLES,
@@ -42,7 +42,7 @@ def test_ingest_killed_at_a_step(tmp_path: Path) -> None:
     assert n > 14  # the layout, events, findings, rejects, the mark and transactions, each before and after
     tables = ["events", "findings", "rejects", "traces"]
     expected = shown(whole, tables)
-    for step in steps(n, few=4):
+    for step in steps(n, few=2):
         lake = Lake(tmp_path / f"lake{step}")
         assert run_killed(step, do_ingest, lake.root, files)
         with lake.connect(["events", "traces"]) as con:
@@ -57,7 +57,7 @@ def test_ingest_killed_at_a_step(tmp_path: Path) -> None:
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
     files, choice = capture(tmp_path / "in", ranks=6), random.Random(SEED)
     lake = Lake(tmp_path / "lake")
-    for _ in range(30 if ALL_STEPS else 4):
+    for _ in range(30 if ALL_STEPS else 8 if SLOW else 2):
         process = PROCESSES.Process(target=do_ingest, args=(lake.root, files))
         process.start()
         process.join(choice.uniform(0.02, 0.6))

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.lake.read.query_tree import named_in
 from pipelines.lake.read.sandbox import QueryRefused, connect_parser, refuse_but_reading
+from tests.effort import first_of
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +60,25 @@ PLACES = [
 NO_TREE = ["FROM (PIVOT (FROM {}) ON a)", "PIVOT (FROM {}) ON a", "EXPLAIN SELECT * FROM {}", "EXPLAIN ANALYZE FROM {}"]
 
 
-@pytest.mark.parametrize("place", [*PLACES, *NO_TREE])
-@pytest.mark.parametrize("called", ["read_csv('x')", "Read_CSV('x')", "\"READ_csv\"('x')", "system.main.read_csv('x')"])
-def test_a_table_function_is_refused_wherever_it_stands(
-    con: duckdb.DuckDBPyConnection, place: str, called: str
-) -> None:
-    named = named_in(con, place.format(called))
-    assert named is None if place in NO_TREE else "read_csv" in named.functions
-    with pytest.raises(QueryRefused, match="read_csv"):
-        refuse_but_reading(place.format(called), con)
+@pytest.mark.parametrize(
+    "called", first_of(["system.main.read_csv('x')", "read_csv('x')", "Read_CSV('x')", "\"READ_csv\"('x')"], 1)
+)
+def test_a_table_function_is_refused_wherever_it_stands(con: duckdb.DuckDBPyConnection, called: str) -> None:
+    for place in [*PLACES, *NO_TREE]:
+        named = named_in(con, place.format(called))
+        assert named is None if place in NO_TREE else "read_csv" in named.functions, place
+        try:
+            refuse_but_reading(place.format(called), con)
+        except QueryRefused as error:
+            assert "read_csv" in str(error), place
+        else:
+            pytest.fail(f"{place} was not refused")
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_table_is_found_wherever_it_stands(con: duckdb.DuckDBPyConnection, place: str) -> None:
-    named = named_in(con, place.format("Kernels"))
-    assert named is not None and "kernels" in named.tables
+def test_a_table_is_found_wherever_it_stands(con: duckdb.DuckDBPyConnection) -> None:
+    for place in PLACES:
+        named = named_in(con, place.format("Kernels"))
+        assert named is not None and "kernels" in named.tables, place
 
 
 def test_what_is_nested_too_deeply_has_no_tree() -> None:

@@ -182,7 +182,7 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     materialize(lake, TABLES)
     # The analysts' file, 5 files of each batch, 2 notices: twice each, at least.
     least = 2 * (1 + 2 * 5 + 2)
-    for step, lake in killed(tmp_path, least, do_retire, NOW, calls=("replace", "unlink"), few=3):
+    for step, lake in killed(tmp_path, least, do_retire, NOW, calls=("replace", "unlink")):
         with lake.connect(["events", "traces"]) as con:
             assert assert_whole(con) in (2, 3, 4), step
         with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:

@@ -25,6 +25,7 @@ def first(lake: Path) -> dict:
     return json.loads(run("sql", query, "--lake", lake, "--format", "json"))[0]
 
 
+@pytest.mark.slow  # 2.6 CPU s; formulas of a user, in test_formulas, go the same way
 def test_its_rules_win_and_the_tables_are_computed_again(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=1, steps=2, shape="planted", plant="preprocessing", sync_each_step=False)
     (trace,) = write_capture(spec, tmp_path / "job").paths

@@ -94,7 +94,7 @@ def test_so_do_all_ways_in_python(old: Path) -> None:
             way(old)
 
 
-@pytest.mark.parametrize("is_noted", [True, False])
+@pytest.mark.parametrize("is_noted", first_of([True, False], 1))
 def test_the_command_makes_the_same_lake(made: Path, old: Path, is_noted: bool) -> None:
     if not is_noted:  # only a cache
         (old / CATALOG).unlink()
@@ -139,7 +139,7 @@ def test_ten_thousand_files_are_in_a_list(old: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", first_of(["two\nlines.json", "caf\udce9.json", "a b.json", "it's.json", "tab\there\r.json", "$x`y.json"], 2)
+    "name", first_of(["two\nlines.json", "caf\udce9.json", "a b.json", "it's.json", "tab\there\r.json", "$x`y.json"], 1)
 )
 def test_any_name_gets_through(name: str, tmp_path: Path) -> None:
     file = tmp_path / "in" / "plain.json"

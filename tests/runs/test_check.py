@@ -108,6 +108,7 @@ def test_what_can_be_computed_is_on_the_next_look(lake: Lake) -> None:
     assert shown(lake, ["kernels", "traces"]) == expected
 
 
+@pytest.mark.slow  # so are captures, below
 def test_tables_whose_sources_are_broken_are_not_computed_without_a_word(lake: Lake) -> None:
     path = table_files(lake.root, "events")[0]
     _cut(path)
@@ -199,6 +200,7 @@ def test_repair_takes_out_what_cannot_be_computed(
     assert shown(lake, [*SHOWN[:3], *COMPUTED[:2]]) == expected
 
 
+@pytest.mark.slow  # tests/lake/test_catalog.py
 def test_a_lake_whose_catalog_is_lost_works_and_is_told(lake: Lake) -> None:
     expected = shown(lake, SHOWN)
     (lake.root / CATALOG).unlink()
@@ -248,7 +250,7 @@ def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: P
 
     n = steps_of(put_until_killed, lake.root, new(0), calls=calls)
     assert n > 8
-    for step in steps(n, few=4):
+    for step in steps(n, few=2):
         assert run_killed(step, put_until_killed, lake.root, new(step), calls=calls)
         assert not check(lake).faults, f"step {step}"
 
