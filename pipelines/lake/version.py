@@ -22,7 +22,7 @@ from pipelines.base.paths import UnusablePath, path_text, text_path
 from pipelines.lake.names import KEYS, REJECTS
 from pipelines.models.sqltext import quoted
 
-LAYOUT = 3
+LAYOUT = 4
 MARKER = ".layout"
 LIST = "files-to-read-again.txt"
 _FEW = 20  # paths that a command names; more are in a list

@@ -1,17 +1,14 @@
 """Remove one trace from the lake: from view at once, then from every file of its batch.
 
-Its row is first removed from the batch's `traces` file, atomically, which hides it in every table. A record in `.forgotten/`
+Its row is first removed from the batch's `traces` file, atomically, which hides it in every table. A notice in the catalog
 exists from before that until the end, so the next run completes one that was killed.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base import database
@@ -31,14 +28,14 @@ from pipelines.lake.layout import (
     table_of,
 )
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.retain.retention import forget_for_good, sources_of
+from pipelines.lake.retain.retention import drop_notice, keep_notice, notices, sources_of
 from pipelines.models.sqltext import quoted
 from pipelines.runs.materialize.per_capture import materialize_captures
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pathlib import Path
 
-FORGOTTEN = ".forgotten"
+    import pyarrow as pa
 
 
 class NoSuchTrace(TracelakeError):
@@ -68,8 +65,8 @@ def forget(
     Raises NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
-    _write(_notice(lake, trace.trace_id), trace)
-    n_rows = {one.trace_id: _remove(lake, one, on_step) for one in _notices(lake)}
+    keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
+    n_rows = {one.trace_id: _remove(lake, one, on_step) for one in begun(lake)}
     if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
         materialize_captures(lake, tables, on_step=on_step)
     else:
@@ -79,14 +76,14 @@ def forget(
 
 def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
     known = lake.known_traces()
-    begun = {one.trace_id: one for one in _notices(lake)}
-    found = sorted(name for name in {*known, *begun} if name.startswith(beginning))
+    half_done = {one.trace_id: one for one in begun(lake)}
+    found = sorted(name for name in {*known, *half_done} if name.startswith(beginning))
     if len(found) != 1 or not beginning:
         several = f"{len(found)} trace ids start with {beginning!r}: {', '.join(found[:5])}; give more of the id"
         raise NoSuchTrace(several if found else f"no trace id in the lake starts with {beginning!r}")
     trace_id = found[0]
     if trace_id not in known:
-        return begun[trace_id]
+        return half_done[trace_id]
     batch = known[trace_id]
     path = (manifest.read_keys(lake.root, batch) or {}).get(trace_id)
     return Forgotten(trace_id, batch.batch_id, path, for_good)
@@ -96,7 +93,7 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     """Remove a trace from its batch's files, the mark first; returns its rows in the others."""
     batch = Batch(trace.batch_id)
     if trace.for_good:
-        forget_for_good(lake, trace.trace_id)
+        keep_notice(lake, f"forgotten-{trace.trace_id}", [trace.trace_id])
     with lake.commit_lock():
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
@@ -108,7 +105,7 @@ def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
             _rewrite(lake, MARK, source, trace.trace_id)
         _remove_rows(lake, source, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
-    _notice(lake, trace.trace_id).unlink(missing_ok=True)
+    drop_notice(lake, _name(trace))
     return n_rows
 
 
@@ -150,20 +147,10 @@ def _without(source: Path, trace_id: str) -> Iterator[pa.Table]:
         yield group.filter(pc.field("trace_id") != trace_id)
 
 
-def _notice(lake: Lake, trace_id: str) -> Path:
-    return lake.root / FORGOTTEN / f"{trace_id}.json"
+def begun(lake: Lake) -> list[Forgotten]:
+    """Returns the traces that are being removed, or whose removal was killed."""
+    return [Forgotten(**one["forgetting"]) for _, one in sorted(notices(lake).items()) if "forgetting" in one]
 
 
-def _notices(lake: Lake) -> list[Forgotten]:
-    paths = sorted(lake.root.joinpath(FORGOTTEN).glob("*.json"))
-    return [Forgotten(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
-
-
-def _write(path: Path, trace: Forgotten) -> None:
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_suffix(".part")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(asdict(trace), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def _name(trace: Forgotten) -> str:
+    return f"forgetting-{trace.trace_id}"

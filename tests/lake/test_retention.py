@@ -16,7 +16,7 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.commit.catalog_file import CATALOG, rebuild
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish.analyst_file import publish
-from pipelines.lake.retain.retention import forget_for_good, notices, retire, retired_traces
+from pipelines.lake.retain.retention import keep_notice, notices, retire, retired_traces
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import TABLES, assert_whole, kept, killed, shown, write_trace
@@ -226,7 +226,7 @@ def test_command_line(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_what_was_removed_is_known_to_a_catalog_that_is_made_again(lake: Lake) -> None:
-    forget_for_good(lake, "forgotten")
+    keep_notice(lake, "forgotten-x", ["forgotten"])
     retire(lake, 30, grace=timedelta(0), now=NOW)
     before = retired_traces(lake)
     assert len(before) == 3

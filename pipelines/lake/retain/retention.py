@@ -109,7 +109,7 @@ def retired_traces(lake: Lake) -> set[str]:
 
 
 def notices(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Returns the notices of batches that were or will be removed, and of traces forgotten for good."""
+    """Returns the notices of batches that were or will be removed, and of traces that are or were forgotten."""
     return {name: json.loads(row.brief) for name, row in content(lake.root).notices.items()}
 
 
@@ -185,11 +185,18 @@ def _hidden(lake: Lake) -> dict[str, dict[str, Any]]:
     return {name: one for name, one in notices(lake).items() if not one.get("is_removed")}
 
 
-def forget_for_good(lake: Lake, trace_id: str) -> None:
-    """Keep a trace's content from being ingested again."""
-    name, notice = f"forgotten-{trace_id}", {"traces": [trace_id], "hidden_at": None, "is_removed": True}
-    _keep(lake, name, notice)
+def keep_notice(lake: Lake, name: str, traces: list[str], **more: Any) -> None:
+    """Write a notice of no batch, which outlives the catalog. `traces`: not to be ingested again."""
+    notice = {"traces": traces, "hidden_at": None, "is_removed": True, **more}
     _write(lake, {name: notice})
+    _keep(lake, name, notice)
+
+
+def drop_notice(lake: Lake, name: str) -> None:
+    """Remove what `keep_notice` wrote, the catalog's row last: a kill leaves nothing that only a later catalog would tell."""
+    (lake.root / RETIRED / f"{name}.json").unlink(missing_ok=True)
+    with writing(lake.root) as catalog:
+        catalog.notice(name, None)
 
 
 def _write(lake: Lake, found: Mapping[str, dict[str, Any]]) -> None:
