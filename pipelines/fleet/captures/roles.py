@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pipelines.base.errors import TracelakeError
 from pipelines.fleet.captures.grouping import Role
-from pipelines.lake.publish.user_tables import Row, WrongTable, read_told
+from pipelines.lake.publish.user_tables import NEEDED, TEXT, Row, UserTable, WrongTable
 from pipelines.models.catalog import Catalog
 
 ROLES = "roles.csv"
-_NEEDED = ("rank", "role", "group")
+_TABLE = UserTable({"rank": NEEDED, "role": NEEDED, "group": NEEDED, "job": TEXT})
 _STAGED = "_staged_capture_roles"
 
 
@@ -22,7 +22,7 @@ class RolesError(TracelakeError):
 def read_roles(path: Path) -> list[Role]:
     """Returns the rows of a table of roles; none if there is no file. Raises RolesError."""
     try:
-        return [_role(path, line, row) for line, row in read_told(path, (*_NEEDED, "job"), _NEEDED)]
+        return [_role(path, line, row) for line, row in _TABLE.rows(path)]
     except WrongTable as error:
         raise RolesError(str(error)) from None
 
@@ -33,10 +33,7 @@ def need_roles(catalog: Catalog, tables: Iterable[str]) -> bool:
 
 
 def _role(path: Path, line: int, row: Row) -> Role:
-    rank, role, group = (row[name] for name in _NEEDED)
-    if rank is None or role is None or group is None:
-        empty = next(name for name in _NEEDED if row[name] is None)
-        raise RolesError(f"{path}:{line}: {empty!r} is empty; every row has a rank, a role (dp, tp, pp) and a group")
+    rank, role, group = (row[name] or "" for name in ("rank", "role", "group"))
     if not rank.isdecimal():
         raise RolesError(f"{path}:{line}: rank {rank!r} is not a whole number")
     return Role(row["job"], int(rank), role, group)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.publish.user_tables import Row, WrongTable, read_told
+from pipelines.lake.publish.user_tables import NEEDED, TEXT, Row, UserTable
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted, row
 
 PRICES = "prices.csv"
 PRICE_TABLE = "job_prices"
-COLUMNS = ("job", "team", "price_per_gpu_hour", "currency")
+_TABLE = UserTable({"job": NEEDED, "team": TEXT, "price_per_gpu_hour": TEXT, "currency": TEXT})
+COLUMNS = tuple(_TABLE.columns)
 
 
 def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
@@ -36,10 +37,7 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
 
     Raises CatalogError with file, line and what to do.
     """
-    try:
-        rows = read_told(path, COLUMNS, needed=("job",))
-    except WrongTable as error:
-        raise CatalogError(str(error)) from None
+    rows = _TABLE.rows(path)
     seen: set[str | None] = set()
     for line, given in rows:
         _check(path, line, given)
@@ -51,8 +49,6 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
 
 def _check(path: Path, line: int, given: Row) -> None:
     price = given["price_per_gpu_hour"]
-    if given["job"] is None:
-        raise CatalogError(f"{path}:{line}: 'job' is empty; every row needs the name of a job")
     if price is not None and not _is_price(price):
         raise CatalogError(f"{path}:{line}: price {price!r} is not a number of at least 0; write it as 2.50")
     if price is not None and given["currency"] is None:

@@ -10,19 +10,14 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-import duckdb
-
-from pipelines.base import database
 from pipelines.base.datafiles import rule_rows
-from pipelines.lake.publish.user_tables import Row, WrongTable, content_of, read_told
+from pipelines.lake.publish.user_tables import FLAG, NEEDED, PATTERN, Row, UserTable, content_of
 from pipelines.models.catalog import Added, Catalog
 from pipelines.models.errors import CatalogError
-from pipelines.models.sqltext import quoted
 
 CAUSES = "causes.csv"
 PATTERNS = ("annotation_pattern", "frame_pattern", "call_pattern")
-MOST = 1_000  # rows
-_COLUMNS = ("cause", *PATTERNS, "takes_gpu_work")
+_TABLE = UserTable({"cause": NEEDED, **dict.fromkeys(PATTERNS, PATTERN), "takes_gpu_work": FLAG}, most=1_000)
 _RULES = "cause_rules"
 
 
@@ -46,13 +41,7 @@ def read_causes(path: Path) -> list[tuple[str | None, ...]]:
 
     Raises CatalogError with file, line and what to do.
     """
-    try:
-        rows = read_told(path, _COLUMNS, needed=("cause",))
-    except WrongTable as error:
-        raise CatalogError(str(error)) from None
-    if len(rows) > MOST:
-        raise CatalogError(f"{path}: more than {MOST:,} rows; one pattern stands for many names")
-    return [_rule(path, place, line, given) for place, (line, given) in enumerate(rows)]
+    return [_rule(path, place, line, given) for place, (line, given) in enumerate(_TABLE.rows(path))]
 
 
 def write_causes(path: Path, content: bytes) -> None:
@@ -69,26 +58,5 @@ def _rule(path: Path, place: int, line: int, given: Row) -> tuple[str | None, ..
     patterns = [given[name] for name in PATTERNS]
     if not any(patterns):
         raise CatalogError(f"{path}:{line}: give at least one of {', '.join(PATTERNS)}")
-    for name, pattern in zip(PATTERNS, patterns, strict=True):
-        if pattern:
-            _check(path, line, name, pattern)
-    flag = (given["takes_gpu_work"] or "false").lower()
-    if flag not in ("true", "false"):
-        raise CatalogError(
-            f"{path}:{line}: takes_gpu_work {flag!r} is neither true nor false; leave it empty for false"
-        )
     # Shipped ranks begin at 10: these come before them, in the order of the file.
-    return (f"{CAUSES}:{line}", given["cause"], *patterns, flag, str(place - MOST))
-
-
-def _check(path: Path, line: int, name: str, pattern: str) -> None:
-    try:
-        with database.scratch() as con:
-            fits_all = con.execute(f"SELECT regexp_matches('', {quoted(pattern)})").fetchall() == [(True,)]
-    except duckdb.Error as error:
-        why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
-        raise CatalogError(
-            f"{path}:{line}: {name} {pattern!r} is not a regular expression of DuckDB ({why}); correct it"
-        ) from None
-    if fits_all:
-        raise CatalogError(f"{path}:{line}: {name} {pattern!r} fits every name; begin it with ^ and what names share")
+    return (f"{CAUSES}:{line}", given["cause"], *patterns, given["takes_gpu_work"], str(place - _TABLE.most))

@@ -13,20 +13,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import duckdb
-
-from pipelines.base import database
 from pipelines.base.datafiles import rule_rows
-from pipelines.lake.publish.user_tables import Row, WrongTable, content_of, read_told
+from pipelines.lake.publish.user_tables import FLAG, NEEDED, PATTERN, TEXT, Row, UserTable, content_of
 from pipelines.models.catalog import Added, Catalog, load_catalog
 from pipelines.models.errors import CatalogError
-from pipelines.models.sqltext import quoted
 
 OP_FORMULAS = "op_formulas.csv"
-MOST = 10_000  # rows: every command reads them, and a million took it 50 s
-COLUMNS = ("op", "name_pattern", "formula", "family", "owns_below")
+# Every command reads them, and a million rows took it 50 s.
+_TABLE = UserTable(
+    {"op": TEXT, "name_pattern": PATTERN, "formula": NEEDED, "family": TEXT, "owns_below": FLAG}, most=10_000
+)
+COLUMNS = tuple(_TABLE.columns)
 _KINDS, _PATTERNS = "op_kinds", "op_patterns"
-_FLAGS = {"true": "true", "false": "false", None: "false"}
 
 Formula = tuple[str | None, ...]
 """A row in the order of COLUMNS."""
@@ -65,28 +63,15 @@ def read_formulas(path: Path) -> list[Formula]:
 
     Raises CatalogError with file, line, column and what to do.
     """
-    try:
-        rows = [] if _is_long(path) else read_told(path, COLUMNS, needed=("formula",))
-    except WrongTable as error:
-        raise CatalogError(str(error)) from None
-    if len(rows) > MOST or _is_long(path):
-        raise CatalogError(f"{path}: more than {MOST:,} rows; one row with a name_pattern stands for many names")
     families = _families()
     first: dict[tuple[str, str], int] = {}
     found = []
-    for line, given in rows:
+    for line, given in _TABLE.rows(path):
         column, name = _named(path, line, given)
-        if column == "name_pattern":
-            _check_pattern(path, line, name)
         if (before := first.setdefault((column, name), line)) != line:
             raise CatalogError(f"{path}:{line}: {column} {name!r} was in line {before} already; keep one of them")
         found.append(_formula(path, line, given, families))
     return found
-
-
-def _is_long(path: Path) -> bool:
-    """Returns whether a file has so many lines that it is not even read."""
-    return content_of(path).count(b"\n") > 2 * MOST
 
 
 def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
@@ -113,38 +98,19 @@ def _named(path: Path, line: int, given: Row) -> tuple[str, str]:
     return ("op", op or "") if pattern is None else ("name_pattern", pattern)
 
 
-def _check_pattern(path: Path, line: int, pattern: str) -> None:
-    """Raises CatalogError for a pattern that DuckDB cannot use. Its expressions (RE2) take time in proportion to the name."""
-    try:
-        with database.scratch() as con:
-            fits_all = con.execute(f"SELECT regexp_matches('', {quoted(pattern)})").fetchall() == [(True,)]
-    except duckdb.Error as error:
-        why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
-        raise CatalogError(
-            f"{path}:{line}: name_pattern {pattern!r} is not a regular expression of DuckDB ({why}); correct it, or give the "
-            "name as 'op'"
-        ) from None
-    if fits_all:
-        raise CatalogError(
-            f"{path}:{line}: name_pattern {pattern!r} fits every name; begin it with ^ and what names share"
-        )
-
-
 def _formula(path: Path, line: int, given: Row, families: dict[str, str]) -> Formula:
     formula, family, owns = given["formula"], given["family"], given["owns_below"]
     if formula not in families:
-        told = f"formula {formula!r} is not known" if formula else "'formula' is empty"
-        raise CatalogError(f"{path}:{line}: {told}; known are {', '.join(sorted(families))}")
+        known = ", ".join(sorted(families))
+        raise CatalogError(f"{path}:{line}: formula {formula!r} is not known; known are {known}")
     if family is not None and family not in families.values():
         known = ", ".join(sorted(set(families.values())))
         raise CatalogError(
             f"{path}:{line}: family {family!r} is not known; known are {known}; empty: that of the formula"
         )
-    flag = owns.lower() if owns else None
-    if flag not in _FLAGS or (given["name_pattern"] and flag == "true"):
-        what = "only for a row with 'op'" if flag in _FLAGS else "neither true nor false"
-        raise CatalogError(f"{path}:{line}: owns_below {owns!r} is {what}; leave it empty for false")
-    return given["op"], given["name_pattern"], formula, family or families[formula], _FLAGS[flag]
+    if given["name_pattern"] and owns == "true":
+        raise CatalogError(f"{path}:{line}: owns_below 'true' is only for a row with 'op'; leave it empty for false")
+    return given["op"], given["name_pattern"], formula, family or families[formula], owns
 
 
 def _families() -> dict[str, str]:

@@ -1,40 +1,102 @@
-"""Tables that the user puts into a lake's folder as CSV: read, or refused with file, line and what to do."""
+"""Tables that the user puts into a lake's folder as CSV: read by what is declared of them, or refused with file, line and what to do."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
+from pipelines.base import database
+from pipelines.models.errors import CatalogError
+from pipelines.models.sqltext import quoted
+
 Row = dict[str, str | None]
+NEEDED = "needed"  # not empty in any row
+TEXT = "text"
+PATTERN = "pattern"  # a regular expression, as DuckDB has them
+FLAG = "flag"  # true or false, the latter where it is empty
 
 
-class WrongTable(Exception):
+class WrongTable(CatalogError):
     """The table cannot be used; the message names file and line."""
 
 
-def read_told(path: Path, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
-    """Returns the rows with their line numbers, by column, None where empty; no rows if there is no file.
+@dataclass(frozen=True)
+class UserTable:
+    """A table's columns, and what each of them holds; no more than `most` rows, as every command reads them."""
 
-    Columns not in `needed` may be missing. Columns not in `columns` are an error, because a misspelled column would
-    otherwise be silently ignored. Raises WrongTable.
-    """
-    if not path.exists() and not path.is_symlink():
-        return []
+    columns: Mapping[str, str]
+    most: int = 1_000_000
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that may not be missing."""
+        return [name for name, kind in self.columns.items() if kind == NEEDED]
+
+    def rows(self, path: Path) -> list[tuple[int, Row]]:
+        """Returns the rows with their line numbers, by column, None where empty; no rows if there is no file.
+
+        Columns that are not needed may be missing. Unknown ones are an error, because a misspelled column would otherwise
+        be silently ignored. Raises WrongTable.
+        """
+        if not path.exists() and not path.is_symlink():
+            return []
+        if content_of(path).count(b"\n") > 2 * self.most:  # so many lines that it is not even read
+            raise self._too_long(path)
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                found = _rows(path, csv.DictReader(file, strict=True), self)
+        except OSError as error:
+            raise WrongTable(f"{path}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise WrongTable(
+                f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from None
+        if len(found) > self.most:
+            raise self._too_long(path)
+        for line, row in found:
+            for name, kind in self.columns.items():
+                row[name] = _checked(f"{path}:{line}", name, kind, row[name], self)
+        return found
+
+    def _too_long(self, path: Path) -> WrongTable:
+        return WrongTable(f"{path}: more than {self.most:,} rows; one pattern stands for many names")
+
+
+def _checked(where: str, name: str, kind: str, value: str | None, table: UserTable) -> str | None:
+    if kind == NEEDED and value is None:
+        raise WrongTable(f"{where}: {name!r} is empty; every row has {', '.join(table.needed)}")
+    if kind == PATTERN and value is not None:
+        _check_pattern(where, name, value)
+    if kind == FLAG:
+        if value is not None and value.lower() not in ("true", "false"):
+            raise WrongTable(f"{where}: {name} {value!r} is neither true nor false; leave it empty for false")
+        return (value or "false").lower()
+    return value
+
+
+def _check_pattern(where: str, name: str, pattern: str) -> None:
+    """Raises WrongTable for a pattern that DuckDB cannot use. Its expressions (RE2) take time in proportion to the name."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return _rows(path, csv.DictReader(file, strict=True), columns, needed)
-    except OSError as error:
-        raise WrongTable(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WrongTable(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        with database.scratch() as con:
+            fits_all = con.execute(f"SELECT regexp_matches('', {quoted(pattern)})").fetchall() == [(True,)]
+    except duckdb.Error as error:
+        why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
+        raise WrongTable(
+            f"{where}: {name} {pattern!r} is not a regular expression of DuckDB ({why}); correct it"
+        ) from None
+    if fits_all:
+        raise WrongTable(f"{where}: {name} {pattern!r} fits every name; begin it with ^ and what names share")
 
 
-def _rows(path: Path, reader: csv.DictReader, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
+def _rows(path: Path, reader: csv.DictReader, table: UserTable) -> list[tuple[int, Row]]:
     rows = []
     try:
         header = [name.strip() for name in reader.fieldnames or ()]
-        _check_header(path, header, columns, needed)
+        _check_header(path, header, table)
         reader.fieldnames = header
         for given in reader:
             if None in given:
@@ -42,13 +104,14 @@ def _rows(path: Path, reader: csv.DictReader, columns: Sequence[str], needed: Se
                     f"{path}:{reader.line_num}: more values than columns; write decimals with a point, "
                     "and put text with commas in quotes"
                 )
-            rows.append((reader.line_num, {name: (given.get(name) or "").strip() or None for name in columns}))
+            rows.append((reader.line_num, {name: (given.get(name) or "").strip() or None for name in table.columns}))
     except csv.Error as error:
         raise WrongTable(f"{path}:{reader.line_num}: not CSV: {error}") from None
     return rows
 
 
-def _check_header(path: Path, header: list[str], columns: Sequence[str], needed: Sequence[str]) -> None:
+def _check_header(path: Path, header: list[str], table: UserTable) -> None:
+    columns, needed = table.columns, table.needed
     hint = f"write a header of `{','.join(needed)}`"
     if more := [name for name in columns if name not in needed]:
         hint += f" and, where needed, `{','.join(more)}`"
