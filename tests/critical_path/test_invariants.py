@@ -32,6 +32,7 @@ def test_random_captures(chosen: list[tuple[int, bool]]) -> None:
     check(*(document if with_sync_rows else without_sync_rows(document) for document, with_sync_rows in documents))
 
 
+@pytest.mark.slow  # it is of the generator, which seldom changes
 def test_work_that_crosses_the_border_of_a_step_is_no_launch_delay() -> None:
     """The generator does make what the property is about: some work waits for work of the step before."""
     assert check(*(random_capture(seed) for seed in range(8))) > 2

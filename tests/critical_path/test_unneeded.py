@@ -26,7 +26,7 @@ _SLOW = [(trace, *asked) for trace in _TRACES for asked in _ASKED]
 
 
 @pytest.mark.parametrize(
-    ("trace", "profile", "settings"), first_of([*_QUICK, *(case for case in _SLOW if case not in _QUICK)], 2)
+    ("trace", "profile", "settings"), first_of([*_QUICK, *(case for case in _SLOW if case not in _QUICK)], 1)
 )
 def test_the_path_is_the_same_with_all_rows(
     trace: str, profile: str, settings: list[tuple[str, str]], shared: Path, monkeypatch: pytest.MonkeyPatch

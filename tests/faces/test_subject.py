@@ -272,6 +272,7 @@ def _make_old(lake: Lake, one: Held, monkeypatch: pytest.MonkeyPatch, broken: st
         file.write_bytes(file.read_bytes()[:-100])
 
 
+@pytest.mark.slow  # what is not stored is computed, above
 def test_a_lake_without_tables_answers(shared: Path, tmp_path: Path) -> None:
     file = shared / "traces" / f"{SMALL[0]}.json.gz"
     (row,) = ingest([file], Lake(tmp_path / "lake")).rows

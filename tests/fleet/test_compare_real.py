@@ -60,6 +60,7 @@ def test_rows_of_large_traces_add_up_to_all_gpu_time(shared: Path) -> None:
     assert_adds_up(shared, [path for path in traces_in(shared) if path.stat().st_size >= LARGE])
 
 
+@pytest.mark.slow  # the rows of made traces are in test_compare_rows.py
 def test_a_trace_against_itself_and_the_other_way_round(shared: Path, world_of: Callable[..., World]) -> None:
     folder = shared / "traces" / "ranks" / "sampled_128"
     world = world_of(folder / "rank0.json.gz", folder / "rank1.json.gz")

@@ -200,7 +200,7 @@ def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"schedule_run_id": "b", "traceEvents": events}))
     ingest([trace], lake)
-    materialize(lake)
+    materialize(lake, ["kernels", "critical_path", "event_slack", "schedule_traced_tasks"])
     found = asked(
         lake,
         "SELECT task, n_spans, span_ns, n_kernels, kernel_ns, path_ns, kernel_path_ns, slack_ns, disagreement "

@@ -106,6 +106,7 @@ def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_pa
             assert sum("ends early" in one["detail"] for one in told) == n
 
 
+@pytest.mark.slow  # ingestion of four ranks; a file's caveats are above
 def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2, gz=False), tmp_path / "job")
     cut(capture.paths[1].read_bytes(), tmp_path / "job" / "rank1.json")

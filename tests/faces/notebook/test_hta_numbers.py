@@ -27,7 +27,7 @@ def records(table: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
-@pytest.mark.parametrize("case", first_of(PATHS, 2))
+@pytest.mark.parametrize("case", first_of(PATHS, 1))
 def test_breakdown_and_summary_of_a_path(shared: Path, case: str) -> None:
     expected = golden(shared, case)
     file = shared / "traces" / "critical_path" / f"{case.split('__')[0]}.json.gz"
