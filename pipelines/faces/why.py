@@ -45,8 +45,9 @@ class Cause:
 
     @property
     def title(self) -> str:
-        """Its plain name; where nothing is launched, nothing is bound by that."""
-        return self.kind["title"] if self.on_gpu else self.kind["title"].partition(" (")[0]
+        """Its plain name; without GPU work nothing is bound by launches, and nobody knows who needed a wait for it."""
+        title = self.kind["title"]
+        return title if self.on_gpu else title.partition(" (")[0].removesuffix(" that nothing needed")
 
     @cached_property
     def duration(self) -> int:

@@ -22,7 +22,7 @@ SELECT
         WHEN n.cat = 'gpu_memset' THEN 'fill'
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
-        WHEN n.cat IN ('cuda_runtime', 'cuda_driver', 'hip_runtime') THEN 'call'
+        WHEN regexp_matches(n.cat, '_(runtime|driver)$') THEN 'call'
         -- PyTorch's own annotations, which it wrote as operators until 2021 (_loaded_events).
         WHEN regexp_matches(n.name, '^(ProfilerStep|Optimizer\.step|Optimizer\.zero_grad|enumerate\(DataLoader\))#')
             THEN 'annotation'

@@ -49,11 +49,11 @@ FRAMES = {
     ),
 }  # fmt: skip
 CALLS = {
-    "allocation": ("cudaMalloc", "cudaFree", "cudaHostAlloc", "hipMalloc", "hipFree", "cudaMallocAsync", "cuMemCreate", "cudaFreeHost"),
-    "synchronization": ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "cudaEventQuery"),
+    "allocation": ("cudaMalloc", "cudaFree", "cudaHostAlloc", "hipMalloc", "hipFree", "cudaMallocAsync", "cuMemCreate", "cudaFreeHost", "urUSMDeviceAlloc", "zeMemFree"),
+    "synchronization": ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "cudaEventQuery", "urQueueFinish", "zeEventHostSynchronize"),
     "compilation": ("cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"),
     "initialization": ("cuInit", "cudaGetDeviceCount", "hipInit"),
-    "": ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord", "hipLaunchKernel", "cudaGraphLaunch", "cudaStreamIsCapturing"),
+    "": ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord", "hipLaunchKernel", "cudaGraphLaunch", "cudaStreamIsCapturing", "urEnqueueKernelLaunch", "zeEventQueryStatus"),
 }  # fmt: skip
 
 

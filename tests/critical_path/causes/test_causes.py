@@ -206,6 +206,15 @@ def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
     assert copied[("host_operators", "aten::mm")] == 10
 
 
+@pytest.mark.parametrize("kind", ["xpu", "mtia", "privateuse1"])
+def test_calls_of_other_vendors_launch(kind: str) -> None:
+    events = [*LAUNCHED, kernel("gemm", 50, 300, 1)]
+    launched = [{**one, "cat": f"{kind}_runtime"} if one["cat"] == "cuda_runtime" else one for one in events]
+    found = {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in answer(launched).rows}
+    assert found == {(row["cause"], row["name"]): row["duration_ns"] // 1000 for row in answer(events).rows}
+    assert found["gpu_computing", "aten::mm"] == 300
+
+
 def test_the_optimizers_kernels_are_its_own() -> None:
     assert causes_of(
         kernel("gemm", 30, 30, 1),
