@@ -24,6 +24,12 @@ class EarlyEnd(NamedTuple):
         return {"caveat": "truncated", "severity": "error", "detail": f"{self.said} ({self.detail})"}
 
 
+def early_end_of_saved(meta: dict[str, Any]) -> list[EarlyEnd]:
+    """Returns that of the trace of a saved path, which may be gone; none if its file is whole. `meta`: as in SavedPath."""
+    trace = meta["trace"]
+    return [EarlyEnd(trace["trace_id"], trace["file"], trace["truncated"])] if trace["truncated"] else []
+
+
 def early_ends(con: Any, of: str = "") -> list[EarlyEnd]:
     """Returns those in `con` (tables `traces` and `findings`), by file.
 

@@ -8,7 +8,7 @@ was changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.base.errors import WrongValue
 from pipelines.critical_path.answer.edited_path import with_longest_path
 from pipelines.critical_path.answer.saved_path import SavedPath
-from pipelines.critical_path.graph.bounds import int_column
+from pipelines.critical_path.graph.bounds import CPU, HOST, int_column
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES, HTA_TYPES
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
             f"graph.graph[{UNIT!r}] is {unit!r}: set it to ns or us, the unit of the weights. Copies of a path's graph have it"
         )
     nodes, events, in_nodes = _nodes(saved, graph)
-    edges, in_edges = _edges(saved, graph, NS_PER[unit], known=set(int_column(events, "event_id").tolist()))
+    edges, in_edges = _edges(saved, graph, NS_PER[unit], events)
     before = saved.meta.get("edited", {})
     changes = {what: n + before.get(what, 0) for what, n in {**in_edges, **in_nodes}.items()}
     meta = {**saved.meta, "edited": changes}
@@ -112,7 +112,7 @@ def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int]) -> tuple[pa.Table, dict[str, int]]:
+def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """Returns table `edges` of the graph, `seq` not yet known, and how many edges were added, removed and changed.
 
     Existing edges keep their number, and so their order, which decides between paths of equal length.
@@ -120,13 +120,14 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
     import pyarrow as pa
 
     table = saved.edges
+    classes = dict(zip(int_column(events, "event_id").tolist(), events["class"].to_pylist(), strict=True))
     old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT, *_FLAGS)}
     places = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
     same, changed, added, total = [], [], [], 0
     for src, dst, data in _listed(graph):
         place = places.get((src, dst))
         was = None if place is None else tuple(old[name][place] for name in _EDITED)
-        now = _edge(src, dst, data, was, ns_per_unit, known)
+        now = _edge(src, dst, data, was, ns_per_unit, classes)
         total += abs(now[1])
         if place is None:
             added.append(_row(src, dst, now))
@@ -143,6 +144,9 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
     next_id = max([_NEW_EDGES, *(row + 1 for row in int_column(table, "edge_id")[-1:].tolist())])
     for number, row in enumerate(added):
         row["edge_id"] = next_id + number
+    rules = {(rule["edge_type"], rule["side"], rule["class"]): rule["bound_by"] for rule in saved.meta["rules"]}
+    for row in (*changed, *added):
+        row["bound_by"] = rules[row["edge_type"], *_whose(row, classes)]
     new = pa.Table.from_pylist([*changed, *added], schema=table.schema)
     counts = {
         "edges added": len(added),
@@ -170,6 +174,17 @@ def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]
     }
 
 
+def _whose(row: dict[str, Any], classes: Mapping[int, str | None]) -> tuple[str, str]:
+    """Returns the side and the class of the work whose time an edge is, as rules name them. `classes`: of events."""
+    event = row["attributed_event_id"]
+    if row.get("waits_for_earlier_work"):
+        return "outside", "*"
+    if event is None:
+        return "*", "*"
+    of_event = classes.get(event)
+    return ("cpu", "*") if of_event in (None, CPU, HOST) else ("gpu", of_event)
+
+
 def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Yields the edges by target, as networkx lists predecessors: their order decides between paths of equal length."""
     for dst, before in graph.pred.items():
@@ -178,7 +193,7 @@ def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
 
 
 def _edge(
-    src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, known: set[int]
+    src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, known: Container[int]
 ) -> tuple[str, int, int | None]:
     """Returns type, weight in ns and attributed event of an edge; `was` is what they were."""
     held = data.get("object")  # HTA's CPEdge

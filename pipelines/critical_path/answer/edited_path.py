@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.base import database
 from pipelines.critical_path.answer.found_path import show_path
 from pipelines.critical_path.answer.saved_path import SavedPath
-from pipelines.critical_path.graph.bounds import flags, int_column
+from pipelines.critical_path.graph.bounds import int_column
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.longest.window_paths import WindowGraph, path_edges
 from pipelines.critical_path.whatif.window import Window, of_saved
@@ -47,7 +47,6 @@ def with_longest_path(saved: SavedPath) -> SavedPath:
         "edges_by_type": _by_type(saved),
         "length_us": int(int_column(path, "path_weight_ns", 0).sum()) / 1000,
         "summary": {row["bound_by"]: row["percent"] for row in summary},
-        "inferred": np.flatnonzero(flags(path, "is_inferred")).tolist(),
         "caveats": _caveats(saved, path),
         "reason": _reason(saved, cycle) if not len(on) else None,
     }
@@ -88,8 +87,8 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
 
 
 def _span_ns(window: dict[str, Any]) -> tuple[int, int]:
-    """Returns from when to when the path of a window runs; an older tracelake saved only the window."""
-    return window.get("path_start_ns", window["start_ns"]), window.get("path_end_ns", window["end_ns"])
+    """Returns from when to when the path of a window runs."""
+    return window["path_start_ns"], window["path_end_ns"]
 
 
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
@@ -98,8 +97,7 @@ def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
     there = np.isin(int_column(saved.events, "event_id"), [event for event in ids if event is not None])
-    if "owner_event_id" in saved.events.column_names:
-        there |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
+    there |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
     return saved.events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
 
 

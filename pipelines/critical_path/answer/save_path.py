@@ -1,19 +1,30 @@
-"""Writes a critical path with its graph into one file (see `saved.py` for its format and for reading it)."""
+"""Writes a critical path with its graph into one file: its format is told in `saved_path.py`, which reads it."""
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import tempfile
-import zipfile
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base import database
 from pipelines.base.database import rows_of
 from pipelines.critical_path.answer.path_answer import PathAnswer
-from pipelines.critical_path.answer.saved_path import FORMAT, PARTS, VERSION, SavedPath, digest, file_of, looks_saved
+from pipelines.critical_path.answer.saved_path import (
+    BLANK,
+    DIGEST,
+    MARK,
+    META,
+    PARTS,
+    VERSION,
+    SavedPath,
+    digest,
+    is_saved,
+    place_of_digest,
+)
 from pipelines.critical_path.graph.bounds import EVENTS, RULES
 from pipelines.models.sqltext import quoted
 
@@ -28,9 +39,11 @@ SOURCES = (
     "critical_path_summary",
     "_edges",
     "_clip",
-    "_kernel_class",
+    "_gpu_classes",
     "_refused_windows",
-    "_bound_by",
+    "_edge_bounds",
+    "_path_rules",
+    "edge_types",
     "_gap_owners",
     "_left_out",
 )
@@ -41,14 +54,17 @@ _QUERIES = {
     "nodes": """
         SELECT t.node_id, t.event_id, t.is_start, t.at_ns, e.name, e.cat
         FROM critical_path_nodes AS t LEFT JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = t.event_id
-        WHERE {of} ORDER BY t.node_id
+        WHERE {of}
     """,
     "edges": """
-        SELECT t.* EXCLUDE (trace_id, window_id), p.seq
-        FROM critical_path_edges AS t LEFT JOIN critical_path AS p USING (trace_id, window_id, edge_id)
-        WHERE {of} ORDER BY t.edge_id
+        SELECT t.* EXCLUDE (trace_id, window_id), b.bound_by, p.seq
+        FROM critical_path_edges AS t
+        JOIN critical_path_windows AS w ON w.trace_id = t.trace_id AND w.window_id = t.window_id
+        JOIN _edge_bounds AS b ON b.window_no = w.window_no AND b.edge_id = t.edge_id
+        LEFT JOIN critical_path AS p ON p.trace_id = t.trace_id AND p.window_id = t.window_id AND p.edge_id = t.edge_id
+        WHERE {of}
     """,
-    "path": "SELECT t.* EXCLUDE (trace_id, window_id) FROM critical_path AS t WHERE {of} ORDER BY t.seq",
+    "path": "SELECT t.* EXCLUDE (trace_id, window_id) FROM critical_path AS t WHERE {of}",
     "events": EVENTS,
 }
 
@@ -71,40 +87,29 @@ def save_path(
     check_target(target)
     of = f"t.trace_id = {quoted(trace_id)} AND t.window_id = {quoted(window_id)}"
     meta = _meta(con, of, answer, overrides or {})
-
-    def write(part: str, file: Path) -> None:
-        query = _QUERIES[part].format(of=of)
-        con.execute(f"COPY ({query}) TO {quoted(file)} (FORMAT parquet, COMPRESSION zstd)")
-
-    _pack(target, meta, list(PARTS), write)
+    _write(con, target, meta, {part: _QUERIES[part].format(of=of) for part in PARTS})
 
 
 def write_saved(saved: SavedPath, target: Path) -> None:
     """Write a path that is held in memory, as `save_path` does. Raises OSError as `check_target` does."""
-    from pyarrow import parquet
-
     check_target(target)
-    tables = {part: getattr(saved, part) for part in PARTS}
-    parts = [part for part, table in tables.items() if table is not None]
-    _pack(target, saved.meta, parts, lambda part, file: parquet.write_table(tables[part], file, compression="zstd"))
+    with database.connect() as con:
+        for part in PARTS:
+            con.register(part, getattr(saved, part))
+        _write(con, target, saved.meta, {part: f"FROM {part}" for part in PARTS})
 
 
-def _pack(target: Path, meta: dict[str, Any], parts: list[str], write: Callable[[str, Path], None]) -> None:
-    """Create the archive from meta.json and the parts, each of which `write` writes to a file."""
-    digests = {}
+def _write(con: duckdb.DuckDBPyConnection, target: Path, meta: dict[str, Any], queries: Mapping[str, str]) -> None:
+    """Write the file: the rows of each query as a struct of their own, the metadata, and the digest in its place."""
+    rows = " UNION ALL BY NAME ".join(f"SELECT one AS {part} FROM ({query}) AS one" for part, query in queries.items())
+    entries = {META: json.dumps(meta), DIGEST: (MARK + BLANK).decode()}
+    told = ", ".join(f"{key}: {quoted(value)}" for key, value in entries.items())
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        whole = Path(folder, "saved.zip")
-        # The parts are already compressed. Timestamps are left out of the archive, so that equal content gives equal
-        # bytes.
-        with zipfile.ZipFile(whole, "w") as archive:
-            for part in parts:
-                file = Path(folder, file_of(part))
-                write(part, file)
-                content = file.read_bytes()
-                digests[file.name] = sha256(content).hexdigest()
-                archive.writestr(zipfile.ZipInfo(file.name), content)
-            told = {**meta, "parts": digests}
-            archive.writestr(zipfile.ZipInfo("meta.json"), json.dumps({**told, "sha256": digest(told)}, indent=1))
+        whole = Path(folder, "saved.parquet")
+        con.execute(f"COPY ({rows}) TO {quoted(whole)} (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{told}}})")
+        with whole.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+            at, end = place_of_digest(content)
+            content[at:end] = digest(content)
         os.replace(whole, target)
 
 
@@ -114,7 +119,7 @@ def check_target(target: Path) -> None:
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")
-    if target.exists() and not looks_saved(target):
+    if target.exists() and not is_saved(target):
         raise FileExistsError(f"{target} exists and is not a saved path: give another name")
 
 
@@ -137,10 +142,10 @@ def _meta(
     refused = rows_of(
         con, f"SELECT reason FROM _refused_windows JOIN critical_path_windows AS t USING (window_no) WHERE {of}"
     )
-    said = answer.as_json()
-    del said["path"]  # it is in path.parquet
+    said = {
+        name: value for name, value in answer.as_json().items() if name not in ("path", "inferred")
+    }  # table `path` has them
     return {
-        "format": FORMAT,
         "version": VERSION,
         "trace": trace,
         "window": window,
@@ -154,5 +159,4 @@ def _meta(
             "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary AS t "
             f"WHERE {of} ORDER BY duration_ns DESC, bound_by",
         ),
-        "parts": {},
     }

@@ -1,42 +1,55 @@
-"""Reads a critical path with its graph from one file: Parquet and JSON in a zip, which needs no lake. `saving.py`
-writes it.
+"""Reads a critical path with its graph from one file, which needs neither trace nor lake: Parquet, whatever its name.
+`save_path.py` writes it.
 
-Nothing in the file is code (HTA's files are Python pickles, which can run code when they are read).
+Each row belongs to one table, whose columns are the fields of the only one of these that is not NULL:
 
-    meta.json       version, trace, window, profile, switches, rules, length and summary, and the digest of every other part
-    nodes.parquet   node_id, event_id, is_start, at_ns, and name and category of the event
-    edges.parquet   both ends, type, weights, attributed event, and `seq`: the place on the path (NULL: not on it)
-    path.parquet    the rows of `critical_path`
-    events.parquet  the events of the graph with their class, thread and stream: what a scenario and an edit ask of them
+    nodes   node_id, event_id, is_start, at_ns, and name and category of the event
+    edges   both ends, type, weights, attributed event, what bounds it, and `seq`: the place on the path (NULL: not on it)
+    path    the rows of `critical_path`
+    events  the events of the graph with their class, thread and stream: what a scenario and an edit ask of them
+
+Everything else is JSON in the file's metadata: version, trace (with what was found if its file ends early), window, profile,
+switches, rules, length and summary. The last entry there is a digest of the whole file.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
-import zipfile
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import numpy as np
+
+from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.answer.path_answer import PathAnswer
+from pipelines.critical_path.graph.bounds import flags
+from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
-FORMAT, VERSION = "tracelake critical path", 2
-_ALLOWED, _LARGEST_META = "TRACELAKE_MAX_SAVED_MIB", 64 << 20
-PARTS = ("nodes", "edges", "path", "events")
-_AGAIN = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
+VERSION = 3
+META, DIGEST = "tracelake_path", "tracelake_digest"
+"""The keys of the metadata."""
+MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64
+PARTS = {"nodes": "node_id", "edges": "edge_id", "path": "seq", "events": "event_id"}
+"""The tables, each with the column that it is in order of."""
+_ALLOWED = "TRACELAKE_MAX_SAVED_MIB"
 
 
 class NotASavedPath(TracelakeError, ValueError):
-    """Not a saved path, damaged, or of an unknown version; the message names the file and says what to do."""
+    """Not a saved path, damaged, or of an unknown version; the message names the file."""
+
+    hint = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ class EditedAnswer(PathAnswer):
 
 @dataclass(frozen=True, eq=False)
 class SavedPath:
-    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is meta.json."""
+    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is the metadata."""
 
     meta: dict[str, Any]
     nodes: pa.Table
@@ -70,8 +83,7 @@ class SavedPath:
     @property
     def answer(self) -> PathAnswer:
         """Returns the answer that was saved, with its path."""
-        owner = "owner" if "owner" in self.path.column_names else "name"  # an older tracelake saved no owners
-        names = ("event_id", "name", "edge_type", "duration_ns", "bound_by", owner)
+        names = ("event_id", "name", "edge_type", "duration_ns", "bound_by", "owner")
         columns = (self.path[name].to_pylist() for name in names)
         path = [
             {
@@ -84,10 +96,10 @@ class SavedPath:
             }
             for event, name, kind, ns, bound_by, who in zip(*columns, strict=True)
         ]
-        known = {one.name for one in fields(PathAnswer)}  # a newer tracelake may have more fields
-        said = {name: value for name, value in self.meta["answer"].items() if name in known}
+        inferred = np.flatnonzero(flags(self.path, "is_inferred")).tolist()
+        said = {**self.meta["answer"], "path": path, "inferred": inferred}
         edited = self.meta.get("edited", {})
-        return EditedAnswer(**said, path=path, edited=edited) if any(edited.values()) else PathAnswer(**said, path=path)
+        return EditedAnswer(**said, edited=edited) if any(edited.values()) else PathAnswer(**said)
 
     def graph(self) -> ArrayGraph:
         """Returns the graph over node ids, weights in ns as used on the path: `networkx.dag_longest_path` gives the
@@ -101,135 +113,116 @@ class SavedPath:
 
 
 def looks_saved(file: Path) -> bool:
-    """Returns whether the file begins like a saved path; only `restore_path` shows whether it is one."""
-    if not file.is_file():
+    """Returns whether the file begins like a saved path, or like one of HTA; only `restore_path` shows whether it is one."""
+    return _beginning(file) in (b"PAR1", b"PK\x03\x04")
+
+
+def is_saved(file: Path) -> bool:
+    """Returns whether the file is a saved path, which may be replaced; perhaps a damaged one."""
+    if _beginning(file) != b"PAR1":
         return False
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.rfind(MARK) >= 0
+
+
+def _beginning(file: Path) -> bytes:
+    if not file.is_file():
+        return b""
     with file.open("rb") as opened:
-        return opened.read(4) == b"PK\x03\x04"
+        return opened.read(4)
 
 
-def restore_path(file: Path) -> SavedPath:
-    """Read what `save_path` wrote. Raises NotASavedPath, and OSError if the file cannot be opened."""
+def restore_path(file: Path, parts: Collection[str] = tuple(PARTS)) -> SavedPath:
+    """Read what `save_path` wrote; of tables that are not among `parts`, no row. Raises NotASavedPath, and OSError if the file
+    cannot be opened.
+    """
     with file.open("rb"):
         pass
-    try:
-        with zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-            wanted = [name for name in ("meta.json", *map(file_of, PARTS)) if name in names]
-            _check_sizes(file, {name: archive.getinfo(name).file_size for name in wanted})
-            content = {name: _unpacked(archive, name) for name in wanted}
-            pickles = [name for name in names if name.endswith((".pkl", ".pickle"))]
-    except NotASavedPath:
-        raise
-    except Exception as error:  # zipfile raises anything from KeyError to struct.error for a damaged archive
-        raise _damaged(file, f"the archive cannot be read ({error})") from None
-    if "meta.json" not in content:
-        why = "it was saved by HTA, whose pickles tracelake does not load" if pickles else "it contains no meta.json"
+    if _beginning(file) == b"PK\x03\x04":
+        what = "a zip, as HTA saves paths (with pickles, which tracelake does not load) and older versions of tracelake did"
+        raise NotASavedPath(f"{file} is not a saved path, but {what}; a zip of traces has to be unpacked")
+    if not is_saved(file):
+        raise NotASavedPath(f"{file} is not a critical path saved by tracelake, or its end is missing")
+    _check_digest(file)
+    with database.connect() as con:
+        try:
+            meta = _meta(con, file)
+            return SavedPath(meta, **{part: _table(con, file, part, part in parts) for part in PARTS})
+        except duckdb.Error as error:
+            raise _damaged(file, f"it cannot be read ({error})") from None
+
+
+def _check_digest(file: Path) -> None:
+    """Raise NotASavedPath unless every byte is as it was written."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at, end = place_of_digest(content)
+        if content[at:end] != digest(content):
+            raise _damaged(file, "it is not as it was written")
+
+
+def place_of_digest(content: mmap.mmap) -> tuple[int, int]:
+    """Returns where in a saved path its digest begins and ends."""
+    at = content.rfind(MARK) + len(MARK)
+    return at, at + len(BLANK)
+
+
+def digest(content: mmap.mmap) -> bytes:
+    """Returns the digest of a saved path, whatever is in its place now."""
+    at, end = place_of_digest(content)
+    whole = sha256()
+    with memoryview(content) as view:
+        for part in (view[:at], BLANK, view[end:]):
+            whole.update(part)
+            if isinstance(part, memoryview):
+                part.release()
+    return whole.hexdigest().encode()
+
+
+def _meta(con: duckdb.DuckDBPyConnection, file: Path) -> dict[str, Any]:
+    found = con.execute(f"SELECT value FROM parquet_kv_metadata({quoted(file)}) WHERE key = '{META}'").fetchall()
+    meta = json.loads(found[0][0]) if found else {}
+    if meta.get("version") != VERSION:
         raise NotASavedPath(
-            f"{file} is not a critical path saved by tracelake: {why}. {_AGAIN}; a zip of traces has to be unpacked."
+            f"{file} has format version {meta.get('version')!r}; this tracelake reads version {VERSION}. "
+            "Read it with the tracelake that wrote it"
         )
-    meta = _checked(file, content)
-    from pyarrow import ArrowException
-
-    try:
-        tables = {part: _table(file, file_of(part), content[file_of(part)]) for part in PARTS}
-    except (ArrowException, OSError) as error:
-        raise _damaged(file, f"a table in it cannot be read ({error})") from None
-    return SavedPath(meta, **tables)
+    return meta
 
 
-def _check_sizes(file: Path, sizes: dict[str, int]) -> None:
-    """Refuse an archive that would unpack to more than is allowed, before any of it is unpacked."""
+def _table(con: duckdb.DuckDBPyConnection, file: Path, part: str, with_rows: bool) -> pa.Table:
+    """Returns a table of the file. Few bytes of Parquet can stand for many rows and long texts: they are counted before they
+    are unpacked.
+    """
     allowed = allowed_bytes()
-    if sum(sizes.values()) > allowed:
-        raise _too_large(file, f"its parts unpack to {sum(sizes.values()):,} bytes")
-    if sizes.get("meta.json", 0) > _LARGEST_META:
-        raise _damaged(file, f"its meta.json unpacks to {sizes['meta.json'] >> 20:,} MiB")
+    ((rows,),) = con.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({quoted(file)})").fetchall()
+    if 8 * rows > allowed:
+        raise _too_large(file, f"{rows:,} rows")
+    rows = f"SELECT unnest({part}) FROM read_parquet({quoted(file)}) WHERE {part} IS NOT NULL"
+    if not with_rows:
+        return con.execute(f"{rows} LIMIT 0").to_arrow_table()
+    kinds = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()}
+    texts = [f"coalesce(strlen({name}), 0)" for name, kind in kinds.items() if kind == "VARCHAR"]
+    size = f"8 * {len(kinds)} * count(*) + coalesce(sum({' + '.join(texts) or 0}), 0)"
+    ((unpacked,),) = con.execute(f"SELECT {size} FROM ({rows})").fetchall()
+    if unpacked > allowed:
+        raise _too_large(file, f"its {part} unpack to {int(unpacked) >> 20:,} MiB")
+    return con.execute(f"FROM ({rows}) ORDER BY {PARTS[part]}").to_arrow_table()
 
 
 def allowed_bytes() -> int:
-    """Returns how much a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
+    """Returns how much a table of a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
     given = os.environ.get(_ALLOWED, "1024")
     if not given.isdigit():
-        raise NotASavedPath(f"{_ALLOWED}={given} is not a number of MiB")
+        raise NotASavedPath(f"{_ALLOWED}={given} is not a number of MiB", "Write it like 2048.")
     return int(given) << 20
-
-
-def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Returns a part, with no more bytes than its directory entry says."""
-    size = archive.getinfo(name).file_size
-    with archive.open(name) as part:
-        return part.read(size + 1)
-
-
-def _table(file: Path, name: str, content: bytes) -> pa.Table:
-    """Returns a part as a table. Few bytes of Parquet can stand for many: text sizes are checked before they are
-    expanded.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    told = parquet.read_metadata(BytesIO(content))
-    unpacked = sum(told.row_group(group).total_byte_size for group in range(told.num_row_groups))
-    if max(unpacked, 8 * told.num_rows * max(told.num_columns, 1)) > allowed_bytes():
-        raise _too_large(file, f"{name} holds {told.num_rows:,} rows, {unpacked >> 20:,} MiB")
-    schema = parquet.read_schema(BytesIO(content))
-    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-    table = parquet.read_table(BytesIO(content), read_dictionary=texts)
-    for at, column in enumerate(table.columns):
-        if pa.types.is_dictionary(column.type):
-            longest = max(
-                (
-                    max(map(len, chunk.dictionary.cast(pa.large_binary()).to_pylist()), default=0)
-                    for chunk in column.chunks
-                ),
-                default=0,
-            )
-            if longest * table.num_rows > 64 * allowed_bytes():
-                raise _too_large(file, f"texts of {longest:,} bytes in {table.num_rows:,} rows of {name}")
-            table = table.set_column(at, schema.field(at), column.cast(schema.field(at).type))
-    return table
 
 
 def _too_large(file: Path, what: str) -> NotASavedPath:
     allowed = allowed_bytes() >> 20
     return NotASavedPath(
-        f"{file} is too large: {what}; {allowed:,} MiB are allowed. Raise the limit with {_ALLOWED}=… (MiB). "
-        f"If it cannot be that large, it is damaged. {_AGAIN}"
+        f"{file} is too large: {what}; {allowed:,} MiB are allowed", f"Raise the limit: {_ALLOWED}=… (MiB)."
     )
 
 
-def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
-    """Returns the content of meta.json, after every part was verified against its digest."""
-    try:
-        meta = json.loads(content["meta.json"])
-        format_, version = meta["format"], meta["version"]
-    except (ValueError, KeyError, TypeError):
-        raise _damaged(file, "its meta.json cannot be read") from None
-    if format_ != FORMAT:
-        raise NotASavedPath(f"{file} is not a critical path saved by tracelake, but {format_!r}. {_AGAIN}.")
-    if version != VERSION:
-        raise NotASavedPath(
-            f"{file} has format version {version!r}; this tracelake reads version {VERSION}. Read it with the tracelake that wrote "
-            f"it or a newer one. {_AGAIN}, with this tracelake."
-        )
-    if meta.pop("sha256", None) != digest(meta):
-        raise _damaged(file, "meta.json does not match what was written")
-    for name in map(file_of, PARTS):
-        if name not in content or sha256(content[name]).hexdigest() != meta["parts"].get(name):
-            raise _damaged(file, f"{name} is {'not as it was written' if name in content else 'missing'}")
-    return meta
-
-
-def file_of(part: str) -> str:
-    """Returns the name of a part in the archive."""
-    return f"{part}.parquet"
-
-
 def _damaged(file: Path, what: str) -> NotASavedPath:
-    return NotASavedPath(f"{file} is damaged: {what}. Copy or download it again. {_AGAIN}.")
-
-
-def digest(meta: dict[str, Any]) -> str:
-    """Returns the digest of meta.json itself."""
-    return sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+    return NotASavedPath(f"{file} is damaged: {what}. Copy or download it again")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.answer.saved_path import SavedPath
-from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, RULES, flags, int_column, labels, owners, text_codes
+from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, flags, int_column, text_codes
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stored_window import use_stored
@@ -36,14 +36,15 @@ EARLIER_WORK = "EARLIER_WORK"
 """What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
 that changes gaps or operators changes that wait."""
 
-_SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "_bound_by", "edge_types", "_profiles",
+_SOURCES = ("_edges", "critical_path_windows", "_clip", "_gpu_classes", "_edge_bounds", "edge_types", "_profiles",
             "_refused_windows", "_gap_owners", "_left_out")  # fmt: skip
 WINDOW_TABLES = ("critical_path_windows", "critical_path_edges")
 """The stored tables that save `load` the models of the edges."""
 _EDGES = """
     SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id,
-        e.waits_for_earlier_work, e.is_inferred
+        e.waits_for_earlier_work, e.is_inferred, b.bound_by
     FROM _edges AS e
+    JOIN _edge_bounds AS b ON b.window_no = e.window_no AND b.edge_id = e.edge_id
     JOIN critical_path_windows AS t ON t.window_no = e.window_no
     JOIN edge_types AS y ON y.edge_code = e.edge_code
     WHERE {of} ORDER BY e.edge_id
@@ -203,7 +204,7 @@ def load(
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()
     of = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
-    edges, events, rules = (con.execute(q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS, RULES))
+    edges, events = (con.execute(q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS))
     rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
     ((measured,),) = con.execute("SELECT summary_of_measured FROM _profiles").fetchall()
     return _window(
@@ -212,7 +213,6 @@ def load(
         rank[0][0] if rank else None,
         edges,
         events,
-        rules.to_pylist(),
         measured=measured,
         refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
     )
@@ -228,7 +228,6 @@ def of_saved(saved: SavedPath) -> Window:
         meta["trace"]["rank"],
         saved.edges,
         saved.events,
-        meta["rules"],
         measured=meta["switches"]["summary_weight"] == "measured",
         refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
     )
@@ -240,7 +239,6 @@ def _window(
     rank: int | None,
     edges: pa.Table,
     of_graph: pa.Table,
-    rules: list[dict[str, Any]],
     *,
     measured: bool,
     refused: str,
@@ -249,7 +247,7 @@ def _window(
         raise NoGraph(refused)
     if not edges.num_rows:
         raise NoGraph("the window has no edges, so it has no critical path")
-    events, classes, of_class = _events(of_graph.filter(of_graph["class"].is_valid()))
+    events = _events(of_graph.filter(of_graph["class"].is_valid()))
     src, dst = int_column(edges, "src_node_id"), int_column(edges, "dst_node_id")
     path = int_column(edges, "path_weight_ns")
     attributed = int_column(edges, "attributed_event_id")
@@ -258,7 +256,7 @@ def _window(
     kinds = [*EDGE_TYPES, *sorted(set(names) - set(EDGE_TYPES))]
     kind = edge_type = np.array([kinds.index(name) for name in names])[code]
     earlier = flags(edges, "waits_for_earlier_work")
-    bounds, bound = labels(rules, kinds, classes, kind, owners(owner, attributed, of_class, earlier))
+    bounds, bound = text_codes(edges, "bound_by")
     if earlier.any():
         kinds, kind = [*kinds, EARLIER_WORK], np.where(earlier, len(kinds), kind)
     return Window(
@@ -283,8 +281,7 @@ def _window(
     )
 
 
-def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
-    """Returns the events, the classes of GPU work among them, and for each event its class index (-1: the CPU)."""
+def _events(table: pa.Table) -> Events:
     found, of_class = text_codes(table, "class")
     names, of_name = text_codes(table, "name")
     pairs, family = np.unique(of_class * len(names) + of_name, return_inverse=True)
@@ -292,18 +289,16 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
     order = sorted(range(len(families)), key=families.__getitem__)
     turn = np.empty(len(order), dtype=np.int64)
     turn[order] = np.arange(len(order))
-    classes = sorted(set(found) - {CPU, HOST})
-    places = [-1 if name in (CPU, HOST) else classes.index(name) for name in found]
-    gpu_class = np.array(places, dtype=np.int64)[of_class]
-    streams, stream = _streams(table, gpu_class >= 0)
+    on_gpu = np.array([name not in (CPU, HOST) for name in found], dtype=bool)[of_class]
+    streams, stream = _streams(table, on_gpu)
     tids, tid = text_codes(table, "tid")
-    events = Events(
+    return Events(
         int_column(table, "event_id"),
         int_column(table, "start_ns"),
         int_column(table, "duration_ns"),
         turn[family],
         stream,
-        np.where(gpu_class < 0, int_column(table, "thread_id"), -1),
+        np.where(on_gpu, -1, int_column(table, "thread_id")),
         [families[i] for i in order],
         streams,
         _placed(table, "around_event_id"),
@@ -311,13 +306,10 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
         tid,
         tids,
     )
-    return events, classes, gpu_class
 
 
 def _placed(table: pa.Table, name: str) -> Ints:
-    """Returns the places of the events that a column names; -1 for none, and where an older tracelake saved no such column."""
-    if name not in table.column_names:
-        return np.full(table.num_rows, -1)
+    """Returns the places of the events that a column names; -1 for none."""
     return _place(int_column(table, "event_id"), int_column(table, name))
 
 

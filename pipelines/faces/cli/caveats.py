@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipelines.faces.cli.console import err, on_json, print_above, styled
-from pipelines.faces.early_ends import EarlyEnd, early_ends
+from pipelines.faces.early_ends import EarlyEnd, early_end_of_saved, early_ends
 
 _SHOWN = 5
 _noted: dict[str, EarlyEnd] | None = None
@@ -30,9 +30,7 @@ def note(con: Any, of: str = "") -> None:
 
 def note_saved(meta: dict[str, Any]) -> None:
     """Note the trace of a saved path, which may be gone. `meta`: as in SavedPath."""
-    trace = meta["trace"]
-    ended = trace.get("truncated")
-    add([EarlyEnd(trace["trace_id"], trace["file"], ended)] if ended else [])
+    add(early_end_of_saved(meta))
 
 
 def add(found: Iterable[EarlyEnd]) -> None:

@@ -1,4 +1,4 @@
-"""`CriticalPath`, which HTA calls CPGraph: a saved path (`critical_path/saved.py`), computed, restored or edited, with
+"""`CriticalPath`, which HTA calls CPGraph: a saved path (`answer/saved_path.py`), computed, restored or edited, with
 its tables, its graph and further questions.
 """
 
@@ -23,6 +23,7 @@ from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.graph.operator_order import SWITCH
 from pipelines.critical_path.graph.stored_window import PATH_TABLES
 from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.faces.early_ends import early_end_of_saved
 from pipelines.faces.notebook.path_questions import AskedGraph
 from pipelines.faces.notebook.summary import HEADER, Summary, series
 from pipelines.faces.notebook.trace import RankTrace, Trace, trace_of
@@ -166,14 +167,14 @@ class CriticalPath(AskedGraph):
         return path.select(**columns).to_pyarrow()
 
     def save(self, out_dir: str | Path) -> str:
-        """Write the path and its graph, including edits, into `<out_dir>.zip` (Parquet and JSON) and return that name.
+        """Write the path and its graph, including edits, into one file, and return its name: `<out_dir>.zip`, as in HTA, though
+        it is Parquet, or `out_dir` itself if that ends in .parquet.
 
-        Folders are created. Raises OSError as `saving.check_target` does, for an existing file that is not a saved
-        path.
+        Folders are created. Raises OSError as `check_target` does, for an existing file that is not a saved path.
         """
         self.critical_path()
         target = Path(out_dir).expanduser()
-        if target.suffix != ".zip":
+        if target.suffix not in (".zip", ".parquet"):
             target = target.with_name(f"{target.name}.zip")
         target.parent.mkdir(parents=True, exist_ok=True)
         write_saved(self.saved, target)
@@ -223,6 +224,8 @@ def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | st
     """
     trace = None if t_full is None else trace_of(t_full)
     path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)
+    for one in early_end_of_saved(path.saved.meta):
+        warnings.warn(visible(one.said), stacklevel=2)
     if trace is not None:
         path.check_is_of(trace.find(path.trace_id if rank is None else rank))
     return path

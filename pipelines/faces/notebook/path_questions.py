@@ -204,7 +204,7 @@ class AskedGraph(LazyGraph):
 
     def warn_of_added_nodes(self) -> None:
         """Warn how many edges of the path a drawing leaves out because they touch added nodes."""
-        n_events = self.saved.meta["trace"].get("n_events")
+        n_events = self.saved.meta["trace"]["n_events"]
         ends = zip(*(self.saved.path[name].to_pylist() for name in ("src_event_id", "dst_event_id")), strict=True)
         if n_events and (n := sum(max(pair) >= n_events for pair in ends)):
             warnings.warn(

@@ -30,10 +30,7 @@ def path_tables(saved: SavedPath) -> duckdb.DuckDBPyConnection:
     con.execute("CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, window_no BIGINT)")
     con.execute(f"INSERT INTO critical_path_windows VALUES {row([*window, 1])}")
     summary = pa.Table.from_pylist(saved.meta["summary"], schema=_SUMMARY)
-    path = saved.path
-    if "owner" not in path.column_names:  # saved by an older tracelake
-        path = path.append_column("owner", path["name"]).append_column("owner_cat", path["cat"])
-    parts = {"": path, "_nodes": saved.nodes, "_edges": saved.edges, "_summary": summary}
+    parts = {"": saved.path, "_nodes": saved.nodes, "_edges": saved.edges, "_summary": summary}
     for part, table in parts.items():
         con.register(f"_saved{part}", table)
         con.execute(
@@ -42,5 +39,5 @@ def path_tables(saved: SavedPath) -> duckdb.DuckDBPyConnection:
         )
     con.execute("CREATE VIEW events AS SELECT DISTINCT trace_id, event_id, name, cat FROM critical_path_nodes")
     con.execute("CREATE VIEW _edges AS SELECT 1 AS window_no, * FROM critical_path_edges")
-    con.execute(f"CREATE TABLE _refused_windows AS SELECT 1 AS window_no WHERE NOT {saved.answer.success}")
+    con.execute(f"CREATE TABLE _refused_windows AS SELECT 1 AS window_no WHERE NOT {saved.meta['answer']['success']}")
     return con

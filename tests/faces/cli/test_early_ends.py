@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.faces.cli.app import COMMANDS, app
-from pipelines.faces.notebook import TraceAnalysis
+from pipelines.faces.notebook import TraceAnalysis, restore_cpgraph
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import first_of
 
@@ -104,6 +105,11 @@ def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_pa
             assert run(*words).stdout.count(SAID) == n
             told = json.loads(run(*words, "--json").stdout)["caveats"]
             assert sum("ends early" in one["detail"] for one in told) == n
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            path = restore_cpgraph(saved)
+        assert sum("ends early" in str(one.message) for one in warned) == n
+        assert [one["severity"] for one in path.caveats if "ends early" in one["detail"]] == ["error"] * n
 
 
 @pytest.mark.slow  # ingestion of four ranks; a file's caveats are above

@@ -164,7 +164,7 @@ def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monke
     heading = "engine,delay_ms,period_ms,speedup,ideal_ms,efficiency"
     assert said.stdout.splitlines()[0].replace('"', "") == heading
     assert [name.strip() for name in shown[3][1].splitlines()[1].strip("┃").split("┃")] == heading.split(",")
-    for name in ("edges.parquet", "rank0.zip", "report.html", "heat.svg", "schedule.svg"):
+    for name in ("edges.parquet", "rank0.parquet", "report.html", "heat.svg", "schedule.svg"):
         assert (world / name).stat().st_size > 0
 
 

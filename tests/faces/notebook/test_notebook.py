@@ -208,9 +208,10 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
     assert events_of(again.redraw(compared, tmp_path)) == events_of(path.redraw(compared, tmp_path / "b"))
     with pytest.raises(ValueError, match="not to rank 1"):
         restore_cpgraph(name, analysis, rank=1)
-    Path(name).write_bytes(b"no zip")
+    Path(name).write_bytes(Path(name).read_bytes()[:-1])
     with pytest.raises(NotASavedPath, match="damaged"):
         restore_cpgraph(name)
+    Path(name).write_bytes(b"something else")
     with pytest.raises(FileExistsError, match="not a saved path"):
         path.save(name)
 

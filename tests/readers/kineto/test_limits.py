@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.critical_path.answer import saved_path
+from pipelines.base import database
+from pipelines.critical_path.answer import save_path, saved_path
 from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
 from pipelines.faces.cli.app import app
 from pipelines.readers.kineto import TraceRejected, limits
@@ -100,25 +99,21 @@ def test_limits_are_options_with_the_same_defaults() -> None:
         assert str(field.default) in shown
 
 
-def test_a_saved_path_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused before it is unpacked: by its directory, and however much follows what the directory says."""
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "SELECT range AS node_id, repeat('x', 100_000) AS name FROM range(400)",
+        "FROM range(3_000_000) AS t (node_id)",
+    ],
+)
+def test_a_saved_path_that_unpacks_to_too_much(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few bytes that stand for long texts, or for many rows, are refused before they are unpacked."""
     monkeypatch.setenv("TRACELAKE_MAX_SAVED_MIB", "16")
-    for name in ("meta.json", "events.parquet"):
-        with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(name, b" " * (80 << 20))
-        monkeypatch.setattr(saved_path, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
-        with pytest.raises(NotASavedPath, match="TRACELAKE_MAX_SAVED_MIB"):
-            restore_path(tmp_path / "bomb.zip")
-
-
-def test_a_table_whose_texts_repeat_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    monkeypatch.setenv("TRACELAKE_MAX_SAVED_MIB", "16")
-    out = io.BytesIO()
-    codes = pa.array([0] * 1_000_000, pa.int32())
-    parquet.write_table(pa.table({"name": pa.DictionaryArray.from_arrays(codes, pa.array(["x" * 100_000]))}), out)
-    assert len(out.getvalue()) < 1 << 20
-    with pytest.raises(NotASavedPath, match="too large"):
-        saved_path._table(tmp_path / "s.zip", "path.parquet", out.getvalue())
+    file, none = tmp_path / "bomb.parquet", "SELECT 1 AS {} WHERE false"
+    with database.connect() as con:
+        queries = {part: rows if part == "nodes" else none.format(key) for part, key in saved_path.PARTS.items()}
+        save_path._write(con, file, {"version": saved_path.VERSION}, queries)
+    assert file.stat().st_size < 30 << 20
+    with pytest.raises(NotASavedPath, match="too large") as found:
+        restore_path(file)
+    assert "TRACELAKE_MAX_SAVED_MIB" in found.value.hint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -32,9 +32,6 @@ from pipelines.faces.cli.trace.asked_path import (
 )
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
 from pipelines.faces.cli.trace.path_tables import alternatives_table, owners_table, path_table, print_caveats
-
-if TYPE_CHECKING:
-    from pipelines.critical_path.answer.saved_path import SavedPath
 
 
 def critical_path(
@@ -73,7 +70,7 @@ def critical_path(
     """
     from pipelines.critical_path.answer.answer import critical_path as compute
     from pipelines.critical_path.answer.path_names import largest_owners
-    from pipelines.critical_path.answer.saved_path import looks_saved
+    from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
     from pipelines.critical_path.graph.stored_window import PATH_TABLES
     from pipelines.models.catalog import load_catalog
 
@@ -83,15 +80,17 @@ def critical_path(
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
             )
-        saved = _restored(Path(trace))
+        saved = restore_path(Path(trace), ("path",))
+        caveats.note_saved(saved.meta)
+        answer = saved.answer
         if json:
             from pipelines.critical_path.answer.path_json import as_parts
 
-            return _show_json(saved.title, saved.answer, as_parts(saved.answer.as_json()))
+            return _show_json(saved.title, answer, as_parts(answer.as_json()))
         from pipelines.faces.notebook.saved_tables import path_tables
 
         with path_tables(saved) as con:
-            return _show(saved.title, saved.answer, largest_owners(con, load_catalog(), top))
+            return _show(saved.title, answer, largest_owners(con, load_catalog(), top))
     tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(("critical_path_nodes",) if save else ()))
     with opened(trace, lake, tables, with_arguments=asked.by_data, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
@@ -142,11 +141,3 @@ def _show(title: str, answer: Any, owners: list[dict[str, Any]]) -> None:
 
 def pathless(title: str, answer: Any) -> str:
     return f"{title} has no critical path: {answer.reason}"
-
-
-def _restored(file: Path) -> SavedPath:
-    from pipelines.critical_path.answer.saved_path import restore_path
-
-    saved = restore_path(file)
-    caveats.note_saved(saved.meta)
-    return saved

@@ -172,7 +172,7 @@ def _window(
     from pipelines.models.catalog import load_catalog
 
     if looks_saved(Path(trace)):
-        saved = restore_path(Path(trace))
+        saved = restore_path(Path(trace), ("edges", "events"))
         caveats.note_saved(saved.meta)
         yield None, of_saved(saved)
         return
