@@ -16,6 +16,9 @@ from typer.testing import CliRunner
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.graph.switches import switch_overrides
 from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import load
 from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -98,6 +101,22 @@ def _drawn(rng: random.Random) -> list[dict[str, Any]]:
         events.append(kernel(name, start, rng.choice([1, 40, 1200, 6000]), number, stream, device))
         now += rng.choice([0, dur])
     return events
+
+
+def test_a_what_if_of_such_gaps_says_the_same() -> None:
+    """Counted anew from the arrays of the graph: traces of several streams, where other work runs in a gap."""
+    seen = 0
+    for seed in (2, 3):
+        trace = _drawn(random.Random(seed))
+        told = caveats_of(trace).get("idle_gaps")
+        con, trace_id = connect(trace)
+        window = load(con, load_catalog(), WindowRequest(trace_id, "full"))
+        gaps = Scenario((("kernel_gaps", 0.5), ("launch_overhead", 0)))
+        (both, other) = what_if(window, [gaps, Scenario((("gemm", 0.5),))])
+        assert both.caveats == ([] if told is None else [told]) and both.as_json()["caveats"] == both.caveats
+        assert other.caveats == []  # it gains nothing of the gaps
+        seen += told is not None
+    assert seen
 
 
 def test_time_beside_the_path_is_that_of_every_instant() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.targets import factors
 from pipelines.critical_path.whatif.window import Window
@@ -115,6 +116,13 @@ class Comparison:
         """Events on the path only before the change, most time first."""
         return _events(self.before, self.after)
 
+    @cached_property
+    def caveats(self) -> list[dict[str, Any]]:
+        """What the gain is subject to: that it is of gaps in which the trace may lack events."""
+        gaps = long_gaps(self.before)
+        before, after = self.before.weights.path, self.after.weights.path
+        return idle_gaps(self.before, gaps) if (after[gaps] < before[gaps]).any() else []
+
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
         return {
@@ -123,6 +131,7 @@ class Comparison:
             "entered": self.entered,
             "left": self.left,
             "inferred_waits": self.before.window.n_inferred,
+            "caveats": self.caveats,
         }
 
 

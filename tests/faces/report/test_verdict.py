@@ -41,3 +41,10 @@ def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) ->
     assert "data loading, 600.0 us (46.2 %): load_batch (100 %)" in said
     assert "without it the trace would take 700.0 us instead of 1.30 ms (-46.2 %)" in said
     assert "tracelake what-if TRACE --scale load_batch=0.5" in said
+
+
+def test_a_gain_of_gaps_in_which_the_trace_may_lack_events_says_so(tmp_path: Path) -> None:
+    calls = [call("cudaLaunchKernel", 10 * n, 5, n) for n in (1, 2)]
+    said = verdict(tmp_path, op("aten::mm", 0, 60), *calls, kernel("gemm", 30, 100, 1), kernel("gemm", 5130, 100, 2))
+    assert "GPU waiting between kernels, 5.00 ms" in said
+    assert "instead of 5.23 ms (-95.6 %); but 5.0 ms of the path are gaps over 1 ms in which nothing ran" in said

@@ -139,6 +139,7 @@ def what_if(
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         lost = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
+        lacking = _lacking(window) if sensitivity else []
         drawn, shown = None, []
         for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
             if redraw:
@@ -148,11 +149,14 @@ def what_if(
     if drawn:  # on stderr: stdout has only the answer
         err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
     if sensitivity and json:
-        print_json({"families": [family.as_json() for family in families], "inferred_waits": window.n_inferred})
+        told = [family.as_json() for family in families]
+        print_json({"families": told, "inferred_waits": window.n_inferred, "caveats": lacking})
         return
     if json:
         print_json(shown if len(scenarios) > 1 else shown[0])
         return
+    for one in lacking:
+        out.print(styled("[yellow]caveat:[/] {}", one["detail"]))
     for table in [sensitivity_table(families)] if sensitivity else chain.from_iterable(shown):
         out.print(table)
     for kind, percent in lost.items():
@@ -239,6 +243,16 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
         raise WrongValue(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
+def _lacking(window: Window) -> list[dict[str, Any]]:
+    """The caveat that gaps of the path, which are ranked too, may be events that the trace lacks."""
+    from pipelines.critical_path.whatif.before_after import Path as LongestPath
+    from pipelines.critical_path.whatif.before_after import Weights
+    from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps
+
+    path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
+    return idle_gaps(path, long_gaps(path))
+
+
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
     """Returns for operators, modules or layers how much of the GPU time no target can select, because of graph replays."""
     if window.owners is None:
@@ -252,8 +266,8 @@ def _as_json(answer: Comparison, scenarios: list[Scenario], lost: dict[str, floa
     return found if len(scenarios) == 1 else {"name": answer.scenario.name, **found}
 
 
-def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
-    """Before and after, by what bounds the path, then what entered and left it, for people."""
+def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
+    """What the gain is subject to, before and after by what bounds the path, then what entered and left it, for people."""
     before, after = answer.before, answer.after
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
     what = f", {answer.scenario.name}" if answer.scenario.name else ""
@@ -271,7 +285,8 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
             times = (units.time_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
             table.add_row(label or "(none)", *(f"{percent:.2f}" for percent in percents), *times)
     moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
-    return [table, *(_events_table(events, what) for events, what in moved if events)]
+    told = [styled("[yellow]caveat:[/] {}", one["detail"]) for one in answer.caveats]
+    return [*told, table, *(_events_table(events, what) for events, what in moved if events)]
 
 
 def _events_table(events: list[dict[str, Any]], what: str) -> Table:

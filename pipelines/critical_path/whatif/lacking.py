@@ -1,0 +1,62 @@
+"""Gaps on a path in which the trace may lack events: a scenario that shortens them gains what may not be there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.whatif.before_after import Path
+    from pipelines.critical_path.whatif.window import Events, Window
+
+_LONG_NS = 1_000_000
+
+
+def long_gaps(path: Path) -> Ints:
+    """Returns the path's edges that are gaps before GPU work of over 1 ms; not those that wait for work from before the window."""
+    window, weight = path.window, path.weights.path[path.edges]
+    gaps = [window.kinds.index(name) for name, kind in EDGE_TYPES.items() if kind.is_gap and name in window.kinds]
+    return path.edges[(weight > _LONG_NS) & np.isin(window.edge_type[path.edges], gaps) & ~window.earlier[path.edges]]
+
+
+def idle_gaps(path: Path, edges: Ints) -> list[dict[str, Any]]:
+    """Returns the caveat `idle_gaps` of table `critical_path_caveats` about these gaps; none for under 1 % of the path."""
+    length = path.length_us * 1000
+    idle = _idle_ns(path.window, edges, path.weights.path[edges])
+    if 100 * idle <= length:
+        return []
+    detail = (
+        f"{round(idle / 1e6, 2)} ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was "
+        "queued: the trace lacks events, or something outside the trace used the GPU"
+    )
+    severity = "warning" if 10 * idle > length else "info"
+    return [{"caveat": "idle_gaps", "severity": severity, "n": 1, "time_us": idle / 1000, "detail": detail}]
+
+
+def _idle_ns(window: Window, edges: Ints, weight: Ints) -> int:
+    """How long nothing ran on the GPU in gaps that end as the work at their end starts."""
+    if not len(edges):
+        return 0
+    end = window.events.ts[window.dst_event[edges]]
+    return int((weight - (_busy_until(window.events, end) - _busy_until(window.events, end - weight))).sum())
+
+
+def _busy_until(events: Events, times: Ints) -> Ints:
+    """How long at least one piece of GPU work ran before each time, ns."""
+    on_gpu = (events.stream >= 0) & (events.dur > 0)
+    order = np.argsort(events.ts[on_gpu], kind="stable")
+    start = events.ts[on_gpu][order]
+    if not len(start):
+        return np.zeros(len(times), dtype=np.int64)
+    reached = np.maximum.accumulate(start + events.dur[on_gpu][order])
+    begins: npt.NDArray[np.bool_] = np.append(True, start[1:] > reached[:-1])
+    first, last = start[begins], reached[np.append(np.flatnonzero(begins)[1:] - 1, len(start) - 1)]
+    before = np.append(0, np.cumsum(last - first))
+    at = np.searchsorted(first, times, side="right")
+    running = np.where(at > 0, np.minimum(times, last[at - 1]) - last[at - 1], 0)
+    return before[at] + running
