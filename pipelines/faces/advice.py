@@ -8,6 +8,12 @@ from functools import cache, lru_cache
 
 from pipelines.base.datafiles import rule_rows
 
+REPLAY_INPUTS = (
+    "a trace of the program's start, in which the graphs are captured (--capture-trace), a few steps without graphs, "
+    "as a warm-up has, or the names of graph nodes (--annotations)"
+)
+"""What tells the operators, modules and layers of replays that a trace does not show."""
+
 
 def advice_of(cause: str, names: Iterable[tuple[str, int]], *, on_gpu: bool = True) -> str:
     """Returns one line: the advice that most of a cause's time has. `names`: each with its time, ns; `on_gpu`: the window has

@@ -34,8 +34,11 @@ def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, sour
     replays, startup = written(tmp_path / "a", "none"), written(tmp_path / "b", origin, seed=3)
     alone = json.loads(tracelake("graphs", replays, "--json").stdout)
     assert (alone["n_replays"], alone["n_kernels"], alone["known_ns"]) == (3, 96, 0)
+    (told,) = alone["caveats"]  # NULL says which inputs would tell
+    assert "not known" in told["detail"] and "(--capture-trace), a few steps without graphs" in told["detail"]
     done = tracelake("graphs", replays, "--capture-trace", startup, "--json")
     both = json.loads(done.stdout)
+    assert both["caveats"] == []
     assert both["known_ns"] == both["graph_ns"] == alone["graph_ns"] <= both["gpu_ns"] == alone["gpu_ns"]
     assert {row["source"] for row in both["kernels"]} == {source}
     assert sum(row["duration_ns"] for row in both["kernels"]) == both["graph_ns"]
@@ -115,7 +118,9 @@ def test_names_of_annotation_files(tmp_path: Path) -> None:
 def test_what_people_are_shown(tmp_path: Path) -> None:
     shown = tracelake("graphs", written(tmp_path, "both"), "--top", 2).stdout
     assert "ran in 3 replays; the operator or module of 100.0 % of that is known" in shown
-    assert "more rows: --top 0" in shown and "aten::addmm" in shown
+    assert "more rows: --top 0" in shown and "aten::addmm" in shown and "would be known from" not in shown
+    shown = tracelake("graphs", written(tmp_path / "replays", "none")).stdout
+    assert "the rest would be known from a trace of the program's start, in which the graphs are captured" in shown
     (tmp_path / "none.json").write_text(json.dumps({"traceEvents": eager([(None, "gemm")], 0, 1)}))
     done = tracelake("graphs", tmp_path / "none.json")
     assert (done.returncode, done.stdout.strip()) == (

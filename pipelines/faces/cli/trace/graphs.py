@@ -10,6 +10,7 @@ from rich.table import Table
 from pipelines.base import units
 from pipelines.base.kernel_names import short_names
 from pipelines.base.paths import path_text
+from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, styled
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
@@ -53,7 +54,7 @@ def graphs(
     with opened_with_graphs(trace, lake, capture, annotations, process, TABLES) as (con, trace_id, inputs):
         found = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _told(inputs)
     if json:
-        print_json(found)
+        print_json({**found, "caveats": _lacking(found)})
         return
     if not found["n_kernels"]:
         out.print(styled("{} has no replays of CUDA or HIP graphs", trace))
@@ -67,6 +68,8 @@ def graphs(
             100 * found["known_ns"] / max(found["graph_ns"], 1),
         )
     )
+    if found["known_ns"] < found["graph_ns"]:
+        out.print(styled("the rest would be known from {}", REPLAY_INPUTS), soft_wrap=True)
     if inputs.capture_trace_id:
         how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
         out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))
@@ -78,6 +81,17 @@ def graphs(
 def _told(inputs: GraphInputs) -> dict[str, Any]:
     named = None if inputs.annotations is None else path_text(inputs.annotations)
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
+
+
+def _lacking(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The caveat that a NULL operator is not one that there is none, and what would tell it."""
+    unknown = found["graph_ns"] - found["known_ns"]
+    if not unknown:
+        return []
+    detail = (
+        f"operator and module of {human_us(unknown / 1000)} of replays are not known; what would tell: {REPLAY_INPUTS}"
+    )
+    return [{"severity": "info", "detail": detail}]
 
 
 def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name, short_names
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
+from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
@@ -161,7 +162,7 @@ def what_if(
         out.print(table)
     for kind, percent in lost.items():
         if percent:
-            where = f"of the trace's GPU time ran in graph replays whose {_KINDS[kind]} is not known: no {kind}: target selects it"
+            where = f"of the trace's GPU time ran in graph replays whose {_KINDS[kind]} is not known: no {kind}: target selects it. What would tell: {REPLAY_INPUTS}"
             out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
     tell_inferred(window.n_inferred)
 

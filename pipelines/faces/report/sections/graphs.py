@@ -7,6 +7,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
 from pipelines.base.units import count, percent, time, times
+from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
 from pipelines.faces.report.formats import meter, name, short_name
 from pipelines.faces.report.subject import Subject, of_shown
@@ -71,6 +72,8 @@ def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
         f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known: that part "
         "counts in the sections by operator and module, the rest in neither, because the trace does not show the capture."
     )
+    if known_ns < graph_ns:
+        said += f" `tracelake graphs` tells it from {REPLAY_INPUTS}."
     return section(
         "graphs",
         "Graph replays",
