@@ -89,7 +89,7 @@ def _lacking(found: dict[str, Any]) -> list[dict[str, Any]]:
     if not unknown:
         return []
     detail = (
-        f"operator and module of {human_us(unknown / 1000)} of replays are not known; what would tell: {REPLAY_INPUTS}"
+        f"operator and module of {units.time(unknown)} of replays are not known; what would tell: {REPLAY_INPUTS}"
     )
     return [{"severity": "info", "detail": detail}]
 
