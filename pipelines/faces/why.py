@@ -111,6 +111,8 @@ class Cause:
         parts = self.kind["command"].split()
         if "rank" in self.rows[0] and (parts[0] == "critical-path" or "op:{name}=0.5" in parts):
             parts = ["capture-path", "{trace}"]  # of a folder, operators are not told apart
+        if not self.on_gpu:  # collectives of the host are of no class of GPU work
+            parts = [part.replace("communication=", "{name}=") for part in parts]
         told = [part.format(trace=trace, name=short) for part in parts]
         return shlex.join(["tracelake", *told])
 

@@ -30,7 +30,10 @@ sided AS (
             WHEN coalesce(e.stream, -1) <> -1 THEN CASE WHEN e.cat = 'cuda_sync' THEN 'sync' ELSE 'gpu' END
             ELSE 'cpu'
         END AS side,
-        coalesce(s.is_operator AND s.side = 'cpu', FALSE)
+        coalesce(
+            (s.is_operator OR p.covers_window AND e.cat = 'user_annotation' AND starts_with(e.name, 'gloo:'))
+            AND s.side = 'cpu', FALSE
+        )
         -- Until 2021 PyTorch wrote its own annotations as operators; threads hand over inside them.
         AND NOT (
             p.covers_window AND e.cat = 'cpu_op' AND regexp_matches(

@@ -13,13 +13,21 @@ launching AS (
     JOIN asked AS a ON a.trace_profile_id = l.trace_profile_id
     WHERE l.is_known
 ),
+-- Few, or none: their names are looked up apart from all others.
+collectives AS (
+    SELECT trace_id, event_id
+    FROM events
+    WHERE cat = 'user_annotation' AND starts_with(name, 'gloo:')
+),
 sums AS (
     SELECT
         e.trace_profile_id, e.thread_id, count(*) FILTER (WHERE e.is_operator) AS n_operators,
         count(*) FILTER (WHERE e.is_poll) AS n_polls, count(l.launch_event_id) AS n_launches,
-        bool_or(e.is_backward) AS is_backward, bool_or(e.is_forward) AS is_forward
+        bool_or(e.is_backward) AS is_backward, bool_or(e.is_forward) AS is_forward,
+        count(v.event_id) FILTER (WHERE e.is_operator) AS n_collectives
     FROM _loaded_events AS e
     JOIN asked AS a ON a.trace_profile_id = e.trace_profile_id
+    LEFT JOIN collectives AS v ON v.trace_id = a.trace_id AND v.event_id = e.event_id
     LEFT JOIN launching AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
     WHERE e.side = 'cpu' AND NOT e.is_frame
     GROUP BY e.trace_profile_id, e.thread_id
@@ -50,7 +58,9 @@ SELECT
         starts_with(t.thread_name, 'pt_autograd') OR s.is_backward AND NOT s.is_forward
         OR r.n_into > 0 AND r.n_from = 0, FALSE
     ) AS is_autograd,
-    coalesce(r.n_from > 0, FALSE) AS calls_backward  -- Arrows lead from its operators to backward ones.
+    coalesce(r.n_from > 0, FALSE) AS calls_backward,  -- Arrows lead from its operators to backward ones.
+    -- It runs collectives of the host (Gloo) that another thread has begun.
+    s.n_operators > 0 AND s.n_collectives = s.n_operators AS runs_collectives
 FROM sums AS s
 JOIN asked AS a ON a.trace_profile_id = s.trace_profile_id
 JOIN with_work AS w ON w.trace_profile_id = s.trace_profile_id

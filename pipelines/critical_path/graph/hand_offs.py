@@ -34,6 +34,7 @@ class Roles:
     works: Flags
     autograd: Flags
     calls: Flags
+    serves: Flags
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,13 @@ class _Thread:
         place = np.searchsorted(self.begin_ns, until, side="right")
         return np.append(self.begin_ns, np.iinfo(np.int64).max)[place] - until < _LEAST_NS
 
-    def last_before(self, since: Ints, until: Ints) -> tuple[Ints, Ints]:
-        """Returns the last node (index among its own) outside operators within the gaps of another thread, -1 for none,
-        and when that was.
+    def last_before(self, since: Ints, until: Ints, *, inside: bool = False) -> tuple[Ints, Ints]:
+        """Returns the last node (index among its own) outside operators, or with `inside` wherever it is, within the gaps of
+        another thread, -1 for none, and when that was.
         """
         k = np.searchsorted(self.at, until, side="left") - 1
         at = np.append(self.at, -2)[k]
-        there = (k >= 0) & (at > since) & (np.append(self.n_open, 1)[k] == 0)
+        there = (k >= 0) & (at > since) & (inside | (np.append(self.n_open, 1)[k] == 0))
         return np.where(there, k, -1), np.where(there, at, -2)
 
 
@@ -124,6 +125,11 @@ def hand_offs(nodes: HostNodes, bounds: list[tuple[int, int]], roles: Roles) -> 
             hinted = np.flatnonzero(beside & calls)
             for i in hinted.tolist():
                 _later(source, at_ns, threads[i], *threads[i].last_before(thread.since, thread.until))
+        elif roles.serves[number]:
+            # What it runs was begun by an operator of the thread that calls, which goes on until it needs the result.
+            hinted = np.flatnonzero(beside & calls & ~roles.serves)
+            for i in hinted.tolist():
+                _later(source, at_ns, threads[i], *threads[i].last_before(thread.since, thread.until, inside=True))
         elif calls[number]:
             hinted = np.flatnonzero(beside & roles.autograd)
             for i in hinted.tolist():

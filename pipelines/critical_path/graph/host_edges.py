@@ -39,7 +39,7 @@ _EVENTS = f"""
         c.start_ns - w.start_ns AS start, c.duration_ns AS duration, c.is_operator,
         CAST(coalesce(r.process_no, 0) AS INTEGER) AS process, coalesce(r.is_working, FALSE) AS works,
         coalesce(r.only_polls, FALSE) AS polls, coalesce(r.is_autograd, FALSE) AS autograd,
-        coalesce(r.calls_backward, FALSE) AS calls
+        coalesce(r.calls_backward, FALSE) AS calls, coalesce(r.runs_collectives, FALSE) AS serves
     FROM _clip AS c
     JOIN _asked_windows AS w ON w.window_no = c.window_no
     LEFT JOIN _thread_roles AS r ON r.trace_profile_id = w.trace_profile_id AND r.thread_id = c.thread_id
@@ -217,7 +217,7 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     thread = thread.astype(np.int32)
     del key, kept, left
     window = (threads >> 20).astype(np.int32)
-    roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls")))
+    roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls", "serves")))
     waits, shown = _of_names(rows, _columns(con, _FRAMES.format(**these)))
     of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator")}
     # In a list, so that host_nodes alone holds them and can let them go.

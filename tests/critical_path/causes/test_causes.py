@@ -297,6 +297,24 @@ def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over() -> None:
     assert not [row for row in found.rows if row["name"].startswith("ProfilerStep")]
 
 
+def test_collectives_of_the_host_own_the_time_in_which_their_caller_waits() -> None:
+    """Gloo's threads take turns: each begins what an operator asked for, and the caller goes on when it ends."""
+
+    def round_of(at: float, tid: int) -> list[dict[str, Any]]:
+        return [
+            op("aten::mm", at, 100),
+            op("c10d::allreduce_", at + 100, 50),
+            x("user_annotation", "gloo:all_reduce", at + 120, 800, tid),
+            op("aten::add_", at + 925, 75),
+        ]
+
+    found = answer([*round_of(0, 2), *round_of(1000, 3), *round_of(2000, 2)])
+    check(found)
+    assert found.rows[0]["cause"] == "communication" and found.rows[0]["name"] == "gloo:all_reduce"
+    assert (found.rows[0]["duration_ns"], found.rows[0]["saves_ns"]) == (2_400_000, 2_325_000)
+    assert found.causes[0].command("t.json") == "tracelake what-if t.json --scale gloo:all_reduce=0.5"
+
+
 def test_without_the_host_longer_gaps_are_nobodys() -> None:
     gpu = [kernel("gemm", at, 50, n) for n, at in enumerate((0, 55, 5_000))]
     found = answer(gpu)

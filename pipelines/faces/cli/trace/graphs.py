@@ -88,9 +88,7 @@ def _lacking(found: dict[str, Any]) -> list[dict[str, Any]]:
     unknown = found["graph_ns"] - found["known_ns"]
     if not unknown:
         return []
-    detail = (
-        f"operator and module of {units.time(unknown)} of replays are not known; what would tell: {REPLAY_INPUTS}"
-    )
+    detail = f"operator and module of {units.time(unknown)} of replays are not known; what would tell: {REPLAY_INPUTS}"
     return [{"severity": "info", "detail": detail}]
 
 
