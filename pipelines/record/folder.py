@@ -53,9 +53,9 @@ SCHEMAS = {
     ),
     "stack_samples": _schema("recording_id thread frames", "tid n_samples cpu_ns start_ns end_ns"),
     "span_samples": _schema(
-        "recording_id name class phase input_shapes input_dtypes clock",
+        "recording_id name class phase input_shapes input_dtypes clock metadata",
         "step span_id parent_id depth tid start_ns duration_ns host_duration_ns",
-        bools="is_failed is_census",
+        bools="is_failed is_census is_always",
     ),
     "span_sample_operators": _schema(
         "recording_id op dims types concrete", "step span_id n_calls n_calls_own n_calls_recompute"

@@ -62,12 +62,12 @@ class Hooks:
         """Call it after the node ran."""
         self._handles.append(node.register_hook(self.guarded(lambda *_: call(), name, kind)))
 
-    def guarded(self, call: Callable[..., None], name: str, kind: str) -> Callable[..., None]:
-        """Returns the call wrapped so that it never raises: an exception is noted."""
+    def guarded(self, call: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
+        """Returns the call wrapped so that it never raises: an exception is noted, and the result is None."""
 
-        def guard(*args: Any) -> None:
+        def guard(*args: Any) -> Any:
             try:
-                call(*args)
+                return call(*args)
             except Exception as error:
                 self._noted(name, kind, why(error))
 

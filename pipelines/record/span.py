@@ -32,6 +32,8 @@ class Span:
     is_failed: bool = False
     backward: Span | None = None
     clock: str | None = None
+    metadata: str | None = None
+    is_always: bool = False
 
     @property
     def depth(self) -> int:
@@ -88,6 +90,8 @@ class Span:
             "input_dtypes": self.dtypes,
             "clock": self.clock or clock.name,
             "is_failed": self.is_failed,
+            "metadata": self.metadata,
+            "is_always": self.is_always,
         }
 
 

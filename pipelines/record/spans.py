@@ -5,7 +5,8 @@
         with spans.step():
             ...  # forward, backward, optimizer, as before
 
-Steps that are not sampled run the plain model: hooks are installed only during a sampled step. The first sampled step
+Own code is a span, too: `with spans.span("load", source="disk"):`, or `@spans.span("load")`; `always=True` for rare long
+work, which is recorded whatever the rate. Steps that are not sampled run the plain model: hooks are installed only during a sampled step. The first sampled step
 is a census, and so are later ones, less and less often, while new inputs appear: its operators are counted, so that the
 lake knows the work of all steps with such inputs; its own times are marked. On CUDA, times come from events on the
 stream, read when they are done, so no step waits for the GPU; elsewhere from the host's clock. `close()`, or
@@ -19,10 +20,12 @@ import atexit
 import json
 import os
 import random
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from pipelines.record.peaks import device_name
 from pipelines.record.span import Inputs
 from pipelines.record.step import SampledStep
 
+_ASIDE = 1_000_000  # number of the first span outside sampled steps
 _NAMED = 100  # modules that the recording names as not measured; the rest are only counted
 
 
@@ -92,10 +96,13 @@ class SpanRecorder:
         self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
         self._safely(self._follow_model)
-        # A rate of 0 creates nothing, not even a folder.
-        self._recording = (
-            Recording(out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds) if rate else None
-        )
+        self._sampled: SampledStep | None = None  # in which the loop is
+        self._aside: SampledStep | None = None  # what is always recorded, outside sampled steps
+        self._lock = threading.Lock()
+        self._is_closed, self._n_aside = False, 0
+        self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds)
+        # A rate of 0 creates nothing, not even a folder, until something is always recorded.
+        self._recording = self._make() if rate else None
         atexit.register(self.close)
 
     @contextmanager
@@ -111,11 +118,53 @@ class SpanRecorder:
         if sampled is None:
             yield
             return
+        self._sampled = sampled
         try:
             with sampled.recorded():
                 yield
         finally:
+            self._sampled = None
             self._safely(self._keep, sampled)
+
+    @contextmanager
+    def span(self, name: str, *, always: bool = False, **metadata: Any) -> Iterator[None]:
+        """Own code as a span, in a `with` block or as a decorator, in any thread or task; nested ones lie in each other.
+
+        It is recorded in sampled steps only, as modules are. `always`: rare long work (a checkpoint, an evaluation) is
+        recorded whatever the rate, also outside steps. `metadata` is kept as JSON. Exceptions pass through.
+        """
+        within = self._sampled or (self._safely(self._outside) if always and not self._is_closed else None)
+        if within is None:
+            yield
+            return
+        try:
+            with within.span(name, self._safely(_as_json, metadata), always):
+                yield
+        finally:
+            if within is self._aside:
+                self._safely(self._end_aside)
+
+    def _outside(self) -> SampledStep:
+        """What takes spans outside sampled steps, until none of them is open; its numbers are above those of any step."""
+        with self._lock:
+            if self._recording is None:
+                self._recording = self._make()
+            if self._aside is None:
+                step, first = max(self.n_steps - 1, 0), _ASIDE + self._n_aside
+                self._aside = SampledStep(step, (), self._clock, self._note, first_id=first)
+                self._aside.begin()
+            return self._aside
+
+    def _end_aside(self, is_last: bool = False) -> None:
+        with self._lock:
+            aside = self._aside
+            if aside is None or (aside.n_open and not is_last):
+                return
+            self._aside = None
+            aside.end()
+            self._n_aside += aside.n_spans
+            self._open.append(aside)
+        self._write_finished()
 
     def close(self) -> Path | None:
         """Write the rest and complete the recording; returns its folder, None at rate 0. Calling it again has no
@@ -124,9 +173,12 @@ class SpanRecorder:
         Warns if it cannot be written: nothing here fails a run that went well.
         """
         atexit.unregister(self.close)
+        self._is_closed = True
         if self._recording is None:
             return None
         recording = self._recording
+        if self._aside is not None:
+            self._safely(self._end_aside, True)
         if self._open:
             self._safely(self._clock.wait)  # after the loop: the only blocking wait
             for sampled in self._open:
@@ -201,6 +253,10 @@ class SpanRecorder:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _as_json(metadata: dict[str, Any]) -> str | None:
+    return json.dumps(metadata, default=str) if metadata else None
 
 
 def _described(device: torch.device) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ from pipelines.record.graph import boundary, class_of, tensors_in
 from pipelines.record.hooks import Hooks, Noted
 from pipelines.record.operators import OperatorCalls
 from pipelines.record.span import Inputs, Span
+
+OWN = "own"
+"""Class and phase of spans of own code."""
+_CURRENT: ContextVar[Span | None] = ContextVar("tracelake_own_span", default=None)
 
 
 class SampledStep:
@@ -39,6 +44,7 @@ class SampledStep:
         noted: Noted,
         *,
         is_census: bool = False,
+        first_id: int = 0,
     ) -> None:
         self.number, self._modules, self._clock, self._noted = number, list(modules), clock, noted
         self._names = {id(module): name for module, name in self._modules}
@@ -46,6 +52,7 @@ class SampledStep:
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
         self._nodes: dict[Any, Span] = {}  # in a census: the innermost span that created a node of the graph
         self._spans: list[Span] = []
+        self._first_id = first_id
         self._stacks: dict[int, list[Span]] = {}
         self._lock = threading.Lock()  # the backward pass has threads of its own
         self._is_open = True
@@ -74,6 +81,73 @@ class SampledStep:
             self._is_open = False
             self._hooks.remove()
             self._hooks.guarded(self._finish, "step", "step")(root)
+
+    def begin(self) -> None:
+        """Begin without hooks on a model, for spans outside a step: `end()` ends it, and its own span is no row."""
+        root = self._new(None, "step", "step", "step")
+        self._stacks[root.tid] = [root]
+        self._begin(root)
+
+    def end(self) -> None:
+        """See `begin`."""
+        self._is_open = False
+        self._finish(self._spans[0])
+
+    @property
+    def n_spans(self) -> int:
+        """How many spans it has, its own among them."""
+        return len(self._spans)
+
+    @property
+    def n_open(self) -> int:
+        """How many spans have begun and not ended, the step itself aside."""
+        return sum(span.end is None for span in self._spans[1:])
+
+    @contextmanager
+    def span(self, name: str, metadata: str | None, is_always: bool) -> Iterator[None]:
+        """Measure own code that runs inside, as part of what is open around it in this thread or task."""
+        own = self._hooks.guarded(self._enter, name, OWN)(name, metadata, is_always)
+        token = _CURRENT.set(own)
+        try:
+            yield
+        except BaseException:
+            if own is not None:
+                own.is_failed = True
+            raise
+        finally:
+            _CURRENT.reset(token)
+            if own is not None:
+                self._hooks.guarded(self._leave, name, OWN)(own)
+
+    def _enter(self, name: str, metadata: str | None, is_always: bool) -> Span | None:
+        if not self._is_open or not self._clock.can_mark():
+            return None
+        stack = self._stacks.setdefault(threading.get_native_id(), [self._spans[0]])
+        own = self._new(self._around(stack), name, OWN, OWN)
+        own.metadata, own.is_always = metadata, is_always
+        self._begin(own)
+        stack.append(own)
+        return own
+
+    def _leave(self, own: Span) -> None:
+        stack = self._stacks.get(threading.get_native_id(), [])
+        if own in stack:  # tasks of one thread may end in another order than they began
+            stack.remove(own)
+        if own.end is None and self._is_open:
+            self._end(own)
+
+    def _around(self, stack: list[Span]) -> Span:
+        """The innermost span of the thread that is inside this context's own span: other tasks of it have theirs, too."""
+        mine = _CURRENT.get()
+        if mine is not None and (mine.end is not None or mine not in self._spans):
+            mine = None
+        for span in reversed(stack):
+            owner: Span | None = span
+            while owner is not None and owner.kind != OWN:
+                owner = owner.parent
+            if owner is mine:
+                return span
+        return mine or self._spans[0]
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -125,11 +199,15 @@ class SampledStep:
     def rows(self) -> list[dict[str, Any]]:
         """Returns one row per span that began, outer ones first; times are ns, starts since the Unix epoch."""
         root = self._spans[0]
-        return [
+        found = [
             {**span.row(self.number, root, self._clock, self._offset), "is_census": self.is_census}
             for span in self._spans
-            if span.begin and span.end and root.begin
+            if span.begin and span.end and root.begin and (span is not root or not self._first_id)
         ]
+        for row in found if self._first_id else ():  # what is outside steps lies in none
+            row["depth"] -= 1
+            row["parent_id"] = None if row["parent_id"] == self._first_id else row["parent_id"]
+        return found
 
     def operator_rows(self) -> list[dict[str, Any]]:
         """Returns one row per span, operator and arguments, with its calls in the span and nested ones; none without a
@@ -162,7 +240,7 @@ class SampledStep:
 
     def _new(self, parent: Span | None, name: str, kind: str, phase: str) -> Span:
         with self._lock:
-            span = Span(len(self._spans), parent, name, kind, phase, threading.get_native_id())
+            span = Span(self._first_id + len(self._spans), parent, name, kind, phase, threading.get_native_id())
             self._spans.append(span)
         return span
 

@@ -1,4 +1,5 @@
--- One row: a span of a sampled training step: the step, or a module's forward, backward or recomputed forward.
+-- One row: a span of a sampled training step: the step, a module's forward, backward or recomputed forward, or own code
+-- (`spans.span`), of which some is recorded always, also outside sampled steps (span_id from 1,000,000 on).
 -- scope: recording
 -- check: unique(recording_id, step, span_id)
 SELECT
@@ -11,7 +12,7 @@ SELECT
     -- Module, as model.named_modules() has it; the model's class for the whole of it; step.
     CAST(name AS VARCHAR) AS name,
     CAST(class AS VARCHAR) AS class,  -- Its class.
-    CAST(phase AS VARCHAR) AS phase,  -- step, forward, backward, or recompute: a forward within a backward pass.
+    CAST(phase AS VARCHAR) AS phase,  -- step, forward, backward, recompute (a forward within a backward), own.
     CAST(tid AS BIGINT) AS tid,  -- Thread.
     CAST(start_ns AS BIGINT) AS start_ns,  -- Start, ns since the Unix epoch.
     -- Duration by its clock, ns: never compare durations of different clocks.
@@ -27,5 +28,8 @@ SELECT
     CAST(clock AS VARCHAR) AS clock,
     CAST(is_failed AS BOOLEAN) AS is_failed,  -- It ended with an exception.
     -- Its operators were counted at the same time (span_sample_operators), so its times are too long.
-    coalesce(CAST(is_census AS BOOLEAN), FALSE) AS is_census
+    coalesce(CAST(is_census AS BOOLEAN), FALSE) AS is_census,
+    CAST(metadata AS VARCHAR) AS metadata,  -- What own code said of itself, JSON; NULL where nothing.
+    -- It is recorded whatever the sampling rate: do not scale it as others.
+    coalesce(CAST(is_always AS BOOLEAN), FALSE) AS is_always
 FROM _staged_span_samples

@@ -1,0 +1,113 @@
+"""Own code as spans: nested, in threads and tasks, sampled as steps are; what is rare is recorded whatever the rate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pipelines.record.spans import record_spans  # noqa: E402
+from tests.record.test_spans import model, rows  # noqa: E402
+
+
+def tree(found: list[dict[str, Any]]) -> dict[str, tuple[str | None, int]]:
+    """Name of the span around each own span, and its depth."""
+    names = {(row["step"], row["span_id"]): row["name"] for row in found}
+    own = [row for row in found if row["phase"] == "own"]
+    return {row["name"]: (names.get((row["step"], row["parent_id"])), row["depth"]) for row in own}
+
+
+def test_own_code_lies_in_what_is_around_it(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    with record_spans(net, tmp_path, 1.0) as spans:
+
+        @spans.span("decorated")
+        def work() -> None:
+            with spans.span("inner", n=3, what=Path("x")):
+                time.sleep(0.02)
+
+        with spans.step():
+            with spans.span("outer"):
+                net(torch.randn(3, 4)).sum().backward()
+                work()
+            with pytest.raises(ZeroDivisionError), spans.span("fails"):
+                1 / 0  # noqa: B018
+        with spans.span("between steps"):  # no step is sampled here
+            pass
+    found = rows(tmp_path)
+    assert tree(found) == {
+        "outer": ("step", 1),
+        "decorated": ("outer", 2),
+        "inner": ("decorated", 3),
+        "fails": ("step", 1),
+    }
+    of = {row["name"]: row for row in found}
+    forward = {row["name"]: row["parent_id"] for row in found if row["phase"] == "forward"}
+    assert forward["Sequential"] == of["outer"]["span_id"]
+    assert json.loads(of["inner"]["metadata"]) == {"n": 3, "what": "x"} and of["outer"]["metadata"] is None
+    assert 20e6 < of["inner"]["duration_ns"] <= of["decorated"]["duration_ns"] <= of["outer"]["duration_ns"]
+    assert [name for name, row in of.items() if row["is_failed"]] == ["fails"]
+
+
+def test_threads_and_tasks_have_their_own(tmp_path: Path) -> None:
+    with record_spans(model(), tmp_path, 1.0) as spans:
+
+        async def task(name: str, seconds: float) -> None:
+            with spans.span(name):
+                await asyncio.sleep(seconds)
+                with spans.span(f"in {name}"):
+                    await asyncio.sleep(seconds)
+
+        async def both() -> None:
+            with spans.span("around"):
+                await asyncio.gather(task("a", 0.02), task("b", 0.03))
+
+        def in_thread() -> None:
+            with spans.span("thread"), spans.span("in thread"):
+                pass
+
+        with spans.step():
+            asyncio.run(both())
+            with spans.span("main"):
+                other = threading.Thread(target=in_thread)
+                other.start()
+                other.join()
+    assert tree(rows(tmp_path)) == {
+        "around": ("step", 1), "a": ("around", 2), "b": ("around", 2), "in a": ("a", 3), "in b": ("b", 3),
+        "main": ("step", 1), "thread": ("step", 1), "in thread": ("thread", 2),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_rare_work_is_recorded_whatever_the_rate(rate: float, tmp_path: Path) -> None:
+    """Between steps, within one, in two threads at once, and open when the recorder closes; none has another's number."""
+    with record_spans(model(), tmp_path, rate) as spans:
+        for _ in range(2):
+            with spans.step(), spans.span("usual"), spans.span("checkpoint", always=True, step=1):
+                pass
+            with spans.span("evaluation", always=True), spans.span("part", always=True):
+                other = threading.Thread(target=spans.span("beside", always=True)(lambda: None))
+                other.start()
+                other.join()
+        open_until_the_end = spans.span("shuffle", always=True)
+        open_until_the_end.__enter__()
+    found = [row for row in rows(tmp_path) if row["phase"] == "own"]
+    always = [row["name"] for row in found if row["is_always"]]
+    assert sorted(always) == ["beside"] * 2 + ["checkpoint"] * 2 + ["evaluation"] * 2 + ["part"] * 2 + ["shuffle"]
+    assert sum(row["name"] == "usual" for row in found) == 2 * rate
+    assert len({(row["step"], row["span_id"]) for row in found}) == len(found)
+    assert tree(found)["part"] == ("evaluation", 1) and tree(found)["evaluation"] == (None, 0)
+    open_until_the_end.__exit__(None, None, None)
+
+
+def test_nothing_rare_leaves_no_folder_at_rate_0(tmp_path: Path) -> None:
+    with record_spans(model(), tmp_path / "out", 0.0) as spans, spans.step(), spans.span("usual"):
+        pass
+    assert not (tmp_path / "out").exists()
