@@ -24,8 +24,8 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.lake.commit.parquet import write_tables
-from pipelines.lake.commit.staged_rows import create_empty
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.dry_run import create_empty
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import TRACE
 from pipelines.models.run import only_selects, run_models

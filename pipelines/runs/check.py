@@ -18,7 +18,7 @@ import duckdb
 from pipelines.base import database
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
-from pipelines.lake.commit.staged_rows import create_staged, insert_reject
+from pipelines.lake.commit.staged_rows import insert_reject
 from pipelines.lake.names import (
     ANALYST,
     CAPTURE_MARK,
@@ -33,6 +33,7 @@ from pipelines.lake.names import (
 from pipelines.lake.publish.analyst_file import publish, published_whole
 from pipelines.lake.read.damage import Broken, unreadable
 from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
 from pipelines.readers.secrets import masked, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures

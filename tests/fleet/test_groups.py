@@ -15,7 +15,7 @@ from pipelines.fleet.clocks.alignment import fit_capture
 from pipelines.fleet.collectives.lanes import Kernels
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
-from pipelines.models.run import create_rules
+from pipelines.models.rule_tables import create_rules
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.fleet.lanes_help import simulated

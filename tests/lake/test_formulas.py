@@ -28,7 +28,7 @@ from pipelines.modelling.formulas import _FORMULAS
 from pipelines.modelling.op_formulas import _formulas_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
-from pipelines.models.run import create_rules
+from pipelines.models.rule_tables import create_rules
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
 from tests.harness import call, kernel, x

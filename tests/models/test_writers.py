@@ -6,8 +6,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pipelines.lake.commit.staged_rows import create_staged, staged_tables
+from pipelines.lake.commit.staged_rows import staged_tables
 from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import create_staged
 from pipelines.models.header import RECORDING, RUN
 from pipelines.record.folder import SCHEMAS
 from pipelines.schedule.measurement.run_tables import TABLES, schema

@@ -12,12 +12,13 @@ import duckdb
 from pipelines.base import database
 from pipelines.fleet.captures.grouping import DATED_NS, Capture, Member, RankTrace, find_captures, folder_of, is_dated
 from pipelines.fleet.captures.roles import ROLES, read_roles
-from pipelines.lake.commit.staged_rows import create_staged, insert_values
+from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.lake import Lake
 from pipelines.lake.names import MARK
 from pipelines.lake.read.trace_marks import Marks, read_marks
 from pipelines.lake.read.views import TOLD_BY, superseded
 from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import create_staged
 from pipelines.models.python_tables import given_table
 from pipelines.models.sqltext import quoted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -13,46 +13,10 @@ from pipelines.base.paths import UnusablePath
 from pipelines.base.stopping import raise_if_stopped
 from pipelines.lake.names import REJECTS, Batch
 from pipelines.models.catalog import Catalog
-from pipelines.models.run import create_rules
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import first_line, row
 
 _ROWS = 500
-
-
-def create_staged(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> str:
-    """Create `_staged_<table>` without rows, with the columns and types that the table's SQL reads from it."""
-    return _create(con, STAGED + table, catalog.models[table].staged)
-
-
-def _create(con: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]) -> str:
-    columns = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
-    con.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
-    return table
-
-
-def create_empty(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
-    """Create the tables of a scope that ingestion writes in `con`, with their columns and types and no rows."""
-    for table in catalog.ingested(scope):
-        model = catalog.models[table]
-        given = create_given(con, catalog, [table])
-        for rules in (catalog.models[name] for name in model.dependencies if name in catalog.rules):
-            create_rules(con, rules)
-        con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
-        for name in given:
-            con.execute(f"DROP TABLE {name}")
-
-
-def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Create the given tables, with their columns and types and no rows; returns the names."""
-    created = {}
-    for table in tables:
-        for name in catalog.models[table].dependencies:
-            if name == STAGED + table:
-                created[name] = create_staged(con, catalog, table)
-            elif name in catalog.given and name not in created and (columns := catalog.given[name].columns):
-                created[name] = _create(con, name, {column: kind for column, kind, _ in columns})
-    return list(created)
 
 
 def staged_tables(catalog: Catalog, scope: str) -> list[str]:

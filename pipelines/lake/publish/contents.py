@@ -10,7 +10,7 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.lake.commit.model_failures import add_failures
-from pipelines.lake.commit.staged_rows import create_empty, create_given, insert_values
+from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.lake.names import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.publish import empty_file
 from pipelines.lake.publish.empty_file import (
@@ -30,8 +30,8 @@ from pipelines.lake.publish.prices import add_prices
 from pipelines.lake.read.damage import Broken, told, unreadable
 from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import TOLD_BY, committed_rows, file_rows, trace_rows
-from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
+from pipelines.models.dry_run import types_of_tables
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
@@ -206,21 +206,9 @@ def count_rows(con: duckdb.DuckDBPyConnection, table: str) -> int:
 
 @lru_cache
 def column_types(catalog: Catalog) -> dict[str, Types]:
-    """Returns the columns and DuckDB types of every public table, found by running all models on empty inputs."""
-    if catalog.shipped:  # rows of rules change no type
-        return column_types(catalog.shipped)
-    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
-    found = remembered("column-types", digest, lambda: _dry_run(catalog))
-    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
-
-
-def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    with database.connect() as con:
-        for scope in {model.scope for model in catalog.models.values() if model.kind == "lake"}:
-            create_empty(con, catalog, scope)
-        create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
-        run_models(con, catalog, catalog.public)
-        types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
+    """Returns the columns and DuckDB types of every public table, as it is stored."""
+    found = types_of_tables(catalog, run_models)
+    types = {name: list(found[name]) for name in catalog.public}
     for name in (*catalog.materialized, *catalog.of_captures):
         types[name].append((BATCH_COLUMN.name, "VARCHAR"))
     return types

@@ -21,7 +21,7 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import ANALYST, MARK
 from pipelines.lake.publish.file_lists import MACROS, SCHEMA, is_large, rows_of, view_of, write_macros
-from pipelines.models import run
+from pipelines.models import rule_tables
 from pipelines.models.cache import cache_folder, digest_of
 from pipelines.models.catalog import Catalog, Column, Model
 from pipelines.models.sqltext import quoted
@@ -56,7 +56,7 @@ def begin(built: Path, catalog: Catalog, types: Mapping[str, Types], order: Iter
     own = _own(catalog.models[MARK], types[MARK])
     rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
     added = [model.added.content for model in models if model.added]
-    code = Path(run.__file__).read_bytes()  # how rules are read
+    code = Path(rule_tables.__file__).read_bytes()  # how rules are read
     digest = digest_of([duckdb.__version__, code, own, *macros.values(), *chain(*statements.values()), *rules, *added])
     if _from_cache(built, digest):
         return
@@ -66,7 +66,7 @@ def begin(built: Path, catalog: Catalog, types: Mapping[str, Types], order: Iter
         write_macros(con, macros)
         for model in models:
             if model.kind == "rules":
-                run.create_rules(con, model)
+                rule_tables.create_rules(con, model)
             for statement in statements[model.name]:
                 con.execute(statement)
         write_out(con)

@@ -19,13 +19,14 @@ from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.lake.commit.batches import PARQUET, commit_tables
 from pipelines.lake.commit.parquet import join_files
-from pipelines.lake.commit.staged_rows import all_or_nothing, create_staged, insert_reject
+from pipelines.lake.commit.staged_rows import all_or_nothing, insert_reject
 from pipelines.lake.lake import Lake, Staged
 from pipelines.lake.layout import MARK, REJECTS, table_files
 from pipelines.lake.read.trace_marks import recent_marks
 from pipelines.lake.read.views import FOLDER, SUPERSEDED, superseded
 from pipelines.lake.retain.retention import retired_traces
 from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import create_staged
 from pipelines.models.header import TRACE
 from pipelines.models.sqltext import as_text, file_list, quoted
 from pipelines.readers.drawings import refused

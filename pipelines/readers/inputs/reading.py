@@ -9,9 +9,10 @@ from typing import Any
 
 import duckdb
 
-from pipelines.lake.commit.staged_rows import all_or_nothing, create_empty, create_staged, insert_rows, staged_tables
+from pipelines.lake.commit.staged_rows import all_or_nothing, insert_rows, staged_tables
 from pipelines.lake.names import KEYS, Batch, tables_of
 from pipelines.models.catalog import Catalog
+from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.base.paths import path_text, text_path
-from pipelines.lake.commit.staged_rows import create_staged, insert_values
+from pipelines.lake.commit.staged_rows import insert_values
 from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
 from pipelines.readers.drawings import named
 from pipelines.readers.inputs.find import events_input

@@ -19,7 +19,7 @@ from pipelines.base.paths import path_text
 from pipelines.lake.commit.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, given_table
-from pipelines.models.run import create_rules
+from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader

@@ -19,11 +19,12 @@ from pipelines.engines.spark.tables import spark_schema
 from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
 from pipelines.fleet.trends.comparison import BY
 from pipelines.lake import Lake
-from pipelines.lake.commit.staged_rows import create_empty
 from pipelines.lake.publish.prices import PRICE_TABLE, add_prices
 from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.models.dry_run import create_empty
 from pipelines.models.rule_functions import FUNCTIONS, first_rule
-from pipelines.models.run import create_rules, run_models
+from pipelines.models.rule_tables import create_rules
+from pipelines.models.run import run_models
 
 Run = Callable[[str], pa.Table]
 SCOPES = ("trace", "capture", "lake")

@@ -14,7 +14,8 @@ import duckdb
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.rule_functions import create_function
-from pipelines.models.run import create_rules, run_models
+from pipelines.models.rule_tables import create_rules
+from pipelines.models.run import run_models
 from pipelines.models.sqltext import row
 from tests.harness import connect, kernel
 

@@ -18,7 +18,7 @@ from pipelines.lake.publish.empty_file import comments
 from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read import views
 from pipelines.lake.read.views import placed_rows, superseded, valid_rows
-from pipelines.models import run
+from pipelines.models import rule_tables
 from pipelines.models.cache import cache_folder, digest_of
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.sqltext import quoted
@@ -67,7 +67,9 @@ class _Build:
     @property
     def name(self) -> str:
         models = [f"{name}={self.catalog.version(name)}" for name in self.catalog.public]
-        code = [Path(file).read_bytes() for file in (__file__, run.__file__, views.__file__, user_tables.__file__)]
+        code = [
+            Path(file).read_bytes() for file in (__file__, rule_tables.__file__, views.__file__, user_tables.__file__)
+        ]
         rules = [
             m.path.read_bytes() for name in self.catalog.public if (m := self.catalog.models[name]).kind == "rules"
         ]
@@ -127,7 +129,7 @@ def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
     # Of a folder these are tables of rules, filled in later.
     is_stored = {FAILURES_VIEW: build.has_own, PRICE_TABLE: build.has_prices}.get(model.name)
     if model.kind == "rules" and not is_stored:
-        run.create_rules(con, model)
+        rule_tables.create_rules(con, model)
         return "TABLE"
     if model.kind == "view":
         con.execute(f"CREATE VIEW {model.name} AS {model.sql}")

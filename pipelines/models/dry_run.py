@@ -1,0 +1,73 @@
+"""Tables without rows, and what running the models on them tells: the columns and types of every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.models.cache import digest_of, remembered
+from pipelines.models.catalog import Catalog
+from pipelines.models.rule_tables import create_rules
+from pipelines.models.sqlfile import STAGED
+
+Types = list[tuple[str, str]]
+
+
+def create_staged(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> str:
+    """Create `_staged_<table>` without rows, with the columns and types that the table's SQL reads from it."""
+    return _create(con, STAGED + table, catalog.models[table].staged)
+
+
+def _create(con: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]) -> str:
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
+    con.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
+    return table
+
+
+def create_empty(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
+    """Create the tables of a scope that ingestion writes in `con`, with their columns and types and no rows."""
+    for table in catalog.ingested(scope):
+        model = catalog.models[table]
+        given = create_given(con, catalog, [table])
+        for rules in (catalog.models[name] for name in model.dependencies if name in catalog.rules):
+            create_rules(con, rules)
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
+        for name in given:
+            con.execute(f"DROP TABLE {name}")
+
+
+def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
+    """Create the given tables, with their columns and types and no rows; returns the names."""
+    created = {}
+    for table in tables:
+        for name in catalog.models[table].dependencies:
+            if name == STAGED + table:
+                created[name] = create_staged(con, catalog, table)
+            elif name in catalog.given and name not in created and (columns := catalog.given[name].columns):
+                created[name] = _create(con, name, {column: kind for column, kind, _ in columns})
+    return list(created)
+
+
+@lru_cache
+def types_of_tables(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Types]:
+    """Returns the columns and DuckDB types of every public table, and of what they are made of; `run`: run_models."""
+    if catalog.shipped:  # rows of rules change no type
+        return types_of_tables(catalog.shipped, run)
+    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
+    found = remembered("types-of-tables", digest, lambda: _dry_run(catalog, run))
+    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
+
+
+def _dry_run(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Types]:
+    private = (n for n in catalog.closure(catalog.public) if catalog.models[n].layer != "ingest")
+    tables = [*dict.fromkeys([*catalog.public, *private])]
+    with database.connect() as con:
+        for scope in {model.scope for model in catalog.models.values() if model.kind == "lake"}:
+            create_empty(con, catalog, scope)
+        create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
+        run(con, catalog, tables, types={})
+        return {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in tables}

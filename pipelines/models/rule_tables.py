@@ -1,0 +1,37 @@
+"""Tables of rules, from their CSV files and a user's own rows."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.models.catalog import Added, Model
+from pipelines.models.errors import CatalogError
+from pipelines.models.sqltext import quoted, row
+
+
+def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Create a rule table from its CSV, a user's rows first. Raises CatalogError for rows that cannot be used.
+
+    The dialect is given: guessed from few rows, quotes would be part of the text. `""` is an empty text, as in HTA's
+    label for edges without time; a field with nothing in it is NULL.
+    """
+    dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false"
+    rows = f"SELECT * FROM read_csv({quoted(model.path)}, {dialect})"
+    try:
+        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {rows}")
+    except duckdb.InvalidInputException as error:
+        raise CatalogError(f"{model.path}: {str(error).strip()}") from None
+    if model.added:
+        _add_rows(con, model, model.added)
+
+
+def _add_rows(con: duckdb.DuckDBPyConnection, model: Model, added: Added) -> None:
+    """Where the first row that fits holds, a user's own come first, in their order (`rowid`)."""
+    if added.error:
+        raise CatalogError(added.error)
+    if added.rows:
+        name, key, shipped = model.name, model.columns[0].name, f"_shipped_{model.name}"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {shipped} AS FROM {name}")
+        con.execute(f"DELETE FROM {name}; INSERT INTO {name} VALUES {', '.join(map(row, added.rows))}")
+        con.execute(f"INSERT INTO {name} FROM {shipped} WHERE {key} NOT IN (SELECT {key} FROM {name}) ORDER BY rowid")
+        con.execute(f"DROP TABLE {shipped}")
