@@ -18,6 +18,8 @@ _SWITCHED = {
 _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
 # A wait is either recorded by the trace or inferred.
 _RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
+_EVENTS = ("_launches", "_event_waits")
+_OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
 _ROLES = ("polls", "blocking", "only_waits")
 _FULL_QUEUE = 100
@@ -37,9 +39,11 @@ def unneeded(
     found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
     if value["dependencies"] == "serial":
         found += _BY_DATA
-    records, polls, blocks, n_work = _seen(con, request.trace_id)
+    records, events, polls, blocks, n_work = _seen(con, request)
     if not records:
         found += _RECORDED
+    elif not events:
+        found += _EVENTS
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
     if value["infer_waits"] == "never" or (records and sees_all):
@@ -53,18 +57,20 @@ def unneeded(
     return frozenset(found)
 
 
-def _seen(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[bool, bool, bool, int]:
-    """Whether the trace has an event that `_loaded_events` takes for a recorded wait, one that asks whether GPU work has
-    ended, and one that waits for it and of which no wait is recorded; and how many are on streams.
+def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> tuple[bool, bool, bool, bool, int]:
+    """Whether the trace has an event that `_loaded_events` takes for a recorded wait, one for an event, one that asks
+    whether GPU work has ended, and one that waits for it and of which no wait is recorded; and how many are on streams.
     """
     known = (
         "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
     )
-    of_role = {role: {rule["name"] for rule in rule_rows("call_roles") if rule["role"] == role} for role in _ROLES}
-    polls = row(sorted(of_role["polls"]))
-    unrecorded = row(sorted(of_role["blocking"] - of_role["only_waits"] - of_role["polls"]))
-    ((records, asks, blocks, on_streams),) = con.execute(
-        f"SELECT bool_or(cat = 'cuda_sync'), bool_or(name IN {polls}), bool_or(name IN {unrecorded}), count(stream) FROM events "
-        f"WHERE trace_id = {quoted(trace_id)} AND {known}"
+    rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
+    of_role = {role: {rule["name"] for rule in rules if rule["role"] == role} for role in _ROLES}
+    polls = row(["", *sorted(of_role["polls"])])
+    unrecorded = row(["", *sorted(of_role["blocking"] - of_role["only_waits"] - of_role["polls"])])
+    ((records, events, asks, blocks, on_streams),) = con.execute(
+        f"SELECT bool_or(cat = 'cuda_sync'), bool_or(cat = 'cuda_sync' AND name IN {row(_OF_EVENTS)}), "
+        f"bool_or(name IN {polls}), bool_or(name IN {unrecorded}), count(stream) FROM events "
+        f"WHERE trace_id = {quoted(request.trace_id)} AND {known}"
     ).fetchall()
-    return bool(records), bool(asks), bool(blocks), on_streams
+    return bool(records), bool(events), bool(asks), bool(blocks), on_streams
