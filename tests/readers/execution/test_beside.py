@@ -94,7 +94,8 @@ def test_the_command_by_data(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (code, data["length_us"], data["dependencies"]) == (0, 40, said)
     assert json.loads(run(saved, "--json")[1])["dependencies"] == said
-    assert "8 of 8 operators (100.0 %) joined to et.json" in " ".join(run(asked, "--dependencies", "data")[1].split())
+    text = " ".join(run(asked, "--dependencies", "data")[1].split())
+    assert "8 of 8 operators (100.0 %) joined to et.json" in text and "The path does not cover the window" in text
 
 
 def test_a_part_that_is_joined_is_said_to_be_a_part(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def _by_data(answer: Any) -> str | None:
         return None
     return (
         f"data dependencies: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
-        f"{said['execution_trace']} by {said['method']}. Optimistic: one thread runs one operator at a time."
+        f"{said['execution_trace']} by {said['method']}. Optimistic: one thread runs one operator at a time. "
+        "The path does not cover the window: see docs/data-dependencies.md."
     )
 
 
