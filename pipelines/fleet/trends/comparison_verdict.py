@@ -12,6 +12,7 @@ from pipelines.base.kernel_names import short_name
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Trace, Window, totals
 
 _TOLD = 0.01  # of the window: smaller changes are none
+_APART = 0.03  # of the window: mean and median of its steps are two
 _MOST = 5  # kinds of work in a sentence
 _NAME = 40  # characters
 _NOBODY = ("outside operators", "stream ")
@@ -90,7 +91,7 @@ def _in_the_mean(pairs: Sequence[Pair], of_median: float, window: float) -> str:
     """Where one window is another than the median, as what follows, which is of the mean: by how much, and which changed most."""
     changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
     mean = sum(changes) / len(pairs)
-    if abs(mean - of_median) <= _TOLD * window:
+    if abs(mean - of_median) <= _APART * window:
         return ""
     most = max(range(len(pairs)), key=lambda place: abs(changes[place]))
     which = named(pairs[most])
