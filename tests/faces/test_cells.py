@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import duckdb
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.base.foreign_text import visible
@@ -78,6 +80,15 @@ def test_every_type_of_duckdb_becomes_json() -> None:
     assert len(kept) > 40
     for name, rows in kept:
         json.dumps(rows_as_json(Rows([name], [""], rows, "")), allow_nan=False)
+
+
+@settings(max_examples=examples(100))
+@given(st.floats(1e-9, 1e15))
+@example(2.25291e06)  # as `ask gaps` had it
+def test_a_number_for_people_has_no_exponent_and_six_digits(value: float) -> None:
+    text = shown(value)
+    assert "e" not in text and float(text.replace(",", "")) == pytest.approx(value, rel=1e-5)
+    assert value < 1e6 or re.fullmatch(r"\d{1,3}(,\d{3})+", text)
 
 
 def test_text_for_people_and_what_is_a_number() -> None:
