@@ -124,13 +124,13 @@ def test_the_picture() -> None:
     svg = ET.fromstring(rank_step_heat_map("job <1>", cells, "caused_wait_ns", frozenset({1})))
     boxes = {title.text: box for box in svg.iterfind("{*}rect") for title in box.iterfind("{*}title")}
     assert set(boxes) == {
-        "rank 0, step 4: caused_wait 0.000 ms",
-        "rank 1, step 4: caused_wait 2.000 ms",
-        "rank 0, step 5: caused_wait 0.500 ms",
-        "rank 1, outside steps: caused_wait 1.000 ms",
+        "rank 0, step 4: caused_wait 0.0 us",
+        "rank 1, step 4: caused_wait 2.00 ms",
+        "rank 0, step 5: caused_wait 500.0 us",
+        "rank 1, outside steps: caused_wait 1.00 ms",
     }
-    assert boxes["rank 0, step 4: caused_wait 0.000 ms"].get("fill") == "#fffaf0"
-    assert boxes["rank 1, step 4: caused_wait 2.000 ms"].get("fill") == "#ef6548"
+    assert boxes["rank 0, step 4: caused_wait 0.0 us"].get("fill") == "#fffaf0"
+    assert boxes["rank 1, step 4: caused_wait 2.00 ms"].get("fill") == "#ef6548"
     texts = [text.text for text in svg.iterfind("{*}text")]
     assert {"job <1>", "step 4", "step 5", "no step", "rank 0", "rank 1", "2.00", "2 ms"} <= set(texts)
     assert len([box for box in svg.iterfind("{*}rect") if box.get("class") == "bad"]) == 1

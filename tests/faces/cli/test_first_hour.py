@@ -37,7 +37,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
     asked = ("ask", "top-kernels", "--lake", lake, "--format", "json")
     assert [row["name"] for row in json.loads(run(*asked, "--trace", "a.json").stdout)] == ["gemm_a"]
-    assert "Of 30.7 ms the GPU computes" in run("why", "server.json.gz", "--lake", lake).stdout
+    assert "Of 30.69 ms the GPU computes" in run("why", "server.json.gz", "--lake", lake).stdout
     assert "out of a folder" not in run("breakdown", "elsewhere/b.json", "--lake", lake).stdout
     page = tmp_path / "not" / "there" / "page.html"
     run("report", "b.json", "--lake", lake, "--out", page)
