@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base.foreign_text import visible
+from pipelines.base.kernel_names import short_names
 from pipelines.base.short_names import shortened
 from pipelines.faces.cells import NULL
 from pipelines.faces.cli.console import styled
@@ -100,7 +101,9 @@ def _print_blocks(to: Console, columns: Sequence[Sequence[str]], kinds: Sequence
     names = [heading for heading, *_ in columns]
     first = max(map(len, names))
     room = max(to.width - first - 2, LEAST)
-    cells = [in_lines(to, column[1:], room, kind) for column, kind in zip(columns, kinds, strict=True)]
+    cells = [
+        in_lines(to, _said(to, column[1:], room, kind), room, kind) for column, kind in zip(columns, kinds, strict=True)
+    ]
     for number, row in enumerate(zip(*cells, strict=True), 1):
         block = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
         block.add_column(style="dim", no_wrap=True)
@@ -109,6 +112,12 @@ def _print_blocks(to: Console, columns: Sequence[Sequence[str]], kinds: Sequence
             block.add_row(name, _cell(cell))
         to.print(styled("[bold]row {:,}[/]", number))
         to.print(block)
+
+
+def _said(to: Console, texts: Sequence[str], room: int, kind: Kind) -> Sequence[str]:
+    """Names as people say them where they have no room on one line; a pipe gets them as they are."""
+    is_long = kind is Kind.NAME and max(map(len, texts), default=0) > room
+    return short_names(texts, room) if is_long and to.is_terminal else texts
 
 
 def _cell(text: str) -> str | Text:

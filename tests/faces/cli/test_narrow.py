@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from pipelines.base.short_names import shortened
+from pipelines.faces.cli.answer_table import print_answer
 from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit
 
 NAMES = st.lists(
@@ -58,3 +62,14 @@ def test_a_pipe_gets_whole_names() -> None:
     columns = [["name", "a" * 500], ["ns", "1"]]
     assert fit(columns, [Kind.NAME, Kind.WHOLE], 80, shorten=False) == (columns, True)
     assert len(fit(columns, [Kind.NAME, Kind.WHOLE], 80).columns[0][1]) < 80
+
+
+def test_a_row_as_a_block_has_names_as_people_say_them() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >, at::detail::Array<char*, 3> >(int)"
+    columns = [["name", name], *([f"count_{n}", "123456789"] for n in range(8))]
+    kinds = [Kind.NAME, *[Kind.WHOLE] * 8]
+    for is_terminal in (True, False):
+        to = Console(width=60, file=io.StringIO(), force_terminal=is_terminal, color_system=None)
+        assert not print_answer(to, columns, kinds, [False] * 9)
+        said = to.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+        assert ("elementwise Mul f32" in said) == is_terminal and ("at::native" in said) != is_terminal
