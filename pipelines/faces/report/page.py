@@ -17,6 +17,7 @@ from pipelines.faces.report.sections.hangs import hangs
 from pipelines.faces.report.sections.head import head, quality
 from pipelines.faces.report.sections.kernels import kernels
 from pipelines.faces.report.sections.launches import launches
+from pipelines.faces.report.sections.layers import layers
 from pipelines.faces.report.sections.measured import measured
 from pipelines.faces.report.sections.memory import memory
 from pipelines.faces.report.sections.ranks import stragglers
@@ -39,6 +40,7 @@ _OF_A_RANK = (
     critical_path,
     launches,
     utilization,
+    layers,
     measured,
     collectives,
     memory,

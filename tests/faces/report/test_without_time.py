@@ -1,0 +1,45 @@
+"""Pictures without a time axis: a hexagon for each rank and layer, an area for each utilization; nothing where nothing is known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.faces.report.pictures.without_time import honeycomb, radar
+
+
+def test_the_honeycomb_has_a_cell_for_each_rank_and_layer_that_is_there() -> None:
+    drawn = honeycomb("t", ["a<b", "c"], {3: {"a<b": 1.0, "c": 4.0}, 0: {"c": 2.0}}, "ms") or ""
+    ElementTree.fromstring(drawn)
+    says = re.findall(r"<title>(.*?)</title>", drawn)
+    assert says == ["rank 0, c: 2 ms", "rank 3, a&lt;b: 1 ms", "rank 3, c: 4 ms"]
+    assert len(set(re.findall(r'class="cell" points="[^"]*" fill="([^"]*)"', drawn))) == 3
+    assert honeycomb("t", ["a"], {0: {"a": 0.0}}, "ms") is None and honeycomb("t", [], {}, "ms") is None
+
+
+def test_the_radar_ends_at_the_rim_and_does_not_close_over_the_unknown() -> None:
+    shares = {
+        "compute": {"a": 0.5, "b": 0.25, "c": 9.0},
+        "memory": {"a": 0.5, "b": None, "c": 1.0},
+        "none": {"a": None},
+    }
+    drawn = radar("t", ["a", "b", "c"], shares) or ""
+    ElementTree.fromstring(drawn)
+    whole, open_one = re.findall(r'<(polygon|polyline) class="area" points="([^"]*)"', drawn)
+    assert whole[0] == "polygon" and open_one[0] == "polyline" and len(open_one[1].split()) == 2
+    assert whole[1].split()[0] == "330.0,165.0" and whole[1].split()[2] == open_one[1].split()[1]
+    assert "none</text>" not in drawn
+    assert radar("t", ["a", "b"], shares) is None and radar("t", ["a", "b", "c"], {"x": {"a": None}}) is None
+
+
+def test_the_section_on_a_trace_with_modules(shared: Path, tmp_path: Path) -> None:
+    file = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
+    if not file.is_file():
+        pytest.skip("needs ../shared")
+    done = CliRunner().invoke(app, ["report", str(file), "--out", str(tmp_path / "page.html")])
+    assert done.exit_code == 0 and "GPU time of modules by rank" in (tmp_path / "page.html").read_text()
