@@ -45,6 +45,13 @@ def test_what_a_reader_leaves_out_without_a_word_is_seen(monkeypatch: pytest.Mon
     assert tried(*outcomes["xplane"]) == ("traceback", "ZeroDivisionError: division by zero")
 
 
+@needs_shared
+@pytest.mark.parametrize("number", [23, 29])
+def test_files_that_were_tracebacks(number: int) -> None:
+    """No list of processes; a stat of an event's description that is a number."""
+    assert tried(*made(7, number))[0] in ("rejected", "told", "whole")
+
+
 def test_memory_and_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = "ncu raw"
     name, whole, _ = KINDS[kind]

@@ -267,7 +267,7 @@ def attack(n: int, seed: int) -> Tally:
 
 def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
     """What became of a file (whole, told, rejected, not taken, silent or traceback), and why that is wrong."""
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="tracelake-attack-") as folder:
         path = Path(folder) / name
         path.write_bytes(data)
@@ -278,8 +278,8 @@ def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
             outcome = ("rejected", "") if _SENTENCE.search(reason or "") else ("traceback", f"no sentence: {reason!r}")
         except Exception as error:
             outcome = ("traceback", f"{type(error).__name__}: {str(error)[:200]}")
-    if time.monotonic() - began > SECONDS:
-        return "traceback", f"took {time.monotonic() - began:.0f} s"
+    if time.process_time() - began > SECONDS:
+        return "traceback", f"took {time.process_time() - began:.0f} CPU s"
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
     return ("traceback", f"took {grown} MiB") if grown > MEMORY_MIB else outcome
 

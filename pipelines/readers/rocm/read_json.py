@@ -56,7 +56,10 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
     for where, value in stream.walk(_is_streamed):
         if where[:1] != (TOOL,) or len(where) < 2:
             continue
-        n_processes = max(n_processes, int(where[1]) + 1)
+        if not isinstance(where[1], int):
+            told = f"{TOOL!r} is no list of processes: copy the file again, or profile again"
+            raise TraceRejected(path_text(path), None, told)
+        n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1:
             told = "it holds several processes: give one file for each (%pid% in rocprofv3's --output-file)"
             raise TraceRejected(path_text(path), None, told)

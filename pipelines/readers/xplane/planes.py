@@ -138,7 +138,13 @@ class Space:
         name, about = plane.events.get(key or 0, (None, None))
         if name is None:
             self._found("xplane_unknown_name", place)
-        args = self._stats(plane, [value for number, value in about.fields() if number == 5]) if about else {}
+        args = (
+            self._stats(
+                plane, [value for number, value in about.fields() if number == 5 and isinstance(value, Message)]
+            )
+            if about
+            else {}
+        )
         args |= self._stats(plane, stats)
         begin = line_ns * 1000 + (offset or 0)
         start = self._time(_rounded(begin), place)
