@@ -17,13 +17,12 @@ from pipelines.faces.report.sections.hangs import hangs
 from pipelines.faces.report.sections.head import head, quality
 from pipelines.faces.report.sections.kernels import kernels
 from pipelines.faces.report.sections.launches import launches
-from pipelines.faces.report.sections.layers import layers
 from pipelines.faces.report.sections.measured import measured
 from pipelines.faces.report.sections.memory import memory
 from pipelines.faces.report.sections.ranks import stragglers
 from pipelines.faces.report.sections.serving import serving
 from pipelines.faces.report.sections.snapshots import snapshots
-from pipelines.faces.report.sections.spans import spans
+from pipelines.faces.report.sections.spans import spans, without_time
 from pipelines.faces.report.sections.steps import steps
 from pipelines.faces.report.sections.times import breakdown, critical_path
 from pipelines.faces.report.sections.utilization import utilization
@@ -40,7 +39,7 @@ _OF_A_RANK = (
     critical_path,
     launches,
     utilization,
-    layers,
+    without_time,
     measured,
     collectives,
     memory,

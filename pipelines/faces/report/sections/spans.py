@@ -11,7 +11,9 @@ from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
 from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.layers import layers
+from pipelines.faces.report.pictures.without_time import honeycomb, radar
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
+from pipelines.models.sqltext import row as listed
 
 _NAMES, _BOXES = 12, 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
@@ -134,3 +136,41 @@ def _says(row: Row) -> str:
             f"; {100 * row['roofline_utilization']:.1f} % of the roofline (models cover {100 * row['coverage']:.0f} %)"
         )
     return said
+
+
+_LAYERS, _AXES = 24, 8
+_PEAKS = {
+    "compute (MFU, GPU busy)": "mfu_busy",
+    "memory bandwidth": "bandwidth_utilization",
+    "of the roofline": "roofline_utilization",
+}
+
+
+def without_time(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
+    """The section; None for traces without modules that have GPU work."""
+    ranks = {one["trace_id"]: one["rank"] or 0 for one in subject.traces}
+    spent = rows_of(
+        con,
+        "SELECT trace_id, name, sum(busy_ns) / 1e6 AS ms FROM span_names WHERE kind = 'module' AND phase IN ('fwd', 'bwd') "
+        f"AND trace_id IN {listed(ranks)} GROUP BY trace_id, name HAVING sum(busy_ns) > 0",
+    )
+    total: dict[str, float] = {}
+    cells: dict[int, dict[str, float]] = {}
+    for one in spent:
+        total[one["name"]] = total.get(one["name"], 0.0) + one["ms"]
+        cells.setdefault(ranks[one["trace_id"]], {})[one["name"]] = one["ms"]
+    names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
+    drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(con, subject)]
+    pictures = [figure(one) for one in drawn if one]
+    note = f"{of_shown(subject)}Modules, forward and backward; outer ones contain inner ones. No clocks of ranks are compared."
+    return section("layers", "Layers", pictures, note=note) if pictures else None
+
+
+def _radar(con: duckdb.DuckDBPyConnection, subject: Subject) -> str | None:
+    rows = rows_of(
+        con,
+        f"SELECT name, {', '.join(_PEAKS.values())} FROM span_name_utilization WHERE trace_id = {subject.shown_id} "
+        "AND peak_kind = 'datasheet' AND kind = 'module' AND phase = 'fwd' ORDER BY busy_ns DESC, name",
+    )[:_AXES]
+    shares = {said: {one["name"]: one[column] for one in rows} for said, column in _PEAKS.items()}
+    return radar(f"utilization of layers, {label(subject.shown)}", [one["name"] for one in rows], shares)
