@@ -435,3 +435,24 @@ def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> 
     paths = [answer_in(con, window).path for window in windows]
     told = [{step["name"]: step["bound_by"] for step in path if step["duration_us"] == 300} for path in paths]
     assert told == [{"cudaDeviceSynchronize": label} for label in expected.values()]
+
+
+def test_events_of_calls_and_of_autograds_threads() -> None:
+    """A call for an event waits for the work before that event; an event recorded by the thread that called backward follows
+    what autograd's thread has launched.
+    """
+    event = [
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("first", 20, 300, 1), call("cudaEventRecord", 30, 2, 8)),
+        *(call("cudaLaunchKernel", 40, 5, 2), kernel("second", 330, 300, 2), call("cudaEventSynchronize", 900, 3, 9)),
+    ]
+    backward = [
+        *(op("aten::linear", 0, 30), call("cudaLaunchKernel", 10, 5, 1), kernel("forward", 20, 10, 1)),
+        *(op("autograd::engine::evaluate_function: X", 50, 50, tid=2), call("cudaLaunchKernel", 60, 5, 2, tid=2)),
+        *(kernel("backward", 70, 100, 2), call("cudaEventRecord", 120, 2, 8), call("cudaStreamWaitEvent", 125, 2, 9)),
+        *(call("cudaLaunchKernel", 130, 5, 3), kernel("reduce", 172, 50, 3, stream=20)),
+    ]
+    found = [
+        con.execute("SELECT event_id, source_event_id FROM _likely_waits").fetchall()
+        for con in each([event, backward], "_profiles", "_likely_waits")
+    ]
+    assert found == [[(5, 1)], [(9, 5)]]
