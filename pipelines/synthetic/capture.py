@@ -13,23 +13,23 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import IO, cast
 
-from .accumulation import AccumulationProgram
 from .busy import BreakdownTruth
-from .busy_queue import FullQueueProgram
 from .changes import Changes
-from .devices import DevicesProgram
-from .inference import DecodeProgram, ServingProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
-from .loop import LoopProgram
 from .machine import Machine
-from .parallel import ParallelProgram
-from .planted import PlantedProgram
-from .polling import PollingProgram
-from .pool import PoolProgram
-from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
+from .programs.accumulation import AccumulationProgram
+from .programs.busy_queue import FullQueueProgram
+from .programs.devices import DevicesProgram
+from .programs.inference import DecodeProgram, ServingProgram
+from .programs.loop import LoopProgram
+from .programs.parallel import ParallelProgram
+from .programs.planted import PlantedProgram
+from .programs.polling import PollingProgram
+from .programs.pool import PoolProgram
+from .programs.program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
+from .programs.waits import WaitsProgram
 from .spec import CaptureSpec
-from .waits import WaitsProgram
 from .work import MachineTruth, Pending
 
 _PROGRAMS = {

@@ -119,9 +119,10 @@ class Comparison:
     @cached_property
     def caveats(self) -> list[dict[str, Any]]:
         """What the gain is subject to: that it is of gaps in which the trace may lack events."""
-        gaps = long_gaps(self.before)
-        before, after = self.before.weights.path, self.after.weights.path
-        return idle_gaps(self.before, gaps) if (after[gaps] < before[gaps]).any() else []
+        path, before, after = self.before, self.before.weights.path, self.after.weights.path
+        gaps = long_gaps(path.window, path.edges, before)
+        shorter = (after[gaps] < before[gaps]).any()
+        return idle_gaps(path.window, gaps, before, 1000 * path.length_us) if shorter else []
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""

@@ -11,23 +11,25 @@ from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 
 if TYPE_CHECKING:
-    from pipelines.critical_path.whatif.before_after import Path
     from pipelines.critical_path.whatif.window import Events, Window
 
 _LONG_NS = 1_000_000
 
 
-def long_gaps(path: Path) -> Ints:
-    """Returns the path's edges that are gaps before GPU work of over 1 ms; not those that wait for work from before the window."""
-    window, weight = path.window, path.weights.path[path.edges]
+def long_gaps(window: Window, path: Ints, weight: Ints) -> Ints:
+    """Returns the edges of a path that are gaps before GPU work of over 1 ms; not those that wait for work from before the window.
+
+    `path`: its edges; `weight`: of each edge of the graph, ns.
+    """
     gaps = [window.kinds.index(name) for name, kind in EDGE_TYPES.items() if kind.is_gap and name in window.kinds]
-    return path.edges[(weight > _LONG_NS) & np.isin(window.edge_type[path.edges], gaps) & ~window.earlier[path.edges]]
+    return path[(weight[path] > _LONG_NS) & np.isin(window.edge_type[path], gaps) & ~window.earlier[path]]
 
 
-def idle_gaps(path: Path, edges: Ints) -> list[dict[str, Any]]:
-    """Returns the caveat `idle_gaps` of table `critical_path_caveats` about these gaps; none for under 1 % of the path."""
-    length = path.length_us * 1000
-    idle = _idle_ns(path.window, edges, path.weights.path[edges])
+def idle_gaps(window: Window, gaps: Ints, weight: Ints, length: float) -> list[dict[str, Any]]:
+    """Returns the caveat `idle_gaps` of table `critical_path_caveats` about these gaps of a path that is `length` ns long; none
+    for under 1 % of it.
+    """
+    idle = _idle_ns(window, gaps, weight[gaps])
     if 100 * idle <= length:
         return []
     detail = (

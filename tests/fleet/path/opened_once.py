@@ -19,10 +19,11 @@ def opened_once(module: str) -> Iterator[None]:
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
 
         @cache
-        def once(given: tuple[str, ...], lake: Path, tables: tuple[str, ...]) -> Any:
-            return stack.enter_context(opened_capture(list(given), lake, tables))
+        def once(given: tuple[str, ...], lake: Path, tables: tuple[str, ...], process: str | None) -> Any:
+            return stack.enter_context(opened_capture(list(given), lake, tables, process=process))
 
         patch.setattr(
-            f"{module}.opened_capture", lambda given, lake, tables: nullcontext(once(tuple(given), lake, tuple(tables)))
+            f"{module}.opened_capture",
+            lambda given, lake, tables, process=None: nullcontext(once(tuple(given), lake, tuple(tables), process)),
         )
         yield

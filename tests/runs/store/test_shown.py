@@ -7,14 +7,14 @@ import pytest
 
 from pipelines.lake.publish.contents import column_types
 from pipelines.lake.read import views
-from pipelines.models import run
+from pipelines.models import rule_tables
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.store import Store
 from pipelines.runs.store.ducklake import reader_views, user_tables
 from tests.runs.store.world import make_unit
 
 
-@pytest.mark.parametrize("module", [reader_views, run, views, user_tables])
+@pytest.mark.parametrize("module", [reader_views, rule_tables, views, user_tables])
 def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = reader_views._Build(load_catalog(), {}, False, True, False)
     before = build.name

@@ -68,7 +68,7 @@ def synthetic(folder: Path) -> list[Path]:
     reads the prompts of eight requests and then decodes.
     """
     from pipelines.synthetic import CaptureSpec, write_capture
-    from pipelines.synthetic.inference import REQUESTS
+    from pipelines.synthetic.programs.inference import REQUESTS
 
     training, server = folder / "capture", folder / "serving" / "server.json.gz"
     if not training.exists():

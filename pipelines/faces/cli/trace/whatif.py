@@ -250,8 +250,9 @@ def _lacking(window: Window) -> list[dict[str, Any]]:
     from pipelines.critical_path.whatif.before_after import Weights
     from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps
 
-    path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
-    return idle_gaps(path, long_gaps(path))
+    weights = Weights(window.graph.weight, window.duration)
+    path = LongestPath.under(window, weights)
+    return idle_gaps(window, long_gaps(window, path.edges, weights.path), weights.path, 1000 * path.length_us)
 
 
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:

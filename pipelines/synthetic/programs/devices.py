@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from .busy import MEMORY
-from .kineto import DEVICE_STREAMS
+from ..busy import MEMORY
+from ..kineto import DEVICE_STREAMS
+from ..work import Pending, Work
 from .program import COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
-from .work import Pending, Work
 
 _SECOND = DEVICE_STREAMS + COMPUTE_STREAM
 _PEER = Work("Memcpy PtoP (Device -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync", '"bytes": 1048576')

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..work import Pending
 from .program import GEMM, POINTWISE, SIDE_STREAMS, StepProgram
-from .work import Pending
 
 _FRAME, _IDLE = "python_function", "<built-in method get of _queue.SimpleQueue object at 0x7f20>"
 _JOIN = "<built-in method acquire of _thread.lock object at 0x7f10>"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..work import Pending
 from .program import COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
-from .work import Pending
 
 
 class FullQueueProgram(StepProgram):

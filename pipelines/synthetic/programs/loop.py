@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..work import Event, Pending, Work
 from .program import COMPUTE_STREAM, COPY_IN, COPY_STREAM, GEMM, POINTWISE, StepProgram
-from .work import Event, Pending, Work
 
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 _FRAME = "python_function"

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Generator
 from random import Random
 
-from .busy import COMMUNICATION, MEMORY
-from .groups import Group, world
-from .machine import Machine
-from .spec import CaptureSpec
-from .work import KERNEL_ARGS, Pending, Work
+from ..busy import COMMUNICATION, MEMORY
+from ..groups import Group, world
+from ..machine import Machine
+from ..spec import CaptureSpec
+from ..work import KERNEL_ARGS, Pending, Work
 
 COMPUTE_STREAM, COPY_STREAM, COMM_STREAM = 7, 20, 28
 SIDE_STREAMS = 30

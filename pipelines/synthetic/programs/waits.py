@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..work import Pending
 from .program import COMPUTE_STREAM, GEMM, POINTWISE, SIDE_STREAMS, StepProgram
-from .work import Pending
 
 
 class WaitsProgram(StepProgram):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from .busy import MEMORY
-from .groups import world
+from ..busy import MEMORY
+from ..groups import world
+from ..work import Pending, Work
 from .program import COMPUTE_STREAM, GEMM, StepProgram
-from .work import Pending, Work
 
 PLANTS = (
     "none", "loader", "late_rank", "synchronize", "pageable_copy", "launch_bound", "allocation", "recompilation",

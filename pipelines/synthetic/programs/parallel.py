@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Generator
 from random import Random
 
-from .groups import Group, groups_of
-from .machine import Machine
+from ..groups import Group, groups_of
+from ..machine import Machine
+from ..spec import CaptureSpec
+from ..work import Pending
 from .program import COMM_STREAM, COMPUTE_STREAM, GEMM, StepProgram
-from .spec import CaptureSpec
-from .work import Pending
 
 
 class ParallelProgram(StepProgram):

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from .busy import COMMUNICATION
+from ..busy import COMMUNICATION
+from ..work import Pending, Work
 from .program import COMM_STREAM, COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
-from .work import Pending, Work
 
 _MICRO_BATCHES = 3
 _REDUCE = Work("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", kind=COMMUNICATION)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..work import Pending, Work
 from .program import COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
-from .work import Pending, Work
 
 _LAYER = (
     ("aten::rms_norm", "aten::mean", POINTWISE),

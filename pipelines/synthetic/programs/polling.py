@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..work import Pending
 from .program import COMPUTE_STREAM, COPY_OUT, COPY_STREAM, GEMM, POINTWISE, StepProgram
-from .work import Pending
 
 _WATCHDOG_NS = 150_000
 
