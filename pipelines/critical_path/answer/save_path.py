@@ -102,11 +102,15 @@ def write_saved(saved: SavedPath, target: Path) -> None:
 def _write(con: duckdb.DuckDBPyConnection, target: Path, meta: dict[str, Any], queries: Mapping[str, str]) -> None:
     """Write the file: the rows of each query as a struct of their own, the metadata, and the digest in its place."""
     rows = " UNION ALL BY NAME ".join(f"SELECT one AS {part} FROM ({query}) AS one" for part, query in queries.items())
+    order = ", ".join(f"{part}.{key}" for part, key in PARTS.items())  # the same path is the same bytes
     entries = {META: json.dumps(meta), DIGEST: (MARK + BLANK).decode()}
     told = ", ".join(f"{key}: {quoted(value)}" for key, value in entries.items())
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
         whole = Path(folder, "saved.parquet")
-        con.execute(f"COPY ({rows}) TO {quoted(whole)} (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{told}}})")
+        con.execute(
+            f"COPY (FROM ({rows}) ORDER BY {order}) TO {quoted(whole)} "
+            f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{told}}})"
+        )
         with whole.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
             at, end = place_of_digest(content)
             content[at:end] = digest(content)
