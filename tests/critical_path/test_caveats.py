@@ -103,6 +103,7 @@ def _drawn(rng: random.Random) -> list[dict[str, Any]]:
     return events
 
 
+@pytest.mark.slow  # 2 s: what the tables say is above
 def test_a_what_if_of_such_gaps_says_the_same() -> None:
     """Counted anew from the arrays of the graph: traces of several streams, where other work runs in a gap."""
     seen = 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
@@ -26,6 +27,7 @@ def _step(number: int, start: float, dur: float) -> dict[str, Any]:
     return x("user_annotation", f"ProfilerStep#{number}", start, dur)
 
 
+@pytest.mark.slow  # 2 s
 def test_windows_and_shares_over_ranks_and_batches(tmp_path: Path) -> None:
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
     steps = (_step(1, 0, 100), _step(2, 100, 100))

@@ -69,6 +69,7 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
         same_path(path.with_graph(graph).saved, before)
 
 
+@pytest.mark.slow  # 2 s: what was not edited is what it was, too
 def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
     """Those that no cuda_sync row shows, and those for work from before the window, or before the trace."""
     before_the_trace = [

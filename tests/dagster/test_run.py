@@ -214,6 +214,7 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
         assert found["quality", "no_warning"].passed
 
 
+@pytest.mark.slow  # 4 s: checks that fail are above and below
 def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> None:
     once = "FROM (VALUES ('t', 1), ('t', 2)) AS v(trace_id, event_id)"
     put(tmp_path, {"traces": "SELECT 't' AS trace_id", "launches": once})

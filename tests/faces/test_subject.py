@@ -189,6 +189,7 @@ def test_a_scenario_takes_the_stored_edges(held: dict[str, Held], ran: list[str]
     assert "_clip" in ran and not {"_edges", "_edge_parts", "_claim_parts", "_kernel_waits"} & set(ran)
 
 
+@pytest.mark.slow  # 2 s: the answers are compared above
 def test_private_tables_are_made_from_what_is_stored(held: dict[str, Held]) -> None:
     """Edges and the path in numbers, as the models make them."""
     catalog = load_catalog()

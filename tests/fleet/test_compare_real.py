@@ -104,6 +104,7 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
         assert one.gpu.grown_name in {row.name for row in rows if row.diff_ns == one.gpu.grown_ns}
 
 
+@pytest.mark.slow  # 2 s: parts that add up are here, too
 def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., World]) -> None:
     """How long the steps take, how long the GPU does nothing in them, and what ran in them that was launched before."""
     paths = [shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE]

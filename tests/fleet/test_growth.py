@@ -111,6 +111,7 @@ def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
     assert [done.table for done in materialize_captures(lake, ["straggler_ranks"])] == ["straggler_ranks"]
 
 
+@pytest.mark.slow  # 3 s: kills of a run are in lake/test_crash.py
 @pytest.mark.kills
 def test_killed_at_a_step(capture: Capture, tmp_path: Path) -> None:
     lake, expected = Lake(tmp_path / "lake"), Lake(tmp_path / "expected")

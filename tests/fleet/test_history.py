@@ -91,6 +91,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
+@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
 def test_the_slower_job_is_found_and_only_its_step(history: Lake) -> None:
     con = analyst(history)
     found = {(one.job, one.metric): one for one in regressions(con)}
@@ -106,12 +107,14 @@ def test_the_slower_job_is_found_and_only_its_step(history: Lake) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
 def test_the_other_job_is_fine_and_its_half_capture_does_not_count(history: Lake) -> None:
     found = regressions(analyst(history), "same")
     assert {one.verdict.status for one in found} == {"OK"}
     assert {(one.verdict.n_base, one.verdict.n_new) for one in found} == {(11, 5)}
 
 
+@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
 def test_command_line_says_so_and_fails(history: Lake) -> None:
     run = CliRunner().invoke(app, ["regressions", "--lake", str(history.root), "--json"])
     assert run.exit_code == 1
@@ -124,6 +127,7 @@ def test_command_line_says_so_and_fails(history: Lake) -> None:
     assert (fine.exit_code, "REGRESSION" in fine.stdout) == (0, False)
 
 
+@pytest.mark.slow  # 6 s for the lake of these four: numbers are on paper above, verdicts in test_regression.py
 def test_the_check_fails_loudly(history: Lake) -> None:
     dg = pytest.importorskip("dagster", reason="the extra dagster is not installed")
     from assets.regressions import no_regression

@@ -102,20 +102,24 @@ def check_path(world: World, share_of_straggler: float) -> None:
     assert first > 3 * second
 
 
+@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
 def test_clocks_of_nested_groups(few: World) -> None:
     check_clocks(few)
 
 
+@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
 def test_the_straggler_is_named_although_its_victims_are_waited_for(few: World) -> None:
     check_straggler(few)
     caused = few.con.execute("SELECT max(caused_percent) FROM straggler_ranks").fetchall()[0][0]
     assert caused < 25  # most of the waiting is for ranks that had waited for it
 
 
+@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
 def test_the_path_goes_through_the_straggler(few: World) -> None:
     check_path(few, 0.5)
 
 
+@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
 def test_what_is_drawn_of_many_ranks(few: World) -> None:
     found = stragglers_of(few.con, capture_id(few))
     cells, told = found.drawn(8)
@@ -125,6 +129,7 @@ def test_what_is_drawn_of_many_ranks(few: World) -> None:
     assert found.drawn(32) == (found.cells, "")
 
 
+@pytest.mark.slow  # 5 s for the ranks of these: few ranks are in the tests of each
 def test_long_tables_say_what_they_leave_out(few: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("pipelines.faces.cli.fleet.capture_path"), "_RANKS", 4)
     said = CliRunner().invoke(app, ["capture-path", capture_id(few), "--lake", str(few.lake)], env={"COLUMNS": "120"})

@@ -237,6 +237,7 @@ def test_first_files_need_no_new_build(tmp_path: Path, updates: list[str]) -> No
     assert_as_anew(lake)
 
 
+@pytest.mark.slow  # 2 s each
 @pytest.mark.parametrize(
     ("table", "column"),
     first_of([("traces", "unpacked_bytes"), ("kernels", "stream"), ("temporal_breakdown", "idle_ns")], 1),

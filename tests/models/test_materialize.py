@@ -58,6 +58,7 @@ def test_a_changed_model_is_computed_again(lake: Lake, monkeypatch: pytest.Monke
     assert stale(lake, load_catalog(), TABLES, lake.batches()[0]) == []
 
 
+@pytest.mark.slow  # 3 s: every batch has all tables, above
 def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = ["kernels", "launches", "temporal_breakdown", "critical_path"]
     if SLOW:

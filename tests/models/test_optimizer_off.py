@@ -127,6 +127,7 @@ def test_one_that_fails_without_the_optimizer_too_raises_the_first_error(catalog
     assert con.n_failed == 2 and not con.is_plain
 
 
+@pytest.mark.slow  # 3 s: one model is above
 @pytest.mark.parametrize(
     "fatal", [pytest.param(True, id="fatal"), pytest.param(False, marks=pytest.mark.slow, id="internal")]
 )
@@ -149,6 +150,7 @@ def test_tables_are_whole_and_a_finding_says_so(lake: Lake, monkeypatch: pytest.
     assert told(lake, FAILURES) == []
 
 
+@pytest.mark.slow  # 2 s: a model that fails is left out in test_run.py, too
 def test_what_fails_always_is_left_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     tables, traces = ["temporal_breakdown", "launches"], len(lake.known_traces())
     monkeypatch.setattr(per_trace, "run_models", failing([], "merged_intervals", always=True, fatal=True))

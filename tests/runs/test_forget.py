@@ -60,6 +60,7 @@ def all_ids(lake: Lake) -> set[str]:
     }
 
 
+@pytest.mark.slow  # 2 s: a model that fails is in models/test_run.py
 def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "in" / f"rank{seed}.json", seed) for seed in range(5)], lake)

@@ -215,6 +215,7 @@ def compare(seeds: Iterable[int], most: int, monkeypatch: pytest.MonkeyPatch) ->
             assert found.best.prediction.period_ns >= found.least_period_ns - 1e-6
 
 
+@pytest.mark.slow  # 2 s
 def test_the_local_search_finds_what_an_exhaustive_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     compare(range(12), 4, monkeypatch)
 

@@ -37,6 +37,7 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     assert what_if(trace, *words).exit_code == 1  # one of the patterns matches nothing
 
 
+@pytest.mark.slow  # 2 s: one scenario is below
 def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text('remove = ["launch_overhead"]\nperfect_overlap = false\n[scale]\n"ampere_*" = 0.5\n')

@@ -137,6 +137,7 @@ def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnec
         return con, found, window
 
 
+@pytest.mark.slow  # 2 s: answers by hand are here, too
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_before_is_the_critical_path(profile: str) -> None:
     """Length and summary as the command and the tables have them."""

@@ -55,6 +55,7 @@ def saved(trace: Path) -> Path:
     return file
 
 
+@pytest.mark.slow  # 2 s: the window of both is compared here, too
 def test_scenarios_are_answered_as_from_the_trace(trace: Path, saved: Path) -> None:
     """Through the command line, with the trace gone."""
     expected = [answer("what-if", trace, *WINDOW, *words) for words in SCENARIOS]

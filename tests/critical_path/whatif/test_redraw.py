@@ -96,6 +96,7 @@ def drawn(trace: dict[str, Any] | Path, scenario: Scenario, folder: Path) -> dic
         return json.load(file)
 
 
+@pytest.mark.slow  # 2 s: without a change nothing moves, too
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(profile: str, tmp_path: Path) -> None:
     """Both show the rows of `critical_path`, also where a step waits for work of the step before it."""

@@ -128,6 +128,7 @@ def test_what_is_refused(pair: list[Path], given: list[str], told: str) -> None:
     assert told in done.stderr and pair[0].read_bytes() == before
 
 
+@pytest.mark.slow  # 2 s: steps are chosen in fleet/test_compare_verdict.py
 def test_two_steps_of_one_trace(pair: list[Path]) -> None:
     told = asked(pair[0], pair[0], "--step", "7", "--step", "8")
     assert [one["steps"] for one in told["windows"]] == [[7], [8]]
@@ -184,6 +185,7 @@ def test_the_step_and_the_rank_that_broke_it(captures: tuple[Path, list[Path], l
     assert "step 0" in run(a, c, "--lake", lake, "--fail-on", "5%", "--step", "0", code=3).stderr
 
 
+@pytest.mark.slow  # 3 s: pairs are in fleet/test_compare_rows.py
 def test_rank_by_rank(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, _, (a, b, _) = captures
     told = asked(a, b, "--lake", lake)
@@ -206,6 +208,7 @@ def test_a_rank_and_a_file_meet_their_rank(captures: tuple[Path, list[Path], lis
     assert alone["rows"][0]["diff_ns"] == 10_000 and "control: rank 0 without counterpart" in alone["notes"]
 
 
+@pytest.mark.slow  # 2 s: as with files, above
 def test_folders_are_captures(captures: tuple[Path, list[Path], list[str]]) -> None:
     lake, (folder, _, _), (_, b, _) = captures
     trace = folder / "rank0.json"
@@ -346,6 +349,7 @@ def test_a_waterfall_goes_from_control_to_test() -> None:
         waterfall("t", (100, "100"), (80, "80"), steps[:1])
 
 
+@pytest.mark.slow  # 2 s: causes of both sides are on the page, above
 def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_first(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=1, steps=3, shape="planted", sync_each_step=False)
     sides = [write_capture(replace(spec, plant=p), tmp_path / p).paths[0] for p in ("none", "loader")]

@@ -97,6 +97,7 @@ def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_p
     assert len(pages) == (command in ("report", "compare"))
 
 
+@pytest.mark.slow  # 2 s: commands say it, above
 def test_a_saved_path_says_it_without_its_trace(files: tuple[Path, Path], tmp_path: Path) -> None:
     saved = tmp_path / "path.zip"
     for given, n in zip(files, (0, 1), strict=True):
@@ -132,6 +133,7 @@ def test_a_capture_of_a_lake_says_it_of_its_own_ranks_only(tmp_path: Path) -> No
     assert {row["trace_id"] for row in shown if row["caveats"]} == cuts and len(shown) == 4
 
 
+@pytest.mark.slow  # 2 s: commands say it, above
 def test_a_notebook_says_so_as_it_reads_and_beside_its_answers(files: tuple[Path, Path]) -> None:
     with pytest.warns(UserWarning, match=r"cut\.json ends early"), TraceAnalysis(str(files[1])) as analysis:
         answer = analysis.sql("SELECT count(*) AS n FROM traces")

@@ -34,6 +34,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lake"
 
 
+@pytest.mark.slow  # 3 s: names of files are in faces/test_subject.py
 def test_a_trace_by_its_files_name(lake: Path, tmp_path: Path) -> None:
     asked = ("ask", "top-kernels", "--lake", lake, "--format", "json")
     assert [row["name"] for row in json.loads(run(*asked, "--trace", "a.json").stdout)] == ["gemm_a"]

@@ -97,6 +97,7 @@ def spoil(trace: dict[str, Any], target: Path) -> None:
     target.write_text(json.dumps(trace))
 
 
+@pytest.mark.slow  # 3 s: errors that quote names are below
 def test_sql_shows_and_hands_out_every_name(world: dict[str, Any]) -> None:
     query = "SELECT DISTINCT name FROM kernels WHERE correlation >= 900000"
     ask = ("sql", query, "--lake", world["lake"])

@@ -79,6 +79,7 @@ def test_what_runs_under_an_annotation(trace: Path) -> None:
         assert said in run("why", trace, *more, code=1).output
 
 
+@pytest.mark.slow  # 2 s: ids are in faces/test_subject.py
 def test_an_id_is_answered_from_its_tables_and_several_are_named(trace: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     run("ingest", trace, "--lake", lake)

@@ -302,6 +302,7 @@ def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: 
         restore_cpgraph(name, t_full="a trace", rank=0)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow  # 2 s: the methods are the same functions
 def test_functions_of_the_module(analyzer: TraceAnalysis, cp_graph: CPGraph, shared: Path) -> None:
     """HTA-29, HTA-37: the class method, and the graph's two constructions."""
     found, success = CriticalPathAnalysis.critical_path_analysis(analyzer.t, 0, ANNOTATION, 1)

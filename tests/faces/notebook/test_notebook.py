@@ -318,6 +318,7 @@ def test_a_trace_without_a_path(tmp_path: Path) -> None:
         assert cp_graph.table("critical_path_summary").count().to_pyarrow().as_py() == 0
 
 
+@pytest.mark.slow  # 3 s: what a user names is in faces/test_subject.py
 def test_traces_by_rank_by_folder_and_kept_in_a_lake(capture: Capture, tmp_path: Path) -> None:
     first, second = (rank.path for rank in capture.ranks)
     swapped = TraceAnalysis({5: first, 3: second})

@@ -9,6 +9,7 @@ import pytest
 from pipelines.faces.notebook import TraceAnalysis
 
 
+@pytest.mark.slow  # 2 s: which there are is in test_caveats.py
 def test_caveats_stand_beside_the_summary(shared: Path, capsys: pytest.CaptureFixture) -> None:
     """The trace of AMD's GPUs has no cuda_sync events: HTA's summary would say nothing of it."""
     trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"

@@ -43,6 +43,7 @@ def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) ->
     assert "tracelake what-if TRACE --scale load_batch=0.5" in said
 
 
+@pytest.mark.slow  # 2 s: as what-if says it, in test_caveats.py
 def test_a_gain_of_gaps_in_which_the_trace_may_lack_events_says_so(tmp_path: Path) -> None:
     calls = [call("cudaLaunchKernel", 10 * n, 5, n) for n in (1, 2)]
     said = verdict(tmp_path, op("aten::mm", 0, 60), *calls, kernel("gemm", 30, 100, 1), kernel("gemm", 5130, 100, 2))

@@ -23,6 +23,7 @@ CAPTURE = ["capture_causes", "capture_paths"]
 TRACE = ["causes", "window_gpu_time", "critical_path_caveats"]
 
 
+@pytest.mark.slow  # 5 s: what why says of a capture is in test_capture_causes.py
 def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     """First a capture whose tables are all there, then a newer trace without them, then with them."""
     lake = Lake(tmp_path / "lake")

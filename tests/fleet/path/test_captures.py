@@ -237,6 +237,7 @@ def said(dlrm: Lake) -> Callable[..., str]:
     return refused
 
 
+@pytest.mark.slow  # 2 s: the sentences are in the tests of who raises them
 def test_what_the_command_line_refuses(said: Callable[..., str], shared: Path, tmp_path: Path) -> None:
     one = files_of(shared, "dlrm_8")[0]
     assert "no matched collectives: no_partner: only rank 0 is present" in said(str(one))

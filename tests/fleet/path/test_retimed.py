@@ -42,6 +42,7 @@ def asked(folder: Path, *words: str) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow  # 4 s: everything faster is what happens, too
 def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_path: Path) -> None:
     folder, before = capture
     actual = write_capture(replace(SPEC, straggler=None), tmp_path)
@@ -76,6 +77,7 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
     assert "the capture takes" in text
 
 
+@pytest.mark.slow  # 3 s: a rank's caveats are in test_caveats.py
 def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
     """A rank without collectives has no clock in common with the others; without cuda_sync rows waits are inferred."""
     for path in write_capture(SPEC, tmp_path).paths:
