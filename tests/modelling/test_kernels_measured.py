@@ -191,6 +191,7 @@ def test_the_roofline_has_measured_beside_modelled_bytes() -> None:
     assert "hollow" in drawn and "hollow" not in plain
 
 
+@pytest.mark.slow  # small ones are above
 def test_real_counters_meet_the_real_trace_of_their_program(shared: Path, tmp_path: Path) -> None:
     """144 kernels of 21 kinds, two of which, a copy and a quantization of other sizes, were not counted."""
     folder = shared / "traces" / "rocprofv3"

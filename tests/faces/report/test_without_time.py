@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
 from pipelines.faces.report.pictures.without_time import honeycomb, radar
+from pipelines.faces.report.sections.spans import without_time
+from pipelines.faces.report.subject import Subject
 
 
 def test_the_honeycomb_has_a_cell_for_each_rank_and_layer_that_is_there() -> None:
@@ -37,6 +40,27 @@ def test_the_radar_ends_at_the_rim_and_does_not_close_over_the_unknown() -> None
     assert radar("t", ["a", "b"], shares) is None and radar("t", ["a", "b", "c"], {"x": {"a": None}}) is None
 
 
+def test_the_section_has_what_modules_of_each_rank_took() -> None:
+    """A trace without modules has none; ranks meet by layer, and one without peaks has no radar."""
+    traces = [{"trace_id": one, "rank": rank, "path": f"{one}.json"} for one, rank in (("a", 0), ("b", 5))]
+    subject = Subject("c", traces, traces[0], "")
+    con = duckdb.connect()
+    con.execute("CREATE TABLE span_names (trace_id VARCHAR, name VARCHAR, kind VARCHAR, phase VARCHAR, busy_ns BIGINT)")
+    con.execute("CREATE TABLE span_name_utilization (trace_id VARCHAR, name VARCHAR, peak_kind VARCHAR, kind VARCHAR, "
+                "phase VARCHAR, busy_ns BIGINT, mfu_busy DOUBLE, bandwidth_utilization DOUBLE, roofline_utilization DOUBLE)")  # fmt: skip
+    con.execute("INSERT INTO span_names VALUES ('a', 'all', 'step', 'fwd', 9e6), ('c', 'x', 'module', 'fwd', 9e6)")
+    assert without_time(con, subject) is None
+    con.execute("INSERT INTO span_names VALUES ('a', 'mlp', 'module', 'fwd', 1e6), ('a', 'mlp', 'module', 'bwd', 2e6), "
+                "('b', 'mlp', 'module', 'fwd', 4e6), ('b', 'attn', 'module', 'fwd', 0)")  # fmt: skip
+    drawn = str(without_time(con, subject))
+    assert re.findall(r"<title>(.*?)</title>", drawn) == ["rank 0, mlp: 3 ms", "rank 5, mlp: 4 ms"]
+    assert "utilization of layers" not in drawn
+    con.execute("INSERT INTO span_name_utilization SELECT 'a', name, 'datasheet', 'module', 'fwd', 1, 0.5, 0.5, 0.5 "
+                "FROM unnest(['m', 'n', 'o']) AS names(name)")  # fmt: skip
+    assert "utilization of layers" in str(without_time(con, subject))
+
+
+@pytest.mark.slow  # the section alone is above
 def test_the_section_on_a_trace_with_modules(shared: Path, tmp_path: Path) -> None:
     file = shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz"
     if not file.is_file():

@@ -88,6 +88,7 @@ def test_a_process_of_several_is_named(tmp_path: Path) -> None:
     assert "--process PID" in refused("breakdown", path)
 
 
+@pytest.mark.slow  # the same choice is above
 def test_a_capture_of_one_process(tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     run("timeline", both(tmp_path), "--process", "4100", "--out", str(out))
@@ -97,13 +98,17 @@ def test_a_capture_of_one_process(tmp_path: Path) -> None:
 
 
 def test_a_file_of_several_processes_is_a_capture(tmp_path: Path) -> None:
-    """Its ranks are unknown here, so it has no path; each process has one."""
+    path = both(tmp_path)
+    assert "is one capture" in refused("what-if", path, "--sensitivity")
+    assert "is a capture" in refused("why", path, "--step", "1")
+
+
+@pytest.mark.slow  # what only one process has is refused above
+def test_processes_without_ranks_have_a_path_each(tmp_path: Path) -> None:
     path = both(tmp_path)
     for words in (["why"], ["what-if", "--remove", "launch_overhead"]):
         assert "--process PID" in refused(words[0], path, *words[1:])
         assert words[0] == "what-if" or "--process 4100" in run(*words, path, "--process", "4100")
-    assert "is one capture" in refused("what-if", path, "--sensitivity")
-    assert "is a capture" in refused("why", path, "--step", "1")
 
 
 @pytest.mark.slow
@@ -124,20 +129,19 @@ def _grown(*given: str) -> dict[str, int]:
     }
 
 
-def test_compare_takes_a_process_of_each_side(tmp_path: Path) -> None:
+def test_compare_takes_no_third_process(tmp_path: Path) -> None:
     path = both(tmp_path)
-    grown = _grown(path, path, "--process", "4000", "--process", "4100")
-    assert grown["only_in_the_second"] == 1 and sum(map(abs, grown.values())) == 1
     assert "more than twice" in refused("compare", path, path, *["--process", "4000"] * 3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # that --process chooses is in test_a_process_of_several_is_named
 def test_a_process_that_compare_was_told_once(tmp_path: Path) -> None:
     """It is that of the file that holds several, on either side; a file of one process has none to choose."""
     path, other = both(tmp_path), tmp_path / "one"
     other.mkdir()
     alone = str(written(small(), other))
     grown = _grown(path, path, "--process", "4000", "--process", "4100")
+    assert grown["only_in_the_second"] == 1 and sum(map(abs, grown.values())) == 1
     assert set(_grown(path, path, "--process", "4100").values()) == {0}
     assert _grown(alone, path, "--process", "4100") == grown
     assert _grown(path, alone, "--process", "4100") == {name: -n for name, n in grown.items()}
