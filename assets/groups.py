@@ -39,7 +39,7 @@ _PARTS = {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
         "span_counters": "counters",
-        "kernel_measurements|kernels_measured|op_bytes_measured": "counters",
+        "kernel_measurements|kernels_measured|op_bytes_measured|gpu_metrics|kernel_gpu_metrics": "counters",
         "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",

@@ -21,6 +21,9 @@ shared AS (
         HAVING count(DISTINCT context) > 1
     ) AS s
 ),
+named_metrics AS (
+    SELECT DISTINCT type_id, metric FROM _nsys_metric_names WHERE name IS NOT NULL
+),
 found AS (
     SELECT
         'nsys_unknown_string' AS check_name, 'warning' AS severity, n,
@@ -60,6 +63,21 @@ found AS (
         'nsys_shared_stream', 'warning', n,
         'streams of several contexts have the same number on a device, and count as one'
     FROM shared
+    UNION ALL
+    SELECT
+        'nsys_other_gpus', 'info', count(*),
+        'samples of metrics (GPU_METRICS) that do not say a GPU on which the process worked are left out'
+    FROM _nsys_samples AS s
+    LEFT JOIN _nsys_sampled_gpus AS g ON g.gpu = s.type_id & 255
+    WHERE g.gpu IS NULL
+    UNION ALL
+    SELECT
+        'nsys_unknown_metric', 'warning', count(*),
+        'samples whose metric TARGET_INFO_GPU_METRICS does not name: shown with its number'
+    FROM _nsys_samples AS s
+    JOIN _nsys_sampled_gpus AS g ON g.gpu = s.type_id & 255
+    LEFT JOIN named_metrics AS n ON n.type_id = s.type_id AND n.metric = s.metric
+    WHERE n.metric IS NULL
 )
 SELECT
     check_name,  -- Name of the finding.

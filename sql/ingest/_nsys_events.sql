@@ -1,7 +1,7 @@
 -- One row: an event of one process of an Nsight Systems export.
 SELECT
     o.event_id,  -- Number, by time.
-    e.ph,  -- X complete, B begin (a range that was open at the end), i mark, M name of a thread.
+    e.ph,  -- X complete, B begin (a range that was open at the end), i mark, M name of a thread, C sample.
     e.cat,  -- Kineto's category.
     e.name,  -- Name.
     -- Process, or device.

@@ -52,6 +52,17 @@ ranges AS (
         ON m.enum = 'ENUM_NSYS_EVENT_TYPE'
             AND m.id = coalesce(r.event_type, CASE WHEN r.end_ns IS NULL THEN 34 ELSE 59 END)
 ),
+metric_names AS (
+    SELECT type_id, metric, min(name) AS name FROM _nsys_metric_names GROUP BY type_id, metric
+),
+samples AS (
+    SELECT
+        s.start_ns, s.value AS sampled, g.gpu, g.device,
+        coalesce(n.name, 'metric ' || s.metric || ' (not in TARGET_INFO_GPU_METRICS)', 'metric (no name)') AS name
+    FROM _nsys_samples AS s
+    JOIN _nsys_sampled_gpus AS g ON g.gpu = s.type_id & 255
+    LEFT JOIN metric_names AS n ON n.type_id = s.type_id AND n.metric = s.metric
+),
 all_events AS (
     SELECT
         0 AS place, 'M' AS ph, CAST(NULL AS VARCHAR) AS cat, 'thread_name' AS name, t.thread, NULL AS gpu_row,
@@ -109,10 +120,15 @@ all_events AS (
                 ) AS VARCHAR)
         END
     FROM work
+    UNION ALL
+    SELECT
+        5, 'C', 'gpu_metrics', name, NULL, FALSE, start_ns, NULL, device, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, CAST(json_object('gpu', gpu, 'value', sampled) AS VARCHAR)
+    FROM samples
 )
 SELECT
-    place,  -- What it is: 0 name of a thread, 1 range or mark, 2 call, 3 wait, 4 GPU work.
-    ph,  -- X complete, B begin (a range that was open at the end), i mark, M name of a thread.
+    place,  -- What it is: 0 name of a thread, 1 range or mark, 2 call, 3 wait, 4 GPU work, 5 sample of a metric.
+    ph,  -- X complete, B begin (a range that was open at the end), i mark, M name of a thread, C sample.
     cat,  -- Kineto's category.
     name,  -- Name.
     thread,  -- Serialized process and thread; NULL on a GPU.

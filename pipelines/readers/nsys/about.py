@@ -69,14 +69,14 @@ def _devices(export: Exported, process: int | None) -> list[dict[str, Any]]:
     selected = ", ".join(map(column, ("id", *columns.values())))
     rows = export.rows("TARGET_INFO_GPU", f"SELECT {selected} FROM TARGET_INFO_GPU LIMIT {_FEW}")
     gpus = {row[0]: {k: v for k, v in zip(columns, row[1:], strict=True) if isinstance(v, int | str)} for row in rows}
-    numbers = _numbers(export, process)
+    numbers = device_numbers(export, process)
     if numbers is None:
         numbers = {gpu: gpu for gpu in gpus if isinstance(gpu, int)}
     return [{"id": cuda, **gpus[gpu]} for cuda, gpu in sorted(numbers.items()) if gpu in gpus]
 
 
-def _numbers(export: Exported, process: int | None) -> dict[int, int] | None:
-    """The process's CUDA device → GPU; None where the export does not say."""
+def device_numbers(export: Exported, process: int | None) -> dict[int, int] | None:
+    """Returns GPU by CUDA device of the process; None where the export does not say."""
     table = "TARGET_INFO_CUDA_DEVICE"
     if process is None or not {"gpuId", "cudaId", "pid"} <= export.columns(table):
         return None

@@ -141,6 +141,23 @@ SOURCES = (
         frozenset(),
         "globalTid",
     ),
+    _Source(
+        "GPU_METRICS",
+        "_nsys_samples",
+        {"start_ns": "timestamp", "type_id": "typeId", "metric": "metricId", "value": "value"},
+        frozenset({"start_ns", "type_id", "metric", "value"}),
+        None,  # of a GPU, whoever uses it
+        timed=("start_ns",),
+    ),
+    _Source(
+        "TARGET_INFO_GPU_METRICS",
+        "_nsys_metric_names",
+        {"type_id": "typeId", "metric": "metricId", "name": "metricName"},
+        frozenset({"type_id", "metric", "name"}),
+        None,
+        timed=(),
+        texts=frozenset({"name"}),
+    ),
 )
 ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
 """Tables with the numbers' names in this export (id, name); sql/rules/nsys_enums.csv has them for exports without."""

@@ -6,6 +6,7 @@ import duckdb
 
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.nsys.about import device_numbers
 from pipelines.readers.nsys.schema import ENUMS, STRINGS, sources_in
 from pipelines.readers.sqlite_exports.opened import Exported, column
 from pipelines.readers.sqlite_exports.ranges import stage_range_texts
@@ -13,7 +14,7 @@ from pipelines.readers.sqlite_exports.sources import insert_chunks, integer_or_n
 
 _TABLES = (
     "_nsys_strings", "_nsys_enum_names", "_nsys_work", "_nsys_calls", "_nsys_waits", "_nsys_event_records", "_nsys_ranges",
-    "_nsys_thread_names",
+    "_nsys_thread_names", "_nsys_samples", "_nsys_metric_names", "_nsys_devices",
 )  # fmt: skip
 _STRINGS = (("id", "BIGINT", "Number of the text."), ("value", "VARCHAR", "The text."))
 _ENUM_NAMES = (
@@ -86,6 +87,21 @@ _THREAD_NAMES = (
     ("thread", "BIGINT", "Serialized process and thread."),
     ("name_id", "BIGINT", "Name, in _nsys_strings."),
 )
+_SAMPLES = (
+    ("start_ns", "BIGINT", "When, ns since the session's start."),
+    ("type_id", "BIGINT", "What was sampled; its lowest 8 bits are the GPU's number."),
+    ("metric", "BIGINT", "Metric, in _nsys_metric_names."),
+    ("value", "BIGINT", "Its value."),
+)
+_METRIC_NAMES = (
+    ("type_id", "BIGINT", "What was sampled."),
+    ("metric", "BIGINT", "Metric."),
+    ("name", "VARCHAR", "Its name, with its unit in brackets."),
+)
+_DEVICES = (
+    ("device", "BIGINT", "CUDA device of the process."),
+    ("gpu", "BIGINT", "Number of the GPU."),
+)
 
 
 @given_table("_nsys_strings", layer="ingest", doc="One row: a text of the export.", columns=_STRINGS)
@@ -96,11 +112,15 @@ _THREAD_NAMES = (
 @given_table("_nsys_event_records", layer="ingest", doc="One row: a record of a CUDA event.", columns=_EVENT_RECORDS)
 @given_table("_nsys_ranges", layer="ingest", doc="One row: an NVTX range or mark.", columns=_RANGES)
 @given_table("_nsys_thread_names", layer="ingest", doc="One row: a thread that has a name.", columns=_THREAD_NAMES)
+@given_table("_nsys_samples", layer="ingest", doc="One row: a sample of a metric of a GPU.", columns=_SAMPLES)
+@given_table("_nsys_metric_names", layer="ingest", doc="One row: a metric of a GPU.", columns=_METRIC_NAMES)
+@given_table("_nsys_devices", layer="ingest", doc="One row: a CUDA device and its GPU.", columns=_DEVICES)
 def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int | None) -> list[Finding]:
     """Create and fill the tables with the rows of one process (None: all rows); returns what is missing or wrong."""
     for table in _TABLES:
         create_table(con, table)
     _stage_strings(con, export)
+    insert_chunks(con, "_nsys_devices", ("device", "gpu"), [[*(device_numbers(export, process) or {}).items()]])
     findings = [
         one for source in sources_in(export.tables) for one in stage_source(con, "nsys", export, source, process)
     ]

@@ -51,6 +51,8 @@ NEW = {
     ),
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": ("domainId", "schemaId", "idx", "type", "name", "offset"),
     "META_DATA_CAPTURE": ("name", "value"),
+    "GPU_METRICS": ("timestamp", "typeId", "metricId", "value"),
+    "TARGET_INFO_GPU_METRICS": ("typeId", "sourceId", "typeName", "metricId", "metricName"),
 }  # fmt: skip
 """Table → columns of release 2026.4, as far as anything reads them."""
 # What release 2024.6 (schema 3.16.1) does not have of these.
@@ -69,7 +71,19 @@ COPIES = {
     for number, name in enumerate(["HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"], 1)
 }
 MEMORIES = {"Pageable": 0, "Pinned": 1, "Device": 2, "Array": 3, "Managed": 4}
-_TEXT = {"value", "name", "text", "utcTime", "localTime", "devStateName", "uuid", "label", "jsonText"}
+_TEXT = {
+    "value",
+    "name",
+    "text",
+    "utcTime",
+    "localTime",
+    "devStateName",
+    "uuid",
+    "label",
+    "jsonText",
+    "typeName",
+    "metricName",
+}
 _ENUM_ROWS = {
     "ENUM_CUPTI_SYNC_TYPE": {
         1: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE",
@@ -106,7 +120,8 @@ class Export:
                 columns = list(schema.get(table, ()))
                 if not columns:
                     continue
-                kinds = ", ".join(f'"{name}" {"TEXT" if name in _TEXT else "INTEGER"}' for name in columns)
+                texts = _TEXT - ({"value"} if table == "GPU_METRICS" else set())
+                kinds = ", ".join(f'"{name}" {"TEXT" if name in texts else "INTEGER"}' for name in columns)
                 con.execute(f'CREATE TABLE "{table}" ({kinds})')
                 marks = ", ".join("?" * len(columns))
                 con.executemany(

@@ -1,0 +1,29 @@
+-- One row: a GPU whose metrics an Nsight Systems export has, where the process worked on it.
+-- How: the export says which CUDA device of the process is which GPU; one that does not numbers both alike. Of a
+-- process without GPU work all are taken.
+WITH sampled AS (
+    SELECT DISTINCT type_id & 255 AS gpu FROM _nsys_samples WHERE type_id IS NOT NULL
+),
+worked AS (
+    SELECT DISTINCT device FROM _nsys_work
+),
+told AS (
+    SELECT gpu, min(device) AS device FROM _nsys_devices GROUP BY gpu
+),
+counts AS (
+    SELECT count(DISTINCT t.gpu) AS n_told, count(DISTINCT w.device) AS n_worked
+    FROM worked AS w
+    FULL JOIN told AS t ON t.device = w.device
+),
+numbered AS (
+    SELECT s.gpu, CASE WHEN c.n_told = 0 THEN s.gpu ELSE t.device END AS device, c.n_worked
+    FROM sampled AS s
+    CROSS JOIN counts AS c
+    LEFT JOIN told AS t ON t.gpu = s.gpu
+)
+SELECT
+    n.gpu,  -- Number of the GPU.
+    n.device  -- CUDA device of the process.
+FROM numbered AS n
+LEFT JOIN worked AS w ON w.device = n.device
+WHERE w.device IS NOT NULL OR n.n_worked = 0

@@ -1,0 +1,15 @@
+-- One row: a sample of a metric of a GPU, as a profiler took it at a fixed rate beside the trace (Nsight Systems' GPU
+-- metrics). It is of the whole GPU, whatever ran on it.
+-- scope: lake
+-- check: unique(trace_id, event_id)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- Number of the sample among the trace's events.
+    device,  -- CUDA device of the process, as in kernels.
+    TRY_CAST(args ->> '$.gpu' AS BIGINT) AS gpu,  -- Number of the GPU on its machine.
+    name AS metric,  -- Metric, as the profiler names it.
+    start_ns AS at_ns,  -- When, ns.
+    TRY_CAST(args ->> '$.value' AS DOUBLE) AS value,  -- Its value; NULL where the profiler has none.
+    nullif(regexp_extract(name, '[[]([^]]+)[]]$', 1), '') AS unit  -- What the name has in brackets; NULL where nothing.
+FROM events
+WHERE cat = 'gpu_metrics' AND ph = 'C'
