@@ -13,7 +13,7 @@ import dagster as dg
 from assets.groups import group_of
 from pipelines.base import database
 from pipelines.base.foreign_text import in_markdown
-from pipelines.base.paths import UnusablePath
+from pipelines.base.paths import DUCKLAKE, UnusablePath
 from pipelines.lake import Batch, Lake
 from pipelines.lake.commit import manifest
 from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_files
@@ -44,8 +44,14 @@ def today() -> str:
 
 
 def lake_folder(path: str = "") -> str:
-    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
-    return path or os.environ.get(LAKE) or "lake"
+    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`. Raises UnusablePath for a DuckLake."""
+    folder = path or os.environ.get(LAKE) or "lake"
+    if folder.startswith(DUCKLAKE):
+        raise UnusablePath(
+            f"{LAKE} is the address of a DuckLake ({folder}), and Dagster's assets, sensor and checks work on a lake in a "
+            "folder: name one here, and run `tracelake ingest` and `tracelake materialize` for the DuckLake by cron"
+        )
+    return folder
 
 
 def first_day(folder: str) -> str:

@@ -14,6 +14,7 @@ from pipelines.base.errors import TracelakeError
 
 # One letter is a drive. A Path has one slash where a URL has two: Path("s3://bucket") is s3:/bucket.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+DUCKLAKE = "ducklake:"
 _ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
@@ -22,7 +23,12 @@ class UnusablePath(TracelakeError, ValueError):
 
 
 def local_path(given: str | Path) -> Path:
-    """Returns the path. Raises UnusablePath for what is not a path of this machine: s3://…, gs://…, file://…, host:/…"""
+    """Returns the path. Raises UnusablePath for what is not a path of this machine: s3://…, file://…, host:/…, ducklake:…"""
+    if str(given).startswith(DUCKLAKE):
+        raise UnusablePath(
+            f"{given} is the address of a DuckLake, and this needs a folder; the commands that read take it as --lake, and in "
+            "Python tracelake.open_tables(address) has its tables, tracelake.open_store(address) the rest"
+        )
     found = _SCHEME.match(str(given))
     # A Path that was given as ./s3:/x looks the same.
     if found is None or (isinstance(given, Path) and Path(f"{found[1]}:").exists()):

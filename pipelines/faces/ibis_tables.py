@@ -6,11 +6,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 from pipelines.faces.asked_tables import asked_tables
 from pipelines.lake.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.lake.read.sandbox import CLOSED, connect_attached, lock
+from pipelines.runs.store.open_store import is_folder_address, open_store
 
 if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend
@@ -23,10 +25,15 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     empty if they were never computed. Open again to see what is published later. `disconnect()` closes it. `locked`:
     for untrusted users, as in pipelines/lake/read/sandbox.py: no files except the lake's tables, and no settings. Raises
     FileNotFoundError for a lake without traces, CatalogError for a name that is not a table, MissingExtra without Ibis.
+
+    `lake` may be the address of a DuckLake (`ducklake:postgres:…`): its tables are as they were committed, and a warning
+    says which of those named in `tables` are out of date. Raises StoreError; WrongValue with `locked`.
     """
     need("notebook", "a table in Ibis")
     import ibis
 
+    if isinstance(lake, str) and not is_folder_address(lake):
+        return _of_store(lake, tables, locked)
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
@@ -40,3 +47,20 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     if locked:
         lock(con, lake.root)
     return backend
+
+
+def _of_store(address: str, tables: tuple[str, ...], locked: bool) -> Backend:
+    import ibis
+
+    from pipelines.models.catalog import load_catalog
+    from pipelines.runs.store.ducklake.outdated_tables import outdated
+
+    if locked:
+        raise WrongValue(
+            "locked=True is for a lake in a folder; for untrusted users of a DuckLake take `tracelake sql`"
+        )
+    load_catalog().closure(tables)  # rejects names that are not tables
+    con = open_store(address).connect(locked=False)
+    for told in outdated(con, tables):
+        warnings.warn(f"out of date: {told}", stacklevel=3)
+    return ibis.duckdb.from_connection(con)

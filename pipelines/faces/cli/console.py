@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,18 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.base.foreign_text import visible
-from pipelines.base.paths import UnusablePath, local_path
-
-DUCKLAKE = "ducklake:"
+from pipelines.base.paths import DUCKLAKE, UnusablePath, local_path
 
 
-def local(given: str | Path) -> Path:
-    """Returns a path that the user gave; an error if it is not on this machine."""
+def local(given: str | Path, instead: str = "give a path on this machine") -> Path:
+    """Returns a path that the user gave; an error if it is not on this machine. `instead`: what to do for a DuckLake."""
     if str(given).startswith(DUCKLAKE):
-        raise typer.BadParameter(
-            "this command needs a lake in a folder. With a DuckLake work ingest, materialize, sql, tables, ask, retention and "
-            "compact"
-        )
+        raise typer.BadParameter(f"this needs a folder, and {visible(given)} is the address of a DuckLake: {instead}")
     try:
         return local_path(given)
     except UnusablePath as error:
@@ -44,17 +40,16 @@ def new_file(given: str | Path) -> Path:
     return path
 
 
-LakeOption = Annotated[
-    Path,
-    typer.Option(
+def folder_option(instead: str) -> Any:
+    """The option --lake of a command that needs a folder; `instead`: what to do for a DuckLake."""
+    return typer.Option(
         "--lake",
         envvar="TRACELAKE_LAKE",
         help="Folder of the lake.",
         show_default="./lake",
-        parser=local,
+        parser=partial(local, instead=instead),
         metavar="FOLDER",
-    ),
-]
+    )
 
 
 def local_or_store(given: str | Path) -> Path | str:

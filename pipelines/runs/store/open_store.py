@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
+from pipelines.base.paths import DUCKLAKE
 from pipelines.runs.store.interface import Store
 
 DATA = "TRACELAKE_DATA"
-_SCHEME = "ducklake:"
 
 
 def is_folder_address(address: str) -> bool:
     """Returns whether an address is the folder of a lake on this machine."""
-    return not address.startswith(_SCHEME)
+    return not address.startswith(DUCKLAKE)
 
 
 def open_store(address: str, data: str | None = None) -> Store:

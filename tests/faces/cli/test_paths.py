@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines.base.paths import UnusablePath, local_path
 from pipelines.faces.cli.app import app
+from pipelines.faces.notebook.analysis import TraceAnalysis
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
@@ -53,6 +54,24 @@ def test_a_lake_is_no_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for given in (url, Path(url)):  # a Path has lost one of the slashes
         with pytest.raises(UnusablePath, match="not supported, only paths on this machine"):
             Lake(given)
+
+
+ADDRESS = "ducklake:sqlite:/data/catalog.sqlite?data=/data/files"
+
+
+def test_what_needs_a_folder_refuses_a_ducklake_and_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, instead in (
+        (("check",), "tracelake materialize"), (("forget", "abc"), "tracelake retention"), (("slice", "abc"), "leave --lake out"),
+        (("ui",), "tracelake serve"),
+    ):  # fmt: skip
+        said = tracelake(*words, "--lake", ADDRESS)
+        assert_refused(said, "addressofaDuckLake")
+        assert_refused(said, instead.replace(" ", ""))
+    for given in (ADDRESS, Path(ADDRESS)):
+        with pytest.raises(UnusablePath, match="open_tables"):
+            Lake(given)
+    with pytest.raises(UnusablePath, match="open_tables"):
+        TraceAnalysis(lake=ADDRESS)
 
 
 def test_a_folder_may_be_called_so(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.base.errors import WrongValue
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
@@ -81,6 +82,22 @@ def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path
     assert run("metrics", "--lake", both[0]) == run("metrics", "--lake", both[1])
     run("fleet", "--lake", both[1], "--out", str(tmp_path / "fleet"))
     assert (tmp_path / "fleet" / f"{first}.html").exists()
+
+
+def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
+    pytest.importorskip("ibis", reason="the extra notebook is not installed")
+    from pipelines.faces.ibis_tables import open_tables
+
+    told = []
+    for lake in both:
+        backend = open_tables(lake, "kernels")
+        kernels, traces = backend.table("kernels"), backend.table("traces")
+        joined = kernels.join(traces, "trace_id").group_by("rank", "class").agg(busy_ns=kernels.duration_ns.sum())
+        told.append(joined.order_by("rank", "class").to_pyarrow().to_pylist())
+        backend.disconnect()
+    assert told[0] == told[1] and len(told[0]) > 2
+    with pytest.raises(WrongValue, match="tracelake sql"):
+        open_tables(both[1], locked=True)
 
 
 def refused(*words: str) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, fail, folder_option, out, print_json, progress
+
+_OF_DUCKLAKE = (
+    "its bucket and its database keep its files; `tracelake materialize` computes what is "
+    "missing or out of date, `tracelake compact` removes what killed writers left"
+)
 
 
 def check(
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),

@@ -14,7 +14,12 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, err, fail, local, out, progress, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, err, fail, folder_option, local, out, progress, styled
+
+_OF_DUCKLAKE = (
+    "Dagster works on a folder; run `tracelake ingest` and `tracelake materialize` by "
+    "cron, and `tracelake serve` shows it"
+)
 
 PROJECT = Path(__file__).resolve().parents[4]
 DEMO_PLAN = "fused_sparse_dist"
@@ -144,7 +149,7 @@ ANY = ("0.0.0.0", "::")
 
 
 def ui(
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
     host: Annotated[
         str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, fail, folder_option, out, print_json, progress
+
+_OF_DUCKLAKE = "`tracelake retention` removes its traces by age"
 
 
 def forget(
     trace: Annotated[str, typer.Argument(help="The trace's id, or a unique prefix of it.")],
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     for_good: Annotated[
         bool, typer.Option("--for-good", help="Never ingest its content again, from whatever file.")
     ] = False,

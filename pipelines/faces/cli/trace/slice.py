@@ -13,14 +13,16 @@ import typer
 from pipelines.faces.cli.console import (
     DEFAULT_LAKE,
     JsonOption,
-    LakeOption,
     err,
     fail,
+    folder_option,
     new_file,
     out,
     print_json,
     styled,
 )
+
+_OF_DUCKLAKE = "give the trace's file and leave --lake out"
 
 _MOST_TRACES = 64
 
@@ -54,7 +56,7 @@ def slice_(
     out_file: Annotated[
         Path, typer.Option("--out", metavar="FILE", parser=new_file, help="The new trace; packed where it ends in .gz.")
     ] = Path("slice.json.gz"),
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).
