@@ -18,6 +18,7 @@ from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
+from tests.engines.ibis_page import busy
 from tests.lake.world import write_trace
 
 
@@ -30,6 +31,8 @@ def test_models_are_ibis_tables(tmp_path: Path) -> None:
     kernels, traces = tables.table("kernels"), tables.table("traces")
     per_rank = kernels.join(traces, "trace_id").group_by("rank").agg(busy_ns=kernels.duration_ns.sum()).order_by("rank")
     assert per_rank.to_pyarrow().to_pylist() == [{"rank": 0, "busy_ns": 80_000}, {"rank": 1, "busy_ns": 80_000}]
+    of_page = busy()(tables).to_pyarrow().to_pylist()  # docs/other-engines.md
+    assert [(row["rank"], row["busy_ns"]) for row in of_page] == [(0, 80_000), (1, 80_000)]
     assert kernels.schema()["start_ns"] == ibis.dtype("int64")
     with pytest.raises(duckdb.InvalidInputException, match="read-only"):
         tables.raw_sql("CREATE TABLE mine AS SELECT 1")

@@ -18,6 +18,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.runs.store import open_store
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.engines.ibis_page import busy
 
 pytestmark = pytest.mark.ducklake("sqlite")
 OF_PLACE = (
@@ -85,15 +86,14 @@ def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path
 
 
 def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
+    """The expression of docs/other-engines.md."""
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
     from pipelines.faces.ibis_tables import open_tables
 
     told = []
     for lake in both:
         backend = open_tables(lake, "kernels")
-        kernels, traces = backend.table("kernels"), backend.table("traces")
-        joined = kernels.join(traces, "trace_id").group_by("rank", "class").agg(busy_ns=kernels.duration_ns.sum())
-        told.append(joined.order_by("rank", "class").to_pyarrow().to_pylist())
+        told.append(busy()(backend).to_pyarrow().to_pylist())
         backend.disconnect()
     assert told[0] == told[1] and len(told[0]) > 2
     with pytest.raises(WrongValue, match="tracelake sql"):

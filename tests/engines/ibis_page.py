@@ -1,0 +1,17 @@
+"""The Ibis expression of docs/other-engines.md, as the page has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tests.pages import DOCS
+
+
+def busy() -> Callable[[Any], Any]:
+    """Returns the page's function: an Ibis connection → the expression."""
+    names: dict[str, Any] = {}
+    (code,) = re.findall(r"^```py\n(def busy.*?)^```$", (DOCS / "other-engines.md").read_text(), re.M | re.DOTALL)
+    exec(code, names)
+    return names["busy"]
