@@ -1,11 +1,15 @@
 """What-if against the truth: programs that the simulator runs again with changed durations.
 
-    python -m tests.critical_path.truth [--programs 200] [--write]
+    python -m tests.critical_path.truth [--programs 200] [--first 0] [--rows FILE] [--write]
 
-Prints for each shape, with and without sync events, how far predictions are from what then happens, in percent of the
+Prints each program's worst as it goes, then for each shape, with and without sync events, how far predictions are from what then happens, in percent of the
 window (`make truth`), and for each shared trace how much of its windows the path covers. Fails where the worst prediction is off
 by more than 1, the median by more than 0.1, or a path covers less or more than its window. `--write` puts the tables into
 docs/what-if.md.
+
+A whole run takes long: `--rows` keeps each program's predictions in a file (JSON lines) as soon as it is done, and takes from it
+those of programs that it has, so that a killed run goes on where it was and shards of `--first` add up. Delete the file after a
+change of the code.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -116,6 +120,7 @@ def errors(
         kept = [e for e in before if has_them or e.get("cat") != "cuda_sync"]
         con, trace_id = connect(kept)
         window = load(con, load_catalog(), WindowRequest(trace_id))
+        con.close()
         for change, actual in zip(chosen, after, strict=True):
             try:
                 (answer,) = what_if(window, [Scenario(tuple(change.items()))])
@@ -182,13 +187,29 @@ def table(found: list[Error]) -> str:
     return "\n".join(lines)
 
 
-def measure(programs: int, n_changes: int = 4) -> list[Error]:
-    """The predictions for that many programs, of all shapes in turn."""
-    found: list[Error] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(programs):
-            found += errors(SHAPES[number % len(SHAPES)], number, n_changes, Path(folder))
+def measure(programs: range, n_changes: int = 4, rows: Path | None = None) -> list[Error]:
+    """The predictions for programs by number, of all shapes in turn, and those that the file `rows` already has."""
+    found = read_rows(rows) if rows and rows.exists() else []
+    known = {error.seed for error in found}
+    for number in programs:
+        if number in known:
+            continue
+        shape = SHAPES[number % len(SHAPES)]
+        with tempfile.TemporaryDirectory() as folder:  # one for each: a program's runs take up to 100 MB
+            of_program = list(errors(shape, number, n_changes, Path(folder)))
+        worst = max((abs(error.percent) for error in of_program), default=0.0)
+        print(f"{number}: {shape}, {len(of_program)} predictions, worst {worst:.3f} %", file=sys.stderr, flush=True)
+        if rows:
+            with rows.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(asdict(error)) + "\n" for error in of_program)
+        found += of_program
     return sorted(found, key=lambda e: (SHAPES.index(e.shape), not e.sync_events))
+
+
+def read_rows(path: Path) -> list[Error]:
+    """The predictions in a file of `--rows`; a last line that a killed run left half is not one."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [Error(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def floors_hold(found: list[Error]) -> bool:
@@ -243,10 +264,12 @@ def main() -> None:
     """Prints the tables; exits with 1 where the floors do not hold."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="The number of the first program.")
     parser.add_argument("--changes", type=int, default=4)
+    parser.add_argument("--rows", type=Path, help="Keep each program's predictions here, and take those that are here.")
     parser.add_argument("--write", action="store_true", help="Put the tables into docs/what-if.md.")
     asked = parser.parse_args()
-    found = measure(asked.programs, asked.changes)
+    found = measure(range(asked.first, asked.first + asked.programs), asked.changes, asked.rows)
     print(table(found))
     for error in sorted(found, key=lambda e: -abs(e.percent))[:5]:
         print(
