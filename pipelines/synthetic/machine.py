@@ -322,10 +322,12 @@ class Machine:
         done = event.source
         waits = bool(done and done.end_ns > self.now)
         while done and done.end_ns > self.now:  # no nodes: what the loop does while it waits is nobody's
-            length = self.changes.of_call(call_ns, "cudaEventQuery", self.grid)
+            asked, length = self.now, self.changes.of_call(call_ns, "cudaEventQuery", self.grid)
             self.query_row(self.tid, self.now, length)
             self.now += length + self.grid
             self.advance(gap_ns)
+            if self.now - asked <= self.grid:  # the host takes no time: not a row for every nanosecond
+                self.now = max(self.now, done.end_ns)
         if done and waits:
             self.cpu_path, self._cpu_at = done.path.plus(CPU, self.now - done.end_ns), self.now
             self.truth.blocked_polls += 1
