@@ -158,22 +158,28 @@ class Retimed:
         return self._scaled(self.of.row == row, 2)
 
     def _scaled(self, edges: Flags, by: int) -> int:
-        weight = self.graph.weight.copy()
-        weight[edges] = weight[edges] // by if by else 0
-        return self._less(weight)
+        chosen = np.flatnonzero(edges)
+        return self._less((chosen, self.graph.weight[chosen] // by if by else 0))
 
     def _without_waits(self, waits: Ints, spent: Ints) -> int:
         """The host works on as before, but beside the GPU."""
-        weight = self.graph.weight.copy()
-        weight[waits], weight[spent] = _NEVER, 0
-        return self._less(weight)
+        return self._less((waits, _NEVER), (spent, 0))
 
-    def _less(self, weight: npt.NDArray[np.int64]) -> int:
+    def _less(self, *changes: tuple[Ints, Ints | int]) -> int:
+        """What it takes less with other weights of some edges: in their place while it is retimed, for a copy of all is large."""
         if self._forest is None:
             self._forest = Forest(self.graph)
             if self.bounds is not None:
                 self.length = self._takes(self.graph.weight)
-        return self.length - self._takes(weight)
+        weight = self.graph.weight
+        before = [(edges, weight[edges]) for edges, _ in changes]
+        for edges, changed in changes:
+            weight[edges] = changed
+        try:
+            return self.length - self._takes(weight)
+        finally:
+            for edges, own in before:
+                weight[edges] = own
 
     def _takes(self, weight: npt.NDArray[np.int64]) -> int:
         assert self._forest is not None

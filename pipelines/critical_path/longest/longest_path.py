@@ -30,8 +30,8 @@ class Chains:
     src: Nodes
     dst: Nodes
     weight: Ints
-    first: Ints
-    last: Ints
+    first: Nodes
+    last: Nodes
 
 
 def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
@@ -82,8 +82,8 @@ def _contract(graph: ArrayGraph) -> Chains:
     inside[dst[backwards]] = False
     continues = np.zeros(len(src), dtype=bool)
     continues[1:] = (dst[:-1] == src[1:]) & inside[src[1:]]
-    first = np.flatnonzero(~continues)
-    last = np.append(first[1:], len(src)) - 1
+    first = np.flatnonzero(~continues).astype(src.dtype)
+    last = np.append(first[1:] - 1, np.array([len(src) - 1], dtype=src.dtype))
     total = np.zeros(len(weight) + 1, dtype=np.int64)
     np.cumsum(weight, out=total[1:])
     length = total[last + 1] - total[first]
@@ -113,7 +113,7 @@ def forest_distances(graph: ArrayGraph, chains: Chains) -> Ints:
     """Returns the distance of every node if no weight is negative: only nodes with several edges in are visited one by
     one.
     """
-    count = np.bincount(chains.dst, minlength=len(chains.node))
+    count = np.bincount(chains.dst, minlength=len(chains.node)).astype(chains.dst.dtype)
     root, length = _trees(graph, chains, count)
     place = np.cumsum(count != 1) - 1
     joins = np.flatnonzero(count[chains.dst] > 1)
@@ -125,14 +125,14 @@ def forest_distances(graph: ArrayGraph, chains: Chains) -> Ints:
     return _sweep(graph, between)[0][place[root]] + length
 
 
-def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints]:
+def _trees(graph: ArrayGraph, chains: Chains, count: Nodes) -> tuple[Nodes, Ints]:
     """Returns for each node the next node above it that does not have exactly one edge in, and the weight of the way
     from there.
 
     Every step doubles the distance summed up. Raises GraphHasCycle.
     """
     n = len(count)
-    root, length = np.arange(n), np.zeros(n, dtype=np.int64)
+    root, length = np.arange(n, dtype=chains.src.dtype), np.zeros(n, dtype=np.int64)
     only = np.flatnonzero(count[chains.dst] == 1)
     child = chains.dst[only]
     root[child], length[child] = chains.src[only], chains.weight[only]

@@ -26,7 +26,7 @@ class Distances:
     """The longest distance of each node, ns; `edge_in` is the edge it is reached by, -1 at a source, in tour order."""
 
     at: Ints
-    edge_in: Ints
+    edge_in: Nodes
 
 
 class Forest:
@@ -38,43 +38,56 @@ class Forest:
     def __init__(self, graph: ArrayGraph) -> None:
         self.graph = graph
         n, src, dst = len(graph), graph.src, graph.dst
-        n_in = np.bincount(dst, minlength=n)
+        small = _small(2 * max(n, len(src)) + 1)
         # A path may start anew after a negative edge, so the end of such an edge is also a choice.
-        chooses = n_in != 1
+        chooses = np.bincount(dst, minlength=n) != 1
         chooses[dst[graph.weight < 0]] = True
-        hangs = np.flatnonzero(~chooses[dst])
-        parent_edge = np.full(n, -1)
+        hangs = np.flatnonzero(~chooses[dst]).astype(small)
+        parent_edge = np.full(n, -1, dtype=small)
         parent_edge[dst[hangs]] = hangs
-        self._tour, self._node = _walk_around(graph, hangs, np.flatnonzero(chooses))
-        self._place = np.empty(n, dtype=np.int64)
-        self._place[self._node] = np.arange(n)
+        tour = _walk_around(graph, hangs, np.flatnonzero(chooses))
+        del hangs
+        self._entering = tour >= 0
+        self._node = tour[self._entering]
+        if len(self._node) < n:
+            raise _cycle(graph, np.setdiff1d(np.arange(n), self._node.astype(np.int64))[:10])
+        np.invert(tour, out=tour, where=~self._entering)
+        self._tour_edge = parent_edge[tour]
+        del tour
+        self._place = np.empty(n, dtype=small)
+        self._place[self._node] = np.arange(n, dtype=small)
         self._edge_in = parent_edge[self._node]
-        self._tops = np.flatnonzero(chooses[self._node])
-        self._tree = np.cumsum(chooses[self._node]) - 1  # the number of the tree of each tour position
-        self._enters = np.flatnonzero(self._tour >= 0)
-        self._tour_edge = parent_edge[np.where(self._tour >= 0, self._tour, ~self._tour)]
-        # A node that follows its parent in the tour is in one run with it: the way back goes run by run.
+        del parent_edge
+        self._tops = np.flatnonzero(chooses[self._node]).astype(small)
+        self._tree = np.cumsum(chooses[self._node], dtype=small) - 1  # the number of the tree of each tour position
+        self._sort_choices(np.flatnonzero(chooses[dst]).astype(small))
+
+    @cached_property
+    def _run(self) -> Nodes:
+        """Where the run of each tour position begins: a node that follows its parent is in one with it, and the way back goes
+        run by run.
+        """
+        src, n = self.graph.src, len(self._node)
         parent = np.where(self._edge_in >= 0, src[self._edge_in], -1) if len(src) else self._edge_in
         begins = np.ones(n, dtype=bool)
         begins[1:] = parent[1:] != self._node[:-1]
-        self._run = np.maximum.accumulate(np.where(begins, np.arange(n), 0))
-        self._sort_choices(np.flatnonzero(chooses[dst]))
+        return np.maximum.accumulate(np.where(begins, np.arange(n), 0))
 
-    def _sort_choices(self, joins: Ints) -> None:
-        """Returns the nodes with a choice, each after all it depends on, and their edges in insertion order."""
-        tree_of = self._tree[self._place]
-        into, out_of = tree_of[self.graph.dst[joins]], tree_of[self.graph.src[joins]]
+    def _sort_choices(self, joins: Nodes) -> None:
+        """Sorts the nodes with a choice, each after all it depends on, and their edges in insertion order."""
+        into, out_of = (self._tree[self._place[ends[joins]]] for ends in (self.graph.dst, self.graph.src))
         trees = _kahn(len(self._tops), out_of, into)
         if len(trees) < len(self._tops):
             missing = np.setdiff1d(np.arange(len(self._tops)), trees)[:10]
             raise _cycle(self.graph, self._node[self._tops[missing]])
-        turn = np.empty(len(trees), dtype=np.int64)
-        turn[trees] = np.arange(len(trees))
-        order = np.lexsort((joins, turn[into]))
-        self._joins = joins[order]
-        self._from_tree = out_of[order].tolist()
-        ends = np.cumsum(np.bincount(turn[into], minlength=len(trees)))
-        self._steps = list(zip(trees.tolist(), [0, *ends[:-1].tolist()], ends.tolist(), strict=True))
+        turn = np.empty(len(trees), dtype=joins.dtype)
+        turn[trees] = np.arange(len(trees), dtype=joins.dtype)
+        into = turn[into]
+        order = np.lexsort((joins, into))
+        self._joins, self._from_tree = joins[order], _compact(out_of[order])
+        size = np.bincount(into, minlength=len(trees))
+        ends, chooses = np.cumsum(size), size > 0
+        self._steps = [_compact(column[chooses]) for column in (trees, ends - size, ends)]
 
     def distances(self, weight: Ints, begin: Ints | None = None) -> Distances:
         """Returns the longest distance of every node under `weight` (m,), ns, one for each edge of the graph.
@@ -82,15 +95,15 @@ class Forest:
         With `begin` (n,) the nodes without an edge in start there, and no distance is raised to 0: then distances are
         times.
         """
-        around = np.where(self._tour >= 0, weight[self._tour_edge], -weight[self._tour_edge]) if len(weight) else weight
+        around = weight[self._tour_edge] if len(weight) else np.zeros(len(self._tour_edge), dtype=np.int64)
+        np.negative(around, out=around, where=~self._entering)
         around[self._tour_edge < 0] = 0
-        below_top = np.cumsum(around)[self._enters]
-        add = (below_top[self._place[self.graph.src[self._joins]]] + weight[self._joins]).tolist()
-        from_tree, chosen = self._from_tree, [-1] * len(self._tops)
-        top = [0] * len(self._tops) if begin is None else begin[self._node[self._tops]].tolist()
-        for tree, first, past in self._steps:
-            if first == past:
-                continue
+        below_top = np.cumsum(around, out=around)[self._entering]
+        del around
+        add = _compact(below_top[self._place[self.graph.src[self._joins]]] + weight[self._joins])
+        from_tree, chosen = self._from_tree, array("q", [-1]) * len(self._tops)
+        top = _compact(begin[self._node[self._tops]]) if begin is not None else array("q", [0]) * len(self._tops)
+        for tree, first, past in zip(*self._steps, strict=True):
             best, taken = top[from_tree[first]] + add[first], first
             for i in range(first + 1, past):
                 reached = top[from_tree[i]] + add[i]
@@ -98,10 +111,12 @@ class Forest:
                     best, taken = reached, i
             if best >= 0 or begin is not None:
                 top[tree], chosen[tree] = best, taken
-        edge_in, taken = self._edge_in.copy(), np.array(chosen, dtype=np.int64)
+        del add
+        edge_in, taken = self._edge_in.copy(), np.frombuffer(chosen, dtype="i8")
         edge_in[self._tops] = np.where(taken >= 0, self._joins[taken], -1) if len(self._joins) else -1
+        below_top += np.frombuffer(top, dtype="i8")[self._tree]
         at = np.empty(len(self._node), dtype=np.int64)
-        at[self._node] = np.array(top, dtype=np.int64)[self._tree] + below_top
+        at[self._node] = below_top
         return Distances(at, edge_in)
 
     def longest_path(self, found: Distances) -> Ints:
@@ -120,7 +135,7 @@ class Forest:
         size = np.array(lasts[::-1]) - first + 1
         before = np.cumsum(size) - size
         edges = found.edge_in[np.repeat(first - before, size) + np.arange(size.sum())]
-        return edges[edges >= 0]
+        return edges[edges >= 0].astype(np.int64)
 
     def _end(self, at: Ints) -> int:
         ends = np.flatnonzero(at == at.max())
@@ -149,30 +164,42 @@ def _cycle(graph: ArrayGraph, nodes: Nodes) -> Exception:
     return GraphHasCycle(graph.node_ids[nodes].tolist())
 
 
-def _by_source(n: int, src: Nodes, dst: Nodes) -> tuple[list[int], list[int]]:
+def _small(size: int) -> type[np.int32 | np.int64]:
+    return np.int32 if size < 2**31 else np.int64
+
+
+def _compact(values: np.ndarray) -> array:
+    """As many bytes per item as numpy takes: a list takes 32 more, and numpy is slow to index from Python."""
+    out = array("i" if values.dtype == np.int32 else "q")
+    out.frombytes(np.ascontiguousarray(values).view(np.uint8).data)
+    return out
+
+
+def _by_source(n: int, src: Nodes, dst: Nodes) -> tuple[array, array]:
     """Returns the targets of the edges of each node, in insertion order, and where each node's begin."""
-    order = np.argsort(src, kind="stable")
-    return dst[order].tolist(), [0, *np.cumsum(np.bincount(src, minlength=n)).tolist()]
+    begins = np.zeros(n + 1, dtype=_small(len(src)))
+    np.cumsum(np.bincount(src, minlength=n), out=begins[1:])
+    return _compact(dst[np.argsort(src, kind="stable")]), _compact(begins)
 
 
-def _walk_around(graph: ArrayGraph, hangs: Ints, tops: Ints) -> tuple[Ints, Ints]:
-    """Returns a tour of all trees: each node where it is entered, its complement where it is left; then the entered
-    ones.
-    """
+def _walk_around(graph: ArrayGraph, hangs: Nodes, tops: Nodes) -> Nodes:
+    """Returns a tour of all trees: each node where it is entered, its complement where it is left."""
     child, begins = _by_source(len(graph), graph.src[hangs], graph.dst[hangs])
-    tour, todo = array("q"), tops[::-1].tolist()
-    while todo:
-        node = todo.pop()
-        tour.append(node)
-        if node >= 0:
-            todo.append(~node)
-            todo.extend(reversed(child[begins[node] : begins[node + 1]]))
-    walked = np.frombuffer(tour, dtype="i8") if tour else np.arange(0)
-    entered = walked[walked >= 0]
-    if len(entered) < len(graph):
-        missing = np.setdiff1d(np.arange(len(graph)), entered)[:10]
-        raise _cycle(graph, missing)
-    return walked, entered
+    kind = "i" if len(graph) < 2**31 else "q"
+    tour = array(kind)
+    for top in _compact(tops):
+        todo = [top]
+        while todo:
+            node = todo.pop()
+            tour.append(node)
+            if node >= 0:
+                todo.append(~node)
+                first, past = begins[node], begins[node + 1]
+                if past - first == 1:
+                    todo.append(child[first])
+                else:
+                    todo.extend(reversed(child[first:past]))
+    return np.frombuffer(tour, dtype=kind) if tour else np.arange(0)
 
 
 def _kahn(n: int, src: Nodes, dst: Nodes) -> Ints:
@@ -181,7 +208,7 @@ def _kahn(n: int, src: Nodes, dst: Nodes) -> Ints:
     """
     child, begins = _by_source(n, src, dst)
     n_in = np.bincount(dst, minlength=n)
-    ready, waits_for, order = deque(np.flatnonzero(n_in == 0).tolist()), n_in.tolist(), array("q")
+    ready, waits_for, order = deque(np.flatnonzero(n_in == 0).tolist()), _compact(n_in), array("q")
     while ready:
         node = ready.popleft()
         order.append(node)

@@ -64,10 +64,9 @@ class Savings:
 def savings(joined: JoinedGraph, causes: Sequence[RankCauses], time: dict[Key, int]) -> Savings:
     """Returns what the largest causes of a path save. `time`: that of each on the path, ns; `causes`: of each rank, in order."""
     length = sum(time.values())
-    src, dst, weight, own = joined.edges()
-    src, dst, own = (column.astype(np.int32) for column in (src, dst, own))
     if len(joined) > _NODES or not length:
         return Savings({}, {})
+    src, dst, weight, own = joined.edges()
     left = min(2 * _MOST, _EDGES // max(len(src), 1))
     by_cause: dict[int, int] = {}
     for (cause, _), ns in time.items():

@@ -72,7 +72,7 @@ class JoinedGraph:
     @property
     def n_edges(self) -> int:
         """Returns the number of edges, including those to and from meetings."""
-        return len(self.edges()[0])
+        return sum(int(stays.sum()) for stays in map(self._stays, range(len(self.ranks)))) + 2 * self._n_members()
 
     def graph(self) -> ArrayGraph:
         """Returns the joined graph for networkx; weights are ns, on each rank's own clock.
@@ -86,29 +86,41 @@ class JoinedGraph:
         all ranks, one rank after another; of an edge out of a meeting the kernel's, of one into it none (-1).
         """
         base = self.bases()
-        src, dst, weight, own, kernels = [], [], [], [], []
-        n_before = 0
-        for graph, begin, meeting_of in zip(self.ranks, base, self.meeting_of, strict=False):
-            own_src, own_dst = graph.src.astype(np.int64), graph.destinations().astype(np.int64)
-            matched = np.zeros(len(graph.node), bool)
-            matched[list(meeting_of)] = True
-            stays = ~((own_src + 1 == own_dst) & matched[own_dst])
-            src.append(own_src[stays] + begin)
-            dst.append(own_dst[stays] + begin)
-            weight.append(graph.weight[stays])
-            own.append(np.flatnonzero(stays) + n_before)
-            kernels.append({int(own_dst[edge]): n_before + int(edge) for edge in np.flatnonzero(~stays)})
+        n_edges = self.n_edges
+        small = np.int32 if max(base[-1] + len(self.meetings), n_edges) < 2**31 else np.int64
+        src, dst, own = (np.empty(n_edges, small) for _ in range(3))
+        weight = np.empty(n_edges, np.int64)
+        kernels: list[dict[int, int]] = []
+        n_before = filled = 0
+        for rank, (graph, begin) in enumerate(zip(self.ranks, base, strict=False)):
+            stays, ends = self._stays(rank), graph.destinations()
+            kept = np.flatnonzero(stays)
+            part = slice(filled, filled := filled + len(kept))
+            src[part], dst[part], weight[part], own[part] = graph.src[kept], ends[kept], graph.weight[kept], kept
+            src[part] += begin
+            dst[part] += begin
+            own[part] += n_before
+            kernels.append({int(ends[edge]): n_before + int(edge) for edge in np.flatnonzero(~stays)})
             n_before += len(stays)
         for number, meeting in enumerate(self.meetings, start=base[-1]):
-            starts = np.array([base[rank] + place for rank, place in meeting.members], np.int64)
-            src += [starts, np.full(len(starts), number)]
-            dst += [np.full(len(starts), number), starts + 1]
-            weight += [np.zeros(len(starts), np.int64), np.full(len(starts), meeting.transfer_ns)]
-            own += [
-                np.full(len(starts), -1),
-                np.array([kernels[rank].get(place + 1, -1) for rank, place in meeting.members], np.int64),
-            ]
-        return np.concatenate(src), np.concatenate(dst), np.concatenate(weight), np.concatenate(own)
+            starts = [base[rank] + place for rank, place in meeting.members]
+            into, out_of = (slice(filled + n, filled + n + len(starts)) for n in (0, len(starts)))
+            src[into], dst[into], weight[into], own[into] = starts, number, 0, -1
+            src[out_of], dst[out_of], weight[out_of] = number, np.add(starts, 1), meeting.transfer_ns
+            own[out_of] = [kernels[rank].get(place + 1, -1) for rank, place in meeting.members]
+            filled = out_of.stop
+        return src, dst, weight, own
+
+    def _stays(self, rank: int) -> np.ndarray:
+        """Which edges of a rank are in the joined graph: all but those of kernels that meet others."""
+        graph = self.ranks[rank]
+        matched = np.zeros(len(graph.node), bool)
+        matched[list(self.meeting_of[rank])] = True
+        ends = graph.destinations()
+        return ~((graph.src + 1 == ends) & matched[ends])
+
+    def _n_members(self) -> int:
+        return sum(len(meeting.members) for meeting in self.meetings)
 
     def bases(self) -> list[int]:
         """Returns the number of each rank's first node, and last that of the first meeting."""

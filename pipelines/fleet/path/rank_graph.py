@@ -1,6 +1,6 @@
 """The dependency graph of one rank as arrays, ready to be walked backward.
 
-About 29 bytes per node and 30 per edge, without Python objects for either, so graphs of many ranks fit in memory together.
+About 29 bytes per node and 22 per edge, without Python objects for either, so graphs of many ranks fit in memory together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 FRAME, CPU, GPU = range(3)
 """What a node belongs to: an annotation or Python function outside operators, an operator or call, GPU work."""
-_EDGE_PARTS = {"weight": np.int64, "code": np.int8, "attributed": np.int64, "owner": np.int64, "flags": np.int8}
+_EDGE_PARTS = {"weight": np.int64, "code": np.int8, "attributed": np.int32, "owner": np.int32, "flags": np.int8}
 INFERRED, EARLIER = 1, 2
 """Flags of an edge: a wait that no cuda_sync row shows; a wait for GPU work from outside the window."""
 
@@ -38,8 +38,8 @@ class RankGraph:
     src: npt.NDArray[np.int32]
     weight: npt.NDArray[np.int64]
     code: npt.NDArray[np.int8]
-    attributed: npt.NDArray[np.int64]
-    owner: npt.NDArray[np.int64]
+    attributed: npt.NDArray[np.int32]
+    owner: npt.NDArray[np.int32]
     flags: npt.NDArray[np.int8]
 
     def place_of(self, node: int) -> int | None:

@@ -43,10 +43,9 @@ status = Path("/proc/self/status").read_text().splitlines()
 peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))
 """
-# What an edge of the joined graph and its share of nodes take: 60 bytes in the graphs of ranks, the rest while the joined
-# graph is sorted to retime its causes. 384 were measured in November 2026; captures of more than two million nodes are not retimed,
-# and take half of that (198 before there was retiming).
-_BYTES_AN_EDGE = 420
+# What an edge of the joined graph and its share of nodes take: 50 bytes in the graphs of ranks, the rest while the joined
+# graph is sorted, for its heaviest path and then to retime its causes. 188 to 205 were measured in November 2026.
+_BYTES_AN_EDGE = 220
 
 
 @dataclass(frozen=True)
@@ -113,4 +112,4 @@ def test_bytes_of_a_graph() -> None:
     graphs: list[RankGraph] = [graph for seed in range(50) for graph in joined(random_case(seed)).ranks]
     for graph in graphs:
         n_bytes = sum(value.nbytes for value in vars(graph).values() if isinstance(value, np.ndarray))
-        assert n_bytes == 25 * len(graph.node) + 4 * len(graph.first) + 30 * len(graph.src)
+        assert n_bytes == 25 * len(graph.node) + 4 * len(graph.first) + 22 * len(graph.src)
