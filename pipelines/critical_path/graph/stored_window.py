@@ -7,6 +7,7 @@ computation is numbered here as for a single request.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import duckdb
 
@@ -62,7 +63,7 @@ def use_stored(
     of_window = {name for name in stored if "window_id" in (column.name for column in catalog.models[name].columns)}
     for name in stored - of_window:
         con.execute(f"CREATE VIEW {name} AS FROM {STORED}.{name}")
-    known = _window(con, request) if WINDOWS in stored else None
+    known = _window(con, request, has_windows=WINDOWS in stored)
     if known is None:
         return stored - of_window
     renamed = f"{quoted(request.window_id)} AS window_id"
@@ -97,8 +98,13 @@ def _refuses_nothing() -> bool:
     }
 
 
-def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> str | None:
-    """Returns what the lake calls the window of a request; None if it does not have it."""
+def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest, has_windows: bool) -> str | None:
+    """Returns what the lake calls the window of a request; None if it does not have it. Where only other tables of it are stored
+    (those that a capture's path reads), the whole trace is known by its name.
+    """
+    if not has_windows:
+        whole = WindowRequest(request.trace_id)
+        return whole.window_id if replace(request, window_id=whole.window_id) == whole else None
     found = con.execute(
         f"SELECT window_id FROM {STORED}.{WINDOWS} WHERE profile = {quoted(request.profile)} "
         f"AND annotation = {quoted(request.annotation)} AND first_instance = {request.first} "

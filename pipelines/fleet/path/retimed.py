@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -23,12 +23,15 @@ from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors
-from pipelines.critical_path.whatif.window import Window, load
+from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.path.joined import Instance
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    from pipelines.lake import Lake
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks", "collective_groups")
 """What `load_capture` reads, besides the traces' own tables."""
@@ -150,14 +153,16 @@ def _on_rank(target: str, factor: float, rank: int) -> Scenario:
     return Scenario(((inner, factor),))
 
 
-def load_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Retimed:
-    """Compute the graphs of a capture's ranks and join them. Raises NotJoined, NoGraph and GraphHasCycle."""
+def load_capture(con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None) -> Retimed:
+    """Join the graphs of a capture's ranks: those that `lake` has stored and that are up to date, else they are computed from
+    `traces`, `events` and `findings` (of the lake, or in `con`). Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
+    """
     instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
     if not instances:
         raise NotJoined(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
-    return replace(retimed(_windows(con, ranks), instances), caveats=tuple(_caveats(con, capture_id, ranks)))
+    return replace(retimed(_windows(con, ranks, lake), instances), caveats=tuple(_caveats(con, capture_id, ranks)))
 
 
 def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:
@@ -171,15 +176,25 @@ def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[Jo
         yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"
 
 
-def _windows(con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank]) -> list[RankedWindow]:
+def _windows(con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None) -> list[RankedWindow]:
     found: list[RankedWindow] = []
     first = 0
     for rank in ranks:
-        with _alone(con, rank.trace_id) as own:
+        with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as own:
             window = load(own, load_catalog(), WindowRequest(rank.trace_id))
         found.append(RankedWindow(rank.rank, window, rank.offset_ns, first))
         first += len(window.graph)
     return found
+
+
+@contextmanager
+def _stored(lake: Lake, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Opens a connection with views of one trace in a lake, and of its edges where they are up to date."""
+    from pipelines.lake.read.one_trace import show_trace
+
+    with database.connect() as own:
+        show_trace(own, lake, trace_id, lake.known_traces()[trace_id], WINDOW_TABLES)
+        yield own
 
 
 @contextmanager

@@ -18,11 +18,13 @@ from typer.testing import CliRunner
 
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.cli.app import app
+from pipelines.fleet.path import retimed
 from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import TARGETS
 from pipelines.lake import Lake
+from pipelines.lake.read.one_trace import stored_tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import ingest
@@ -202,6 +204,17 @@ def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckD
         assert len(graphs[-1].node) == said["nodes"][str(rank.rank)]
     joined = join_ranks(graphs, instances_of(tables, capture_id))
     assert (len(joined), joined.n_edges, len(joined.meetings)) == (32_586, 33_054, 8)
+
+
+def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duckdb.DuckDBPyConnection) -> None:
+    """They are those that its events give."""
+    (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
+    ranks = ranks_of(tables, capture_id)[:1]
+    with retimed._stored(dlrm, ranks[0].trace_id) as con:
+        assert "critical_path_edges" in stored_tables(con)
+    (stored,), (computed,) = (retimed._windows(tables, ranks, lake) for lake in (dlrm, None))
+    for name in ("edge_id", "duration", "edge_type", "owner", "inferred"):
+        assert (getattr(stored.window, name) == getattr(computed.window, name)).all()
 
 
 def test_command_line_on_a_capture_of_the_lake_and_on_files(dlrm: Lake, shared: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import fail, out, print_json, styled
+from pipelines.faces.cli.console import fail, is_store, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
@@ -24,11 +24,14 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
     """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.path.retimed import TABLES, load_capture
+    from pipelines.lake import Lake
 
     if any(scenario.perfect_overlap for scenario in scenarios):
         raise fail("--perfect-overlap is answered for one rank: give its trace")
     with opened_capture([folder], lake, TABLES) as (con, beginning):
-        whole = load_capture(con, find_capture(con, beginning))
+        # Of files a lake was made just now, which has no graphs.
+        there = Lake(lake) if beginning and not is_store(lake) else None
+        whole = load_capture(con, find_capture(con, beginning), there)
         found = [whole.gain(scenario) for scenario in scenarios]
     if json:
         told = [gain.as_json() for gain in found]
