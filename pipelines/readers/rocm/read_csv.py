@@ -72,7 +72,10 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> Cont
     files = [one for one in beside(path) if not one.name.endswith(AGENTS)]
     pids = {pid for one in files if (pid := process_of(con, one, max_line_mib)) is not None}
     if len(pids) > 1:
-        told = f"the files beside it are of several processes: {', '.join(map(str, sorted(pids)))}"
+        told = (
+            f"the files beside it are of several processes: {', '.join(map(str, sorted(pids)))}; keep each process's in a folder "
+            "of its own (%pid% in rocprofv3's --output-file names them apart)"
+        )
         raise TraceRejected(path_text(path), None, told)
     create_tables(con, next(iter(pids), None))
     findings = [one for file in files for one in stage_file(con, file, max_line_mib)]

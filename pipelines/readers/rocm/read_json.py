@@ -1,4 +1,4 @@
-"""The input: rocprofv3's JSON (`…results.json`), the records of one process → the staged tables, as its CSV files fill them.
+"""The input: rocprofv3's JSON (`…results.json`), a trace for each process → the staged tables, as its CSV files fill them.
 
     {"rocprofiler-sdk-tool": [{"metadata": {"pid": …}, "agents": […], "strings": {…}, "kernel_symbols": […],
                                "callback_records": {…}, "buffer_records": {"kernel_dispatch": […], "hip_api": […], …}}]}
@@ -10,7 +10,8 @@ is held are the names, and some rows on their way to DuckDB.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import duckdb
 from pipelines.base.paths import path_text
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
-from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import MEANING, Finding
 from pipelines.readers.rocm.stage import append_rows, create_tables, finish
 from pipelines.readers.value_stream import ValueStream
@@ -28,6 +30,9 @@ from pipelines.readers.value_stream import ValueStream
 TOOL = "rocprofiler-sdk-tool"
 _AT_ONCE = 20_000
 _BIGGEST = 1 << 63
+_PIECE = 1 << 20
+_MENTION, _IN_ONE = b'"buffer_records"', 2  # the records of a process, and the names of their kinds
+_SHOWN = 8  # names in a sentence
 _GPU_KINDS = {2: "GPU", 1: "CPU"}
 _MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # their name is the message, as in CSV files
 _LISTS = {
@@ -47,8 +52,55 @@ def recognise(path: Path) -> bool:
         return f'"{TOOL}"'.encode() in file.read(1 << 10)
 
 
-def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
+def processes(path: Path) -> list[str]:
+    """Returns names of the traces of a file that holds several processes: process ids, their places in the list where these do
+    not tell them apart; [] for a file of one. Raises TraceRejected.
+    """
+    if _n_mentions(path) <= _IN_ONE:  # a pass without parsing: files of several are rare
+        return []
+    pids: list[object] = []
+    for where, value in ValueStream(path).walk(_is_streamed):
+        if where[:1] == (TOOL,) and len(where) > 1 and isinstance(where[1], int):
+            pids += [None] * (where[1] + 1 - len(pids))
+            if where[2:] == ("metadata",) and isinstance(value, dict):
+                pids[where[1]] = value.get("pid")
+    told = {pid for pid in pids if isinstance(pid, int)}
+    names = [str(pid if len(told) == len(pids) else place) for place, pid in enumerate(pids)]
+    return names if len(names) > 1 else []
+
+
+def _n_mentions(path: Path) -> int:
+    """Returns how often the key of records is in the file, as text."""
+    n, rest = 0, b""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            n += (rest + piece).count(_MENTION)
+            rest = piece[-len(_MENTION) + 1 :]
+    return n
+
+
+def read(
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
+    limits: Limits | None = None,
+    part: str | None = None,
+) -> ReadTrace | KnownTrace:
+    """Read one process of a file: the one named by `part`, or the only one. See EventInput.read.
+
+    Raises TraceRejected, or OSError.
+    """
+    staged = partial(stage, part=part)
+    return events_by_sql("_rocm_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits, part)
+
+
+def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -> Contents:
     """Fill the tables that `_rocm_events.sql` reads. Raises TraceRejected."""
+    names = processes(path) if part is not None else []
+    wanted = names.index(part) if part is not None else 0
     create_tables(con, None)
     rows = _Rows(con)
     stream = ValueStream(path)
@@ -60,16 +112,23 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
             told = f"{TOOL!r} is no list of processes: copy the file again, or profile again"
             raise TraceRejected(path_text(path), None, told)
         n_processes = max(n_processes, where[1] + 1)
-        if n_processes > 1:
-            told = "it holds several processes: give one file for each (%pid% in rocprofv3's --output-file)"
+        if n_processes > 1 and part is None:
+            told = (
+                f"it holds several processes ({', '.join(processes(path)[:_SHOWN])}), each a trace of its own: name one "
+                "(--process PID), or `tracelake ingest` the file"
+            )
             raise TraceRejected(path_text(path), None, told)
-        rows.take(where[2:], value)
+        if where[1] == wanted:
+            rows.take(where[2:], value)
     if not n_processes:
         raise TraceRejected(
             path_text(path), None, f"there is nothing in {TOOL!r}: profile again (rocprofv3 --sys-trace)"
         )
     rows.finish()
     findings = [*rows.findings(), *_stream_findings(stream), *finish(con)]
+    if names:
+        told = f"the file holds {len(names)} processes, each a trace of its own: {', '.join(names[:_SHOWN])}"
+        findings.append(Finding("rocm_processes", "info", len(names), told))
     metadata: dict[str, object] = {} if rows.pid is None else {"process_id": rows.pid}
     return Contents("json/rocprofv3", {"rocprofv3": metadata}, "repaired" if stream.odd else "ok", tuple(findings))
 
@@ -254,4 +313,4 @@ def _stream_findings(stream: ValueStream) -> list[Finding]:
     return [Finding(check, "warning", n, MEANING[check]) for check, n in sorted(stream.odd.items())]
 
 
-INPUT = EventInput(suffixes=("results.json",), recognise=recognise, read=events_by_sql("_rocm_events", stage))
+INPUT = EventInput(suffixes=("results.json",), recognise=recognise, read=read, parts=processes)

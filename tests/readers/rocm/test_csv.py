@@ -208,6 +208,12 @@ def test_calls_of_several_processes_are_rejected(tmp_path: Path) -> None:
     rows["hip_api_trace"][0][2] = 7
     with pytest.raises(TraceRejected, match="several processes: 7, 4000: give the rocpd database"):
         load_trace(duckdb.connect(), write(tmp_path, rows))
+    for row in rows["hip_api_trace"]:
+        row[2] = 7
+    with pytest.raises(
+        TraceRejected, match=r"beside it are of several processes: 7, 4000; keep each .* folder of its own"
+    ):
+        load_trace(duckdb.connect(), write(tmp_path, rows))
 
 
 def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import SLOW
@@ -141,11 +143,28 @@ def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
     assert (found["repaired_nan"], found["repaired_duplicate_key"], trace.status) == (1, 1, "repaired")
 
 
-def test_several_processes_and_two_files_in_one_are_rejected(tmp_path: Path) -> None:
-    several = {"rocprofiler-sdk-tool": document()["rocprofiler-sdk-tool"] * 2}
-    for text, why in ((json.dumps(several), "several processes"), (json.dumps(document()) * 2, "two files")):
-        with pytest.raises(TraceRejected, match=why):
-            load_trace(duckdb.connect(), put(tmp_path, text))
+def test_each_process_is_a_trace(tmp_path: Path) -> None:
+    """Each has its own rows, though both number them alike; without process ids the place in the list is the name."""
+    (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
+    second["metadata"]["pid"] = 4100
+    del second["buffer_records"]["kernel_dispatch"][0]
+    path = put(tmp_path, json.dumps({"rocprofiler-sdk-tool": [first, second]}))
+    with pytest.raises(TraceRejected, match=rf"several processes \({PID}, 4100\), each a trace of its own: name one"):
+        load_trace(duckdb.connect(), path)
+    traces = [load_trace(duckdb.connect(), path, process=name) for name in (str(PID), "4100")]
+    assert [one.n_events for one in traces] == [9, 8] and len({one.trace_id for one in traces}) == 2
+    assert [one.metadata["rocprofv3"]["process_id"] for one in traces] == [PID, 4100]
+    assert all("rocm_processes" in {one.check_name for one in trace.findings} for trace in traces)
+    lake = Lake(tmp_path / "lake")
+    assert [(row.status, row.n_events) for row in ingest([path], lake).rows] == [("ok", 9), ("ok", 8)]
+    del first["metadata"]["pid"]
+    path = put(tmp_path, json.dumps({"rocprofiler-sdk-tool": [first, second]}))
+    assert load_trace(duckdb.connect(), path, process="1").n_events == 8
+
+
+def test_two_files_in_one_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(TraceRejected, match="two files"):
+        load_trace(duckdb.connect(), put(tmp_path, json.dumps(document()) * 2))
 
 
 def test_mutated_copies_are_read_with_a_finding_or_rejected_with_a_place(tmp_path: Path) -> None:
