@@ -41,6 +41,7 @@ SELECT
     device,  -- Its device.
     metric,  -- Metric, as in gpu_metrics.
     n AS n_samples,  -- Samples while it ran.
+    total,  -- Sum of their values, for means over several kernels.
     CASE WHEN n >= 3 THEN total / n END AS mean  -- Their mean; NULL where fewer than 3 samples fell into it.
 FROM summed
 WHERE n > 0

@@ -13,7 +13,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
 from tests.harness import connect
-from tests.readers.nsys.small import START, small, written
+from tests.readers.nsys.small import START, call, kernel, range_of, small, written
 from tests.readers.nsys.writer import Export
 
 TYPE = 7 << 40  # what else is in it is not read
@@ -75,6 +75,27 @@ def test_samples_have_their_time_name_and_unit_and_kernels_their_mean(tmp_path: 
     assert findings == {"nsys_other_gpus": 12}
     # They are no work: the trace is as long as without them.
     assert rows(con, "SELECT count(*) FROM kernels") == [(2,)]
+
+
+def test_a_span_has_the_samples_of_its_work(tmp_path: Path) -> None:
+    """Two kernels with 3 and 2 samples, of the 51 us that they took; a third is too short for any."""
+    export = sampled()
+    range_of(export, "part", 500, 95_000)
+    call(export, "cudaLaunchKernel_v7000", 62_000, 63_000, 21)
+    kernel(export, "short", 64_000, 64_500, 21, 7)
+    con, _ = connect(written(export, tmp_path))
+    run_models(con, load_catalog(), ["kernels", "span_gpu_work", "span_kernels"])
+    for view in ("gpu_metrics", "kernel_gpu_metrics", "span_gpu_metrics"):
+        con.execute(f"CREATE VIEW {view} AS {load_catalog().models[view].sql}")
+    query = (
+        "SELECT metric, n_kernels, n_kernels_sampled, round(coverage, 4), n_samples, mean FROM span_gpu_metrics "
+        "WHERE phase = 'window' ORDER BY metric"
+    )
+    whole = round(51 / 51.5, 4)
+    assert rows(con, query) == [
+        (CLOCK, 3, 2, whole, 4, 1_000.0), (SMS, 3, 2, whole, 5, (10 + 20 + 30 + 40 + 50) / 5),
+        ("plain", 3, 1, round(32 / 51.5, 4), 1, None),
+    ]  # fmt: skip
 
 
 def test_the_export_tells_which_device_is_which_gpu(tmp_path: Path) -> None:
