@@ -28,6 +28,7 @@ SELECT
     e.graph_node,  -- Node of the CUDA graph.
     e.graph_id,  -- CUDA graph.
     e.bytes,  -- Bytes copied or set.
+    CASE WHEN e.ph = 'C' THEN e.own_row END AS flow_id,  -- Key id, which tells counters of one name apart: the GPU.
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Marks belong to their thread.
     e.args  -- What else is known, as JSON with Kineto's keys.
 FROM _nsys_order AS o

@@ -123,7 +123,7 @@ all_events AS (
     UNION ALL
     SELECT
         5, 'C', 'gpu_metrics', name, NULL, FALSE, start_ns, NULL, device, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, NULL, CAST(json_object('gpu', gpu, 'value', sampled) AS VARCHAR)
+        NULL, CAST(gpu AS VARCHAR), CAST(json_object('value', sampled) AS VARCHAR)
     FROM samples
 )
 SELECT
@@ -145,6 +145,6 @@ SELECT
     graph_node,  -- Node of the CUDA graph.
     graph_id,  -- CUDA graph.
     bytes,  -- Bytes copied or set.
-    own_row,  -- Row of its own beside its thread's.
+    own_row,  -- Row of its own beside its thread's; of a sample, the number of the GPU.
     args  -- What else is known, as JSON with Kineto's keys.
 FROM all_events

@@ -6,7 +6,7 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- Number of the sample among the trace's events.
     device,  -- CUDA device of the process, as in kernels.
-    TRY_CAST(args ->> '$.gpu' AS BIGINT) AS gpu,  -- Number of the GPU on its machine.
+    TRY_CAST(flow_id AS BIGINT) AS gpu,  -- Number of the GPU on its machine.
     name AS metric,  -- Metric, as the profiler names it.
     start_ns AS at_ns,  -- When, ns.
     TRY_CAST(args ->> '$.value' AS DOUBLE) AS value,  -- Its value; NULL where the profiler has none.
