@@ -10,6 +10,8 @@ from tests.readers.nsys.writer import NONE, Export
 START = 1_700_000_000_000_000_000
 PID = 4000 << 24
 MAIN = PID | 4000
+TYPE = 7 << 40  # what else is in it is not read
+SMS, CLOCK = "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
 
 
 def small(pid: int = PID, into: Export | None = None) -> Export:
@@ -31,6 +33,21 @@ def small(pid: int = PID, into: Export | None = None) -> Export:
     kernel(export, "relu", 41_000, 60_000, 14, 20, pid)
     call(export, "cudaDeviceSynchronize_v3020", 20_000, 61_000, 15, thread)
     wait(export, 4, 20_500, 60_900, 15, NONE, pid)
+    return export
+
+
+def sampled() -> Export:
+    """Every 10 us from 5 us on, of GPU 0 and of GPU 1, on which nothing ran; `gemm` runs from 8 to 40 us, `relu` from 41 to 60."""
+    export = small()
+    for gpu in (0, 1):
+        for metric, name in enumerate((SMS, CLOCK, "plain")):
+            named = {"metricId": metric, "metricName": name, "typeName": "GPU Metrics"}
+            export.add("TARGET_INFO_GPU_METRICS", typeId=TYPE | gpu, sourceId=1, **named)
+        for n in range(6):
+            at = 5_000 + 10_000 * n
+            export.add("GPU_METRICS", timestamp=at, typeId=TYPE | gpu, metricId=0, value=10 * n)
+            export.add("GPU_METRICS", timestamp=at, typeId=TYPE | gpu, metricId=1, value=None if n == 2 else 1_000)
+    export.add("GPU_METRICS", timestamp=40_000, typeId=TYPE, metricId=2, value=4)
     return export
 
 

@@ -23,7 +23,7 @@ from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from tests.effort import examples
 from tests.harness import connect_all
-from tests.readers.nsys.small import range_of, small, written
+from tests.readers.nsys.small import range_of, sampled, small, written
 from tests.readers.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
 
 
@@ -217,7 +217,7 @@ def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
     """Either a rejection that says what to do, or a trace."""
-    read_or_rejected(changed_by(change, written(small(), tmp_path_factory.mktemp("fuzz"))))
+    read_or_rejected(changed_by(change, written(sampled(), tmp_path_factory.mktemp("fuzz"))))
 
 
 @pytest.mark.slow  # random; single damages are above

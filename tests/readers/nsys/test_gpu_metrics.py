@@ -13,26 +13,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
 from tests.harness import connect
-from tests.readers.nsys.small import START, call, kernel, range_of, small, written
-from tests.readers.nsys.writer import Export
-
-TYPE = 7 << 40  # what else is in it is not read
-SMS, CLOCK = "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
-
-
-def sampled() -> Export:
-    """Every 10 us from 5 us on, of GPU 0 and of GPU 1, on which nothing ran; `gemm` runs from 8 to 40 us, `relu` from 41 to 60."""
-    export = small()
-    for gpu in (0, 1):
-        for metric, name in enumerate((SMS, CLOCK, "plain")):
-            named = {"metricId": metric, "metricName": name, "typeName": "GPU Metrics"}
-            export.add("TARGET_INFO_GPU_METRICS", typeId=TYPE | gpu, sourceId=1, **named)
-        for n in range(6):
-            at = 5_000 + 10_000 * n
-            export.add("GPU_METRICS", timestamp=at, typeId=TYPE | gpu, metricId=0, value=10 * n)
-            export.add("GPU_METRICS", timestamp=at, typeId=TYPE | gpu, metricId=1, value=None if n == 2 else 1_000)
-    export.add("GPU_METRICS", timestamp=40_000, typeId=TYPE, metricId=2, value=4)
-    return export
+from tests.readers.nsys.small import CLOCK, SMS, START, call, kernel, range_of, sampled, small, written
 
 
 def asked(path: Path) -> tuple[duckdb.DuckDBPyConnection, dict[str, int]]:
