@@ -31,7 +31,9 @@ TOOL = "rocprofiler-sdk-tool"
 _AT_ONCE = 20_000
 _BIGGEST = 1 << 63
 _PIECE = 1 << 20
-_MENTION, _IN_ONE = b'"buffer_records"', 2  # the records of a process, and the names of their kinds
+# How often a process has these keys at most: its records, and the names of their kinds.
+_IN_ONE = {b'"metadata"': 1, b'"buffer_records"': 2}
+_LONGEST = max(map(len, _IN_ONE)) - 1
 _SHOWN = 8  # names in a sentence
 _GPU_KINDS = {2: "GPU", 1: "CPU"}
 _MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # their name is the message, as in CSV files
@@ -56,7 +58,7 @@ def processes(path: Path) -> list[str]:
     """Returns names of the traces of a file that holds several processes: process ids, their places in the list where these do
     not tell them apart; [] for a file of one. Raises TraceRejected.
     """
-    if _n_mentions(path) <= _IN_ONE:  # a pass without parsing: files of several are rare
+    if not _may_hold_several(path):  # a pass without parsing: files of several are rare
         return []
     pids: list[object] = []
     for where, value in ValueStream(path).walk(_is_streamed):
@@ -69,14 +71,16 @@ def processes(path: Path) -> list[str]:
     return names if len(names) > 1 else []
 
 
-def _n_mentions(path: Path) -> int:
-    """Returns how often the key of records is in the file, as text."""
-    n, rest = 0, b""
+def _may_hold_several(path: Path) -> bool:
+    """Whether keys of a process are in the file more often than one has them."""
+    found, rest = Counter[bytes](), b""
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            n += (rest + piece).count(_MENTION)
-            rest = piece[-len(_MENTION) + 1 :]
-    return n
+            text = rest + piece
+            for key in _IN_ONE:
+                found[key] += text.count(key) - rest.count(key)
+            rest = piece[-_LONGEST:]
+    return any(found[key] > n for key, n in _IN_ONE.items())
 
 
 def read(
@@ -113,8 +117,9 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -
             raise TraceRejected(path_text(path), None, told)
         n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1 and part is None:
+            listed = f" ({', '.join(known[:_SHOWN])})" if (known := processes(path)) else ""
             told = (
-                f"it holds several processes ({', '.join(processes(path)[:_SHOWN])}), each a trace of its own: name one "
+                f"it holds several processes{listed}, each a trace of its own: name one "
                 "(--process PID), or `tracelake ingest` the file"
             )
             raise TraceRejected(path_text(path), None, told)
