@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import duckdb
 
@@ -14,16 +15,32 @@ from pipelines.models.sqltext import quoted, row
 _SWITCHED = {
     "launch_delay_needs_queue": ("_queue",),
     "drop_last_step": ("_last_steps", "_dropped_work"),
+    "one_wait_per_kernel": ("_refused_windows",),
 }
 _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
+# What a path that covers the window does not read, and what only such a path does.
+_NOT_COVERED = ("_stack_events", "_lock_edges", "_wait_edges", "_kernel_edges", "_inferred_wait_edges")
+_GRAPHS = ("_graph_launches", "_graph_order")
+_COVERED = (
+    *(
+        "_thread_roles",
+        "_likely_waits",
+        "_queue_waits",
+        "_possible_waits",
+        "_call_waits",
+        "_bound_calls",
+        "_bound_work",
+    ),
+    *("_graph_launches", "_device_floors"),
+)
 # A wait is either recorded by the trace or inferred.
 _RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
 _EVENTS = ("_launches", "_event_waits")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
 _ROLES = ("polls", "blocking", "only_waits")
-_FULL_QUEUE = 100
-"""GPU work without which `_queue_waits` has no row."""
+_FULL_QUEUE, _SLOW_CALLS, _SLOW_NS = 100, 8, 20_000
+"""GPU work, and launches that take so long, without which `_queue_waits` has no row."""
 _INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges")
 _LIKELY = "_likely_waits"  # also of calls that wait and are never recorded
 
@@ -39,38 +56,59 @@ def unneeded(
     found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
     if value["dependencies"] == "serial":
         found += _BY_DATA
-    records, events, polls, blocks, n_work = _seen(con, request)
-    if not records:
+    seen = _seen(con, request)
+    covers = value["covers_window"] == "true" and value["dependencies"] == "serial"
+    found += _NOT_COVERED if covers else _COVERED
+    if not request.annotation:
+        found.append("_annotated_windows")
+    if not seen.records:
         found += _RECORDED
-    elif not events:
+    elif not seen.events:
         found += _EVENTS
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
-    if value["infer_waits"] == "never" or (records and sees_all):
+    if value["infer_waits"] == "never" or (seen.records and sees_all):
         found += _INFERRED
-        if value["infer_waits"] == "never" or not blocks:
+        if value["infer_waits"] == "never" or not seen.blocks:
             found.append(_LIKELY)
-    if not polls:
+    if not seen.polls:
         found += _POLLS
-    if n_work < _FULL_QUEUE:
+    if value["one_kernel_per_launch"] == "true":
+        found.append("_graph_order")
+    if sees_all and not seen.graphs:
+        found += _GRAPHS
+    if seen.n_work < _FULL_QUEUE or (sees_all and seen.n_slow < _SLOW_CALLS):
         found.append("_queue_waits")
     return frozenset(found)
 
 
-def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> tuple[bool, bool, bool, bool, int]:
-    """Whether the trace has an event that `_loaded_events` takes for a recorded wait, one for an event, one that asks
-    whether GPU work has ended, and one that waits for it and of which no wait is recorded; and how many are on streams.
-    """
-    known = (
-        "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
-    )
+class _Seen(NamedTuple):
+    """What a trace has of what some models need."""
+
+    records: bool  # an event that `_loaded_events` takes for a recorded wait
+    events: bool  # one for an event
+    polls: bool  # a call that asks whether GPU work has ended
+    blocks: bool  # one that waits for it, and of which no wait is recorded
+    graphs: bool  # two pieces of GPU work of one call
+    n_work: int  # events on streams
+    n_slow: int  # calls that took long and may have launched something
+
+
+def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
+    known = "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL"
     rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
     of_role = {role: {rule["name"] for rule in rules if rule["role"] == role} for role in _ROLES}
     polls = row(["", *sorted(of_role["polls"])])
     unrecorded = row(["", *sorted(of_role["blocking"] - of_role["only_waits"] - of_role["polls"])])
-    ((records, events, asks, blocks, on_streams),) = con.execute(
-        f"SELECT bool_or(cat = 'cuda_sync'), bool_or(cat = 'cuda_sync' AND name IN {row(_OF_EVENTS)}), "
-        f"bool_or(name IN {polls}), bool_or(name IN {unrecorded}), count(stream) FROM events "
-        f"WHERE trace_id = {quoted(request.trace_id)} AND {known}"
+    waits = row(["", *sorted(of_role["only_waits"])])
+    is_work = f"cat IN {row([rule['cat'] for rule in rule_rows('category_sides') if rule['side'] == 'gpu'])}"
+    ((records, events, asks, blocks, graphs, n_work, n_slow),) = con.execute(
+        "SELECT bool_or(cat = 'cuda_sync' AND name IS NOT NULL), "
+        f"bool_or(cat = 'cuda_sync' AND name IN {row(_OF_EVENTS)}), "
+        f"bool_or(name IN {polls}), bool_or(name IN {unrecorded}), "
+        f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
+        f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), count(stream), "
+        f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) "
+        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {known}"
     ).fetchall()
-    return bool(records), bool(events), bool(asks), bool(blocks), on_streams
+    return _Seen(bool(records), bool(events), bool(asks), bool(blocks), bool(graphs), n_work, n_slow)
