@@ -378,6 +378,6 @@ def _staged(
 ) -> Staged:
     staged = folder / f"{table}.parquet"
     rows = f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {table} ORDER BY capture_id"
-    con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options(catalog.version(table), failures)})")
-    n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+    copied = con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options(catalog.version(table), failures)})")
+    ((n_rows,),) = copied.fetchall()
     return Staged(staged, n_rows, tuple(failures), catalog.version(table))

@@ -138,6 +138,7 @@ class _Work:
     seconds: dict[str, float] = field(default_factory=dict)
     failures: dict[str, list[Failure]] = field(default_factory=dict)
     plain: dict[str, str] = field(default_factory=dict)
+    n_rows: dict[Path, int] = field(default_factory=dict)  # of each file written so far
     n_parts: int = 0
     step: str = ""  # the model that is running
 
@@ -157,8 +158,7 @@ def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
         for number, traces in enumerate(groups):
             label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
             _run(lake, work, work.tables, traces, folder, label)
-        with database.scratch() as con:
-            staged = {table: _joined(con, work, table, folder) for table in work.tables}
+        staged = {table: _joined(work, table, folder) for table in work.tables}
         lake.put_all(work.batch, staged)
         return [Materialized(t, work.batch, s.n_rows or 0, work.seconds.get(t, 0.0)) for t, s in staged.items()]
     except duckdb.Error:
@@ -251,7 +251,7 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
 
         def write(table: str, rows: str) -> None:
             with_batch = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM (\n{rows}\n){order}"
-            _write(con, with_batch, folder / f"{table}.parquet", work.catalog.version(table))
+            _write(con, work, with_batch, folder / f"{table}.parquet")
 
         runs = run_models(con, work.catalog, tables, on_model=starts, write=write, plain=work.plain)
     for run in runs:
@@ -297,22 +297,26 @@ def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
     return is_few
 
 
-def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:
+def _joined(work: _Work, table: str, folder: Path) -> Staged:
     """Returns the parts of a table as one file; if no trace could be computed, one without rows."""
     parts = sorted(folder.glob(f"*/{table}.parquet"))
-    version, failures = work.catalog.version(table), tuple(work.failures.get(table, ()))
+    failures = tuple(work.failures.get(table, ()))
     whole = parts[0] if parts else folder / f"{table}.whole"
     if not parts:
         columns = (f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in column_types(work.catalog)[table])
-        _write(con, f"SELECT {', '.join(columns)} WHERE false", whole, version, failures)
+        with database.scratch() as con:
+            _write(con, work, f"SELECT {', '.join(columns)} WHERE false", whole, failures)
     elif len(parts) > 1 or failures:  # where models failed is in the file, too
         whole = folder / f"{table}.whole"
-        _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version, failures)
-    n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
-    return Staged(whole, n_rows, failures, version)
+        with database.scratch() as con:
+            _write(con, work, f"SELECT * FROM read_parquet({file_list(parts)})", whole, failures)
+    return Staged(whole, work.n_rows[whole], failures, work.catalog.version(table))
 
 
 def _write(
-    con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str, failures: Sequence[Failure] = ()
+    con: duckdb.DuckDBPyConnection, work: _Work, rows: str, target: Path, failures: Sequence[Failure] = ()
 ) -> None:
-    con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})")
+    """Write rows of the table that the file is named after, and note how many they are."""
+    version = work.catalog.version(target.stem)
+    copied = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})")
+    ((work.n_rows[target],),) = copied.fetchall()
