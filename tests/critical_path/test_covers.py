@@ -130,6 +130,20 @@ def test_what_another_thread_does_and_then_stops_is_inferred() -> None:
     assert rows == [(True,), (True,)]
 
 
+def test_a_thread_that_only_pauses_is_rather_not_what_was_waited_for() -> None:
+    """It stops last, but works on at once: what stopped before it for good handed over."""
+    trace = [op("a", 0, 100), op("worker", 110, 470, tid=2), op("b", 600, 100)]
+    pauses = [op("c", 110, 480, tid=3), op("d", 605, 30, tid=3)]
+    assert owners([*trace, *pauses]) == [
+        ("a", 100),
+        ("hand-off, thread 2", 10),
+        ("worker", 470),
+        ("hand-off, thread 1", 20),
+        ("b", 100),
+    ]
+    assert ("c", 480) in owners([*trace, *pauses[:1]])
+
+
 def test_a_thread_that_works_begins_after_one_that_works() -> None:
     """Thread 3 only logs; that it did something last says nothing about thread 2, which launches work."""
     trace = [

@@ -91,9 +91,13 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
-    """By the clocks, at least: it did see the end."""
+    """By the clocks, at least: it did see the end. The time is the work's own: it changes with it."""
     trace = [*launched(), *polls(30, 497, 4), call("cudaEventQuery", 498, 4, 7), op("b", 510, 90)]
     assert owners(trace)[-4:] == [("gemm", 478), ("cudaEventQuery", 4), ("outside operators, thread 1", 8), ("b", 90)]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    query = "SELECT src_is_start, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = {} AND dst_event_id = {}"
+    assert con.execute(query.format(KERNEL, len(trace) - 2)).fetchall() == [(True, "OPERATOR_KERNEL", 478_000)]
 
 
 def test_a_loop_for_work_of_the_step_before() -> None:
