@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.graph.dependency_graph import Ints
-from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps
+from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.targets import factors
 from pipelines.critical_path.whatif.window import Window
@@ -118,11 +118,12 @@ class Comparison:
 
     @cached_property
     def caveats(self) -> list[dict[str, Any]]:
-        """What the gain is subject to: that it is of gaps in which the trace may lack events."""
+        """What the gain is subject to: waits that are not in the trace, and that it is of gaps in which the trace may lack events."""
         path, before, after = self.before, self.before.weights.path, self.after.weights.path
         gaps = long_gaps(path.window, path.edges, before)
         shorter = (after[gaps] < before[gaps]).any()
-        return idle_gaps(path.window, gaps, before, 1000 * path.length_us) if shorter else []
+        lacking = idle_gaps(path.window, gaps, before, 1000 * path.length_us) if shorter else []
+        return [*unseen_waits(path.window), *lacking]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""

@@ -1,4 +1,4 @@
-"""Gaps on a path in which the trace may lack events: a scenario that shortens them gains what may not be there."""
+"""What a trace lacks that a scenario's gain may hang on: events in gaps of the path, and what its streams waited for."""
 
 from __future__ import annotations
 
@@ -38,6 +38,22 @@ def idle_gaps(window: Window, gaps: Ints, weight: Ints, length: float) -> list[d
     )
     severity = "warning" if 10 * idle > length else "info"
     return [{"caveat": "idle_gaps", "severity": severity, "n": 1, "time_us": idle / 1000, "detail": detail}]
+
+
+def unseen_waits(window: Window) -> list[dict[str, Any]]:
+    """Returns the caveat that nothing in the trace tells what its streams waited for; none for one stream.
+
+    Calls of cudaEventRecord and cudaStreamWaitEvent name neither the stream nor the event: without cuda_sync rows only their order
+    is known, and times tell a wait only where it held something up.
+    """
+    n = len(window.events.streams)
+    if window.has_sync_events or n < 2:
+        return []
+    detail = (
+        f"work of {n} streams, and no cuda_sync events: what streams waited for is not in the trace, at best inferred. Where the "
+        "host held work up that had to wait for another stream, too, gains are too large: up to 20 % of the window in tests"
+    )
+    return [{"caveat": "unseen_waits", "severity": "warning", "n": n, "time_us": None, "detail": detail}]
 
 
 def _idle_ns(window: Window, edges: Ints, weight: Ints) -> int:

@@ -37,7 +37,7 @@ EARLIER_WORK = "EARLIER_WORK"
 that changes gaps or operators changes that wait."""
 
 _SOURCES = ("_edges", "critical_path_windows", "_clip", "_gpu_classes", "_edge_bounds", "edge_types", "_profiles",
-            "_refused_windows", "_gap_owners", "_left_out")  # fmt: skip
+            "_refused_windows", "_gap_owners", "_left_out", "_recording_traces")  # fmt: skip
 WINDOW_TABLES = ("critical_path_windows", "critical_path_edges")
 """The stored tables that save `load` the models of the edges."""
 _EDGES = """
@@ -90,7 +90,8 @@ class Window:
     `kind` counts in `kinds` (edge types, EARLIER_WORK), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
     the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
     its ends. `edge_type` counts in `kinds`, too, without EARLIER_WORK; `earlier` are the edges that wait for work from
-    outside the window, `inferred` those that are waits that no cuda_sync row tells. `owners` says to which operator, module
+    outside the window, `inferred` those that are waits that no cuda_sync row tells; `has_sync_events`: whether the trace has such
+    rows at all. `owners` says to which operator, module
     and layer GPU work belongs, if it was asked for.
     """
 
@@ -112,6 +113,7 @@ class Window:
     kinds: list[str]
     bounds: list[str]
     events: Events
+    has_sync_events: bool
     owners: Owners | None = None
 
     @property
@@ -206,7 +208,9 @@ def load(
     of = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
     edges, events = (con.execute(q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS))
     rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
-    ((measured,),) = con.execute("SELECT summary_of_measured FROM _profiles").fetchall()
+    ((measured, has_sync),) = con.execute(
+        "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _recording_traces) FROM _profiles"
+    ).fetchall()
     return _window(
         request.trace_id,
         request.window_id,
@@ -214,6 +218,7 @@ def load(
         edges,
         events,
         measured=measured,
+        has_sync=has_sync,
         refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
     )
 
@@ -229,6 +234,7 @@ def of_saved(saved: SavedPath) -> Window:
         saved.edges,
         saved.events,
         measured=meta["switches"]["summary_weight"] == "measured",
+        has_sync=all(one["caveat"] != "no_sync_events" for one in meta["answer"]["caveats"]),
         refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
     )
 
@@ -241,6 +247,7 @@ def _window(
     of_graph: pa.Table,
     *,
     measured: bool,
+    has_sync: bool,
     refused: str,
 ) -> Window:
     if refused:
@@ -278,6 +285,7 @@ def _window(
         kinds,
         bounds,
         events,
+        has_sync,
     )
 
 

@@ -20,6 +20,7 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.whatif.lacking import unseen_waits
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors
@@ -162,7 +163,17 @@ def load_capture(con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | N
         raise NotJoined(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
-    return replace(retimed(_windows(con, ranks, lake), instances), caveats=tuple(_caveats(con, capture_id, ranks)))
+    windows = _windows(con, ranks, lake)
+    return replace(retimed(windows, instances), caveats=(*_caveats(con, capture_id, ranks), *_unseen(windows)))
+
+
+def _unseen(windows: Iterable[RankedWindow]) -> Iterator[str]:
+    told: dict[str, list[str]] = {}
+    for one in windows:
+        for caveat in unseen_waits(one.window):
+            told.setdefault(caveat["detail"], []).append(str(one.rank))
+    for detail, ranks in told.items():
+        yield f"{detail} (ranks {', '.join(ranks)})"
 
 
 def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:

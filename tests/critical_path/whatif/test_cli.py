@@ -37,6 +37,26 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     assert what_if(trace, *words).exit_code == 1  # one of the patterns matches nothing
 
 
+def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(trace: Path, tmp_path: Path) -> None:
+    """Of a file and of its saved path, in text and JSON; not where cuda_sync rows tell them, and not of one stream."""
+    document = json.loads(trace.read_text())
+    said = []
+    for name, without in (("rows", ("none",)), ("no rows", ("cuda_sync",)), ("one stream", ("cuda_sync", "kernel"))):
+        kept = [e for e in document["traceEvents"] if e.get("cat") not in without or e["args"]["stream"] == 20]
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps({**document, "traceEvents": kept}))
+        said.append(json.loads(what_if(file, "--remove", "cpu", "--json").stdout)["caveats"])
+    assert [[one["caveat"] for one in caveats] for caveats in said] == [[], ["unseen_waits"], []]
+    assert said[1][0]["n"] == 2
+    saved = tmp_path / "path.zip"
+    assert (
+        CliRunner().invoke(app, ["critical-path", str(tmp_path / "no rows.json"), "--save", str(saved)]).exit_code == 0
+    )
+    assert json.loads(what_if(saved, "--remove", "cpu", "--json").stdout)["caveats"] == said[1]
+    for words in (("--remove", "cpu"), ("--sensitivity",)):
+        assert "what streams waited for is not in the trace" in " ".join(what_if(saved, *words).stdout.split())
+
+
 @pytest.mark.slow  # 2 s: one scenario is below
 def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"

@@ -245,14 +245,15 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
 
 
 def _lacking(window: Window) -> list[dict[str, Any]]:
-    """The caveat that gaps of the path, which are ranked too, may be events that the trace lacks."""
+    """The caveats that waits are not in the trace, and that gaps of the path, which are ranked too, may be events that it lacks."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
-    from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps
+    from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps, unseen_waits
 
     weights = Weights(window.graph.weight, window.duration)
     path = LongestPath.under(window, weights)
-    return idle_gaps(window, long_gaps(window, path.edges, weights.path), weights.path, 1000 * path.length_us)
+    gaps = long_gaps(window, path.edges, weights.path)
+    return [*unseen_waits(window), *idle_gaps(window, gaps, weights.path, 1000 * path.length_us)]
 
 
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
