@@ -2,8 +2,9 @@
 -- covers.
 -- part of: _claim_parts
 -- How: the call returns a little after the work that ended last; what it takes beyond 50 us is its own time. Where it
--- found the work done, the edge claims the shortest return of the window (2 us where there is none). From the work's
--- start, as its own time, where clocks say that it had not ended yet.
+-- found the work done, the edge claims the shortest return of the window (2 us where there is none), or all of it where
+-- that is its own time: cudaFree takes as long after a wait as it did without one. From the work's start, as its own
+-- time, where clocks say that it had not ended yet.
 WITH returns AS (
     SELECT window_no, min(remaining_ns) AS least_ns
     FROM _bound_calls
@@ -12,7 +13,12 @@ WITH returns AS (
 ),
 waits AS (
     SELECT
-        w.*, coalesce(b.remaining_ns, r.least_ns, 2000) AS remaining_ns, w.source_end_ns > w.end_ns AS is_late,
+        w.*,
+        CASE
+            WHEN b.event_id IS NULL AND w.is_inferred AND NOT w.is_launch AND w.end_ns - w.start_ns > 50000
+                THEN w.end_ns - w.start_ns
+            ELSE coalesce(b.remaining_ns, r.least_ns, 2000)
+        END AS remaining_ns, w.source_end_ns > w.end_ns AS is_late,
         coalesce(b.source_event_id = w.source_event_id, FALSE) AS has_bound,
         greatest(w.end_ns - w.source_end_ns, 0) AS passed_ns
     FROM _call_waits AS w

@@ -130,6 +130,21 @@ def test_what_another_thread_does_and_then_stops_is_inferred() -> None:
     assert rows == [(True,), (True,)]
 
 
+def test_a_call_that_found_the_work_done_takes_its_own_time_after_it() -> None:
+    """cudaFree waits and then frees; one that is short may be the wait's return alone."""
+    trace = [
+        *launch(1, 10),
+        op("a", 30, 60),
+        call("cudaFree", 100, 80, 2),
+        call("cudaFree", 200, 30, 3),
+        op("b", 240, 9),
+    ]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    query = "SELECT dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = 1 AND is_inferred ORDER BY ALL"
+    assert con.execute(query).fetchall() == [(3, "OPERATOR_KERNEL", 80_000), (4, "SYNC_DEPENDENCY", 2000)]
+
+
 def test_a_thread_that_only_pauses_is_rather_not_what_was_waited_for() -> None:
     """It stops last, but works on at once: what stopped before it for good handed over."""
     trace = [op("a", 0, 100), op("worker", 110, 470, tid=2), op("b", 600, 100)]
