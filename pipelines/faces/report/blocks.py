@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from pipelines.faces.report.formats import linked, name, shapes, short_name, words
 from pipelines.faces.report.subject import Row
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 
 
 @dataclass(frozen=True)

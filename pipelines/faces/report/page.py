@@ -28,7 +28,7 @@ from pipelines.faces.report.sections.times import breakdown, critical_path
 from pipelines.faces.report.sections.utilization import utilization
 from pipelines.faces.report.sections.verdict import verdict_of
 from pipelines.faces.report.subject import Subject
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 
 _OF_A_RANK = (
     breakdown,

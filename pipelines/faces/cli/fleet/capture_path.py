@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from pipelines.base import units
-from pipelines.base.foreign_text import visible
+from pipelines.base.kernel_names import short_name, short_names
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.opened_trace import ProcessOption
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 12
 _RANKS = 16
+_NAME = 60
 
 
 def capture_path(
@@ -108,8 +109,10 @@ def _owners(answer: CapturePath) -> Table:
     table.add_column("owner", overflow="fold")
     for name in ("time", "percent"):
         table.add_column(name, justify="right")
-    for owner, time in list(answer.owner_us.items())[:_SHOWN]:
-        table.add_row(visible((owner or "(no name)")[:60]), units.time_us(time), f"{100 * time / answer.span_us:.2f}")
+    shown = list(answer.owner_us.items())[:_SHOWN]
+    names = short_names((owner or "(no name)" for owner, _ in shown), _NAME)
+    for name, (_, time) in zip(names, shown, strict=True):
+        table.add_row(name, units.time_us(time), f"{100 * time / answer.span_us:.2f}")
     if len(answer.owner_us) > _SHOWN:
         rest = sum(list(answer.owner_us.values())[_SHOWN:])
         more = f"{len(answer.owner_us) - _SHOWN} more owners"
@@ -131,7 +134,9 @@ def _stretches(answer: CapturePath) -> Table:
         end = stretch.start_us + stretch.dur_us
         own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
         longest = max(own, key=lambda s: s.dur_us)
-        most = f"{longest.kind.replace('_', ' ')} {units.time_us(longest.dur_us)} {(longest.owner or '')[:60]}"
+        most = (
+            f"{longest.kind.replace('_', ' ')} {units.time_us(longest.dur_us)} {short_name(longest.owner or '', _NAME)}"
+        )
         table.add_row(units.time_us(stretch.start_us), str(stretch.rank), units.time_us(stretch.dur_us), most)
     if len(answer.stretches) > _SHOWN:
         table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")

@@ -15,6 +15,7 @@ from rich.table import Table
 from pipelines.base import units
 from pipelines.base.extras import need
 from pipelines.faces.cli.console import DEFAULT_LAKE, err, fail, folder_option, local, out, progress, styled
+from pipelines.faces.words import in_words
 
 _OF_DUCKLAKE = (
     "Dagster works on a folder; run `tracelake ingest` and `tracelake materialize` by "
@@ -131,7 +132,7 @@ def _paths_table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right" if name in ("rank", "length") else "left", overflow="fold")
     for path in dict.fromkeys(row["path"] for row in rows):
         own = [row for row in rows if row["path"] == path]
-        shares = ", ".join(f"{r['bound_by']} {r['percent']:.1f} %" for r in own if r["percent"])
+        shares = ", ".join(f"{in_words(r['bound_by'])} {r['percent']:.1f} %" for r in own if r["percent"])
         length = sum(row["duration_ns"] or 0 for row in own)
         rank = own[0]["rank"]
         table.add_row(Path(path).name, "" if rank is None else str(rank), units.time(length), shares or "no path")

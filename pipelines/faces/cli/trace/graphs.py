@@ -14,6 +14,7 @@ from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, styled
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument
+from pipelines.faces.words import in_words
 
 TABLES = ("graph_kernels", "kernels")
 _NAME = 32
@@ -61,10 +62,11 @@ def graphs(
         return
     out.print(
         styled(
-            "{} of {} of GPU time ran in {:,} replays; the operator or module of {:.1f} % of that is known",
+            "{} of {} of GPU time ran in {:,} replay{}; the operator or module of {:.1f} % of that is known",
             units.time(found["graph_ns"]),
             units.time(found["gpu_ns"]),
             found["n_replays"],
+            "" if found["n_replays"] == 1 else "s",
             100 * found["known_ns"] / max(found["graph_ns"], 1),
         )
     )
@@ -130,7 +132,9 @@ def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
     for name, row in zip(names, shown, strict=True):
         table.add_row(
             name,
-            *(row[key] or "" for key in ("class", "op", "module", "source")),
+            in_words(row["class"] or ""),
+            *(row[key] or "" for key in ("op", "module")),
+            in_words(row["source"] or ""),
             f"{row['n']:,}",
             f"{row['n_repetitions']:,}",
             units.time(row["duration_ns"]),

@@ -14,6 +14,7 @@ from pipelines.base.kernel_names import short_name
 from pipelines.faces.cli.caveats import is_above
 from pipelines.faces.cli.console import out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.words import in_words
 
 _WIDTH = 110  # of the table of owners: the table critical_path_by_owner has their names whole
 _WORDS = {
@@ -42,8 +43,8 @@ def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
 def tell_inferred(n: int) -> None:
     """Say below an answer that some waits of its graph are inferred."""
     if n:
-        waits = "waits of this graph are inferred: no cuda_sync events show them"
-        out.print(styled("[yellow]caveat[/]: {:,} {}", n, waits))
+        waits = "wait of this graph is" if n == 1 else "waits of this graph are"
+        out.print(styled("[yellow]caveat[/]: {:,} {} inferred: no cuda_sync events show them", n, waits))
 
 
 def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table:
@@ -52,7 +53,7 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
         (
             visible(row["owner"] or "(no name)"),
             _WORDS.get(row["owner_cat"], row["owner_cat"] or ""),
-            row["bound_by"] or "(none)",
+            in_words(row["bound_by"] or "(none)"),
             f"{row['duration_ns'] / answer.length_us / 10:.2f}" if answer.length_us else "",
             units.time(row["duration_ns"]),
         )
@@ -94,7 +95,9 @@ def path_table(title: str, answer: Any) -> Table:
     table.add_column("time", justify="right")
     for bound_by, percent in answer.summary.items():
         if percent:
-            table.add_row(bound_by or "(none)", f"{percent:.2f}", units.time_us(answer.length_us * percent / 100))
+            table.add_row(
+                in_words(bound_by or "(none)"), f"{percent:.2f}", units.time_us(answer.length_us * percent / 100)
+            )
     return table
 
 

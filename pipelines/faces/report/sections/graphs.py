@@ -11,7 +11,7 @@ from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
 from pipelines.faces.report.formats import meter, name, short_name
 from pipelines.faces.report.subject import Subject, of_shown
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 
 _SHOWN, _NAME, _LEAST_PERCENT = 20, 72, 50
 _WHOLE = """

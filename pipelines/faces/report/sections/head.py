@@ -13,7 +13,7 @@ from pipelines.faces.early_ends import early_ends
 from pipelines.faces.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
 from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 from pipelines.models.sqltext import quoted
 
 _SHOWN = 200

@@ -10,7 +10,7 @@ from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
 from pipelines.faces.report.formats import meter, short_name
 from pipelines.faces.report.subject import Subject, label, of_shown
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 
 _SHOWN, _NAME = 20, 72
 _KERNELS = """

@@ -10,7 +10,7 @@ from pipelines.base.units import ratio as rate
 from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
 from pipelines.faces.report.formats import meter
 from pipelines.faces.report.subject import Subject, of_shown
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 from pipelines.models.questions import load_questions
 
 _SHOWN = 20

@@ -8,7 +8,7 @@ from pipelines.base.database import rows_of
 from pipelines.base.units import count, percent, size
 from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
 from pipelines.faces.report.subject import Row, Subject
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 from pipelines.models.sqltext import quoted
 
 _SHOWN = 20

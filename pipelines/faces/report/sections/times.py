@@ -23,7 +23,7 @@ from pipelines.faces.report.blocks import (
 )
 from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 from pipelines.fleet.path.answer import PathRefused, capture_path
 from pipelines.models.sqltext import quoted
 

@@ -12,7 +12,7 @@ from pipelines.faces.report.formats import shapes, words
 from pipelines.faces.report.pictures.roofline import roofline
 from pipelines.faces.report.sections.spans import picture
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
-from pipelines.faces.report.words import in_words
+from pipelines.faces.words import in_words
 from pipelines.models.sqltext import quoted
 
 _STEPS, _MODULES, _OPS, _DRAWN = 40, 12, 12, 300

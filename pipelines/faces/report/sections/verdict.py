@@ -13,8 +13,8 @@ from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.formats import shorter
 from pipelines.faces.report.sections.hangs import stuck
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.report.words import in_words
 from pipelines.faces.why import Cause, Why, why
+from pipelines.faces.words import in_words
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 from pipelines.models.sqltext import quoted
 

@@ -1,4 +1,4 @@
-"""Names of our own tables' values in words, as a report shows them. Anything else is shown as it is."""
+"""Names of our own tables' values in words, as pages and screens show them. Anything else is shown as it is; JSON has the names."""
 
 from __future__ import annotations
 
