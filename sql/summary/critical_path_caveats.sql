@@ -67,7 +67,8 @@ found AS (
                 THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and no wait for GPU work could be inferred'
             ELSE
                 'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR)
-                || ' waits for GPU work are inferred from calls and times'
+                || CASE WHEN i.n = 1 THEN ' wait for GPU work is' ELSE ' waits for GPU work are' END
+                || ' inferred from calls and times'
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
@@ -77,7 +78,8 @@ found AS (
     UNION ALL
     SELECT
         window_no, 'inferred_waits', 'info', n_inferred, NULL,
-        CAST(n_inferred AS VARCHAR) || ' of these waits are on the path'
+        CAST(n_inferred AS VARCHAR) || ' of the inferred waits ' || CASE WHEN n_inferred = 1 THEN 'is' ELSE 'are' END
+        || ' on the path'
     FROM paths
     WHERE n_inferred > 0
     UNION ALL

@@ -58,7 +58,7 @@ def test_a_whole_path_without_doubts_has_no_caveat(tmp_path: Path) -> None:
 def test_a_trace_without_sync_rows_says_what_was_inferred() -> None:
     trace = [op("step", 0, 1000), *launched("gemm", 10, 20, 900, 1), call("cudaDeviceSynchronize", 50, 880, 2)]
     said = caveats_of(trace)["no_sync_events"]
-    assert said["n"] == 1 and "1 waits for GPU work are inferred from calls and times" in said["detail"]
+    assert said["n"] == 1 and "1 wait for GPU work is inferred from calls and times" in said["detail"]
     assert "unknown" in caveats_of(trace, infer_waits="never")["no_sync_events"]["detail"]
     assert "no wait for GPU work" in caveats_of(trace[:3])["no_sync_events"]["detail"]
     assert "no_sync_events" not in caveats_of([op("a", 0, 10)])  # no GPU work, so nothing to wait for

@@ -33,7 +33,7 @@ def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
     said = {block["code"]: printed for block, printed in blocks}
     text = "\n".join(said.values())
     assert "2.65 ms, 100.0 % of the window" in text
-    communication = next(line for line in text.splitlines() if "gpu_communication_bound" in line)
+    communication = next(line for line in text.splitlines() if "│ communication " in line)
     assert 45 < float(re.findall(r"\d+\.\d+", communication)[0]) < 55
     first = next(
         line for code, out in said.items() if "event_slack" in code for line in out.splitlines() if "nccl" in line
@@ -43,7 +43,7 @@ def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
     assert re.search(r"│\s+4\.\d us │", text)
     hidden = text.partition("all communication hidden")[2]
     lengths = [float(ms) for ms in re.findall(r"takes ([\d.]+) ms instead of ([\d.]+) ms", hidden)[0]]
-    on_path = re.findall(r"gpu_communication_bound .*│ +([\d.]+) ms │ +0.0 us", hidden)[0]
+    on_path = re.findall(r"│ communication .*│ +([\d.]+) ms │ +0.0 us", hidden)[0]
     assert (float(on_path), round(lengths[1] - lengths[0], 2)) == (3.28, 2.48)
     entered = hidden.partition("entered the path")[2].partition("left the path")[0]
     assert "gemm tf32" in entered and "nccl" not in entered

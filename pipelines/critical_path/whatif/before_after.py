@@ -64,6 +64,16 @@ class Path:
         return int(self.weights.path[self.edges].sum()) / 1000
 
     @property
+    def long_gaps(self) -> Ints:
+        """Returns its edges that are gaps of over 1 ms in which the trace may lack events."""
+        return long_gaps(self.window, self.edges, self.weights.path)
+
+    @property
+    def idle_gaps(self) -> list[dict[str, Any]]:
+        """Returns the caveat about them, if they are much of it."""
+        return idle_gaps(self.window, self.long_gaps, self.weights.path, self.length_us)
+
+    @property
     def summary(self) -> dict[str, float | None]:
         """Returns percent of the path's time by what bounds it, largest first, as in table `critical_path_summary`."""
         bound, time = self.window.bound[self.edges], self.weights.summary[self.edges]
@@ -119,11 +129,9 @@ class Comparison:
     @cached_property
     def caveats(self) -> list[dict[str, Any]]:
         """What the gain is subject to: waits that are not in the trace, and that it is of gaps in which the trace may lack events."""
-        path, before, after = self.before, self.before.weights.path, self.after.weights.path
-        gaps = long_gaps(path.window, path.edges, before)
-        shorter = (after[gaps] < before[gaps]).any()
-        lacking = idle_gaps(path.window, gaps, before, 1000 * path.length_us) if shorter else []
-        return [*unseen_waits(path.window), *lacking]
+        gaps = self.before.long_gaps
+        shorter = self.after.weights.path[gaps] < self.before.weights.path[gaps]
+        return [*unseen_waits(self.before.window), *(self.before.idle_gaps if shorter.any() else [])]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""

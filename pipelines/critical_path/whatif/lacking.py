@@ -14,28 +14,30 @@ if TYPE_CHECKING:
     from pipelines.critical_path.whatif.window import Events, Window
 
 _LONG_NS = 1_000_000
+LACKING = (
+    "are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace lacks events, or something "
+    "outside the trace used the GPU"
+)
 
 
-def long_gaps(window: Window, path: Ints, weight: Ints) -> Ints:
-    """Returns the edges of a path that are gaps before GPU work of over 1 ms; not those that wait for work from before the window.
+def long_gaps(window: Window, edges: Ints, weight: Ints) -> Ints:
+    """Returns those of some edges that are gaps before GPU work of over 1 ms; not those that wait for work from before the window.
 
-    `path`: its edges; `weight`: of each edge of the graph, ns.
+    `weight`: of all edges of the window (m,), ns.
     """
     gaps = [window.kinds.index(name) for name, kind in EDGE_TYPES.items() if kind.is_gap and name in window.kinds]
-    return path[(weight[path] > _LONG_NS) & np.isin(window.edge_type[path], gaps) & ~window.earlier[path]]
+    return edges[(weight[edges] > _LONG_NS) & np.isin(window.edge_type[edges], gaps) & ~window.earlier[edges]]
 
 
-def idle_gaps(window: Window, gaps: Ints, weight: Ints, length: float) -> list[dict[str, Any]]:
-    """Returns the caveat `idle_gaps` of table `critical_path_caveats` about these gaps of a path that is `length` ns long; none
-    for under 1 % of it.
+def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> list[dict[str, Any]]:
+    """Returns the caveat `idle_gaps` of table `critical_path_caveats` about long gaps of a path of this length; none for under
+    1 % of it. `weight` as in `long_gaps`.
     """
+    length = length_us * 1000
     idle = _idle_ns(window, gaps, weight[gaps])
     if 100 * idle <= length:
         return []
-    detail = (
-        f"{round(idle / 1e6, 2)} ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was "
-        "queued: the trace lacks events, or something outside the trace used the GPU"
-    )
+    detail = f"{round(idle / 1e6, 2)} ms of the path {LACKING}"
     severity = "warning" if 10 * idle > length else "info"
     return [{"caveat": "idle_gaps", "severity": severity, "n": 1, "time_us": idle / 1000, "detail": detail}]
 

@@ -20,7 +20,9 @@ from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.windows import WindowRequest
-from pipelines.critical_path.whatif.lacking import unseen_waits
+from pipelines.critical_path.whatif.before_after import Path as LongestPath
+from pipelines.critical_path.whatif.before_after import Weights
+from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks", "collective_groups")
 """What `load_capture` reads, besides the traces' own tables."""
+
+
+_TOLD = 4
+"""Ranks that a caveat names."""
 
 
 class NotJoined(TracelakeError, LookupError):
@@ -134,7 +140,25 @@ class Retimed:
         }
         lengths = (float(at.max() - start) / 1000 for at in (before, after))
         n_inferred = sum(one.window.n_inferred for one in self.ranks)
-        return CaptureGain(scenario, *lengths, ranks, n_inferred, self.caveats)  # type: ignore[arg-type]
+        caveats = (*self.caveats, *self._lacking(by))
+        return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats)  # type: ignore[arg-type]
+
+    def _lacking(self, by: np.ndarray) -> Iterator[str]:
+        """The caveat that one rank's answer has: the gain is of gaps of a rank's path in which its trace may lack events."""
+        idle_us: dict[int, float] = {}
+        for number, one in enumerate(self.ranks):
+            window, shorter = one.window, self.edge[(self.of == number) & (self.edge >= 0) & (by < 1)]
+            if not len(long_gaps(window, shorter, window.graph.weight)):
+                continue
+            path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
+            if np.isin(path.long_gaps, shorter).any():
+                for caveat in path.idle_gaps:
+                    idle_us[one.rank] = caveat["time_us"]
+        if idle_us:
+            most = sorted(idle_us, key=lambda rank: -idle_us[rank])
+            told = [f"{round(idle_us[rank] / 1000, 2)} ms of the path of rank {rank}" for rank in most[:_TOLD]]
+            more = f" and less of {len(most) - _TOLD} more" if len(most) > _TOLD else ""
+            yield f"{', '.join(told)}{more} {LACKING}"
 
 
 def _scaled(weight: Ints, by: np.ndarray) -> Ints:

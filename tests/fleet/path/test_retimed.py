@@ -98,6 +98,34 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
     assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text
 
 
+def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Path) -> None:
+    """All ranks stand still for 5 ms before a kernel that was queued."""
+    for path in write_capture(SPEC, tmp_path).paths:
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        timed = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+        launched = {e["args"]["correlation"]: e["ts"] for e in timed if e["cat"] == "cuda_runtime"}
+        work = [e for e in timed if e["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
+        pause = next(
+            e["ts"]
+            for e in sorted(work, key=lambda e: e["ts"])
+            if launched.get(e["args"]["correlation"], e["ts"]) < e["ts"] - 20
+            and not any(other["ts"] < e["ts"] < other["ts"] + other["dur"] for other in work)
+        )
+        for e in timed:
+            if e["ts"] >= pause:
+                e["ts"] += 5000
+            elif e["ts"] + e["dur"] > pause:
+                e["dur"] += 5000
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (caveat,) = asked(tmp_path, "--remove", "kernel_gaps", "--remove", "launch_overhead")["caveats"]
+    assert caveat.startswith("5.") and "of rank" in caveat and "gaps over 1 ms in which nothing ran" in caveat
+    one = (
+        CliRunner().invoke(app, ["what-if", str(path), "--remove", "kernel_gaps", "--remove", "launch_overhead"]).stdout
+    )
+    assert caveat.partition(" are ")[2] in " ".join(one.split())
+    assert asked(tmp_path, "--scale", "communication=0.5")["caveats"] == []
+
+
 @pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
 def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
     """Each step begins a second after the one before, so that a drift shows; the clock of rank 1 runs 20 ppm too fast."""

@@ -41,7 +41,7 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
         return
     for gain in found:
         out.print(_table(folder, gain))
-    for caveat in found[0].caveats:
+    for caveat in dict.fromkeys(caveat for gain in found for caveat in gain.caveats):
         out.print(styled("[yellow]caveat[/]: {}", caveat))
     tell_inferred(found[0].inferred_waits)
 

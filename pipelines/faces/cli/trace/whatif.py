@@ -17,6 +17,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.base.kernel_names import short_name, short_names
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT
+from pipelines.faces import words
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import (
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 _SHOWN = 15
 _KINDS = {"op": "operator", "module": "module", "layer": "layer"}
 _NAME = 60
+_CLASSES = {"CPU": "operators and calls", "HOST": "host outside operators", "GAP": "delay"}
+"""Classes that are of no GPU work, in words."""
 
 
 def what_if(
@@ -248,12 +251,10 @@ def _lacking(window: Window) -> list[dict[str, Any]]:
     """The caveats that waits are not in the trace, and that gaps of the path, which are ranked too, may be events that it lacks."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
-    from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps, unseen_waits
+    from pipelines.critical_path.whatif.lacking import unseen_waits
 
-    weights = Weights(window.graph.weight, window.duration)
-    path = LongestPath.under(window, weights)
-    gaps = long_gaps(window, path.edges, weights.path)
-    return [*unseen_waits(window), *idle_gaps(window, gaps, weights.path, 1000 * path.length_us)]
+    path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
+    return [*unseen_waits(window), *path.idle_gaps]
 
 
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
@@ -286,7 +287,7 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
         if any(percents):
             lengths = (before.length_us, after.length_us)
             times = (units.time_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
-            table.add_row(label or "(none)", *(f"{percent:.2f}" for percent in percents), *times)
+            table.add_row(words.in_words(label or "(none)"), *(f"{percent:.2f}" for percent in percents), *times)
     moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
     told = [styled("[yellow]caveat:[/] {}", one["detail"]) for one in answer.caveats]
     return [*told, table, *(_events_table(events, what) for events, what in moved if events)]
@@ -294,7 +295,7 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
 
 def _events_table(events: list[dict[str, Any]], what: str) -> Table:
     shown = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
-    table = Table(title=f"{what}: {len(events):,} events{shown}", title_justify="left")
+    table = Table(title=f"{what}: {len(events):,} event{'' if len(events) == 1 else 's'}{shown}", title_justify="left")
     for name in ("event", "time"):
         table.add_column(name, justify="right")
     table.add_column("name", no_wrap=True)
@@ -323,5 +324,5 @@ def sensitivity_table(families: list[Family]) -> Table:
     for family, name in zip(kernels[:_SHOWN], names, strict=False):
         changes = (units.time_us(family.change_us[cut]) for cut in CUTS)
         row = (f"{family.events:,}", units.time_us(family.on_path_us), *changes)
-        table.add_row(family.kernel_class, name, *row)
+        table.add_row(_CLASSES.get(family.kernel_class) or words.in_words(family.kernel_class), name, *row)
     return table
