@@ -53,6 +53,9 @@ def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str,
 
 def as_document(row: dict[str, Any]) -> dict[str, float]:
     """Returns a row with the field names of the temporal-breakdown document (TB-13, TB-14): three times in us, three
-    percentages.
+    percentages; zeros without GPU work (TB-7).
     """
-    return {**{key: row[ns] / 1000 for key, ns in _TIMES.items()}, **{name: row[name] for name in _PERCENTS}}
+    return {
+        **{key: (row[ns] or 0) / 1000 for key, ns in _TIMES.items()},
+        **{name: row[name] or 0 for name in _PERCENTS},
+    }

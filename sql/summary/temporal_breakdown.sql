@@ -1,5 +1,5 @@
 -- One row: a device of a trace: how its time divides into computing, other work and idling. A trace without GPU work
--- has one row of zeros and no device (TB-7).
+-- has one row without a device and times: nothing is measured.
 -- How: the span is from the first start to the last end of the merged intervals; idle is the span without them; compute
 -- is the merged COMPUTATION (TB-2 to TB-6).
 -- check: unique(trace_id, device)
@@ -33,18 +33,17 @@ exposed AS (
 parts AS (
     SELECT
         t.trace_id, d.device,
-        coalesce(d.span_ns, 0) AS span_ns,
-        coalesce(d.busy_ns, 0) AS busy_ns,
-        greatest(coalesce(d.span_ns - d.busy_ns, 0), 0) AS idle_ns,
-        coalesce(d.compute_ns, 0) AS compute_ns,
-        greatest(coalesce(d.span_ns - d.compute_ns - greatest(d.span_ns - d.busy_ns, 0), 0), 0) AS non_compute_ns,
-        coalesce(d.communication_ns, 0) AS communication_ns,
-        coalesce(d.memory_ns, 0) AS memory_ns,
-        coalesce(x.exposed_communication_ns, 0) AS exposed_communication_ns,
-        coalesce(x.exposed_memory_ns, 0) AS exposed_memory_ns,
+        d.span_ns, d.busy_ns, d.compute_ns, d.communication_ns, d.memory_ns,
+        CASE WHEN d.trace_id IS NOT NULL THEN greatest(d.span_ns - d.busy_ns, 0) END AS idle_ns,
+        CASE
+            WHEN d.trace_id IS NOT NULL
+                THEN greatest(d.span_ns - d.compute_ns - greatest(d.span_ns - d.busy_ns, 0), 0)
+        END AS non_compute_ns,
+        CASE WHEN d.trace_id IS NOT NULL THEN coalesce(x.exposed_communication_ns, 0) END AS exposed_communication_ns,
+        CASE WHEN d.trace_id IS NOT NULL THEN coalesce(x.exposed_memory_ns, 0) END AS exposed_memory_ns,
         coalesce(d.n_kernels, 0) AS n_kernels,
         coalesce(e.n, 0) AS n_earlier,
-        coalesce(e.ns, 0) AS earlier_ns
+        CASE WHEN d.trace_id IS NOT NULL THEN coalesce(e.ns, 0) END AS earlier_ns
     FROM traces AS t
     LEFT JOIN per_device AS d ON d.trace_id = t.trace_id
     LEFT JOIN exposed AS x ON x.trace_id = d.trace_id AND x.device = d.device
@@ -53,16 +52,18 @@ parts AS (
 SELECT
     trace_id,  -- The trace.
     device,  -- Device; NULL when the trace has no GPU work.
-    TRY_CAST(span_ns AS BIGINT) AS span_ns,  -- First start to last end of GPU work, ns.
+    -- First start to last end of GPU work, ns; NULL, as all times here, without any.
+    TRY_CAST(span_ns AS BIGINT) AS span_ns,
     TRY_CAST(busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work, ns.
     TRY_CAST(idle_ns AS BIGINT) AS idle_ns,  -- Time without GPU work, ns.
     TRY_CAST(compute_ns AS BIGINT) AS compute_ns,  -- Time with a COMPUTATION kernel, ns.
     TRY_CAST(non_compute_ns AS BIGINT) AS non_compute_ns,  -- Busy time without a COMPUTATION kernel, ns.
     -- compute_ns in percent of the span.
-    CASE WHEN span_ns > 0 THEN 100e0 * compute_ns / span_ns ELSE 0 END AS compute_percent,
+    CASE WHEN span_ns > 0 THEN 100e0 * compute_ns / span_ns WHEN span_ns = 0 THEN 0e0 END AS compute_percent,
     -- non_compute_ns in percent of the span.
-    CASE WHEN span_ns > 0 THEN 100e0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,
-    CASE WHEN span_ns > 0 THEN 100e0 * idle_ns / span_ns ELSE 0 END AS idle_percent,  -- idle_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100e0 * non_compute_ns / span_ns WHEN span_ns = 0 THEN 0e0 END AS non_compute_percent,
+    -- idle_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100e0 * idle_ns / span_ns WHEN span_ns = 0 THEN 0e0 END AS idle_percent,
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,  -- Time with a COMMUNICATION kernel, ns.
     TRY_CAST(memory_ns AS BIGINT) AS memory_ns,  -- Time with a copy or memset, ns.
     -- Communication time without computation, ns.

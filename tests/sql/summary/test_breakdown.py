@@ -52,6 +52,9 @@ def test_without_gpu_work_there_are_six_zeros(tmp_path: Path) -> None:
     for profile in ("default", "hta"):
         [row] = breakdown(file, "--profile", profile)
         assert row["device"] is None and set(row["temporal_breakdown"].values()) == {0} and row["profile"] == profile
+        assert row["idle_percent"] is row["span_ns"] is None  # what nobody measured is not 0
+    said = CliRunner().invoke(app, ["breakdown", str(file)]).stdout
+    assert "no GPU work" in said and "not measured" in said and "0.0" not in said
 
 
 # Whole microseconds, and one without HTA's rounding.

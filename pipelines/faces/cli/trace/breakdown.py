@@ -108,9 +108,17 @@ def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Tab
             Path(row["path"]).name,
             "" if row["rank"] is None else str(row["rank"]),
             "no GPU work" if row["device"] is None else str(row["device"]),
-            units.time(row["span_ns"]),
-            *(f"{row[name]:.2f}" for name in ("compute_percent", "non_compute_percent", "idle_percent")),
-            units.time(row["communication_ns"]),
-            units.time(row["exposed_communication_ns"]),
+            *_measured(row),
         )
     return table
+
+
+def _measured(row: dict[str, Any]) -> list[str]:
+    if row["span_ns"] is None:
+        return ["not measured"]
+    return [
+        units.time(row["span_ns"]),
+        *(f"{row[name]:.2f}" for name in ("compute_percent", "non_compute_percent", "idle_percent")),
+        units.time(row["communication_ns"]),
+        units.time(row["exposed_communication_ns"]),
+    ]
