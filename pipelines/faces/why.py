@@ -113,6 +113,8 @@ class Cause:
             parts = ["capture-path", "{trace}"]  # of a folder, operators are not told apart
         if not self.on_gpu:  # collectives of the host are of no class of GPU work
             parts = [part.replace("communication=", "{name}=") for part in parts]
+        if self.rows[0]["name"] == "outside operators":  # of a capture, of all threads
+            parts = [part.replace("{name}=", "host_gap=") for part in parts]
         told = [part.format(trace=trace, name=short) for part in parts]
         return shlex.join(["tracelake", *told])
 

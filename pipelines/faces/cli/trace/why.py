@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -197,7 +198,8 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, process: str | 
     if named:
         out.print(styled("[bold]{}[/]", visible(answer.heading)))
     print_caveats(one for one in answer.caveats if one["severity"] != "info")
-    out.print(styled("[bold]{}[/]", visible(answer.sentence)), width=width)
+    for line in _wrapped(visible(answer.sentence), width):
+        out.print(styled("[bold]{}[/]", line), soft_wrap=True)
     shown, rest = on_a_screen(answer)
     for cause in shown:
         out.print()
@@ -222,8 +224,15 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
 
 def _print_indented(first: str, text: str, width: int) -> None:
     """Print a text after its first words, and its other lines below its beginning."""
-    import textwrap
-
-    for line in textwrap.wrap(text, width - len(first), break_on_hyphens=False) or [""]:
+    for line in _wrapped(text, width - len(first)):
         out.print(styled("{}{}", first, line), soft_wrap=True)
         first = " " * len(first)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Returns a text's lines. A number stays with its unit."""
+    import textwrap
+
+    together = re.sub(r"(?<=\d) (?=%|[mu]?s\b)", "\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(together, width, break_on_hyphens=False) or [""]
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
