@@ -26,7 +26,7 @@ from pipelines.readers.inputs import Rejected
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.attack.tally import Tally
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 
 SECONDS, MEMORY_MIB = 20.0, 400
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"

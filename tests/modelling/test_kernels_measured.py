@@ -16,7 +16,7 @@ from pipelines.models.run import run_models
 from pipelines.readers.counters.lake import INPUT
 from pipelines.readers.ingest import ingest
 from tests.harness import connect_all, x
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 
 VIEWS = ("kernel_measurements", "kernels_measured", "span_counters", "op_bytes_measured")
 HEADER = '"Dispatch_Id","Process_Id","Grid_Size","Kernel_Name","Workgroup_Size","Counter_Name","Counter_Value"'

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.readers.counters.lake import INPUT, counter_files
 from pipelines.readers.inputs import Rejected
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 
 BEFORE = [
     *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream"),

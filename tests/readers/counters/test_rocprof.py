@@ -18,7 +18,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import Rejected
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 
 HEADER = (
     '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Grid_Size","Kernel_Id","Kernel_Name",'

@@ -26,7 +26,7 @@ from pipelines.readers.memory_snapshots.lake import INPUT, snapshots
 from pipelines.runs.materialize.per_trace import materialize
 from tests.effort import examples
 from tests.harness import x
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 from tests.readers.memory_snapshots.make import LEAK, MIB, START_US, USER, Allocator, snapshot, stack, training, write
 from tests.readers.memory_snapshots.test_read import busy
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.readers.inputs import Rejected
 from pipelines.readers.memory_snapshots import lake
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 from tests.readers.memory_snapshots.large import write_large
 
 

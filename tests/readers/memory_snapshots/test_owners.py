@@ -15,7 +15,7 @@ from pipelines.models.run import run_models
 from pipelines.readers.memory_snapshots.lake import INPUT
 from tests.effort import examples, first_of
 from tests.harness import connect, x
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 from tests.readers.memory_snapshots.make import INNER, START_US, USER, Allocator, snapshot, stack, write
 
 VIEWS = ("snapshot_trace_matches", "snapshot_steps", "snapshot_owners", "snapshot_peak_owners")

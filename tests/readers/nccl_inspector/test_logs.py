@@ -19,7 +19,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.nccl_inspector.lake import INPUT, is_log
 from pipelines.readers.nccl_inspector.records import Records
 from tests.effort import examples
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 from tests.readers.nccl_inspector.make_logs import DAY_US, START_US, Call, lines, write
 
 VERSIONS = ("v4.0", "v4.1", "v4.2", "v4.3")

@@ -12,7 +12,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.provenance.lake import INPUT
 from tests.harness import connect_all
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 
 VIEWS = ("compile_provenance_matches", "kernel_provenance")
 

@@ -25,7 +25,7 @@ from pipelines.readers.provenance.graphs import Graph, WrongForm, operator_of
 from pipelines.readers.provenance.lake import INPUT, is_log
 from pipelines.readers.provenance.torch_log import TorchLog, lines
 from tests.effort import examples
-from tests.readers.inputs.loaded import loaded
+from tests.readers.inputs.read_tables import loaded
 from tests.readers.provenance.make import (
     GENUINE,
     MAPPINGS,
