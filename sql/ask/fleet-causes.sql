@@ -1,5 +1,5 @@
 -- Topic: Captures and cost
--- Question: What do the fleet's GPU-hours go to (data loading, waiting for the host, communication, computing), and in
+-- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
 -- which jobs?
 -- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest trace,
 -- `job_percent` of the job in it, `before_percent` of the job in the weeks before. Traced time: a job that is traced
@@ -32,7 +32,7 @@ sums AS (
     GROUP BY job, whose, cause
 )
 SELECT
-    s.job, s.cause, m.name AS most, round(s.new_ns / 3.6e12, 9) AS gpu_hours,
+    s.job, s.cause, m.name AS most, round(s.new_ns / 1e9, 6) AS gpu_seconds,
     round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (), 0), 1) AS percent,
     round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.whose), 0), 1) AS job_percent,
     round(100 * s.before_ns / nullif(sum(s.before_ns) OVER (PARTITION BY s.whose), 0), 1) AS before_percent

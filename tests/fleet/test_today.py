@@ -189,17 +189,17 @@ def test_a_file_that_ends_early_and_lost_its_clock_is_not_the_newest_of_its_job(
     (job,) = found["jobs"]
     assert (job["n_captures"], job["n_ranks"], job["began_at"][:10]) == (2, 2, "2024-04-01")
     assert {(day["n_ranks"], day["began_on"]) for day in found["days"]} == {(2, "2024-04-01"), (1, None)}
-    hours = json.loads(
+    seconds = json.loads(
         run(
             "sql",
-            "SELECT sum(duration_ns) / 3.6e12 AS h FROM causes JOIN traces USING (trace_id) "
+            "SELECT sum(duration_ns) / 1e9 AS s FROM causes JOIN traces USING (trace_id) "
             "WHERE window_id = 'full' AND status = 'ok'",
             "--lake",
             tmp_path / "lake",
             "--format",
             "json",
         )
-    )[0]["h"]
-    assert sum(row["gpu_hours"] for row in found["causes"]) == pytest.approx(hours, abs=1e-8)  # they are rounded
+    )[0]["s"]
+    assert sum(row["gpu_seconds"] for row in found["causes"]) == pytest.approx(seconds, abs=1e-5)  # they are rounded
     (newest,) = json.loads(run("sql", NEWEST, "--lake", tmp_path / "lake", "--format", "json"))
     assert newest["file"] == "rank1.json.gz"

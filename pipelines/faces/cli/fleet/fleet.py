@@ -147,26 +147,26 @@ def _show(found: Any) -> None:
 
 
 def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """What the GPU-hours of the newest week go to: the largest causes over all jobs, each with the job that has most of it."""
+    """What the GPU time of the newest week goes to: the largest causes over all jobs, each with the job that has most of it."""
     titles = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
-    hours: defaultdict[str, float] = defaultdict(float)
+    seconds: defaultdict[str, float] = defaultdict(float)
     most: dict[str, dict[str, Any]] = {}
     for row in rows:
-        hours[row["cause"]] += row["gpu_hours"] or 0
+        seconds[row["cause"]] += row["gpu_seconds"] or 0
         most.setdefault(row["cause"], row)
-    whole = sum(hours.values())
-    for cause, of in sorted(hours.items(), key=lambda one: -one[1])[:_CAUSES]:
+    whole = sum(seconds.values())
+    for cause, of in sorted(seconds.items(), key=lambda one: -one[1])[:_CAUSES]:
         if of:
-            share = 100 * (most[cause]["gpu_hours"] or 0) / of
+            share = 100 * (most[cause]["gpu_seconds"] or 0) / of
             told = f"{titles[cause]}: {_gpu_time(of, whole)} this week ({100 * of / whole:.0f} %)"
             yield visible(f"{told}, {share:.0f} % of it job {most[cause]['job']}")
 
 
 def _gpu_time(of: float, whole: float) -> str:
-    """Hours of a fleet; less than a minute, as a few short traces have, in the units of a trace."""
-    if whole < 1 / 60:
-        return f"{units.time_us(of * 3.6e9)} of {units.time_us(whole * 3.6e9)} of GPU time"
-    return f"{of:,.2f} GPU-hours of {whole:,.2f}"
+    """Seconds as hours of a fleet; less than a minute, as a few short traces have, in the units of a trace."""
+    if whole < 60:
+        return f"{units.time(of * 1e9)} of {units.time(whole * 1e9)} of GPU time"
+    return f"{of / 3600:,.2f} GPU-hours of {whole / 3600:,.2f}"
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
