@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from pipelines.base import units
 from pipelines.faces.cli.console import JsonOption, fail, local, new_file, out, print_json, styled
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def _print(found: WhatIf) -> None:
         return
     for scope, name in (("last_stage", "last stage"), ("worst_ranks", "worst ranks")):
         for key, part in found.of(scope).items():
-            out.print(f"{name} ({key}): making only these ideal removes {part.explained:.1%} of the loss")
+            removed = "an unknown part" if part.explained is None else units.share(part.explained)
+            out.print(f"{name} ({key}): making only these ideal removes {removed} of the loss")
     for scope, title in _SCOPES.items():
         out.print(_table(found, scope, title))
     out.print("Parts overlap: shares do not add up to 100 %, and the residual may be negative.", style="dim")
@@ -105,8 +107,8 @@ def _table(found: WhatIf, scope: str, title: str) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     for key, part in parts[:_SHOWN]:
-        table.add_row(key, f"{part.slowdown:.4f}", f"{part.slowdown_stage_ideal:.4f}", f"{shares[key]:.1%}")
+        table.add_row(key, f"{part.slowdown:.4f}", f"{part.slowdown_stage_ideal:.4f}", units.share(shares[key]))
     if hidden := parts[_SHOWN:]:
-        table.add_row(f"{len(hidden)} more", "", "", f"{sum(shares[key] for key, _ in hidden):.1%}")
-    table.add_row("residual", "", "", f"{shares['residual']:.1%}", style="dim")
+        table.add_row(f"{len(hidden)} more", "", "", units.share(sum(shares[key] for key, _ in hidden)))
+    table.add_row("residual", "", "", units.share(shares["residual"]), style="dim")
     return table

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, err, out, print_json, styled
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, err, fail, out, print_json, styled
 from pipelines.faces.cli.up_to_date import open_analyst
 
 
@@ -30,6 +30,8 @@ def regressions(
 
     con = open_analyst(lake, list(TABLES))
     found = find(con, job, new)
+    if job is not None and not found:
+        _refuse_unknown(con, job)
     if json:
         print_json([{**{k: v for k, v in asdict(f).items() if k != "verdict"}, **asdict(f.verdict)} for f in found])
     else:
@@ -40,6 +42,15 @@ def regressions(
             err.print(styled("[dim]{} captures have no job and are not compared; ingest them with --job[/]", unnamed))
     if any(f.verdict.status == "REGRESSION" for f in found):
         raise typer.Exit(1)
+
+
+def _refuse_unknown(con: Any, job: str) -> None:
+    """Exit if no trace is of this job: "no complete capture" would say that it is there."""
+    from pipelines.base.close_names import meant
+
+    jobs = [name for (name,) in con.execute("SELECT DISTINCT job FROM traces WHERE job IS NOT NULL").fetchall()]
+    if job not in jobs:
+        raise fail(f"no job {job!r} in the lake: {meant(job, sorted(jobs)[:50]) if jobs else 'no trace has one'}")
 
 
 def _table(found: list) -> Table:

@@ -98,7 +98,7 @@ def _print(found: Stragglers) -> None:
 def _verdict(found: Stragglers) -> Text:
     if found.agreement is None:
         return styled("[yellow]clocks are not aligned, so the culprits are uncertain and no straggler is named[/]")
-    agreed = f"durations and clocks name the same culprit in {found.agreement:.0%} of the collectives"
+    agreed = f"durations and clocks name the same culprit in {100 * found.agreement:.0f} % of the collectives"
     if found.culprit_uncertain:
         return styled("[yellow]culprits uncertain:[/] {}", agreed)
     names = ", ".join(f"rank {rank}" for rank in found.stragglers)
