@@ -1,7 +1,7 @@
 -- Topic: Steps
 -- Question: Do steps get slower from one capture to the next?
--- Reading: One row per capture, oldest first: the median over all ranks and steps. `tracelake regressions` tests
--- whether a change is more than noise.
+-- Reading: One row per capture of a job, oldest first: the median over all ranks and steps; a trace without a job is a
+-- row of its own, by its file. `tracelake regressions` tests whether a change is more than noise.
 SELECT
     coalesce(t.job, t.file) AS job, t.capture_id, count(DISTINCT t.rank) AS n_ranks, count(*) AS n_steps,
     round(median(s.duration_ns) / 1e6, 2) AS median_step_ms,

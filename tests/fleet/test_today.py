@@ -156,8 +156,8 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     assert re.search(
         r"GPU computing: [\d.]+ ms of [\d.]+ ms of GPU time this week", said.stdout
     )  # not 6.9e-07 GPU-hours
-    assert "12 traces" not in said.output and "9 traces, 3 captures, 1 jobs" in said.output
-    assert "rank 1" in said.output and "1 files were not read" in said.output
+    assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
+    assert "rank 1" in said.output and "1 file was not read" in said.output
 
 
 def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> None:

@@ -124,7 +124,8 @@ def _write(file: Path, text: str) -> None:
 
 
 def _show(found: Any) -> None:
-    out.print(styled("{:,} traces, {:,} captures, {:,} jobs", found.n_traces, found.n_captures, len(found.jobs)))
+    counts = {"trace": found.n_traces, "capture": found.n_captures, "job": len(found.jobs)}
+    out.print(", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items()))
     out.print(_jobs_table(found.jobs))
     for said in _causes(found.causes):
         out.print(said)
@@ -136,7 +137,8 @@ def _show(found: Any) -> None:
         said = (row["job"] or "no job", row["rank"], row["n_straggler"], row["n_captures"])
         out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *said))
     if found.n_rejects:
-        err.print(styled("[yellow]{:,} files were not read[/]: tracelake ask rejected-files", found.n_rejects))
+        were = "file was" if found.n_rejects == 1 else "files were"
+        err.print(styled("[yellow]{:,} {} not read[/]: tracelake ask rejected-files", found.n_rejects, were))
     if found.n_failures:
         err.print(
             styled(
