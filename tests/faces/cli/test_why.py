@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.faces.cli.app import app
-from pipelines.faces.why import TABLES
+from pipelines.faces.cli.trace.why import _wrapped
+from pipelines.faces.why import TABLES, Cause
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import call, kernel
 
@@ -106,3 +108,17 @@ def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_th
     saved = text.index("gone saves")
     doubt = text.index("but 5.0 ms of the path are gaps over 1 ms in which nothing ran", saved)
     assert doubt - saved < 60 and "the trace lacks events" in text[doubt:]
+
+
+def test_the_command_for_time_outside_operators_of_a_capture_matches_something() -> None:
+    kind = next(row for row in rule_rows("cause_kinds") if row["cause"] == "host_between_operators")
+    cause = Cause(kind, [{"rank": 1, "name": "outside operators"}])
+    assert cause.command("job/") == "tracelake what-if job/ --scale host_gap=0.5"
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    text = "communication exposed: 1.35 ms, gone saves 1.10 ms, halved saves 675.7 us"
+    assert _wrapped(text, len(text) - 1)[1] == "675.7 us" and _wrapped("half of it (50 %)", 15) == [
+        "half of it",
+        "(50 %)",
+    ]
