@@ -80,7 +80,7 @@ _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
 )
-_FEW_ROWS = 10_000
+_FEW_ROWS = 30_000  # of a file
 _PERHAPS_TWICE = [_NESTED.format(column) for column in _JSONS]
 _PERHAPS_TWICE += [f"coalesce(len(json_keys({column})) > 1, false)" for column in _JSONS if column != "args"]
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
@@ -188,11 +188,12 @@ def _unmarked(columns: tuple[str, ...]) -> str:
     return ", ".join(kept.format(column) for column in columns)
 
 
-def has_key_twice(con: duckdb.DuckDBPyConnection, table: pa.Table) -> bool:
+def has_key_twice(con: duckdb.DuckDBPyConnection, table: pa.Table, n_before: int = 0) -> bool:
     """Returns whether some arguments have a key twice. Few lists of keys are different: looking at each row's costs 4 times
     as much. Few rows are looked at here: to read an Arrow table DuckDB imports pandas, which takes as long as a million rows.
+    `n_before`: rows of the file that were looked at before.
     """
-    if table.num_rows < _FEW_ROWS:
+    if n_before + table.num_rows < _FEW_ROWS:
         return any(_is_twice(text) for text in table["args"].to_pylist() if text)
     keys = con.from_arrow(table.select(["args"])).project("json_keys(args) AS keys")
     kinds = keys.aggregate("any_value(keys) AS keys", "hash(keys)")

@@ -151,6 +151,7 @@ class _Pieces:
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
+        self.n_checked = 0  # rows whose keys were looked at
         self.has_text_times = False  # whether doubles do not hold their times
         self.after: dict[str, Any] = {}
 
@@ -233,8 +234,11 @@ class _Pieces:
     def _checked(self, raw_events: str, file: Path) -> pa.Table | None:
         """Returns None also for a piece in which arguments have a key twice."""
         table = self._table(raw_events, file)
+        if table is None:
+            return None
+        n_before, self.n_checked = self.n_checked, self.n_checked + table.num_rows
         with database.cursor(self.con) as cursor:
-            return None if table is None or has_key_twice(cursor, table) else table
+            return None if has_key_twice(cursor, table, n_before) else table
 
     def _table(self, raw_events: str, file: Path) -> pa.Table | None:
         try:
