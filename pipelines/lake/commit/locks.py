@@ -56,6 +56,5 @@ def held(root: Path, name: str, wait: bool = True, on_wait: Callable[[], Any] = 
             yield True
         finally:
             mine.discard((root, name))
-            fcntl.flock(
-                file, fcntl.LOCK_UN
-            )  # closing is not enough: a child that was forked meanwhile has it open, too
+            # Closing is not enough: a child that was forked meanwhile has it open, too.
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -138,3 +138,29 @@ def test_members_that_no_graph_holds_are_counted() -> None:
     graphs = joined(case).ranks
     found = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))])
     assert (found.n_outside, len(found.meetings), np.sum([len(m) for m in found.meeting_of])) == (2, 0, 0)
+
+
+def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
+    """An edge within a rank is that rank's own; one out of a meeting is the kernel's that ends there, one into it nobody's."""
+    n_meetings = 0
+    for seed in range(20):
+        whole = joined(random_case(seed))
+        base, graphs = whole.bases(), whole.ranks
+        own_src, own_dst, own_weight = (
+            np.concatenate(parts)
+            for parts in (
+                [graph.src + begin for graph, begin in zip(graphs, base, strict=False)],
+                [graph.destinations() + begin for graph, begin in zip(graphs, base, strict=False)],
+                [graph.weight for graph in graphs],
+            )
+        )
+        src, dst, weight, own = whole.edges()
+        into, out_of = dst >= base[-1], src >= base[-1]
+        inside = ~(into | out_of)
+        assert (own[into] == -1).all() and len(src) == whole.n_edges
+        assert (own_src[own[inside]] == src[inside]).all() and (own_dst[own[inside]] == dst[inside]).all()
+        assert (own_weight[own[inside]] == weight[inside]).all()
+        ends = out_of & (own >= 0)
+        assert (own_dst[own[ends]] == dst[ends]).all() and (own_src[own[ends]] == dst[ends] - 1).all()
+        n_meetings += int(ends.sum())
+    assert n_meetings > 20
