@@ -168,11 +168,11 @@ def test_tables_of_captures_are_whole_too(lake: Lake, tmp_path: Path, monkeypatc
     tables = ["captures", "capture_ranks", "collectives"]
     per_capture.materialize_captures(lake, tables)
     whole, cons = shown(lake, tables), []
-    monkeypatch.setattr(per_capture, "run_models", failing(cons, "collectives", fatal=True))
+    monkeypatch.setattr(per_capture, "run_models", failing(cons, "capture_ranks", fatal=True))
     per_capture.materialize_captures(lake, tables, force=True)
     assert shown(lake, tables) == whole
     assert [con.n_failed for con in cons] == [1, 0]
-    query = "SELECT count(*), count(DISTINCT batch_id) FROM model_failures WHERE table_name = 'collectives' AND outcome = 'optimizer_off'"
+    query = "SELECT count(*), count(DISTINCT batch_id) FROM model_failures WHERE table_name = 'capture_ranks' AND outcome = 'optimizer_off'"
     assert told(lake, f"{query} AND trace_id IS NULL") == [(1, 1)]
     ingest([write_trace(tmp_path / "more.json", 9)], lake)  # a capture of its own: what was published is added to
     per_capture.materialize_captures(lake, tables)
