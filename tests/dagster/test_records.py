@@ -50,7 +50,7 @@ def messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:
     return [entry.user_message for entry in instance.all_logs(run_id)]
 
 
-@pytest.mark.slow  # another process; what is shown is in test_shown.py
+@pytest.mark.slow  # another process; what is shown is in test_logged_rows.py
 def test_who_watches_a_run_hears_what_another_process_writes(instance: dg.DagsterInstance, home: Path) -> None:
     assert isinstance(instance.event_log_storage, EventLog)
     run_id = "0c7fd1a2-0000-4000-8000-000000000000"

@@ -187,7 +187,7 @@ def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
     assert 0.9 * 4_209_958 < costs["recompute"] <= 4_209_958
 
 
-@pytest.mark.slow  # 2 s: prices of a lake are in runs/store/test_told.py
+@pytest.mark.slow  # 2 s: prices of a lake are in runs/store/test_user_tables.py
 def test_prices(tmp_path: Path) -> None:
     """A trace of 1 s on two ranks at 36 an hour costs 0.02; a job without a price has none, and still its causes."""
     lake = Lake(tmp_path / "lake")

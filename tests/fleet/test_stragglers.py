@@ -85,7 +85,7 @@ def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
     assert {"refused_lane", "refused_clock"} <= {row["check_name"] for row in found["quality"]}
 
 
-@pytest.mark.slow  # 2 s: a changed file of a user is seen in runs/store/test_told.py, too
+@pytest.mark.slow  # 2 s: a changed file of a user is seen in runs/store/test_user_tables.py, too
 def test_a_changed_table_of_roles_is_seen(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2), tmp_path / "in")
     lake = Lake(tmp_path / "lake")

@@ -45,7 +45,7 @@ def test_the_events_of_a_batch_are_sorted_by_trace(tmp_path: Path) -> None:
     assert len({trace_id for trace_id, _ in keys}) == 5
 
 
-@pytest.mark.slow  # 2 s: test_empty.py has the same file
+@pytest.mark.slow  # 2 s: test_empty_file.py has the same file
 def test_an_empty_lake_is_published_with_all_tables_and_types(tmp_path: Path) -> None:
     with duckdb.connect(str(publish(Lake(tmp_path / "lake"))), read_only=True) as con:
         types = column_types(load_catalog())
