@@ -1,8 +1,11 @@
 -- One row: a call of a window that the path covers and GPU work that it waited for, or that had ended before it began.
 -- How: what cuda_sync rows tell (_sync_edges) or what is inferred (_inferred_edges, _likely_waits; with such rows or
--- without, _queue_waits), where the times do not contradict it by more than clocks disagree (10 us). The work may lie
--- outside the window.
-WITH told AS (
+-- without, _queue_waits; a call for one stream or event waited for one), where the times do not contradict it by more
+-- than clocks disagree (10 us). The work may lie outside the window.
+WITH found AS (
+    SELECT DISTINCT window_no, dst_event_id AS event_id FROM _inferred_edges WHERE NOT dst_is_start
+),
+told AS (
     SELECT
         s.window_no, s.dst_event_id AS event_id, s.src_event_id AS source_event_id, s.src_ns AS source_end_ns,
         s.src_in_window AS source_in_window, FALSE AS is_inferred, FALSE AS is_launch
@@ -22,7 +25,8 @@ WITH told AS (
     LEFT JOIN _inferred_edges AS i
         ON i.window_no = w.window_no AND i.dst_event_id = l.event_id AND i.src_event_id = l.source_event_id
             AND NOT i.dst_is_start
-    WHERE l.is_call AND i.window_no IS NULL
+    LEFT JOIN found AS f ON f.window_no = w.window_no AND f.event_id = l.event_id AND l.waits_for_one
+    WHERE l.is_call AND i.window_no IS NULL AND f.event_id IS NULL
     UNION ALL
     SELECT w.window_no, q.event_id, q.source_event_id, q.source_end_ns, k.event_id IS NOT NULL, TRUE, TRUE
     FROM _queue_waits AS q

@@ -7,6 +7,8 @@
 -- else, after a gap of more than 50 us, work that ended at most 50 us before, or that covered half of the gap (both,
 -- where the trace shows such calls);
 -- a blocking call waited for work that was launched before it and ended during it; a copying call, for its own copy.
+-- A call for one stream or event waits for one of them: for that which ended as long before its return as calls return
+-- after the only work that ended in them (the median), where two differ by less than half of that for the likely one.
 -- The first work on a stream, if it began more than 1 ms after its launch returned, waited for work from before the
 -- trace; so did a copy that a call waited for, if it began more than 1 ms after the call and nothing that the trace has
 -- ended meanwhile.
@@ -58,10 +60,11 @@ own_copies AS (
     WHERE
         w.end_ns > c.start_ns AND w.end_ns <= c.start_ns + c.duration_ns + 10000
         -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did; and
-        -- where the copy began after it, or is one of pinned memory, it did not wait.
+        -- where the copy began after it, or is one of pinned memory or between devices, it did not wait.
         AND (
             c.is_blocking
-            OR w.start_ns <= c.start_ns + c.duration_ns AND NOT contains(e.name, 'Pinned')
+            OR w.start_ns <= c.start_ns + c.duration_ns
+            AND NOT regexp_matches(e.name, 'Pinned|DtoD|PtoP|DeviceToDevice|Device -> Device')
             AND (w.busy_until_ns > c.start_ns OR 2 * (w.end_ns - w.start_ns) >= w.end_ns - c.start_ns)
         )
     GROUP BY c.trace_profile_id, c.event_id
@@ -70,14 +73,15 @@ waits AS (
     -- In traces, work begins up to 2 us before the end of what it waited for.
     SELECT
         w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns,
-        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, w.start_ns, CAST(NULL AS VARCHAR) AS pid
+        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, w.start_ns, CAST(NULL AS VARCHAR) AS pid,
+        FALSE AS waits_for_one, FALSE AS waits_for_stream
     FROM work AS w
     JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
     SELECT
         trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001),
-        start_ns + 2000, start_ns, NULL
+        start_ns + 2000, start_ns, NULL, FALSE, FALSE
     FROM work
     WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
     UNION ALL
@@ -85,7 +89,8 @@ waits AS (
     -- calls tell us nothing, and neither do those that only ask whether work has ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
-        e.start_ns + e.duration_ns + 10000, NULL, t.pid
+        e.start_ns + e.duration_ns + 10000, NULL, t.pid, NOT e.waits_for_device,
+        NOT e.waits_for_device AND NOT e.waits_for_event
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = e.thread_id
@@ -154,12 +159,15 @@ answers AS (
     JOIN ended AS e
         ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key
             AND e.asks_event_id = a.event_id AND e.basis = a.basis
-    WHERE least(l.end_ns, e.end_ns) > a.after_ns AND l.end_ns IS NOT NULL AND e.end_ns IS NOT NULL
+    WHERE
+        least(l.end_ns, e.end_ns) > a.after_ns AND l.end_ns IS NOT NULL AND e.end_ns IS NOT NULL
+        -- A stream of which work is still running is not the one that was waited for.
+        AND (NOT a.waits_for_stream OR l.end_ns <= e.end_ns)
 ),
 sources AS (
     SELECT
         a.trace_profile_id, a.event_id, a.basis, a.start_ns, a.after_ns, w.event_id AS source_event_id,
-        w.start_ns AS source_ts_ns, a.end_ns
+        w.start_ns AS source_ts_ns, a.end_ns, a.waits_for_one, a.until_ns - 10000 - a.end_ns AS return_ns
     FROM answers AS a
     JOIN work AS w
         ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
@@ -175,6 +183,39 @@ sources AS (
             >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
         )
 ),
+-- What the calls themselves make likely, where that ended in the call.
+likely AS (
+    SELECT
+        w.trace_profile_id, w.event_id, l.source_event_id, h.end_ns, w.until_ns - 10000 - h.end_ns AS return_ns
+    FROM waits AS w
+    JOIN _likely_waits AS l
+        ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id AND l.is_call
+    JOIN _gpu_history AS h ON h.scope_no = -l.trace_profile_id AND h.event_id = l.source_event_id
+    WHERE w.waits_for_one AND h.end_ns > w.after_ns AND h.end_ns <= w.until_ns
+),
+only_ended AS (
+    SELECT trace_profile_id, event_id, min(return_ns) AS return_ns
+    FROM sources
+    WHERE waits_for_one
+    GROUP BY trace_profile_id, event_id
+    HAVING count(*) = 1
+),
+returns AS (
+    SELECT trace_profile_id, median(return_ns) AS usual_ns FROM only_ended GROUP BY trace_profile_id
+),
+possible AS (
+    SELECT
+        s.trace_profile_id, s.event_id, s.basis, s.start_ns, s.source_event_id, s.end_ns,
+        CASE WHEN s.waits_for_one THEN abs(s.return_ns - r.usual_ns) ELSE 0 END AS unusual_ns
+    FROM sources AS s
+    LEFT JOIN returns AS r ON r.trace_profile_id = s.trace_profile_id
+    UNION ALL
+    SELECT
+        l.trace_profile_id, l.event_id, 'blocking_call', NULL, l.source_event_id, l.end_ns,
+        abs(l.return_ns - r.usual_ns) - abs(r.usual_ns) / 2
+    FROM likely AS l
+    JOIN returns AS r ON r.trace_profile_id = l.trace_profile_id
+),
 -- One order of all of them: a window function over each wait by itself takes ten times as long.
 in_order AS (
     SELECT
@@ -182,10 +223,10 @@ in_order AS (
         lag(event_id) OVER (
             PARTITION BY trace_profile_id
             ORDER BY
-                event_id, CASE WHEN basis = 'wait_call' AND start_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC,
-                basis DESC, source_event_id DESC
+                event_id, CASE WHEN basis = 'wait_call' AND start_ns - end_ns <= 50000 THEN 0 ELSE 1 END,
+                unusual_ns, end_ns DESC, basis DESC, source_event_id DESC
         ) AS event_before
-    FROM sources
+    FROM possible
 ),
 latest AS (
     SELECT * FROM in_order WHERE event_before IS NULL OR event_before <> event_id

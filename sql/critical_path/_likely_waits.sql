@@ -172,19 +172,21 @@ SELECT
     trace_profile_id,  -- The trace as a profile sees it.
     next_event_id AS event_id,  -- GPU work or a call that may have waited.
     launched_event_id AS source_event_id,  -- GPU work that it may have waited for.
-    FALSE AS is_call  -- TRUE: a CPU call; FALSE: GPU work.
+    FALSE AS is_call,  -- TRUE: a CPU call; FALSE: GPU work.
+    FALSE AS waits_for_one  -- A call for one stream or event: it waited for no other work.
 FROM stream_waits
 WHERE choice = 1
 UNION
 SELECT
-    trace_profile_id, event_id, CASE WHEN waits_for_event THEN recorded_event_id ELSE launched_event_id END, TRUE
+    trace_profile_id, event_id, CASE WHEN waits_for_event THEN recorded_event_id ELSE launched_event_id END, TRUE,
+    NOT waits_for_device
 FROM recording
 WHERE is_blocking AND CASE WHEN waits_for_event THEN recorded_event_id ELSE launched_event_id END IS NOT NULL
 UNION
-SELECT trace_profile_id, event_id, last_event_id, TRUE
+SELECT trace_profile_id, event_id, last_event_id, TRUE, FALSE
 FROM launching
 WHERE is_copying
 UNION
-SELECT trace_profile_id, event_id, launched_event_id, TRUE
+SELECT trace_profile_id, event_id, launched_event_id, TRUE, FALSE
 FROM on_streams
 WHERE is_sync AND launched_event_id IS NOT NULL
