@@ -4,7 +4,8 @@
 -- did, 3 us; and no less than what it took after the work had ended, where that is its own time (over 50 us: cudaFree
 -- waits and then frees). A launch takes as long as those of its name do on average that found room in the queue (20 us
 -- at most).
--- A call that is neither blocking nor a launch waits for nothing, whatever row names it.
+-- A call that is neither blocking nor a launch waits for nothing, whatever row names it; and one that took no longer
+-- than such a call takes when it waits for nothing was not held up by the wait.
 WITH ranked AS (
     SELECT
         *,
@@ -56,4 +57,4 @@ FROM ranked AS r
 JOIN calls AS c ON c.window_no = r.window_no AND c.event_id = r.event_id
 LEFT JOIN needs AS n ON n.window_no = c.window_no AND n.name = c.name
 LEFT JOIN least_needs AS l ON l.window_no = r.window_no
-WHERE r.choice = 1
+WHERE r.choice = 1 AND (c.is_launch OR c.duration_ns > coalesce(n.need_ns, l.need_ns, 0))
