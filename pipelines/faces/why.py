@@ -73,8 +73,10 @@ class Cause:
 
     @property
     def felt(self) -> int:
-        """The time that the GPU lacks for it: of work its own time, else the time in which no GPU work runs."""
-        return self.duration if self.is_gpu_work else sum(row["gpu_idle_ns"] for row in self.rows)
+        """The time that the GPU lacks for it: of communication and copies that in which nothing computes, else that in which no GPU
+        work runs.
+        """
+        return sum(row["exposed_ns" if self.is_gpu_work else "gpu_idle_ns"] for row in self.rows)
 
     def told(self, steps: int) -> str:
         """Its name, its time and what it saves, of each of so many steps."""
@@ -203,6 +205,7 @@ class Why:
                     "halved_saves_us": _us(row["halved_saves_ns"]),
                     "cause_saves_us": _us(row["cause_saves_ns"]),
                     "gpu_idle_us": row["gpu_idle_ns"] / 1000,
+                    "exposed_us": row["exposed_ns"] / 1000,
                     "times": row["times"],
                     "event_id": row["event_id"],
                     "inferred": row["inferred"],

@@ -21,6 +21,7 @@ SELECT
     END AS name,
     r.duration_ns,  -- Its time on the path, ns.
     r.idle_ns,  -- The part of it in which no GPU work ran, ns.
+    r.exposed_ns,  -- The part of it in which no kernel ran that computes, ns.
     r.saves_ns,  -- What the window is shorter without it, ns.
     r.halved_saves_ns,  -- The same with half of it.
     r.cause_saves_ns,  -- What it is shorter without all rows of the cause, ns.

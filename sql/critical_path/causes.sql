@@ -16,6 +16,8 @@ SELECT
     -- The same in percent of the window; the rows of a window sum to 100.
     100e0 * n.duration_ns / nullif(t.duration_ns, 0) AS share_percent,
     n.idle_ns AS gpu_idle_ns,  -- The part of it in which no GPU work ran, ns; idle_causes has when.
+    -- The part of it in which no kernel ran that computes, ns: what communication and copies have for themselves.
+    n.exposed_ns,
     -- What the window is shorter without it, ns: retimed; NULL where it was not computed (small shares).
     n.saves_ns,
     n.halved_saves_ns,  -- The same with half of it; NULL where it was not computed, or there is no half.

@@ -263,8 +263,14 @@ class _Window:
         loads = events.is_work & events.is_first & (events.launch >= 0)
         loading = events.launch[loads]
         first[loading] |= events.duration[loading] >= _FIRST_NS
+        first &= ~self._is_synchronization()  # that is long because what it waits for is
         generic = np.isin(self.result.cause, [CAUSES.index(c) for c in ("host_operators", "launching", "allocation")])
         self._set(own & generic & first[owner], "initialization", owner)
+
+    def _is_synchronization(self) -> Flags:
+        """Which events are calls that wait for GPU work (k,)."""
+        of_rule = self.cause_of_rule[self.rule[:-1]]
+        return (of_rule == CAUSES.index("synchronization")) & (self.kind[:-1] == _CALL)
 
     def _generic(self) -> Flags:
         """Host time that only the kind of its edge explains, and the launch delays that follow from it."""
@@ -275,8 +281,7 @@ class _Window:
     def _of_synchronizations(self) -> None:
         """After a synchronization that nothing needed, the GPU has nothing to do until the next work starts."""
         events = self.events
-        is_sync = self.cause_of_rule[self.rule[:-1]] == CAUSES.index("synchronization")
-        calls = is_sync & (self.kind[:-1] == _CALL) & (self.operator[:-1] < 0)
+        calls = self._is_synchronization() & (self.operator[:-1] < 0)
         wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
         needed = np.zeros(len(calls), dtype=bool)
         needed[self.dst_event[wait & self.names.to_host[events.name[self.src_event]]]] = True

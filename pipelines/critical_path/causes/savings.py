@@ -19,8 +19,8 @@ _NEVER = -(1 << 60)  # the weight of a wait that is gone
 class Rows:
     """The causes of a window (r,), largest first; times in ns.
 
-    `duration` is on the path, `idle` the part of it in which no GPU work ran, `inferred` the part that follows from waits that no
-    event shows. `saves`, `halved_saves` and `all_saves` (without all rows of the same cause) are what the window would be
+    `duration` is on the path, `idle` the part of it in which no GPU work ran, `exposed` that in which nothing computed, `inferred` the
+    part that follows from waits that no event shows. `saves`, `halved_saves` and `all_saves` (without all rows of the same cause) are what the window would be
     shorter by; -1 where that was not computed. `times`: how many events have some of the time; `instance`: the one with most.
     """
 
@@ -29,6 +29,7 @@ class Rows:
     number: Ints
     duration: Ints
     idle: Ints
+    exposed: Ints
     times: Ints
     instance: Ints
     inferred: Ints
@@ -57,26 +58,28 @@ class Shares:
     spent_of: Ints
 
 
-def path_rows(weight: Ints, path: Ints, found: Found, idle: Ints, inferred: Flags) -> tuple[Rows, Shares]:
+def path_rows(
+    weight: Ints, path: Ints, found: Found, idle: Ints, exposed: Ints, inferred: Flags
+) -> tuple[Rows, Shares]:
     """Returns the causes of the path (places of its edges, in order), not yet retimed, and what is needed for that.
 
-    `weight` and `inferred` (waits that no event shows) are of all edges (m,), `idle` is the part of each edge of the path in
-    which no GPU work ran.
+    `weight` and `inferred` (waits that no event shows) are of all edges (m,), `idle` and `exposed` the parts of each edge of the
+    path in which no GPU work ran, and in which nothing computed.
     """
     key = (found.cause.astype(np.int64) * 4 + found.named_after) << 40 | (found.number & ((1 << 40) - 1))
     timed = weight[path] > 0
-    on_path, idle = path[timed], idle[timed]
+    on_path = path[timed]
     keys, first, row = np.unique(key[on_path], return_index=True, return_inverse=True)
     cause, named_after, number = (
         c[on_path[first]].astype(np.int64) for c in (found.cause, found.named_after, found.number)
     )
     time = weight[on_path]
-    sums = [np.bincount(row, of, minlength=len(keys)).astype(np.int64) for of in (time, idle, time * inferred[on_path])]
-    duration, idle, guessed = sums
+    parts = (time, idle[timed], exposed[timed], time * inferred[on_path])
+    duration, idle, exposed, guessed = (np.bincount(row, of, minlength=len(keys)).astype(np.int64) for of in parts)
     instance, times = _instances(row, found.instance[on_path], time, len(keys))
     order = np.lexsort((keys, -duration))
     unknown = np.full((3, len(keys)), -1, dtype=np.int64)
-    of_path = (cause, named_after, number, duration, idle, times, instance, guessed)
+    of_path = (cause, named_after, number, duration, idle, exposed, times, instance, guessed)
     rows = Rows(*(column[order] for column in of_path), *unknown)
     place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
     rank = np.empty(len(keys), dtype=np.int32)

@@ -46,6 +46,7 @@ _READS = (
         ("number", "BIGINT", "The number of the name, thread or stream."),
         ("duration_ns", "BIGINT", "Its time on the path, ns."),
         ("idle_ns", "BIGINT", "The part in which no GPU work ran, ns."),
+        ("exposed_ns", "BIGINT", "The part in which no kernel ran that computes, ns."),
         ("times", "BIGINT", "Events with such time."),
         ("event_id", "BIGINT", "The one with the most of it."),
         ("inferred_ns", "BIGINT", "Time that follows a wait that no event shows, ns."),
@@ -109,7 +110,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 busy = Busy.of(these, these.is_work)
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
                 con.execute(f"INSERT INTO _window_work VALUES ({number}, {busy.total}, {computing.total})")
-                rows, pieces = _found(columns, these, busy, paths.pop(number)["edge_id"], names, rules)
+                rows, pieces = _found(columns, these, (busy, computing), paths.pop(number)["edge_id"], names, rules)
                 _insert(con, number, these, rows)
                 if number in whole:
                     _insert_pieces(con, number, these, pieces)
@@ -136,7 +137,12 @@ class Pieces:
 
 
 def _found(
-    columns: list[np.ndarray], events: Events, busy: Busy, path: Ints, names: Names, rules: list[CauseRule]
+    columns: list[np.ndarray],
+    events: Events,
+    works: tuple[Busy, Busy],
+    path: Ints,
+    names: Names,
+    rules: list[CauseRule],
 ) -> tuple[Rows, Pieces]:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # of a long window there is no room for them beside the graph
@@ -147,8 +153,8 @@ def _found(
     found = edge_causes(Edges(src, dst, weight, code, attributed, earlier), events, names, rules)
     del attributed, earlier, code
     end = events.at_node(dst[path])
-    idle = weight[path] - (busy.before(end) - busy.before(end - weight[path]))
-    rows, shares = path_rows(weight, path, found, idle, inferred)
+    idle, exposed = (weight[path] - (work.before(end) - work.before(end - weight[path])) for work in works)
+    rows, shares = path_rows(weight, path, found, idle, exposed, inferred)
     timed = weight[path] > 0
     of = path[timed]
     pieces = Pieces.of(end[timed] - weight[of], weight[of], shares.row[of], found.instance[of], inferred[of])
@@ -261,6 +267,7 @@ def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: 
         "number": np.where(found.named_after == 0, found.number + 1, found.number),
         "duration": found.duration,
         "idle": found.idle,
+        "exposed": found.exposed,
         "times": found.times,
         "event": events.event_id[found.instance],
         "inferred": found.inferred,
@@ -269,7 +276,7 @@ def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: 
         "all_saves": found.all_saves,
     }
     con.execute(
-        f'INSERT INTO _cause_rows SELECT {number}, place, cause, "after", number, duration, idle, times, event, inferred, '
+        f'INSERT INTO _cause_rows SELECT {number}, place, cause, "after", number, duration, idle, exposed, times, event, inferred, '
         "CASE WHEN saves >= 0 THEN saves END, CASE WHEN halved >= 0 THEN halved END, CASE WHEN all_saves >= 0 THEN all_saves END FROM rows"
     )
     del rows

@@ -50,7 +50,7 @@ _FRAMES = f"""
         c.window_no AS "window", c.event_id AS event, coalesce(regexp_matches(e.name, {{waiting}}), FALSE) AS waits,
         CASE
             WHEN e.cat <> 'python_function' THEN CASE WHEN starts_with(e.name, 'ProfilerStep#') THEN 0 ELSE 2 END
-            WHEN regexp_matches(e.name, {{library}}) THEN 0
+            WHEN regexp_matches(e.name, {{library}}) AND NOT regexp_matches(e.name, {{shown}}) THEN 0
             ELSE 1
         END AS shown
     FROM _clip AS c
@@ -176,10 +176,13 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
         "SELECT c.window_no, count(*) FROM _clip AS c JOIN _asked_windows AS w ON w.window_no = c.window_no "
         "WHERE w.covers_window AND c.side = 'cpu' GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    waiting = _any_of(con, "SELECT name_pattern FROM waiting_frames")
-    library = _any_of(con, "SELECT name_pattern FROM python_frames WHERE owner <> 'module'")
+    patterns = {
+        "waiting": _any_of(con, "SELECT name_pattern FROM waiting_frames"),
+        "shown": _any_of(con, "SELECT name_pattern FROM waiting_frames WHERE is_shown"),
+        "library": _any_of(con, "SELECT name_pattern FROM python_frames WHERE owner <> 'module'"),
+    }
     for numbers in in_groups(counted, EVENTS):
-        these = {"first": numbers[0], "last": numbers[-1], "waiting": waiting, "library": library}
+        these = {"first": numbers[0], "last": numbers[-1], **patterns}
         for name, rows in _tables(con, these):
             for first in range(0, len(rows["window"]), _PART):
                 # DuckDB reads the arrays by the name of this variable.

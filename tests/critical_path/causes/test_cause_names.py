@@ -14,8 +14,9 @@ ANNOTATIONS = {
     "data_loading": (
         "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
         "load_batch", "## load_data ##", "dataloader", "data loading", "get_batch", "fetch data", "train loader", "next_batch",
+        "_BaseDataLoaderIter.__next__", "get_train_batch", "data_wait", "data_time", "next(data_iter)", "[pl][profile]run_training_epoch.train_dataloader_next",
     ),
-    "checkpointing": ("save_checkpoint", "checkpoint", "## checkpoint ##", "torch.save", "checkpoint: save", "write ckpt", "load_state_dict"),
+    "checkpointing": ("save_checkpoint", "checkpoint", "## checkpoint ##", "torch.save", "checkpoint: save", "write ckpt", "ckpt", "load_state_dict"),
     "garbage_collection": ("gc.collect", "gc", "Python GC", "garbage collection", "gc_collect", "python_gc"),
     "compilation": (
         "_compile.compile_inner (dynamo_timed)", "inductor_compile (dynamo_timed)", "CachingAutotuner.benchmark_all_configs",
@@ -29,29 +30,36 @@ ANNOTATIONS = {
         "CheckpointFunction", "CheckpointFunctionBackward", "aten::uniform_", "aten::index_copy_", "nccl:all_reduce",
         "DistributedDataParallel.forward", "# running sparse arch", "autograd::engine::evaluate_function: AddmmBackward0",
         "TorchDynamo Cache Lookup", "aten::_fused_adam_", "record_param_comms", "vllm::unified_attention_with_output",
-        "execute_context_1(888)_generation_0(0)", "stepper", "optical_flow",
+        "execute_context_1(888)_generation_0(0)", "stepper", "optical_flow", "FSDP::pre_forward_prefetch", "metadata", "update_data_ptr",
     ),
 }  # fmt: skip
 FRAMES = {
-    "data_loading": ("torch/utils/data/dataloader.py(634): __next__", "/env/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py(51): fetch"),
+    "data_loading": ("torch/utils/data/dataloader.py(634): __next__", "/env/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py(51): fetch",
+        "data/prefetch.py(30): next", "streaming/base/dataset.py(1400): __iter__", "ray/data/iterator.py(100): iter_batches",
+        "datasets/iterable_dataset.py(2093): __iter__", "accelerate/data_loader.py(550): __iter__", "megatron/training.py(500): get_batch",
+        "lightning/pytorch/loops/fetchers.py(120): __next__", "detectron2/data/common.py(180): __iter__", "train.py(9): get_train_batch",
+    ),
     "garbage_collection": ("<built-in function collect>", "train.py(7): gc.collect"),
-    "checkpointing": ("torch/serialization.py(627): save", "train.py(40): save_checkpoint"),
+    "checkpointing": ("torch/serialization.py(627): save", "train.py(40): save_checkpoint", "transformers/trainer.py(3100): _save_checkpoint", "safetensors/torch.py(280): save_file",
+        "lightning/pytorch/trainer/connectors/checkpoint_connector.py(400): dump_checkpoint", "transformers/modeling_utils.py(3000): save_pretrained",
+    ),
     "compilation": (
         "torch/_dynamo/convert_frame.py(1371): __call__", "torch/_inductor/compile_fx.py(1552): compile_fx",
-        "/env/triton/compiler/compiler.py(226): compile",
+        "/env/triton/compiler/compiler.py(226): compile", "torch/utils/cpp_extension.py(1300): load", "cupy/cuda/compiler.py(1): compile_using_nvrtc",
     ),
     "optimizer": ("torch/optim/adamw.py(161): step",),
     "profiler": ("torch/profiler/profiler.py(741): step",),
     "synchronization": ("torch/cuda/__init__.py(954): synchronize",),
     "": (
         "torch/utils/checkpoint.py(451): checkpoint", "torch/_dynamo/eval_frame.py(632): _fn", "triton/runtime/jit.py(330): run",
-        "train.py(40): step", "torch/nn/modules/linear.py(116): forward", "torch/autograd/profiler.py(700): __enter__",
+        "train.py(40): step", "torch/nn/modules/linear.py(116): forward", "torch/autograd/profiler.py(700): __enter__", "torch_geometric/data/data.py(80): __getitem__", "data/augment.py(3): flip",
+        "tqdm/std.py(1160): __iter__", "train.py(90): main", "vllm/v1/core/sched/scheduler.py(100): schedule", "re.py(250): compile",
     ),
 }  # fmt: skip
 CALLS = {
-    "allocation": ("cudaMalloc", "cudaFree", "cudaHostAlloc", "hipMalloc", "hipFree", "cudaMallocAsync", "cuMemCreate", "cudaFreeHost", "urUSMDeviceAlloc", "zeMemFree"),
+    "allocation": ("cudaMalloc", "cudaFree", "cudaHostAlloc", "hipMalloc", "hipFree", "cudaMallocAsync", "cuMemCreate", "cudaFreeHost", "urUSMDeviceAlloc", "zeMemFree", "hipExtMallocWithFlags"),
     "synchronization": ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "cudaEventQuery", "urQueueFinish", "zeEventHostSynchronize"),
-    "compilation": ("cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"),
+    "compilation": ("cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags", "cudaGraphExecUpdate"),
     "initialization": ("cuInit", "cudaGetDeviceCount", "hipInit"),
     "": ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord", "hipLaunchKernel", "cudaGraphLaunch", "cudaStreamIsCapturing", "urEnqueueKernelLaunch", "zeEventQueryStatus"),
 }  # fmt: skip
@@ -103,6 +111,7 @@ def test_causes_and_rules_are_of_one_vocabulary() -> None:
         ("allocation", {"cudaMalloc": 1}, "allocator keep its memory"),
         ("host_between_operators", {"outside operators, thread 7": 9, "train.py(3): f": 1}, "ranges around its work"),
         ("host_between_operators", {"outside operators, thread 7": 1, "train.py(3): f": 9}, "names the functions inside"),
+        ("host_between_operators", {"queue.py(154): get": 1}, "waits for another thread or process"),
         ("host_between_operators", {"tokenize": 1}, "move it to another process"),
     ],
 )  # fmt: skip

@@ -28,12 +28,13 @@ def check(found: Why) -> None:
     assert sum(row["duration_ns"] for row in rows) == window["length_ns"]
     assert sum(row["share_percent"] for row in rows) == pytest.approx(100, abs=0.1)
     assert sum(row["gpu_idle_ns"] for row in rows) == window["length_ns"] - window["busy_ns"]
+    assert sum(row["exposed_ns"] for row in rows) == window["length_ns"] - window["computing_ns"]
     assert window["computing_ns"] <= window["busy_ns"] <= window["length_ns"]
     assert len({(row["cause"], row["name"]) for row in rows}) == len(rows)
     assert [one.kind["cause"] for one in found.causes] == list(dict.fromkeys(one.kind["cause"] for one in found.causes))
     for row in rows:
         assert row["cause"] in VOCABULARY
-        assert 0 <= row["gpu_idle_ns"] <= row["duration_ns"]
+        assert 0 <= row["gpu_idle_ns"] <= row["exposed_ns"] <= row["duration_ns"]
         assert row["times"] >= 1
         if row["saves_ns"] is not None:
             assert 0 <= row["saves_ns"] <= row["cause_saves_ns"] <= window["length_ns"]
@@ -246,6 +247,48 @@ def test_python_is_told_by_its_function_and_garbage_collection_is_none_of_it() -
         ("host_operators", "aten::mm"): 30,
         ("launching", "cudaLaunchKernel"): 20,
     }
+
+
+def test_a_wait_for_a_queue_is_named_after_it_and_not_after_who_calls_it() -> None:
+    found = causes_of(
+        kernel("gemm", 30, 30, 1),
+        x("python_function", "train.py(90): main", 45, 400),
+        x("python_function", "queue.py(154): get", 60, 200),
+        x("python_function", "threading.py(331): wait", 70, 180),
+        *AGAIN,
+    )
+    assert found["host_between_operators", "queue.py(154): get"] == 200
+    assert ("host_between_operators", "threading.py(331): wait") not in found
+
+
+def test_a_first_wait_that_takes_long_is_no_initialization() -> None:
+    """The trace does not have what it waits for."""
+    waits = [op("aten::to", 100, 9000), call("cudaStreamSynchronize", 110, 8900, 9)]
+    short = [
+        one
+        for n in (1, 2)
+        for one in (op("aten::item", 9200 + 20 * n, 10), call("cudaStreamSynchronize", 9201 + 20 * n, 5, 10 + n))
+    ]
+    last = [op("aten::mm", 9300, 40), call("cudaLaunchKernel", 9310, 10, 2), kernel("gemm", 9330, 100, 2)]
+    found = causes_of(kernel("gemm", 30, 30, 1), *waits, *short, *last)
+    assert found["host_operators", "aten::to"] >= 8900
+    assert not [cause for cause, _ in found if cause == "initialization"]
+
+
+def test_communication_beside_which_something_computes_is_not_said_to_have_nothing_that_hides_it() -> None:
+    reduces = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, 800, 2, stream=20)
+    events = [
+        *LAUNCHED,
+        kernel("gemm", 30, 470, 1),
+        op("nccl:all_reduce", 60, 40),
+        call("cudaLaunchKernel", 70, 10, 2),
+        reduces,
+    ]
+    found = answer(events)
+    check(found)
+    (row,) = [row for row in found.rows if row["cause"] == "communication"]
+    assert row["duration_ns"] > row["exposed_ns"] == 500_000
+    assert "500.0 us it communicates, with no computing to hide it" in found.sentence
 
 
 def test_host_time_after_the_last_gpu_work_is_the_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _NAMES = 3  # of a cause
 _WIDTH = 80
+_RANKS = 8  # of a capture without a path through them
 
 
 def why_command(
@@ -61,7 +63,7 @@ def why_command(
     Example: `tracelake why rank0.json.gz --step 5`
     """
     asked = _Asked(step, annotation, instance, process)
-    found = [(subject, answer) for subject in subjects for answer in _answers(subject, asked, lake)]
+    found = [one for subject in subjects for one in _answers(subject, asked, lake)]
     if json:
         documents = [answer.as_json() for _, answer in found]
         print_json(documents[0] if len(documents) == 1 else documents)
@@ -81,7 +83,8 @@ class _Asked(NamedTuple):
     process: str | None
 
 
-def _answers(subject: str, asked: _Asked, lake: Path | str) -> list[Why | CaptureWhy]:
+def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[tuple[str, Why | CaptureWhy]]:
+    """The answers, each with what its trace or capture is called in commands."""
     if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
         if any(asked):
             options = "--step, --annotation and --process"
@@ -89,8 +92,8 @@ def _answers(subject: str, asked: _Asked, lake: Path | str) -> list[Why | Captur
                 f"{subject} is a capture: {options} are for a trace",
                 f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
             )
-        return [_of_capture(subject, lake)]
-    return list(_of_trace(subject, asked, lake))
+        return _of_capture(subject, lake)
+    return [(subject, answer) for answer in _of_trace(subject, asked, lake)]
 
 
 def _is_capture(beginning: str, lake: Path | str) -> bool:
@@ -116,21 +119,40 @@ def _is_capture(beginning: str, lake: Path | str) -> bool:
         return bool(found.fetchall())
 
 
-def _of_capture(subject: str, lake: Path | str) -> CaptureWhy:
-    from pipelines.faces.cli.fleet.opened_capture import opened_capture
-    from pipelines.faces.why import capture_why
+def _of_capture(subject: str, lake: Path | str) -> Sequence[tuple[str, Why | CaptureWhy]]:
+    """The answer for a capture; where no path leads through its ranks, that of each rank alone, the longest first."""
+    from pipelines.faces.cli import caveats
+    from pipelines.faces.cli.fleet.opened_capture import lake_of
+    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.why import TABLES, capture_why, why
     from pipelines.fleet.path.answer import find_capture
+    from pipelines.models.sqltext import quoted
 
-    with opened_capture([subject], lake, ("captures", "capture_paths", "capture_causes")) as (con, beginning):
-        capture_id = find_capture(con, beginning)
-        answer = capture_why(con, capture_id, Path(subject).name)
-        if answer is None:
-            reason = con.execute("SELECT max(refused_reason) FROM capture_paths").fetchall()[0][0]
-            raise fail(
-                f"{subject} has no path through its ranks: {reason}",
-                f"tracelake why {'FILE --process PID' if Path(subject).is_file() else 'RANK.json.gz'} tells of one rank.",
-            )
-        return answer
+    with lake_of([subject], lake) as (folder, beginning):
+        with open_analyst(folder, ["captures", "capture_ranks", "capture_paths", "capture_causes"]) as con:
+            if beginning:
+                caveats.note(con, beginning)
+            capture_id = find_capture(con, beginning)
+            if answer := capture_why(con, capture_id, Path(subject).name):
+                return [(subject, answer)]
+            of = f"capture_id = {quoted(capture_id)}"
+            refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of}").fetchall()[0][0]
+            ranks = con.execute(
+                "SELECT trace_id, coalesce('rank ' || r.rank, t.file), t.path FROM capture_ranks AS r "
+                f"JOIN traces AS t USING (trace_id) WHERE r.{of} AND r.left_out_reason IS NULL"
+            ).fetchall()
+        with open_analyst(folder, list(TABLES)) as con:
+            found = [
+                (trace_id if beginning else path, answer)
+                for trace_id, name, path in ranks
+                if (answer := why(con, trace_id, title=name))
+            ]
+    if not found:
+        raise fail(f"{subject} has no path through its ranks: {refused}", "None of its ranks has a path, either.")
+    more = f", the {_RANKS} longest of {len(found)}" if len(found) > _RANKS else ""
+    told = styled("[yellow]rank by rank{}:[/] {} has no path through its ranks: {}", more, subject, refused)
+    err.print(told, soft_wrap=True)
+    return sorted(found, key=lambda one: -one[1].window["length_ns"])[:_RANKS]
 
 
 def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
@@ -157,7 +179,9 @@ def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
             if asked.annotation and not reason:
                 raise fail(str(explain_missing(con, requests[0])))
-            raise fail(f"{subject} has no critical path: {reason[0][0] if reason else 'nothing in it takes time'}")
+            raise fail(
+                f"{subject} has no critical path: {reason[0][0] if reason else 'it has no GPU work, and no operator or annotation that takes time'}"
+            )
         return found
 
 
