@@ -43,7 +43,8 @@ sides AS (
 SELECT
     part,  -- Which windows are compared, as in compared.
     by_what,  -- What they are compared by, as in compared.
-    CASE WHEN by_what = 'host' THEN 'cpu' ELSE 'gpu' END AS device,  -- cpu, else gpu.
+    -- cpu of the host, else gpu; NULL by cause, of which some are the host's.
+    CASE WHEN by_what = 'host' THEN 'cpu' WHEN by_what NOT IN ('cause', 'owner') THEN 'gpu' END AS device,
     -- Category of the events; by `work` that of the work, as by category; by `owner` the cause; NULL unless by those or
     -- of the host.
     cat,

@@ -67,6 +67,12 @@ def test_a_verdict_without_gpu_work() -> None:
     assert sentence(world.compare(a, b).whole) == (
         "The step takes 150.0 us instead of 100.0 us (+50.0 %): no GPU work; host: aten::sort +50.0 us"
     )
+    assert judge(world.compare(a, b), 50).is_fine and judge(world.compare(b, a), 0).is_fine
+    slower = judge(world.compare(a, b), 49)
+    assert slower.is_judged and not slower.is_fine
+    assert slower.said.startswith("the length of step ") and slower.said.endswith(
+        "grew most: on the host aten::sort +50.0 us"
+    )
 
 
 def test_ranks_without_gpu_work() -> None:
@@ -96,6 +102,24 @@ def test_a_cause_is_said_with_the_name_that_has_most_of_it() -> None:
     )
     for several in ((row(of, "a", 201_000), row(of, "b", 201_000)), (row(of, "outside operators, thread 7", 401_000),)):
         assert said(*several) == "host +400.0 us (host between operators +400.0 us)"
+
+
+def test_without_gpu_work_communication_is_the_hosts() -> None:
+    def row(cat: str | None, name: str, test_ns: int) -> Difference:
+        return Difference(None, cat, name, None, None, 1, 1, 0, 9000, test_ns, test_ns - 9000, "decreased")
+
+    def said(*work: Difference) -> str:
+        part = Part([Pair("", None, *[Window("t", None, 0, 0, 10_000, None, 0)] * 2)])
+        part.causes.extend([row(None, "communication", 1000), row(None, "host_operators", 10_000)])
+        part.owners.append(row("communication", "gloo:all_reduce", 1000))
+        part.categories.extend(work)
+        return sentence(part).rpartition("; ")[2]
+
+    minus = "\N{MINUS SIGN}"
+    assert said() == (
+        f"host {minus}7.0 us (communication exposed {minus}8.0 us: gloo:all_reduce, operators on the host +1.0 us)"
+    )
+    assert said(row(None, "communication", 1000)) == "host +1.0 us (operators on the host +1.0 us)"
 
 
 def test_where_one_step_is_slower_the_mean_is_said_beside_the_median() -> None:
@@ -153,5 +177,7 @@ def test_every_step_is_judged() -> None:
     assert longer.said.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
     # How long a trace is says how long it was recorded.
     assert judge(world.compare(base, host, steps="all"), 0).is_fine
-    nothing = judge(small().compare(small().traces[2], small().traces[2]), 5)
-    assert not nothing.is_judged and "has none" in nothing.said
+    before, _, on_host = small().traces
+    for test, steps in ((on_host, "all"), (before, 7)):
+        nothing = judge(small().compare(on_host, test, steps=steps), 5)
+        assert not nothing.is_judged and "has none" in nothing.said

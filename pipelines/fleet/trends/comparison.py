@@ -92,10 +92,10 @@ class Pair:
 class Difference:
     """A name (and shape) on both sides; times in ns. `change` is of time: added, deleted, increased, decreased, unchanged.
 
-    device: gpu (time of GPU work) or cpu (own time of events of the host).
+    device: gpu (time of GPU work), cpu (own time of events of the host) or None (causes, which are of both).
     """
 
-    device: str
+    device: str | None
     cat: str | None
     name: str
     input_dims: str | None

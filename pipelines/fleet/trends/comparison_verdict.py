@@ -152,7 +152,8 @@ def _host(part: Part, window: float) -> str:
     if silent:
         return f"no events of the host in {' and '.join(silent)}"
     if all(totals(part.causes)):
-        means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in _NOT_HOST}
+        not_host = _NOT_HOST if any(totals(part.categories)) else ()  # without a GPU, communication is the host's, too
+        means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in not_host}
         told = [_told_cause(part, *one) for one in means.items() if abs(one[1]) > _TOLD * window][:2]
         more = sum(means.values())
         if abs(more) <= _TOLD * window:
@@ -205,15 +206,19 @@ class Judgement:
 
 
 def judge(comparison: Comparison, most: float) -> Judgement:
-    """Judge GPU time and, of steps, their length: the median over all windows, and the worst window of test.
+    """Judge GPU time, if there is any, and of steps their length: the median over all windows, and the worst window of test.
 
     `most`: how much longer test may take, percent.
     """
     pairs = comparison.pairs
-    if not sum(one.gpu.control_ns for one in pairs):
-        return Judgement(False, False, "--fail-on compares GPU time, and the control has none in what is compared")
-    judged = [_judged([(one.gpu.control_ns, one.gpu.test_ns) for one in pairs], pairs, "GPU time", _grown_work)]
-    if pairs[0].pair.control.step is not None:
+    are_steps = pairs[0].pair.control.step is not None
+    work = [(one.gpu.control_ns, one.gpu.test_ns) for one in pairs]
+    control, test = (sum(side) for side in zip(*work, strict=True))
+    if not control and (test or not are_steps):
+        what = "GPU time" if test else "GPU time and the length of steps"
+        return Judgement(False, False, f"--fail-on compares {what}, and the control has none in what is compared")
+    judged = [_judged(work, pairs, "GPU time", _grown_work)] if control else []
+    if are_steps:
         lengths = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
         judged.append(_judged(lengths, pairs, "the length", _grown_anywhere))
     broken = [one for one in judged if one.grown > most]

@@ -355,6 +355,7 @@ def test_by_cause_the_rows_are_all_time_of_the_steps_and_the_planted_one_is_firs
     sides = [write_capture(replace(spec, plant=p), tmp_path / p).paths[0] for p in ("none", "loader")]
     told = asked(*sides, "--by", "cause")
     assert told["by"] == "cause" and told["rows"][0]["name"] == "data_loading"
+    assert {row["device"] for row in told["rows"]} == {None}  # of both the GPU and the host
     assert "host +6.00 ms (data loading +6.00 ms: enumerate(DataLoader" in told["verdict"]
     assert told["rows"][0]["control_ns"] == 0
     assert told["rows"][0]["test_ns"] == pytest.approx(3 * 6_000_000, rel=0.001)
