@@ -2,7 +2,7 @@
 -- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
 -- which jobs?
 -- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest trace,
--- `job_percent` of the job in it, `before_percent` of the job in the weeks before. Traced time: a job that is traced
+-- `job_percent` of the job in it, `before_percent` of the job in the weeks before (empty: not traced then). Traced time: a job that is traced
 -- more often weighs more. A file that ends early and has no clock is in no week.
 -- Words: launch bound, data loader
 WITH told AS (
@@ -35,7 +35,7 @@ SELECT
     s.job, s.cause, m.name AS most, round(s.new_ns / 1e9, 6) AS gpu_seconds,
     round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (), 0), 1) AS percent,
     round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.whose), 0), 1) AS job_percent,
-    round(100 * s.before_ns / nullif(sum(s.before_ns) OVER (PARTITION BY s.whose), 0), 1) AS before_percent
+    round(100 * coalesce(s.before_ns, 0) / nullif(sum(s.before_ns) OVER (PARTITION BY s.whose), 0), 1) AS before_percent
 FROM sums AS s
 JOIN most AS m ON m.whose = s.whose AND m.cause = s.cause AND m.place = 1
 ORDER BY s.new_ns DESC, s.job, s.cause, s.whose

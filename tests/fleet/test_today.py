@@ -16,11 +16,14 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.base.database import rows_of
 from pipelines.faces.cli.app import app
+from pipelines.faces.cli.fleet.fleet import _causes
 from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
 from pipelines.faces.serve.newest import NEWEST
 from pipelines.fleet.trends.openmetrics import Family, openmetrics
+from pipelines.models.questions import question_named
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.pages import DOCS
 
@@ -148,7 +151,7 @@ def test_the_page_links_a_report_of_each_newest_capture(
     assert sorted(links) == sorted(f"{row['capture_id']}.html" for row in jobs.values())
     assert all("<h1>" in (tmp_path / "pages" / link).read_text() for link in links)
     assert "<script>" not in page and "broken.json" in unescape(page)
-    assert 'id="trends"' in page and "<svg" in page
+    assert 'id="trends"' in page and "<svg" in page and 'id="causes"' in page
 
 
 def test_people_see_what_is_wrong(lake: Path) -> None:
@@ -158,6 +161,34 @@ def test_people_see_what_is_wrong(lake: Path) -> None:
     )  # not 6.9e-07 GPU-hours
     assert "12 traces" not in said.output and "9 traces, 3 captures, 1 job" in said.output
     assert "rank 1" in said.output and "1 file was not read" in said.output
+
+
+def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE traces AS SELECT id AS trace_id, job, 'f' AS file, 'ok' AS status, CAST(day AS TIMESTAMPTZ) AS started_at, "
+            "CAST(NULL AS TIMESTAMPTZ) AS ingested_at FROM (VALUES ('a', 'vision', '2026-03-01'), ('b', 'vision', '2026-03-20'), "
+            "('c', 'text', '2026-03-19')) AS t(id, job, day)"
+        )
+        con.execute(
+            "CREATE TABLE causes AS SELECT id AS trace_id, cause, cause AS name, hours * CAST(3600000000000 AS BIGINT) AS duration_ns, 'full' AS window_id "
+            "FROM (VALUES ('a', 'gpu_computing', 9), ('a', 'data_loading', 1), ('b', 'gpu_computing', 2), ('b', 'data_loading', 4), "
+            "('b', 'compilation', 2), ('c', 'gpu_computing', 8)) AS t(id, cause, hours)"
+        )
+        rows = rows_of(con, question_named("fleet-causes").asked())
+    assert [(row["job"], row["cause"], row["percent"], row["job_percent"], row["before_percent"]) for row in rows] == [
+        ("text", "gpu_computing", 50.0, 100.0, None),  # not traced before
+        ("vision", "data_loading", 25.0, 50.0, 10.0),
+        ("vision", "compilation", 12.5, 25.0, 0.0),  # there was none
+        ("vision", "gpu_computing", 12.5, 25.0, 90.0),
+    ]
+    assert list(_causes(rows)) == [
+        "GPU computing: 10.00 GPU-hours of 16.00 this week (62 %), 80 % of it job text",
+        "data loading: 4.00 GPU-hours of 16.00 this week (25 %), 100 % of it job vision",
+        "compilation and loading: 2.00 GPU-hours of 16.00 this week (12 %), 100 % of it job vision",
+        "grew most: data loading of job vision, 50 % of its time this week, 10 % in the weeks before",
+    ]
+    assert len(list(_causes(rows[:1]))) == 1  # nothing to compare it with
 
 
 def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import count, percent, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, paragraph, section, table
@@ -17,6 +18,7 @@ from pipelines.faces.report.pictures.curve import curve
 from pipelines.fleet.trends.fleet_today import MOST, Fleet
 
 _CURVES = 12
+_TITLES = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
 _JOBS = (
     Column("link", "newest capture", linked),
     Column("job", "job"),
@@ -49,6 +51,19 @@ _STRAGGLERS = (
     Column("n_straggler", "straggler in", count),
     Column("caused_wait_ns", "others waited", time),
     Column("last_seen_at", "last seen", words),
+)
+_CAUSES = (
+    Column("job", "job"),
+    Column("cause", "cause", lambda cause: _TITLES[cause]),
+    Column("most", "most of it"),
+    Column(
+        "gpu_seconds",
+        "GPU time this week",
+        lambda seconds: f"{seconds / 3600:,.2f} h" if seconds >= 3600 else time(seconds * 1e9),
+    ),
+    Column("percent", "of all", percent),
+    Column("job_percent", "of the job", percent),
+    Column("before_percent", "in the weeks before", percent),
 )
 _REJECTS = (Column("path", "file"), Column("reason", "reason", words), Column("seen_at", "seen", words))
 _FAILURES = (
@@ -104,6 +119,15 @@ def _trend(rows: list[dict[str, Any]]) -> Block:
 def _lists(fleet: Fleet) -> list[Section | None]:
     worse = [{**vars(found), **vars(found.verdict)} for found in fleet.worse]
     return [
+        _list(
+            "causes",
+            "What the GPU time goes to",
+            "causes",
+            _CAUSES,
+            fleet.causes[:MOST],
+            len(fleet.causes),
+            "tracelake ask fleet-causes",
+        ),
         _list("worse", "What got worse", "regression_samples", _WORSE, worse, len(worse), "tracelake regressions"),
         _list("stragglers", "Stragglers again and again", "persistent_stragglers", _STRAGGLERS, fleet.stragglers),
         _list("rejects", "Files that were not read", "rejects", _REJECTS, fleet.rejects, fleet.n_rejects),

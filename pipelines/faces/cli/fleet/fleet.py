@@ -32,6 +32,7 @@ from pipelines.faces.cli.up_to_date import open_analyst
 JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
 _SHOWN = 10
 _CAUSES = 5
+_GREW = 1  # percent of a job's time that a cause has more than before
 
 
 def fleet(
@@ -149,7 +150,9 @@ def _show(found: Any) -> None:
 
 
 def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """What the GPU time of the newest week goes to: the largest causes over all jobs, each with the job that has most of it."""
+    """What the GPU time of the newest week goes to: the largest causes over all jobs, each with the job that has most of it; and
+    which cause grew most in a job since the weeks before.
+    """
     titles = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
     seconds: defaultdict[str, float] = defaultdict(float)
     most: dict[str, dict[str, Any]] = {}
@@ -162,6 +165,13 @@ def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
             share = 100 * (most[cause]["gpu_seconds"] or 0) / of
             told = f"{titles[cause]}: {_gpu_time(of, whole)} this week ({100 * of / whole:.0f} %)"
             yield visible(f"{told}, {share:.0f} % of it job {most[cause]['job']}")
+    both = [row for row in rows if row["job_percent"] is not None and row["before_percent"] is not None]
+    new = max(both, key=lambda row: row["job_percent"] - row["before_percent"], default=None)
+    if new and new["job_percent"] - new["before_percent"] >= _GREW:
+        then, now = (f"{new[name]:.0f} %" for name in ("before_percent", "job_percent"))
+        yield visible(
+            f"grew most: {titles[new['cause']]} of job {new['job']}, {now} of its time this week, {then} in the weeks before"
+        )
 
 
 def _gpu_time(of: float, whole: float) -> str:
