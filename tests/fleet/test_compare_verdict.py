@@ -122,6 +122,15 @@ def test_without_gpu_work_communication_is_the_hosts() -> None:
     assert said(row(None, "communication", 1000)) == "host +1.0 us (operators on the host +1.0 us)"
 
 
+def test_what_a_window_waits_for_that_is_neither_host_nor_its_own_work_is_said() -> None:
+    part = Part([Pair("", None, *[Window("t", None, 0, 0, 10_000, None, 0)] * 2)])
+    of = {"gpu_computing": 0, "host_operators": 0, "gpu_waiting": 90, "earlier_work": 5000}
+    part.causes.extend(
+        Difference(None, None, name, None, None, 1, 1, 0, 9000, 9000 + ns, ns, "increased") for name, ns in of.items()
+    )
+    assert sentence(part).endswith("; host unchanged; earlier work that the trace does not hold +5.0 us")
+
+
 def test_where_one_step_is_slower_the_mean_is_said_beside_the_median() -> None:
     def pair(step: int, test_ns: int) -> Pair:
         return Pair("", None, Window("t", step, 0, 0, 100_000, None, 0), Window("u", step, 0, 0, test_ns, None, 0))

@@ -35,8 +35,9 @@ _BEFORE, _LAUNCHED_BEFORE = "(launch not in the trace)", "work launched before"
 _SAID_BY_KIND = ("attention", "communication")
 """Categories that say more than the names of their operators."""
 _TITLES = {row["cause"]: row["title"].partition(" (")[0] for row in rule_rows("cause_kinds")}
-_NOT_HOST = ("gpu_computing", "copies", "communication", "gpu_waiting", "earlier_work", "late_rank", "unknown")
-"""Causes that are not the host's time."""
+_WAITING = ("gpu_waiting", "earlier_work", "late_rank", "unknown")
+"""Causes that are neither the host's time nor GPU work of the window."""
+_NOT_HOST = ("gpu_computing", "copies", "communication", *_WAITING)
 
 
 def percent(control: float, test: float) -> str:
@@ -48,7 +49,7 @@ def percent(control: float, test: float) -> str:
 
 
 def sentence(part: Part) -> str:
-    """What became of the window, what of its GPU time changed, and whether the GPU waits longer for the host.
+    """What became of the window, what of its GPU time changed, whether the GPU waits longer for the host, or for something else.
 
     The length is the median of all windows, changes are means. What changed by less than 1 % of the window is not told,
     or called unchanged.
@@ -61,7 +62,7 @@ def sentence(part: Part) -> str:
         told = f"The {what} takes {units.time(test)}, unchanged ({grown})"
     else:
         told = f"The {what} takes {units.time(test)} instead of {units.time(control)} ({grown})"
-    return f"{told}: {_work(part, control)}; {_host(part, control)}"
+    return "; ".join([f"{told}: {_work(part, control)}", _host(part, control), *_waiting(part, control)])
 
 
 def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
@@ -152,7 +153,7 @@ def _host(part: Part, window: float) -> str:
     if silent:
         return f"no events of the host in {' and '.join(silent)}"
     if all(totals(part.causes)):
-        not_host = _NOT_HOST if any(totals(part.categories)) else ()  # without a GPU, communication is the host's, too
+        not_host = _NOT_HOST if any(totals(part.categories)) else _WAITING  # without a GPU, communication is the host's, too
         means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in not_host}
         told = [_told_cause(part, *one) for one in means.items() if abs(one[1]) > _TOLD * window][:2]
         more = sum(means.values())
@@ -167,6 +168,14 @@ def _host(part: Part, window: float) -> str:
     means_of_names = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
     told = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
     return f"host: {', '.join(told[:2])}" if told else "host unchanged"
+
+
+def _waiting(part: Part, window: float) -> list[str]:
+    """What else of the path changed: nobody's time on the host, and no work that the window has."""
+    if not all(totals(part.causes)):
+        return []
+    means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name in _WAITING}
+    return [f"{_TITLES[name]} {units.difference(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window]
 
 
 def _told_cause(part: Part, cause: str, mean: float) -> str:
