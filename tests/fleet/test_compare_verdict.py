@@ -122,6 +122,23 @@ def test_without_gpu_work_communication_is_the_hosts() -> None:
     assert said(row(None, "communication", 1000)) == "host +1.0 us (operators on the host +1.0 us)"
 
 
+def test_what_is_little_beside_the_window_is_unchanged_only_if_it_is() -> None:
+    """GPU work of a thousandth of the window falls to a third: that is not unchanged."""
+
+    def said(gpu_ns: int, host_ns: int) -> str:
+        part = Part([Pair("", None, *[Window("t", None, 0, 0, 100_000_000, None, 0)] * 2)])
+        for rows, cat, name, ns in (
+            (part.work, "gemm", "aten::mm", gpu_ns),
+            (part.categories, None, "gemm", gpu_ns),
+            (part.causes, None, "host_operators", host_ns),
+        ):
+            rows.append(Difference(None, cat, name, None, None, 1, 1, 0, 150_000, ns, ns - 150_000, "increased"))
+        return sentence(part).partition(": ")[2]
+
+    assert said(50_000, 450_000) == "GPU work \N{MINUS SIGN}100.0 us; host +300.0 us"
+    assert said(151_000, 149_000) == "GPU work unchanged; host unchanged"
+
+
 def test_what_a_window_waits_for_that_is_neither_host_nor_its_own_work_is_said() -> None:
     part = Part([Pair("", None, *[Window("t", None, 0, 0, 10_000, None, 0)] * 2)])
     of = {"gpu_computing": 0, "host_operators": 0, "gpu_waiting": 90, "earlier_work": 5000}

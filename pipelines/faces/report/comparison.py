@@ -13,8 +13,8 @@ from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.waterfall import Step, waterfall
 from pipelines.fleet.trends.comparison import Comparison, Difference, Part, Trace, totals
 from pipelines.fleet.trends.comparison_verdict import (
-    WORDS,
     changed_most,
+    in_words,
     lengths,
     named,
     percent,
@@ -76,7 +76,7 @@ def waterfall_of(found: Comparison) -> str | None:
     control, test = (ns / windows for ns in totals(found.whole.rows))
     changed = [one for one in found.whole.rows if one.diff_ns]
     steps = [
-        Step(shown_name(one, found.by), one.diff_ns / windows, difference(one.diff_ns / windows), _says(one, windows))
+        Step(in_words(one, found.by), one.diff_ns / windows, difference(one.diff_ns / windows), _says(one, windows))
         for one in changed[:_BARS]
     ]
     if rest := changed[_BARS:]:
@@ -84,12 +84,6 @@ def waterfall_of(found: Comparison) -> str | None:
         steps.append(Step(f"{len(rest)} others", ns, difference(ns), f"{len(rest)} others: {difference(ns)}"))
     title = f"GPU time by {found.by}: {percent(control, test)}"
     return waterfall(title, (control, time(control)), (test, time(test)), steps)
-
-
-def shown_name(one: Difference, by: str) -> str:
-    """Returns the name of a row for people: categories in words, shapes behind the operator."""
-    told = WORDS.get(one.name, one.name) if by == "category" else one.name
-    return f"{told} {one.input_dims}" if one.input_dims else told
 
 
 def _says(one: Difference, windows: int) -> str:

@@ -51,8 +51,8 @@ def percent(control: float, test: float) -> str:
 def sentence(part: Part) -> str:
     """What became of the window, what of its GPU time changed, whether the GPU waits longer for the host, or for something else.
 
-    The length is the median of all windows, changes are means. What changed by less than 1 % of the window is not told,
-    or called unchanged.
+    The length is the median of all windows, changes are means. What changed by less than 1 % of the window is not told, but in
+    all; unchanged is what changed by less than 1 % of itself.
     """
     control, test = lengths(part.pairs)
     what = "step" if part.pairs[0].control.step is not None else "trace"
@@ -69,6 +69,12 @@ def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
     """Returns the median length of the windows of both sides, ns."""
     control, test = (median(window.duration_ns for window in side) for side in _sides(pairs))
     return control, test
+
+
+def in_words(one: Difference, by: str) -> str:
+    """Returns the name of a row for people: categories and causes in words, shapes behind the operator."""
+    words = {"category": WORDS, "cause": _TITLES}.get(by, {})
+    return words.get(one.name, one.name) + (f" {one.input_dims}" if one.input_dims else "")
 
 
 def changed_most(part: Part) -> str:
@@ -112,7 +118,14 @@ def _work(part: Part, window: float) -> str:
         kinds = _kinds_of_work(part).items()
         told = [one for category, work in kinds for one in _told(category, work, len(part.pairs), window)]
     told.sort(key=lambda one: -abs(one[1]))
-    return ", ".join(f"{name} {units.difference(mean)}" for name, mean in told[:_MOST]) or "GPU work unchanged"
+    if told:
+        return ", ".join(f"{name} {units.difference(mean)}" for name, mean in told[:_MOST])
+    return f"GPU work {_or_unchanged(control / len(part.pairs), test / len(part.pairs))}"
+
+
+def _or_unchanged(control: float, test: float) -> str:
+    """A change, of which nothing is worth telling beside the window: unchanged is what is within 1 % of itself, as in the rows."""
+    return "unchanged" if abs(test - control) <= _TOLD * max(control, test) else units.difference(test - control)
 
 
 def _by_kernels(part: Part) -> bool:
@@ -153,12 +166,16 @@ def _host(part: Part, window: float) -> str:
     if silent:
         return f"no events of the host in {' and '.join(silent)}"
     if all(totals(part.causes)):
-        not_host = _NOT_HOST if any(totals(part.categories)) else _WAITING  # without a GPU, communication is the host's, too
-        means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name not in not_host}
+        not_host = (
+            _NOT_HOST if any(totals(part.categories)) else _WAITING
+        )  # without a GPU, communication is the host's, too
+        causes = [one for one in part.causes if one.name not in not_host]
+        means = {one.name: one.diff_ns / len(part.pairs) for one in causes}
         told = [_told_cause(part, *one) for one in means.items() if abs(one[1]) > _TOLD * window][:2]
         more = sum(means.values())
         if abs(more) <= _TOLD * window:
-            return f"host unchanged in all: {', '.join(told)}" if told else "host unchanged"
+            said = f"host {_or_unchanged(*(ns / len(part.pairs) for ns in totals(causes)))}"
+            return f"{said} in all: {', '.join(told)}" if told else said
         return f"host {units.difference(more)}" + (f" ({', '.join(told)})" if told else "")
     idle = [(pair.control.idle_ns, pair.test.idle_ns) for pair in part.pairs]
     known = [test - control for control, test in idle if control is not None and test is not None]

@@ -17,7 +17,7 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
-from pipelines.fleet.trends.comparison_verdict import WORDS, changed_most, lengths, percent, sentence
+from pipelines.fleet.trends.comparison_verdict import changed_most, in_words, lengths, percent, sentence
 
 Sides = tuple[str, str]
 """What was given: control and test."""
@@ -144,8 +144,6 @@ def _table(found: Comparison, rows: Sequence[Difference], width: int) -> Table:
     what = found.by if found.whole.rows else "own time on the host"
     cells = [(what, "n", "control", "test", "diff")]
     for one in rows:
-        name = WORDS.get(one.name, one.name) if found.by == "category" else one.name
-        name += f" {one.input_dims}" if one.input_dims else ""
         n = _count(one.control_n, windows)
         n += "" if one.diff_n == 0 else f" → {_count(one.test_n, windows)}"
         times = (
@@ -153,7 +151,7 @@ def _table(found: Comparison, rows: Sequence[Difference], width: int) -> Table:
             units.time(one.test_ns / windows),
             units.difference(one.diff_ns / windows),
         )
-        cells.append((visible(name), n, *times))
+        cells.append((visible(in_words(one, found.by)), n, *times))
     table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
     of = "step" if found.pairs[0].pair.control.step is not None else "trace"
     table.title = f"per {of}, mean of {windows}" if windows > 1 else None
