@@ -5,11 +5,14 @@ other inputs, and what is computed beside that way.
 """
 
 import re
+from urllib.parse import quote
 
 from pipelines.models.catalog import Model
 
 WAY = (("inputs",), ("events",), ("gpu", "host", "sync"), ("graph",), ("path", "causes"), ("fleet",))
 """The way from a file to its answers: no group of a stage reads one of a later stage."""
+LINEAGE = "/asset-groups~" + quote(" or ".join(f'group:"{group}"' for stage in WAY for group in stage), safe="")
+"""Where Dagster's UI shows that way alone: its groups, collapsed, on one screen."""
 # Names of layers for people; the others are called as they are.
 _LAYERS = {
     "ingest": "inputs",

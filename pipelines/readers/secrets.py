@@ -1,6 +1,7 @@
 """Values that look like secrets are masked as a file is read: what is not in the lake is shown nowhere.
 
-Profilers write environment variables, command lines and metadata of a job into its trace. A value counts as a secret by its
+Profilers write environment variables, command lines and metadata of a job into its trace; programs write them into the names
+of their spans, and dumps and snapshots into stacks. A value counts as a secret by its
 name (TOKEN, SECRET, KEY, PASSWORD, CREDENTIAL), as the user and password of a URL, or by the shape that a provider gives to
 its tokens. Numbers alone are none (`num_tokens`: 128; a
 password may be one), and neither are tokenizers.
@@ -18,6 +19,10 @@ _BEFORE = r"[^\"'\\=:\s]*"
 _QUOTE = r"\\*[\"']"
 _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
+# HF_TOKEN=…, --api-key=…
+_ASSIGNED = (rf"(?i)({_NAME}{_MORE}=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
+# In a name only as a variable of the environment: `prefill num_tokens=8k` says what was done.
+_EXPORTED = (rf"([A-Z0-9]_(?:TOKEN|SECRET|KEY|PASSWORD|PASSWD|CREDENTIAL)S?=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
 # What is found → what is left of it (RE2; \1 is its first group).
 _RULES = (
     # {"HF_TOKEN": "…"}, also in a text that is JSON itself
@@ -25,8 +30,7 @@ _RULES = (
     (rf"(?i)({_QUOTE}{_BEFORE}(?:password|passwd|secret){_MORE}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+", rf"\1{MASK}"),
     # {"name": "HF_TOKEN", "value": "…"}
     (rf"(?i)(\"name\"\s*:\s*\"{_BEFORE}{_NAME}{_MORE}\"\s*,\s*\"value\"\s*:\s*\"){_VALUE}", rf"\1{MASK}"),
-    # HF_TOKEN=…, --api-key=…, --api-key …, ["--api-key", "…"]
-    (rf"(?i)({_NAME}{_MORE}=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}"),
+    # --api-key …, ["--api-key", "…"]
     (rf"(?i)(--?[a-z0-9_-]*{_NAME}(?:{_QUOTE}\s*,\s*{_QUOTE}|\s+)){_WORD}", rf"\1{MASK}"),
     (r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@\"'\\]*:[^/\s@\"'\\]+@", rf"\1{MASK}@"),  # https://user:password@host
     (r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{MASK}"),
@@ -46,14 +50,19 @@ _HINT = (
 )
 
 
-def masked(column: str) -> str:
-    """Returns SQL for the text in a column, with what looks like a secret replaced by `MASK`."""
+def masked(column: str, *, is_name: bool = False) -> str:
+    """Returns SQL for the text in a column, with what looks like a secret replaced by `MASK`.
+
+    `is_name`: of an event, a function, a file: `tokens=…` is no secret there.
+    """
     text = column
-    for pattern, left in _RULES:
+    for pattern, left in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
         text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(left)}, 'g')"
     return f"CASE WHEN regexp_matches({column}, {quoted(_HINT)}) THEN {text} ELSE {column} END"
 
 
-def with_masks(query: str, columns: tuple[str, ...] = ("args", "extra")) -> str:
-    """Returns a query of events with what looks like a secret masked in these columns."""
-    return f"SELECT * REPLACE ({', '.join(f'{masked(name)} AS {name}' for name in columns)}) FROM (\n{query}\n)"
+def with_masks(query: str, texts: tuple[str, ...] = ("args", "extra"), names: tuple[str, ...] = ("name",)) -> str:
+    """Returns a query, by default of events, with what looks like a secret masked in columns of text and of names."""
+    hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
+    replaced = f" REPLACE ({', '.join(f'{text} AS {name}' for name, text in hidden)})" if hidden else ""
+    return f"SELECT *{replaced} FROM (\n{query}\n)"

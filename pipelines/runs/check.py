@@ -40,8 +40,8 @@ from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
 _STRAY, _ANALYST, _SECRET = "stray", "analyst", "secret"
-# Texts that traces bring along; lakes of older versions hold them as they were.
-_TEXTS = {MARK: ("metadata", "job", "host"), "events": ("args", "extra")}
+# Texts and names that traces bring along; lakes of older versions hold them as they were.
+_TEXTS = {MARK: (("metadata", "job", "host"), ("device_name",)), "events": (("args", "extra"), ("name",))}
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
 
 def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
     """Returns how many rows of a file hold what looks like a secret (pipelines/readers/secrets.py)."""
-    differs = " OR ".join(f"{masked(name)} <> {name}" for name in _TEXTS.get(table_of(path), ()))
+    texts, names = _TEXTS.get(table_of(path), ((), ()))
+    hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
+    differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
     rows = f"read_parquet({quoted(path)}, hive_partitioning = false)"
     return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
 
@@ -157,7 +159,7 @@ def _mask(lake: Lake, path: Path) -> str:
     batch, table = Batch(path.stem), table_of(path)
     staged = lake.staging(batch) / f"{table}.masked"
     with database.connect() as con:
-        rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", _TEXTS[table])
+        rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_TEXTS[table])
         con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
         n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
     lake.put(table, batch, staged, n_rows)

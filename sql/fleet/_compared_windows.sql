@@ -14,7 +14,7 @@ busy AS (
     SELECT trace_id, step, max(busy_ns) AS busy_ns FROM step_times GROUP BY trace_id, step
 ),
 worked AS (
-    SELECT trace_id, max(busy_ns) AS busy_ns, sum(n_kernels) AS n_kernels FROM temporal_breakdown GROUP BY trace_id
+    SELECT trace_id, max(busy_ns) AS busy_ns FROM temporal_breakdown GROUP BY trace_id
 ),
 seen AS (
     SELECT e.trace_id, min(e.start_ns) AS start_ns, max(e.end_ns) AS end_ns
@@ -24,14 +24,13 @@ seen AS (
     GROUP BY e.trace_id
 ),
 windows AS (
-    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, CASE WHEN w.n_kernels > 0 THEN b.busy_ns END AS busy_ns
+    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, b.busy_ns
     FROM steps AS s
     LEFT JOIN busy AS b ON b.trace_id = s.trace_id AND b.step = s.step
-    LEFT JOIN worked AS w ON w.trace_id = s.trace_id
     UNION ALL
     SELECT
         t.trace_id, CAST(NULL AS BIGINT), coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns),
-        CASE WHEN w.n_kernels > 0 THEN w.busy_ns END
+        w.busy_ns
     FROM traces AS t
     LEFT JOIN seen AS s ON s.trace_id = t.trace_id
     LEFT JOIN worked AS w ON w.trace_id = t.trace_id

@@ -57,7 +57,7 @@ parts AS (
     LEFT JOIN by_cause AS i ON i.trace_id = t.trace_id AND i.step = t.step AND i.device = t.device AND i.place = 1
     LEFT JOIN by_name AS n
         ON n.trace_id = i.trace_id AND n.step = i.step AND n.device = i.device AND n.cause = i.cause AND n.place = 1
-    WHERE t.trace_id IN (SELECT m.trace_id FROM merged_intervals AS m)
+    WHERE t.busy_ns IS NOT NULL
 )
 SELECT
     trace_id,  -- The trace.

@@ -1,6 +1,6 @@
 -- One row: a profiler step of a trace and a device, with what the device did between the step's start and end.
 -- How: merged intervals of each class, cut to the step as the CPU ran it, so GPU work that runs late counts in the next
--- step; own_busy_ns is only of work that the step launched.
+-- step; own_busy_ns is only of work that the step launched. Nothing is measured of the GPU in a trace without GPU work.
 -- check: unique(trace_id, step, device)
 WITH cut AS (
     SELECT
@@ -29,23 +29,25 @@ own_busy AS (
         sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS ns
     FROM own
     GROUP BY trace_id, step, device
-)
+),
+measured AS (SELECT DISTINCT trace_id, 0 AS none_ns FROM merged_intervals)
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- Number of the step.
     c.device,  -- Device; NULL where no device did anything in the step.
     s.start_ns,  -- Start of the step on the CPU, ns.
     s.duration_ns,  -- Duration of the step on the CPU, ns.
-    -- Time with any GPU work, ns.
-    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), 0) AS BIGINT) AS busy_ns,
+    -- Time with any GPU work, ns; NULL, as all below, in a trace without GPU work.
+    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), m.none_ns) AS BIGINT) AS busy_ns,
     -- The part of it in which work ran that the step launched, ns; in the rest, only work ran that was launched before
     -- it, or whose launch is not in the trace.
-    TRY_CAST(coalesce(max(o.ns), 0) AS BIGINT) AS own_busy_ns,
+    TRY_CAST(coalesce(max(o.ns), m.none_ns) AS BIGINT) AS own_busy_ns,
     -- Time with computing kernels, ns.
-    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), 0) AS BIGINT) AS compute_ns,
+    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMPUTATION'), m.none_ns) AS BIGINT) AS compute_ns,
     -- Time with communication kernels, ns.
-    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), 0) AS BIGINT) AS communication_ns
+    TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), m.none_ns) AS BIGINT) AS communication_ns
 FROM profiler_steps AS s
 LEFT JOIN cut AS c ON c.trace_id = s.trace_id AND c.step = s.step
 LEFT JOIN own_busy AS o ON o.trace_id = c.trace_id AND o.step = c.step AND o.device = c.device
-GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns
+LEFT JOIN measured AS m ON m.trace_id = s.trace_id
+GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns, m.none_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipelines.readers.secrets import MASK, masked
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, x
+from tests.readers.flight_recorder.make import made, waits
 
 SECRETS = (
     *(
@@ -51,6 +53,8 @@ HARMLESS: list[dict[str, Any]] = [
     {"num_tokens": 128, "prompt_tokens": "128", "tokenizer": "Qwen/Qwen2-7B", "Input keys": ["f1", "f2"]},
     {"kernel_file": "/tmp/monkey/keys.py", "url": "https://host/a@b", "stack": "sorted(keys)", "Input Dims": [[1, 2]]},
 ]
+# Names that say what was done.
+TOLD = ("prefill num_tokens=8k", "void gemm<key=Half, token=bf16>(int)")
 
 
 def written(folder: Path) -> Path:
@@ -59,10 +63,21 @@ def written(folder: Path) -> Path:
         kernel("gemm", 20, 30, 1),
         x("user_annotation", "ProfilerStep#7", 0, 90),
     ]
-    events += [x("cpu_op", f"op{i}", 10 + i, 1, **args) for i, args in enumerate([*ARGS, *HARMLESS])]
+    names = [f"train.py --api-key {SECRETS[6]}", f"HF_TOKEN={SECRETS[0]}", f"clone s3://bob:{SECRETS[8]}@host/x"]
+    events += [
+        x("cpu_op", name, 10 + i, 1, **args)
+        for i, (name, args) in enumerate(zip([*names, "op", *TOLD], [*ARGS, *HARMLESS], strict=True))
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "trace.json"
-    path.write_text(json.dumps({**METADATA, "traceEvents": events}))
+    device = {"deviceProperties": [{"id": 0, "name": f"H100 {SECRETS[0]}"}]}
+    path.write_text(json.dumps({**METADATA, **device, "traceEvents": events}))
+    frames = [{"name": f"--token {SECRETS[7]}", "filename": "/x/train.py", "line": 3}]
+    made(folder, 0, waits(1, frames=frames))
+    settings = {"HF_TOKEN": SECRETS[0], "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    (folder / "rank0_snapshot.pickle").write_bytes(
+        pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": settings})
+    )
     assert [one for one in SECRETS if one not in path.read_text().replace("\\", "")] == []
     return path
 
@@ -85,12 +100,13 @@ def stored(root: Path) -> str:
 
 def test_none_of_twelve_is_stored_or_shown(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake"), written(tmp_path / "in")
-    assert [row.status for row in ingest([path], lake).rows] == ["ok"]
+    assert [row.status for row in ingest([path.parent], lake).rows] == ["ok"] * 3
     materialize_all(lake, ["kernels", "captures"])
     texts = {"lake": stored(lake.root)}
     commands = {
         "slice": ["slice", "--step", "7", "--out", str(tmp_path / "slice.json")],
         "sql": ["sql", "SELECT metadata FROM traces", "--format", "json"],
+        "overlay": ["overlay", str(path), "--out", str(tmp_path), "--all-edges"],
         "args": ["sql", "SELECT args, extra FROM events", "--format", "csv"],
         "report": ["report", str(path), "--out", str(tmp_path / "report.html")],
     }
@@ -100,6 +116,7 @@ def test_none_of_twelve_is_stored_or_shown(tmp_path: Path) -> None:
         texts[name] = done.output
     texts |= {file: (tmp_path / file).read_text() for file in ("slice.json", "report.html")}
     assert {(name, one) for name, text in texts.items() for one in SECRETS if one in text} == set()
+    assert all(name in texts["lake"] for name in TOLD) and "expandable_segments" in texts["lake"]
     assert texts["lake"].count(MASK) >= 12 and "git.example.com" in texts["lake"] and "TOKENIZERS" in texts["lake"]
     assert check(lake).faults == []
 

@@ -81,17 +81,17 @@ def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trac
     """
     of = _asked_traces(rank, trace)
     if not con.execute(f"SELECT 1 FROM traces AS t WHERE {of} LIMIT 1").fetchall():
-        raise NoSlice("nothing to draw: there is no such trace: --trace takes the beginning of an id, or a file's name")
+        raise NoSlice("there is no such trace: --trace takes the beginning of an id, or a file's name")
     found = con.execute(
         f"SELECT DISTINCT s.step FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of} ORDER BY 1"
     ).fetchall()
     steps = [number for (number,) in found]
     if not steps:
-        raise NoSlice("nothing to draw: the trace has no profiler steps", _LISTED)
+        raise NoSlice("the trace has no profiler steps", _LISTED)
     if step in steps or 1 <= step <= len(steps):
         return step if step in steps else steps[step - 1]
     shown = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
-    raise NoSlice(f"nothing to draw: there is no step {step}: there are {shown}", _LISTED)
+    raise NoSlice(f"there is no step {step}: there are {shown}", _LISTED)
 
 
 def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:

@@ -15,6 +15,7 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
+from pipelines.readers.secrets import with_masks
 
 
 class Reading:
@@ -59,7 +60,9 @@ class Reading:
         for given in (self.catalog.given[name] for name in model.dependencies if name in self.catalog.given):
             if given.function:  # made from what is staged
                 getattr(import_module(given.module), given.function.partition(":")[2])(self.con)
-        self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
+        types = self.con.execute(f"DESCRIBE main.{table}").fetchall()
+        names = tuple(name for name, kind, *_ in types if kind == "VARCHAR" and name not in ("path", "file"))
+        self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {with_masks(model.sql, (), names)}")
         self.con.execute(f"DROP {kind} {STAGED}{table}")
         self.filled.add(table)
 

@@ -51,7 +51,7 @@ def insert_trace(
         "metadata": json.dumps(trace.metadata, default=str),
     }
     insert_values(con, "_staged_traces", [about])
-    hidden = ", ".join(f"{name} = {masked(name)}" for name in ("metadata", "job", "host"))
+    hidden = ", ".join(f"{name} = {masked(name)}" for name in ("metadata", "job", "host", "device_name"))
     con.execute(f"UPDATE _staged_traces SET {hidden} WHERE trace_id = {quoted(trace.trace_id)}")
     insert_values(con, "_staged_findings", [which | asdict(finding) for finding in named(trace).findings])
 

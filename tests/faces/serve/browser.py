@@ -34,7 +34,7 @@ class Page:
         self._next += 1
         self._socket.send(json.dumps({"id": self._next, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(timeout=60))
+            message = json.loads(self._socket.recv(timeout=240))
             if message.get("id") == self._next:
                 assert "error" not in message, (method, message)
                 return message["result"]
@@ -99,7 +99,7 @@ def browser() -> Iterator[Page]:
             stderr=subprocess.DEVNULL,
         )
         try:
-            with connect(_page_of(Path(folder) / "profile"), max_size=None) as socket:
+            with connect(_page_of(Path(folder) / "profile"), max_size=None, ping_interval=None) as socket:
                 yield Page(socket)
         finally:
             started.terminate()
