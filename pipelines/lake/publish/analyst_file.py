@@ -73,7 +73,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
         contents = Contents(lake.root, catalog, {}, damaged, now)
         if anew or damaged or not _update(lake, built, contents):
             built.unlink(missing_ok=True)
-            contents.files, contents.broken = _listed(lake, catalog.public), lake.broken(catalog.public)
+            contents.files, contents.broken = lake.files_of(catalog.public), lake.broken(catalog.public)
             damaged = list(contents.broken)
             build(built, contents)
         with built.open("rb+") as file:
@@ -164,7 +164,7 @@ def _private(
     where = lake.root if lake.is_writable else None
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=where) as folder:
         built = Path(folder) / ANALYST
-        files, broken, now = _listed(lake, catalog.public), lake.broken(catalog.public), look(lake.root)
+        files, broken, now = lake.files_of(catalog.public), lake.broken(catalog.public), look(lake.root)
         contents = Contents(lake.root, catalog, files, broken, now, leave_out, home=Path(folder).resolve())
         build(built, contents)
         return connect(built)  # while open, it exists until it is closed
@@ -253,11 +253,6 @@ def _checksum(path: Path) -> int:
         while chunk := file.read(1 << 20):
             found = isal_zlib.crc32(chunk, found)
     return found
-
-
-def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
-    batches = lake.all_batches()
-    return {table: lake.committed_files(table, batches) for table in tables}
 
 
 def _fixed(lake: Lake, catalog: Catalog) -> dict[str, str]:

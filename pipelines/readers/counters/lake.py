@@ -47,8 +47,10 @@ def _is_one(path: Path) -> bool:
         head = next(iter(Source(path).chunks()), b"") if path.is_file() else b""
     except OSError:
         return False
-    first, *others = head.split(b"\n")
-    return {*rocprof.NEEDED} <= {*_names(first)} or any(_is_of_ncu(line) for line in (first, *others))
+    if {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}:
+        return True
+    # Every .gz comes here, a trace with tens of thousands of lines, too.
+    return b"Kernel Name" in head and any(map(_is_of_ncu, head.split(b"\n")))
 
 
 def _is_of_ncu(line: bytes) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 AT_ONCE = 50_000
 Columns = Mapping[str, Mapping[str, pa.DataType]]
@@ -60,6 +62,8 @@ class RowFiles:
         arrays = [
             pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
         ]
+        import pyarrow.parquet as pq  # with ssl, for files that most runs have none of
+
         batch = pa.record_batch(arrays, names=list(columns))
         if table not in self._writers:
             self._writers[table] = pq.ParquetWriter(self._path(table), batch.schema)

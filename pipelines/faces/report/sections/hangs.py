@@ -11,6 +11,7 @@ from pipelines.base.units import count
 from pipelines.faces.report.blocks import Block, Column, Section, heading, paragraph, section, table, verdict
 from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject
+from pipelines.models.sqltext import quoted
 
 _SETS = """
     SELECT m.set_id, d.folder, d.n_dumps, d.verdict, d.doubts,
@@ -56,9 +57,8 @@ def stuck(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 def _verdicts(con: duckdb.DuckDBPyConnection, set_id: str) -> list[Row]:
     return rows_of(
         con,
-        "SELECT * FROM flight_recorder_verdicts WHERE set_id = $set_id "
+        f"SELECT * FROM flight_recorder_verdicts WHERE set_id = {quoted(set_id)} "
         "ORDER BY is_root DESC NULLS LAST, kind IS NULL, created_ns, group_name, group_ranks",
-        {"set_id": set_id},
     )
 
 

@@ -13,6 +13,7 @@ from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.layers import layers
 from pipelines.faces.report.pictures.without_time import honeycomb, radar
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
+from pipelines.models.sqltext import literal
 from pipelines.models.sqltext import row as listed
 
 _NAMES, _BOXES = 12, 800
@@ -90,12 +91,12 @@ def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | Non
     stretch = _stretch(con, trace)
     if stretch is None:
         return None
+    pid, tid, start, end = (literal(stretch[key]) for key in ("pid", "tid", "start", "end"))
     inside = (
-        f"WHERE s.trace_id = {trace} AND s.pid IS NOT DISTINCT FROM $pid AND s.tid IS NOT DISTINCT FROM $tid "
-        f"AND s.start_ns >= $start AND s.start_ns < $end ORDER BY s.duration_ns DESC, s.span_id LIMIT {_BOXES}"
+        f"WHERE s.trace_id = {trace} AND s.pid IS NOT DISTINCT FROM {pid} AND s.tid IS NOT DISTINCT FROM {tid} "
+        f"AND s.start_ns >= {start} AND s.start_ns < {end} ORDER BY s.duration_ns DESC, s.span_id LIMIT {_BOXES}"
     )
-    wanted = {key: stretch[key] for key in ("pid", "tid", "start", "end")}
-    rows = rows_of(con, _SPANS + inside, wanted)
+    rows = rows_of(con, _SPANS + inside)
     whole = max((row["busy_ns"] or 0 for row in rows), default=0)
     for row in rows:
         row["value"] = _value(row, whole, scale)
