@@ -81,7 +81,7 @@ class Lake:
     @property
     def exists(self) -> bool:
         """Whether any batch is committed."""
-        return any(table_files(self.root, mark) for mark in KEYS)
+        return bool(self.all_batches())
 
     @property
     def is_writable(self) -> bool:
@@ -279,26 +279,26 @@ class Lake:
 
     def all_batches(self) -> set[Batch]:
         """Returns the committed batches of all marks."""
-        return {batch for mark in KEYS for batch in self.batches(mark)}
+        return {entry.batch for entry in shown(self.root).values() if _is_committed(entry)}
 
     def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
         """Returns the table's files of committed batches (of `batches`, if already listed), oldest first.
 
         A file without a mark may be removed again, so nobody else reads it.
         """
-        if batches is None:
-            return self.files_of([table])[table]
-        return [path for path in table_files(self.root, table) if table == REJECTS or batch_of(path) in batches]
+        return self.files_of([table], batches)[table]
 
-    def files_of(self, tables: Iterable[str]) -> dict[str, list[Path]]:
-        """`committed_files` of several tables, as of one moment."""
-        entries = shown(self.root).values()  # one look at the catalog: for all tables of a lake it would be two hundred
-        marked = [entry for entry in entries if not KEYS.keys().isdisjoint(entry.kind.places)]
+    def files_of(self, tables: Iterable[str], batches: Set[Batch] | None = None) -> dict[str, list[Path]]:
+        """Returns `committed_files` of each of these tables, all as of one moment."""
+        found = [
+            (entry, _is_committed(entry) if batches is None else entry.batch in batches)
+            for entry in shown(self.root).values()
+        ]
         return {
             table: [
                 table_file(self.root, table, entry.batch)
-                for entry in (entries if table == REJECTS else marked)
-                if table in entry.kind.places
+                for entry, is_committed in found
+                if table in entry.kind.places and (is_committed or table == REJECTS)
             ]
             for table in tables
         }
@@ -384,8 +384,8 @@ class Lake:
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
 
-        The views list the files that exist now, marks first: what is committed later is in none of them, so no query
-        sees a batch in one table and not in another.
+        The views list the files of one moment: what is committed later is in none of them, so no query sees a batch in
+        one table and not in another.
         """
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
         asked = list(dict.fromkeys(tables))
@@ -408,6 +408,10 @@ class Lake:
         con = database.connect()
         self.create_views(con, tables)
         return con
+
+
+def _is_committed(entry: Entry) -> bool:
+    return any(table in KEYS for table in entry.kind.places)
 
 
 def _footers(files: Iterable[Path]) -> str:

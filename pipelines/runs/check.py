@@ -88,12 +88,12 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
     with database.connect() as con:
         for path in sorted({*files} - {*strays} - broken.keys()):
             table, batch = table_of(path), Batch(path.stem)
-            if (table != REJECTS and batch not in committed) or _record(lake, batch, table) is None:
+            record = _record(lake, batch, table)
+            if (table != REJECTS and batch not in committed) or record is None:
                 continue  # hidden, or what a killed run left
             on_file(f"{table}/{path.name}")
             n_files += 1
-            record = _record(lake, batch, table)
-            n_not_recorded += not (record and record.digest)
+            n_not_recorded += not record.digest
             if (one := _content(con, path, record)) and _record(lake, batch, table) == record:  # not replaced meanwhile
                 broken[path] = one
             elif n := _secrets(con, path):
