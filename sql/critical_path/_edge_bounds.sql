@@ -1,5 +1,5 @@
 -- One row: an edge of the dependency graph of a window, and what it is bound by where a path runs over it.
--- How: as _path_bounds for the edges of the longest path; scenarios and edits make other paths of the same edges.
+-- How: the attributed event's side and class choose the rule in _path_rules.
 SELECT
     e.window_no,  -- The window.
     e.edge_id,  -- The edge.

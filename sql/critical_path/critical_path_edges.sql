@@ -19,8 +19,10 @@ SELECT
     e.is_inferred,  -- A wait that no cuda_sync row shows: inferred from calls and timing.
     -- Event that is shown as the owner of its time: in a host gap the annotation around it, else the module's or user's
     -- own Python function; else attributed_event_id.
-    coalesce(o.owner_event_id, e.attributed_event_id) AS owner_event_id
+    coalesce(o.owner_event_id, e.attributed_event_id) AS owner_event_id,
+    b.bound_by  -- What it is bound by where a path runs over it.
 FROM _edges AS e
 JOIN critical_path_windows AS w ON w.window_no = e.window_no
 JOIN edge_types AS t ON t.edge_code = e.edge_code
+JOIN _edge_bounds AS b ON b.window_no = e.window_no AND b.edge_id = e.edge_id
 LEFT JOIN _gap_owners AS o ON o.window_no = e.window_no AND o.event_id = e.attributed_event_id

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle
+from pipelines.critical_path.graph.cycle import GraphHasCycle
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.longest.drag import _by_time
 from pipelines.critical_path.longest.reach import reach

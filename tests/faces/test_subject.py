@@ -49,6 +49,7 @@ TABLES = (
     *(
         "critical_path_by_owner",
         "critical_path_nodes",
+        "critical_path_events",
         "longest_path",
         "temporal_breakdown",
         "graph_kernels",
@@ -75,7 +76,14 @@ OTHERS = (
 )
 """Asked with other switches, or about another window, than what is stored."""
 
-PRIVATE = ("_edges", "_path_bounds", "_refused_windows", "critical_path_windows")
+PRIVATE = (
+    "_edges",
+    "_path_bounds",
+    "_refused_windows",
+    "_recording_traces",
+    "critical_path_windows",
+    "critical_path_events",
+)
 _STEPS = "SELECT window_id FROM stored.critical_path_windows WHERE window_id <> 'full' ORDER BY start_ns"
 
 
@@ -184,10 +192,11 @@ def test_no_model_runs_for_what_is_stored(held: dict[str, Held], ran: list[str])
     assert set(ran) == {"_edge_counts", "_node_counts"}
 
 
-def test_a_scenario_takes_the_stored_edges(held: dict[str, Held], ran: list[str]) -> None:
+def test_a_scenario_takes_the_stored_graph(held: dict[str, Held], ran: list[str]) -> None:
     one = held[SMALL[0]]
-    tracelake("what-if", one.trace_id, "--scale", "cpu=0.5", "--lake", one.lake)
-    assert "_clip" in ran and not {"_edges", "_edge_parts", "_claim_parts", "_kernel_waits"} & set(ran)
+    for words in COMMANDS[7:]:
+        tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
+    assert set(ran) == {"_profiles"}
 
 
 @pytest.mark.slow  # 2 s: the answers are compared above

@@ -37,17 +37,13 @@ SOURCES = (
     "critical_path_edges",
     "critical_path",
     "critical_path_summary",
-    "_edges",
-    "_clip",
-    "_gpu_classes",
+    "critical_path_events",
     "_refused_windows",
-    "_edge_bounds",
     "_path_rules",
     "edge_types",
-    "_gap_owners",
-    "_left_out",
+    "switches",
 )
-"""The tables that `save_path` reads, besides `events`, `traces` and `switches`."""
+"""The tables that `save_path` reads, besides `events` and `traces`."""
 
 
 _QUERIES = {
@@ -57,10 +53,8 @@ _QUERIES = {
         WHERE {of}
     """,
     "edges": """
-        SELECT t.* EXCLUDE (trace_id, window_id), b.bound_by, p.seq
+        SELECT t.* EXCLUDE (trace_id, window_id), p.seq
         FROM critical_path_edges AS t
-        JOIN critical_path_windows AS w ON w.trace_id = t.trace_id AND w.window_id = t.window_id
-        JOIN _edge_bounds AS b ON b.window_no = w.window_no AND b.edge_id = t.edge_id
         LEFT JOIN critical_path AS p ON p.trace_id = t.trace_id AND p.window_id = t.window_id AND p.edge_id = t.edge_id
         WHERE {of}
     """,

@@ -20,27 +20,15 @@ HOST = "HOST"
 
 EVENTS = """
     SELECT
-        c.event_id, c.start_ns, c.duration_ns, e.name, e.cat, e.pid, e.tid, c.thread_id, c.device, e.stream, c.stream_key, c.is_blocking,
-        h.around_event_id, h.owner_event_id,
-        CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') WHEN c.is_operator THEN 'CPU' WHEN h.event_id IS NOT NULL THEN 'HOST' END
-            AS class
-    FROM critical_path_windows AS t
-    JOIN _clip AS c ON c.window_no = t.window_no
-    JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = c.event_id
-    LEFT JOIN _gpu_classes AS k ON k.window_no = c.window_no AND k.event_id = c.event_id
-    LEFT JOIN (SELECT DISTINCT window_no, attributed_event_id FROM _edges) AS o
-        ON o.window_no = c.window_no AND o.attributed_event_id = c.event_id
-    LEFT JOIN _gap_owners AS h ON h.window_no = c.window_no AND h.event_id = c.event_id
-    LEFT JOIN _left_out AS l ON l.window_no = c.window_no AND l.event_id = c.event_id
-    WHERE
-        {of} AND l.event_id IS NULL
-        AND (c.is_operator OR c.side = 'gpu' OR o.attributed_event_id IS NOT NULL OR h.event_id IS NOT NULL)
-    ORDER BY c.event_id
+        t.event_id, e.start_ns, e.duration_ns, e.name, e.cat, e.pid, e.tid, t.thread_id, t.device, e.stream, t.stream_key,
+        t.is_blocking, t.around_event_id, t.owner_event_id, t.class
+    FROM critical_path_events AS t
+    JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = t.event_id
+    WHERE {of}
+    ORDER BY t.event_id
 """
-"""The events of the graph of a window, one row per event in order of event_id; `of` is a condition on the window `t`.
-
-`around_event_id` and `owner_event_id` are those of `_gap_owners`. `class` is NULL for an event that has no nodes and only gives an edge its time (HTA attributes some to annotations).
-"""
+"""The events of the graph of a window, one row per event in order of event_id; `of` is a condition on `trace_id` and
+`window_id` of `t`."""
 
 RULES = """
     SELECT y.edge_type, r.side, r.class, r.bound_by
@@ -56,15 +44,25 @@ RULES = """
 
 def int_column(table: pa.Table, name: str, null: int = -1) -> Ints:
     """Returns an integer column as an array; `null` stands for NULL."""
-    return table[name].fill_null(null).to_numpy().astype(np.int64, copy=False)
+    import pyarrow as pa
+
+    # Not fill_null and to_numpy, with which pyarrow imports pandas.
+    column = table[name].combine_chunks()
+    found = np.full(len(column), null, dtype=np.int64)
+    there = np.from_dlpack(column.is_valid().cast(pa.uint8())).astype(bool)
+    found[there] = np.from_dlpack(column.drop_null().cast(pa.int64()))
+    return found
 
 
 def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
     """Returns the distinct texts of a column, and for each row its index among them; NULL is an empty text."""
-    column = table[name].fill_null("").combine_chunks().dictionary_encode()
-    return column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
+    column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
+    texts = [text or "" for text in column.dictionary.to_pylist()]
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([place[text] for text in texts], dtype=np.int64)
+    return [*place], codes[np.from_dlpack(column.indices)]
 
 
 def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
     """Returns a boolean column as an array; False where it is NULL."""
-    return table[name].fill_null(False).to_numpy().astype(bool)
+    return int_column(table, name, 0).astype(bool)

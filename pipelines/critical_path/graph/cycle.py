@@ -1,4 +1,4 @@
-"""The error of a graph that has no longest path, apart from graph.py: it is the only thing there that needs networkx."""
+"""The error of a graph that has no longest path, apart from `dependency_graph.py`, which does not need networkx."""
 
 from __future__ import annotations
 

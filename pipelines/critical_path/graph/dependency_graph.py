@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Nodes = npt.NDArray[np.int32 | np.int64]
-
-
-def __getattr__(name: str) -> Any:
-    """`GraphHasCycle`, found here too; networkx takes longer to import than most paths take to find."""
-    if name != "GraphHasCycle":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pipelines.critical_path.graph.cycle import GraphHasCycle
-
-    return GraphHasCycle
 
 
 def unfeasible() -> type[Exception]:

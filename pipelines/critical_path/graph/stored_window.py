@@ -28,6 +28,8 @@ PATH_TABLES = (
     "critical_path_by_owner",
 )
 """What the path of a stored window is answered from."""
+GRAPH_TABLES = ("critical_path_nodes", "critical_path_events")
+"""And what its graph is saved from, besides."""
 
 _NODE = "{end}_event_id * 2 + CASE WHEN {end}_is_start THEN 0 ELSE 1 END AS {end}_node_id"
 _ENDS = f"{_NODE.format(end='src')}, {_NODE.format(end='dst')}"
@@ -36,6 +38,10 @@ _EDGES = f"""
     SELECT 1 AS window_no, e.edge_id, {_ENDS}, CAST(t.edge_code AS INTEGER) AS edge_code, e.weight_ns, e.path_weight_ns,
         e.attributed_event_id, e.waits_for_earlier_work, e.is_inferred
     FROM critical_path_edges AS e JOIN edge_types AS t ON t.edge_type = e.edge_type
+"""
+_RECORDING = """
+    CREATE VIEW _recording_traces AS
+    SELECT 1 AS trace_profile_id WHERE NOT EXISTS (FROM critical_path_caveats WHERE caveat = 'no_sync_events')
 """
 _BOUNDS = """
     CREATE TABLE _path_bounds AS
@@ -73,6 +79,9 @@ def use_stored(
             f"CREATE VIEW {name} AS SELECT * REPLACE ({numbered}) FROM {STORED}.{name} WHERE window_id = {quoted(known)}"
         )
     found = set(stored)
+    if "critical_path_caveats" in stored:
+        con.execute(_RECORDING)
+        found.add("_recording_traces")
     if "critical_path_edges" in stored:
         run_models(con, catalog, ["edge_types"])
         con.execute(_EDGES)

@@ -23,7 +23,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle, Ints
+from pipelines.critical_path.graph.cycle import GraphHasCycle
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.window import Window
 

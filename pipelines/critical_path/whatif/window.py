@@ -36,18 +36,13 @@ EARLIER_WORK = "EARLIER_WORK"
 """What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
 that changes gaps or operators changes that wait."""
 
-_SOURCES = ("_edges", "critical_path_windows", "_clip", "_gpu_classes", "_edge_bounds", "edge_types", "_profiles",
-            "_refused_windows", "_gap_owners", "_left_out", "_recording_traces")  # fmt: skip
-WINDOW_TABLES = ("critical_path_windows", "critical_path_edges")
-"""The stored tables that save `load` the models of the edges."""
+_GRAPH = ("critical_path_windows", "critical_path_edges", "critical_path_events")
+WINDOW_TABLES = (*_GRAPH, "critical_path_caveats")
+"""The stored tables that `load` takes instead of running models."""
 _EDGES = """
-    SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id,
-        e.waits_for_earlier_work, e.is_inferred, b.bound_by
-    FROM _edges AS e
-    JOIN _edge_bounds AS b ON b.window_no = e.window_no AND b.edge_id = e.edge_id
-    JOIN critical_path_windows AS t ON t.window_no = e.window_no
-    JOIN edge_types AS y ON y.edge_code = e.edge_code
-    WHERE {of} ORDER BY e.edge_id
+    SELECT edge_id, src_node_id, dst_node_id, edge_type, weight_ns, path_weight_ns, attributed_event_id, waits_for_earlier_work,
+        is_inferred, bound_by
+    FROM critical_path_edges AS t WHERE {of} ORDER BY edge_id
 """
 
 
@@ -201,7 +196,7 @@ def load(
     """
     request_windows(con, [request], overrides)
     stored = use_stored(con, catalog, request, overrides)
-    run_models(con, catalog, _SOURCES, stored, on_model)
+    run_models(con, catalog, [*_GRAPH, "_profiles", "_refused_windows", "_recording_traces"], stored, on_model)
     if not con.execute("SELECT 1 FROM critical_path_windows").fetchall():
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()

@@ -21,7 +21,7 @@ from pipelines.critical_path.answer.save_path import write_saved
 from pipelines.critical_path.answer.saved_path import SavedPath, restore_path
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.graph.operator_order import SWITCH
-from pipelines.critical_path.graph.stored_window import PATH_TABLES
+from pipelines.critical_path.graph.stored_window import GRAPH_TABLES, PATH_TABLES
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.faces.early_ends import early_end_of_saved
 from pipelines.faces.notebook.path_questions import AskedGraph
@@ -190,7 +190,7 @@ def compute(
     """Returns the path of a window of a trace. Raises WindowNotFound and what `trace.connect` raises."""
     file = trace.scratch / f"{uuid4().hex}.zip"
     try:
-        with trace.connect(request.trace_id, (*PATH_TABLES, "critical_path_nodes"), execution_trace) as con:
+        with trace.connect(request.trace_id, (*PATH_TABLES, *GRAPH_TABLES), execution_trace) as con:
             critical_path(con, load_catalog(), request, overrides=overrides, save_to=file)
         return CriticalPath.of(restore_path(file), trace)
     finally:

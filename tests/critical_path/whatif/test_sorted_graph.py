@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle
+from pipelines.critical_path.graph.cycle import GraphHasCycle
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from tests.effort import examples
 

@@ -128,6 +128,7 @@ def test_the_path_of_a_file_imports_what_it_needs(tmp_path: Path) -> None:
     )
     trace = write_trace(tmp_path / "rank0.json", 0)
     assert imported((*heavy, *ours), "critical-path", trace) == []
+    assert imported((*heavy, *ours), "what-if", trace, "--scale", "cpu=0.5") == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")

@@ -71,7 +71,7 @@ def critical_path(
     from pipelines.critical_path.answer.answer import critical_path as compute
     from pipelines.critical_path.answer.path_names import largest_owners
     from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
-    from pipelines.critical_path.graph.stored_window import PATH_TABLES
+    from pipelines.critical_path.graph.stored_window import GRAPH_TABLES, PATH_TABLES
     from pipelines.models.catalog import load_catalog
 
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
@@ -91,7 +91,7 @@ def critical_path(
 
         with path_tables(saved) as con:
             return _show(saved.title, answer, largest_owners(con, load_catalog(), top))
-    tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(("critical_path_nodes",) if save else ()))
+    tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(GRAPH_TABLES if save else ()))
     with opened(trace, lake, tables, with_arguments=asked.by_data, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         catalog = load_catalog()

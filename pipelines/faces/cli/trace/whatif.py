@@ -121,7 +121,6 @@ def what_if(
     """
     from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.whatif.before_after import what_if as compare
-    from pipelines.critical_path.whatif.redraw import write_redrawn
     from pipelines.critical_path.whatif.sensitivity import rank_families
     from pipelines.critical_path.whatif.targets import owner_kinds
 
@@ -147,6 +146,8 @@ def what_if(
         drawn, shown = None, []
         for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
             if redraw:
+                from pipelines.critical_path.whatif.redraw import write_redrawn
+
                 source = Path(trace) if Path(trace).is_file() else None
                 drawn = write_redrawn(con, answer.after, source, redraw)
             shown.append(_as_json(answer, scenarios, lost) if json else comparison_tables(trace, answer))
