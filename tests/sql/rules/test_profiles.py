@@ -67,6 +67,7 @@ def test_what_each_edge_is_bound_by(profile: str, expected: dict[tuple[str, str 
     """Every type of edge, and the time of work of every class; no edge is without a label."""
     con, trace_id = connect(every_kind_of_edge())
     window = load(con, load_catalog(), WindowRequest(trace_id, profile=profile))
+    run_models(con, load_catalog(), ["_edges"])
     ((edges,),) = con.execute("SELECT count(*) FROM _edges").fetchall()
     assert len(window.edge_id) == edges
     found = set()
