@@ -220,6 +220,67 @@ def test_a_blocking_call_waited_for_what_ended_in_it() -> None:
         assert answer.length_us == pytest.approx(2000)
 
 
+def two_streams(second_ends: float, name: str = "cudaStreamSynchronize") -> list[dict[str, Any]]:
+    """Two calls that return 2 us after the only work in them, and one in which stream 7's ends 2 us before the return (event
+    7) and stream 30's, launched last, at `second_ends` (9).
+    """
+    alone = [
+        event
+        for k in (0, 1)
+        for event in (
+            *(call("cudaLaunchKernel", 200 * k, 5, 2 * k + 1), kernel("gemm", 200 * k + 10, 90, 2 * k + 1)),
+            call(name, 200 * k + 20, 82, 2 * k + 2),
+        )
+    ]
+    return [
+        *alone,
+        *(call("cudaLaunchKernel", 400, 5, 5), kernel("gemm", 410, 190, 5)),
+        *(call("cudaLaunchKernel", 420, 5, 6), kernel("copy", 430, second_ends - 430, 6, stream=30)),
+        call(name, 430, 172, 7),
+    ]
+
+
+def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_as_it_does_before_others() -> None:
+    """Of two that fit about as well, for the work launched last; one for the device for what ended last."""
+    cases = (
+        (601.5, "cudaStreamSynchronize", 7),
+        (600.8, "cudaStreamSynchronize", 9),
+        (601.5, "cudaDeviceSynchronize", 9),
+    )
+    found = inferred_in([two_streams(end, name) for end, name, _ in cases])
+    assert [waits[10] for waits in found] == [(source, "blocking_call") for *_, source in cases]
+    con, _ = connect(two_streams(601.5))
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    sources = "SELECT src_event_id FROM critical_path_edges WHERE dst_event_id = 10 AND NOT dst_is_start AND src_event_id <> 10"
+    assert con.execute(sources).fetchall() == [(7,)]  # and not for the work launched last as well
+
+
+def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
+    trace = [*two_streams(600.8), call("cudaLaunchKernel", 425, 2, 9), kernel("copy", 602, 400, 9, stream=30)]
+    assert inferred(trace)[10] == (7, "blocking_call")
+
+
+def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
+    """Work ends right after the second call began, which returns as soon as the first, that waited for nothing."""
+    trace = [
+        call("cudaStreamSynchronize", 0, 4, 1),
+        *(call("cudaLaunchKernel", 10, 5, 2), kernel("gemm", 20, 80.1, 2)),
+        *(call("cudaStreamSynchronize", 100, 4, 3), sync("Stream Sync", 101, 2, 3, 7)),
+    ]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["critical_path_edges"])
+    edges = "SELECT src_event_id, path_weight_ns FROM critical_path_edges WHERE dst_event_id = 3 AND NOT dst_is_start ORDER BY 1"
+    assert con.execute(edges).fetchall() == [(2, 2000), (3, 4000)]
+
+
+def test_a_call_does_not_wait_for_its_copy_between_devices() -> None:
+    found = inferred_in(
+        [call("cudaMemcpyAsync", 10, 10, 1), {**kernel(f"Memcpy {name}", 12, 7, 1), "cat": "gpu_memcpy"}]
+        for name in ("PtoP (Device -> Device)", "DtoD", "HtoD (Pageable -> Device)")
+    )
+    assert [len(waits) for waits in found] == [0, 0, 1]
+
+
 def test_a_call_that_does_not_block_did_not_wait() -> None:
     """Nor one that only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do."""
     names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")

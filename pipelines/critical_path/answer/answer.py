@@ -38,7 +38,6 @@ def critical_path(
     with_path: bool = True,
     with_edges: bool = False,
     with_graph: bool = True,
-    with_names: bool = False,
     save_to: Path | None = None,
     alternatives: int = 0,
     on_model: Any = None,
@@ -49,10 +48,9 @@ def critical_path(
 
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
     `edges_file` receives one row per edge (Parquet). `con` keeps the tables `_path_bounds` and `critical_path_windows`,
-    and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`, `critical_path_by_owner` if `with_names`. `save_to`
-    receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
-    find; `at_once` models run beside each other (`run_models`). Raises WindowNotFound if nothing opens the window,
-    NothingJoined if data dependencies are requested (switch `dependencies`) and no execution trace was joined
+    and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`. `save_to` receives the path with its graph
+    (`saving.py`, whose errors it raises); `alternatives` says how many other paths to find; `at_once` models run beside
+    each other (`run_models`). Raises WindowNotFound if nothing opens the window, NothingJoined if data dependencies are requested (switch `dependencies`) and no execution trace was joined
     (`load_execution`).
     """
     request_windows(con, [request], overrides)
@@ -65,8 +63,6 @@ def critical_path(
         targets.append("longest_path")
     if with_graph or alternatives:
         targets.append("_edges")
-    if with_names:
-        targets.append("critical_path_by_owner")
     if save_to:
         from pipelines.critical_path.answer.save_path import SOURCES, check_target, save_path
 

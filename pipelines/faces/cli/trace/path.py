@@ -97,7 +97,6 @@ def critical_path(
         catalog = load_catalog()
         steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
         with progress(steps, "computing") as advance:
-            at_once = use_memory(con, trace_id)
             answer = compute(
                 con,
                 load_catalog(),
@@ -108,9 +107,8 @@ def critical_path(
                 alternatives=alternatives,
                 with_path=False,
                 with_graph=False,
-                with_names=at_once > 1 and top > 0 and not json,  # of a long trace their events take memory
                 on_model=lambda name: advance(1, in_words(catalog, name)),
-                at_once=at_once,
+                at_once=use_memory(con, trace_id),
             )
         if json:
             from pipelines.critical_path.answer.path_json import json_parts

@@ -1,0 +1,84 @@
+"""What no rule can know without cuda_sync events: pairs of programs whose traces are then alike and whose truths differ. A
+prediction for one of them is wrong, so it carries a caveat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.whatif.before_after import Comparison, what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.synthetic.changes import Changes
+from pipelines.synthetic.kineto import Clock, Rows, head, tail
+from pipelines.synthetic.machine import Machine
+from pipelines.synthetic.programs.program import GEMM, POINTWISE
+from tests.critical_path.truth import WORST, length_ns
+
+from .windows import opened
+
+US = 1000
+FIRST, SECOND, THIRD = 7, 30, 31
+
+
+def _call_for_one_of_two_streams(m: Machine, stream: int) -> None:
+    """Two kernels end at the same time, and a call waits for the stream of one."""
+    with m.enter("aten::linear"):
+        m.launch(GEMM, FIRST, 400 * US, call_ns=5 * US)
+        m.launch(POINTWISE, SECOND, 395 * US - m.grid)
+        m.stream_sync(stream)
+        m.advance(300 * US)
+    m.device_sync()
+
+
+def _stream_that_waits_for_one_of_two_events(m: Machine, stream: int) -> None:
+    """Work waits for an event of one of two streams; both were recorded long before the host launched it."""
+    with m.enter("aten::linear"):
+        m.launch(GEMM, FIRST, 100 * US)
+        first = m.record(FIRST)
+        m.launch(POINTWISE, SECOND, 10 * US)
+        second = m.record(SECOND)
+        m.advance(500 * US)
+        m.wait(THIRD, {FIRST: first, SECOND: second}[stream])
+        m.launch(POINTWISE, THIRD, 200 * US)
+    m.device_sync()
+
+
+def _trace(program: Callable[[Machine, int], None], stream: int, change: dict[str, float]) -> list[dict[str, Any]]:
+    rows = Rows(Clock(True), pid=1000, device=0)
+    machine = Machine(rows, changes=Changes(change))
+    machine.now = 10 * US
+    program(machine, stream)
+    rows.closing(machine.now)
+    return json.loads(head(0, 1, 0) + ",\n".join(rows.take()) + tail(0, rows.clock))["traceEvents"]
+
+
+def _predicted(trace: list[dict[str, Any]], change: dict[str, float]) -> Comparison:
+    with opened({"traceEvents": trace}) as (_, window):
+        return next(what_if(window, [Scenario(tuple(change.items()))]))
+
+
+@pytest.mark.parametrize(
+    ("program", "change"),
+    [(_call_for_one_of_two_streams, {"*gemm*": 2.0}), (_stream_that_waits_for_one_of_two_events, {"host": 0.0})],
+)
+def test_alike_without_sync_events_and_not_alike_in_truth(
+    program: Callable[[Machine, int], None], change: dict[str, float]
+) -> None:
+    told = [_trace(program, stream, {}) for stream in (FIRST, SECOND)]
+    untold = [[event for event in trace if event.get("cat") != "cuda_sync"] for trace in told]
+    assert untold[0] == untold[1] and told[0] != told[1]
+    window = length_ns(told[0])
+    truths = [length_ns(_trace(program, stream, change)) for stream in (FIRST, SECOND)]
+    assert (
+        100 * abs(truths[0] - truths[1]) > 2 * WORST * window
+    )  # whichever is predicted, one is off by more than the floor
+    for trace, truth in zip(told, truths, strict=True):
+        answer = _predicted(trace, change)
+        assert abs(1000 * answer.after.length_us - truth) <= WORST / 100 * window and not answer.caveats
+    guess = _predicted(untold[0], change)
+    assert [caveat["caveat"] for caveat in guess.caveats] == ["unseen_waits"]
+    assert min(abs(1000 * guess.after.length_us - truth) for truth in truths) <= WORST / 100 * window
