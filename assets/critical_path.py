@@ -11,7 +11,7 @@ import duckdb
 
 from assets.metadata import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.base.foreign_text import visible
-from pipelines.critical_path.pictures.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
+from pipelines.faces.drawings.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS, Batch, table_file
 from pipelines.readers.ingest import LAKE_ERRNOS

@@ -60,7 +60,7 @@ def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
     texts = [text or "" for text in column.dictionary.to_pylist()]
     place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     codes = np.array([place[text] for text in texts], dtype=np.int64)
-    return [*place], codes[np.from_dlpack(column.indices)]
+    return [*place], codes[np.from_dlpack(column.indices).astype(np.int64)]
 
 
 def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:

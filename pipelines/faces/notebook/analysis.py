@@ -10,7 +10,7 @@ from pipelines.base.errors import WrongValue
 from pipelines.critical_path.graph.operator_order import MODES, SWITCH
 from pipelines.critical_path.graph.switches import switch_overrides
 from pipelines.critical_path.graph.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
-from pipelines.critical_path.pictures.overlay import write_overlay
+from pipelines.faces.drawings.overlay import write_overlay
 from pipelines.faces.notebook import tables
 from pipelines.faces.notebook.answers import Answer, answer, question
 from pipelines.faces.notebook.critical_path import CriticalPath, Found, compute

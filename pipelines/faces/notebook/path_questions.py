@@ -195,7 +195,7 @@ class AskedGraph(LazyGraph):
 
         Raises ValueError without the trace, and if nodes were added, which have no place in it.
         """
-        from pipelines.critical_path.whatif.redraw import write_redrawn
+        from pipelines.faces.drawings.redraw import write_redrawn
 
         if self.saved.meta.get("edited", {}).get("nodes added"):
             raise WrongValue("nodes were added to the graph that are not in the trace, so it cannot be redrawn")

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
-from pipelines.critical_path.pictures.overlay import PREFIX as OVERLAY
+from pipelines.faces.drawings.overlay import PREFIX as OVERLAY
 from pipelines.faces.early_ends import EarlyEnd, early_ends
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import expand, ingest

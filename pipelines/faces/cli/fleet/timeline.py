@@ -48,8 +48,8 @@ def timeline(
 
     Example: `tracelake timeline /fleet/job42/ --step 3 --out step3.json.gz`
     """
+    from pipelines.faces.drawings.timeline import TABLES, write_timeline
     from pipelines.fleet.path.answer import find_capture
-    from pipelines.fleet.timeline import TABLES, write_timeline
 
     with opened_capture(capture, lake, TABLES, process=process) as (con, beginning):
         keep_trace(con, out_file)

@@ -67,8 +67,8 @@ def overlay(
     """
     from pipelines.critical_path.answer.answer import critical_path as compute
     from pipelines.critical_path.graph.stored_window import PATH_TABLES, used
-    from pipelines.critical_path.pictures.counter_tracks import TABLES as COUNTED
-    from pipelines.critical_path.pictures.overlay import write_overlay
+    from pipelines.faces.drawings.counter_tracks import TABLES as COUNTED
+    from pipelines.faces.drawings.overlay import write_overlay
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 

@@ -70,7 +70,7 @@ def slice_(
     """
     import duckdb
 
-    from pipelines.critical_path.pictures.trace_slice import step_query
+    from pipelines.faces.drawings.trace_slice import step_query
 
     if bool(sql) == (step is not None):
         raise fail("give either --sql or --step", "tracelake slice --help shows examples.")
@@ -103,8 +103,8 @@ def slice_(
 
 def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
     """The number of the step to draw; where it is not the one that was given, this is said."""
-    from pipelines.critical_path.pictures.trace_slice import step_meant
     from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.faces.drawings.trace_slice import step_meant
     from pipelines.lake.publish.analyst_file import analyst
 
     ready = bring_up_to_date(folder, ["profiler_steps", "traces"])
@@ -135,10 +135,10 @@ def _lake(given: list[str], lake: Path) -> Iterator[Path]:
 def _draw(folder: Path, query: str, target: Path) -> Any:
     import pyarrow.parquet
 
-    from pipelines.critical_path.pictures.row_slice import write_rows
-    from pipelines.critical_path.pictures.trace_slice import NoSlice, write_events
     from pipelines.faces.cli.fleet.opened_capture import keep_trace
     from pipelines.faces.cli.up_to_date import bring_up_to_date
+    from pipelines.faces.drawings.row_slice import write_rows
+    from pipelines.faces.drawings.trace_slice import NoSlice, write_events
     from pipelines.lake.publish.analyst_file import analyst
     from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
     from pipelines.lake.read.tables_read import tables_read

@@ -146,7 +146,7 @@ def what_if(
         drawn, shown = None, []
         for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
             if redraw:
-                from pipelines.critical_path.whatif.redraw import write_redrawn
+                from pipelines.faces.drawings.redraw import write_redrawn
 
                 source = Path(trace) if Path(trace).is_file() else None
                 drawn = write_redrawn(con, answer.after, source, redraw)

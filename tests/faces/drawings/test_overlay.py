@@ -14,9 +14,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.critical_path.pictures import overlay
-from pipelines.critical_path.pictures.chrome_trace import microseconds, step_times, trace_event, with_critical
-from pipelines.critical_path.pictures.overlay import SHOW_ZERO_LAUNCHES, TRACK, write_overlay
+from pipelines.faces.drawings import overlay
+from pipelines.faces.drawings.chrome_trace import microseconds, step_times, trace_event, with_critical
+from pipelines.faces.drawings.overlay import SHOW_ZERO_LAUNCHES, TRACK, write_overlay
 
 BASE = 1_712_195_495_000_000_000
 STEP = "OPERATOR_KERNEL"
@@ -253,7 +253,7 @@ def test_traces_of_a_batch_come_a_few_at_a_time_large_ones_alone_and_each_file_i
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_trace(con, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.critical_path.pictures.overlay._BATCH", 1_000)
+    monkeypatch.setattr("pipelines.faces.drawings.overlay._BATCH", 1_000)
     copy = "SELECT * EXCLUDE n REPLACE (n AS event_id) FROM events, range(?, ?) AS r(n) WHERE event_id = 7"
 
     def peak(first: int, past: int) -> int:

@@ -3,28 +3,64 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TypeVar, cast
 
 from isal import igzip
 
 T = TypeVar("T")
 DRAWN = "tracelake"
 """Key of the mark in a file that tracelake drew (pipelines/readers/drawings.py reads it)."""
+_FLOWS = 1 << 40  # the ids of a trace's arrows begin at so many times its place
 _NUMBER = re.compile(r"(0|-?[1-9]\d{0,17})\Z")
 
 
-def open_trace(path: Path, *, packed: bool) -> IO[bytes]:
-    """Open a file for writing, gzip or plain. The gzip header has no time, so equal content gives equal bytes."""
+def write_trace(target: Path, drawing: str, traces: Iterable[str], metadata: str, lines: Iterator[str]) -> None:
+    """Write a file of event texts, whole or not at all; packed where its name ends in .gz. Its folder is created if missing.
+
+    `drawing` and `traces` are its mark, by which ingestion knows a file that shows traces of a lake; `metadata`: the other
+    keys of its object, as the JSON text of one.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mark = f'"{DRAWN}": {json.dumps({"drawing": drawing, "of": list(traces)})}'
+    keys = ", ".join(filter(None, (mark, metadata.strip()[1:-1].strip(), '"traceEvents": [')))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with _opened(unfinished, packed=target.name.endswith(".gz")) as out:
+            out.write(f"{{{keys}".encode())
+            _write_lines(out, lines)
+            out.write(b"\n]}\n")
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _opened(path: Path, *, packed: bool) -> IO[bytes]:
+    """The gzip header has no time, so equal content gives equal bytes."""
     return cast("IO[bytes]", igzip.IGzipFile(path, "wb", compresslevel=1, mtime=0)) if packed else path.open("wb")
 
 
-def drawn(drawing: str, traces: Iterable[str]) -> str:
-    """Returns the mark of a file that shows traces of a lake, as the beginning of its object: ingestion knows it by that."""
-    return f'"{DRAWN}": {json.dumps({"drawing": drawing, "of": list(traces)})}'
+def based(base_ns: int) -> str:
+    """Returns the metadata of a file whose times are relative to this one."""
+    return json.dumps({"baseTimeNanoseconds": base_ns})
+
+
+def whole_seconds(ns: int) -> int:
+    """Returns the whole second at or before a time, which the times of a file are relative to."""
+    return ns // 1_000_000_000 * 1_000_000_000
+
+
+def flow_of(place: int, flow_id: str) -> str:
+    """Returns an id of a trace's arrow that none of the file's other traces has, as a number: Perfetto reads text as
+    hexadecimal. `place`: the trace's among them, from 0.
+    """
+    own = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
+    return str((place + 1) * _FLOWS + own % _FLOWS)
 
 
 def microseconds(ns: int) -> str:
@@ -87,18 +123,18 @@ def trace_event(
     return f"{{{', '.join(parts)}}}"
 
 
-def write_lines(write: Callable[[bytes], Any], lines: Iterator[str]) -> None:
-    """Write event texts with commas between them, some hundred at a time: one compressor call per event is slow."""
+def _write_lines(out: IO[bytes], lines: Iterator[str]) -> None:
+    """Event texts with commas between them, some hundred at a time: one compressor call per event is slow."""
     pending: list[str] = []
     before = "\n"
     for line in lines:
         pending.append(line)
         if len(pending) == 500:
-            write((before + ",\n".join(pending)).encode())
+            out.write((before + ",\n".join(pending)).encode())
             before = ",\n"
             pending.clear()
     if pending:
-        write((before + ",\n".join(pending)).encode())
+        out.write((before + ",\n".join(pending)).encode())
 
 
 def step_times(steps: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, int, int, T]]:

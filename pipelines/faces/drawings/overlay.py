@@ -18,17 +18,16 @@ import duckdb
 from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES, HTA_TYPES
-from pipelines.critical_path.pictures.arrows import anchor_arrows
-from pipelines.critical_path.pictures.chrome_trace import (
+from pipelines.faces.drawings.arrows import anchor_arrows
+from pipelines.faces.drawings.chrome_trace import (
     DRAWN,
-    drawn,
-    open_trace,
     step_times,
     trace_event,
+    whole_seconds,
     with_critical,
-    write_lines,
+    write_trace,
 )
-from pipelines.critical_path.pictures.counter_tracks import counter_events
+from pipelines.faces.drawings.counter_tracks import counter_events
 from pipelines.models.groups import in_groups
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.kineto import base_of
@@ -140,24 +139,14 @@ def write_overlay(
     if on_left_out is not None:
         on_left_out(left_out)
     own, counters = _free_pids(con, trace_id)
-    out_dir.mkdir(parents=True, exist_ok=True)
     target = out_dir / (PREFIX + name)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with open_trace(unfinished, packed=name.endswith(".gz")) as out:
-            head = metadata[1:-1].strip()
-            out.write(f"{{{drawn(drawing, [trace_id])}, {head}{', ' if head else ''}".encode() + b'"traceEvents": [')
-            lines = chain(
-                _events(con, of, base_ns, only_critical),
-                _arrows(con, of, base_ns, all_edges and not only_critical),
-                _track(con, of, base_ns, own),
-                counter_events(con, trace_id, counters, base_ns),
-            )
-            write_lines(out.write, lines)
-            out.write(b"\n]}\n")
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    lines = chain(
+        _events(con, of, base_ns, only_critical),
+        _arrows(con, of, base_ns, all_edges and not only_critical),
+        _track(con, of, base_ns, own),
+        counter_events(con, trace_id, counters, base_ns),
+    )
+    write_trace(target, drawing, [trace_id], metadata, lines)
     return target
 
 
@@ -212,7 +201,7 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     ).fetchall()[0]
     if not fractions or first < _DOUBLES_FROM_NS:
         return metadata, 0
-    base_ns = first // 1_000_000_000 * 1_000_000_000
+    base_ns = whole_seconds(first)
     inside = metadata[1:-1].strip()
     return f'{{{inside}{", " if inside else ""}"baseTimeNanoseconds": {base_ns}}}', base_ns
 

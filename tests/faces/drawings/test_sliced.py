@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.critical_path.pictures.row_slice import write_rows
-from pipelines.critical_path.pictures.trace_slice import NoSlice
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.drawings.row_slice import write_rows
+from pipelines.faces.drawings.trace_slice import NoSlice
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.test_overlay_shared import part_arrows, without_slice
 from tests.effort import first_of
+from tests.faces.drawings.test_overlay_shared import part_arrows, without_slice
 from tests.harness import call, kernel
 
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from pipelines.base.paths import path_text
 from pipelines.critical_path.answer.found_path import show_path
 from pipelines.critical_path.graph.dependency_graph import Ints
-from pipelines.critical_path.pictures.overlay import write_overlay
 from pipelines.critical_path.whatif.before_after import Path
 from pipelines.critical_path.whatif.times import Clock, new_times
+from pipelines.faces.drawings.overlay import write_overlay
 from pipelines.models.sqltext import quoted
 
 PREFIX = "what_if_"

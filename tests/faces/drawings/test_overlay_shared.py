@@ -15,14 +15,14 @@ import pytest
 from pipelines.base import database
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest
-from pipelines.critical_path.pictures.counter_tracks import TABLES
-from pipelines.critical_path.pictures.overlay import write_overlay
+from pipelines.faces.drawings.counter_tracks import TABLES
+from pipelines.faces.drawings.overlay import write_overlay
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import load_trace
 from pipelines.readers.kineto import TraceRejected
 
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
+TRACES = Path(__file__).parents[4] / "shared" / "traces"
 FILES = sorted(
     path for path in TRACES.rglob("*.json*") if "execution_trace" not in path.name and path.parent.name != "stragglers"
 )

@@ -13,8 +13,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from pipelines.critical_path.pictures.chrome_trace import trace_event, write_lines
-from pipelines.critical_path.pictures.trace_slice import NoSlice, Sliced, as_json, trace_file
+from pipelines.faces.drawings.chrome_trace import based, trace_event, whole_seconds, write_trace
+from pipelines.faces.drawings.trace_slice import SLICE, NoSlice, Sliced, as_json
 
 STARTS, ENDS, LENGTHS = ("start_ns", "at_ns"), ("end_ns",), ("duration_ns",)
 _TRACKS = ("track", "trace_id", "rank", "device", "stream", "pid", "tid", "thread_id")
@@ -45,12 +45,11 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sli
     timed = sorted((row for row in rows if _is_known(row[start])), key=lambda row: int(row[start]))
     if not timed:
         raise NoSlice("nothing to draw: the query has no rows with a time")
-    base_ns = int(timed[0][start]) // 1_000_000_000 * 1_000_000_000
+    base_ns = whole_seconds(int(timed[0][start]))
     drawing = _Drawing(timed, columns, (start, length, end), base_ns)
     lines = list(drawing.lines(timed))
     traces = {row["trace_id"] for row in rows if row.get("trace_id") is not None}
-    with trace_file(target, base_ns, sorted(map(str, traces))) as out:
-        write_lines(out.write, chain(drawing.named(), lines))
+    write_trace(target, SLICE, sorted(map(str, traces)), based(base_ns), chain(drawing.named(), lines))
     n = drawing.n
     return Sliced(target, 0, n["X"], n["C"], n["i"], len(rows) - len(timed))
 

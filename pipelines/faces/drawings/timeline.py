@@ -7,8 +7,6 @@ keeps its own clock, and its name says so. Events are written as a stream: only 
 from __future__ import annotations
 
 import json
-import os
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.base.errors import TracelakeError
-from pipelines.critical_path.pictures.chrome_trace import drawn, open_trace, trace_event, write_lines
+from pipelines.faces.drawings.chrome_trace import based, flow_of, trace_event, whole_seconds, write_trace
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import told_of, worst_and_median
 
@@ -26,7 +24,7 @@ MOST = 64
 """Ranks that are drawn unless more are asked for: Perfetto slows down with millions of slices."""
 NOT_ALIGNED = "own clock, not aligned"
 _BATCH = 20_000
-_PIDS, _FLOWS = 10_000, 1 << 40  # ids of a rank begin at so many times its number
+_PIDS = 10_000  # ids of a rank's processes begin at so many times its number
 _BETWEEN_RANKS = 1 << 60  # above the ids of all ranks
 _EVENTS = """
     SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra
@@ -122,23 +120,14 @@ def write_timeline(
     ranks = _ranks(con, capture_id, step, shown)
     if not ranks:
         raise NoTimeline(f"no rank of capture {capture_id} has step {step}" if step is not None else "no ranks")
-    base_ns = min(_first(con, rank) for rank in ranks) // 1_000_000_000 * 1_000_000_000
+    base_ns = whole_seconds(min(_first(con, rank) for rank in ranks))
     arrows = list(_arrows(con, capture_id, ranks, base_ns))
     errors = con.execute(
         "SELECT max(error_ns) FROM clock_offsets WHERE capture_id = ? AND offset_ns IS NOT NULL", [capture_id]
     ).fetchall()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with open_trace(unfinished, packed=target.name.endswith(".gz")) as out:
-            mark = drawn("timeline", (rank.trace_id for rank in ranks))
-            out.write(f'{{{mark}, "baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
-            own = (_events(con, rank, base_ns, with_python) for rank in ranks)
-            write_lines(out.write, chain(chain.from_iterable(own), chain.from_iterable(arrows)))
-            out.write(b"\n]}\n")
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    own = (_events(con, rank, base_ns, with_python) for rank in ranks)
+    lines = chain(chain.from_iterable(own), chain.from_iterable(arrows))
+    write_trace(target, "timeline", (rank.trace_id for rank in ranks), based(base_ns), lines)
     not_aligned = [rank.number for rank in ranks if not rank.aligned]
     error_ns = errors[0][0] if len(not_aligned) < len(ranks) else None
     return Timeline(
@@ -229,18 +218,12 @@ def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_pyth
                 tid,
                 0 if ph == "M" or start_ns is None else rank.moved(start_ns) - base_ns,
                 None if ph == "B" and not whole else duration_ns,
-                flow_id=None if flow_id is None else _flow_id(rank.number, flow_id),
+                flow_id=None if flow_id is None else flow_of(rank.number, flow_id),
                 bp=bp,
                 scope=scope,
                 args=args,
                 extra=extra,
             )
-
-
-def _flow_id(rank: int, flow_id: str) -> str:
-    """An id of a rank's arrow that no other rank has, as a number: Perfetto reads text as hexadecimal."""
-    own = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
-    return str((rank + 1) * _FLOWS + own % _FLOWS)
 
 
 def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank], base_ns: int) -> Iterator[list[str]]:

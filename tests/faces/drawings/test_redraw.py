@@ -14,22 +14,21 @@ import pytest
 
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.graph.windows import WindowRequest
-from pipelines.critical_path.pictures.overlay import write_overlay
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import what_if
-from pipelines.critical_path.whatif.redraw import moved_events, write_redrawn
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.times import Clock
 from pipelines.critical_path.whatif.window import Window, load
+from pipelines.faces.drawings.overlay import write_overlay
+from pipelines.faces.drawings.redraw import moved_events, write_redrawn
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.whatif.test_of_saved import HELD_UP
+from tests.critical_path.whatif.windows import opened, scaled
 from tests.effort import first_of
 from tests.harness import connect
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
-
-from .test_of_saved import HELD_UP
-from .windows import opened, scaled
 
 SCENARIOS = [
     scaled(computation=0.5, launch_overhead=0),

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from pipelines.fleet.timeline import NOT_ALIGNED, TABLES, NoTimeline, write_timeline
+from pipelines.faces.drawings.timeline import NOT_ALIGNED, TABLES, NoTimeline, write_timeline
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
 from pipelines.readers.ingest import ingest
@@ -200,7 +200,7 @@ def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
 
 
 def test_a_clock_that_drifts_is_stretched_exactly() -> None:
-    from pipelines.fleet.timeline import _by_line
+    from pipelines.faces.drawings.timeline import _by_line
 
     first, last = (10**18 + 7, 10**18), (10**18 + 10**12 + 7 + 20_000_000, 10**18 + 10**12)
     moved = _by_line(first, last)

@@ -1,35 +1,32 @@
 """Writes events of one or more traces as a trace for Perfetto or chrome://tracing.
 
 The rows of a query name them (trace_id and event_id). They are written as the trace has them, with the arrows between
-them; sliced_rows.py writes rows that name no events.
+them; row_slice.py writes rows that name no events.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import duckdb
 
 from pipelines.base.errors import TracelakeError
-from pipelines.critical_path.pictures.arrows import anchor_arrows
-from pipelines.critical_path.pictures.chrome_trace import drawn, open_trace, trace_event, write_lines
+from pipelines.faces.drawings.arrows import anchor_arrows
+from pipelines.faces.drawings.chrome_trace import based, flow_of, trace_event, whole_seconds, write_trace
 from pipelines.models.sqltext import quoted
 
-_PIDS, _FLOWS = 10_000, 1 << 40
+_PIDS = 10_000
 _BATCH = 20_000
 # Entries that only belong to others: names, ends, and arrows, which are drawn where both their slices are.
 _OF_OTHERS = "('M', 'E', 's', 't', 'f')"
-
-
+SLICE = "slice"
+"""What a file is called in its mark."""
 _LISTED = "`tracelake sql 'FROM profiler_steps'` lists the steps."
 
 
@@ -118,15 +115,14 @@ def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sl
     ).fetchall()
     if not traces:
         raise NoSlice("nothing to draw: no row names an event of the traces")
-    base_ns = min((first for *_, first in traces if first is not None), default=0) // 1_000_000_000 * 1_000_000_000
+    base_ns = whole_seconds(min((first for *_, first in traces if first is not None), default=0))
     counted = [0]
-    with trace_file(target, base_ns, (trace for trace, *_ in traces)) as out:
-        many = len(traces) > 1
-        parts = (
-            _of_trace(con, trace, base_ns, place if many else None, rank, counted)
-            for place, (trace, rank, _) in enumerate(traces)
-        )
-        write_lines(out.write, chain.from_iterable(parts))
+    many = len(traces) > 1
+    parts = (
+        _of_trace(con, trace, base_ns, place if many else None, rank, counted)
+        for place, (trace, rank, _) in enumerate(traces)
+    )
+    write_trace(target, SLICE, (trace for trace, *_ in traces), based(base_ns), chain.from_iterable(parts))
     return Sliced(target, n_events=counted[0], left_out=max(0, n_rows - n_named))
 
 
@@ -174,20 +170,12 @@ def _of_trace(
                 tid,
                 None if start_ns is None else 0 if ph == "M" else start_ns - base_ns,
                 duration_ns if whole or ph != "B" else None,
-                flow_id=_flow(flow_id, place),
+                flow_id=flow_id if flow_id is None or place is None else flow_of(place, flow_id),
                 bp=bp,
                 scope=scope,
                 args=args if asked is None else _with(args, asked),
                 extra=extra,
             )
-
-
-def _flow(flow_id: str | None, place: int | None) -> str | None:
-    """The id of an arrow, which no other trace of the file has; a number, as Perfetto reads text as hexadecimal."""
-    if flow_id is None or place is None:
-        return flow_id
-    own = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
-    return str((place + 1) * _FLOWS + own % _FLOWS)
 
 
 def _with(args: str | None, asked: str) -> str:
@@ -206,21 +194,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-
-@contextmanager
-def trace_file(target: Path, base_ns: int, traces: Iterable[str]) -> Iterator[IO[bytes]]:
-    """The file, written whole or not at all, marked as a slice of these traces; packed where its name ends in .gz."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with open_trace(unfinished, packed=target.name.endswith(".gz")) as out:
-            out.write(f'{{{drawn("slice", traces)}, "baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
-            yield out
-            out.write(b"\n]}\n")
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _key(name: str) -> str:

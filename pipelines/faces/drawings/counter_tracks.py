@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import duckdb
 
-from pipelines.critical_path.pictures.chrome_trace import trace_event
+from pipelines.faces.drawings.chrome_trace import trace_event
 
 COUNTERS = "counters"
 """Name of the process that shows them."""

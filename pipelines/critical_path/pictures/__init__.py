@@ -1,1 +1,0 @@
-"""Traces for Perfetto: overlays, slices, counter tracks."""

@@ -1,0 +1,1 @@
+"""Traces for Perfetto: overlays, redrawn traces, slices, timelines of captures; counter tracks."""
