@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from pipelines.base import units
 from pipelines.base.extras import need
 from pipelines.faces.cli.console import DEFAULT_LAKE, err, fail, folder_option, local, out, progress, styled
-from pipelines.faces.words import in_words
 
 _OF_DUCKLAKE = (
     "Dagster works on a folder; run `tracelake ingest` and `tracelake materialize` by "
@@ -100,50 +97,20 @@ def _materialize(lake: Any) -> None:
 
 
 def _show(lake: Any, overlay_folder: Path) -> None:
-    from pipelines.critical_path.breakdown import rows_of
-    from pipelines.faces.cli.trace.breakdown import breakdown_table
+    from pipelines.faces.cli.lake.ask import ask
     from pipelines.faces.cli.trace.gantt import compared_table
     from pipelines.faces.cli.up_to_date import open_analyst
 
-    con = open_analyst(lake.root, [])
-    out.print(breakdown_table(rows_of(con)))
-    out.print(_paths_table(rows_of(con, _PATHS)))
-    out.print(_quality_table(rows_of(con, _QUALITY)))
+    for question in ("gpu-idle", "path-bound-by", "quality"):
+        ask(question, lake.root)
     overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
     if overlays:
         out.print(
             styled("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays)),
             soft_wrap=True,
         )
-    out.print(compared_table(con))
-
-
-_PATHS = """
-    SELECT t.path, t.rank, s.bound_by, s.duration_ns, s.percent, s.percent_of_window
-    FROM traces t LEFT JOIN critical_path_summary s USING (trace_id)
-    WHERE coalesce(s.window_id, 'full') = 'full' ORDER BY t.path, s.percent DESC
-"""
-_QUALITY = "SELECT check_name, severity, count(*) AS traces, sum(n) AS n FROM quality GROUP BY check_name, severity ORDER BY severity, traces DESC"
-
-
-def _paths_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="critical path by boundedness", title_justify="left")
-    for name in ("trace", "rank", "length", "bound by"):
-        table.add_column(name, justify="right" if name in ("rank", "length") else "left", overflow="fold")
-    for path in dict.fromkeys(row["path"] for row in rows):
-        own = [row for row in rows if row["path"] == path]
-        shares = ", ".join(f"{in_words(r['bound_by'])} {r['percent']:.1f} %" for r in own if r["percent"])
-        length = sum(row["duration_ns"] or 0 for row in own)
-        rank = own[0]["rank"]
-        table.add_row(Path(path).name, "" if rank is None else str(rank), units.time(length), shares or "no path")
-    return table
-
-
-def _quality_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("check", "severity", "traces", "n", title="quality", title_justify="left")
-    for row in rows:
-        table.add_row(row["check_name"], row["severity"], str(row["traces"]), f"{row['n']:,}")
-    return table
+    with open_analyst(lake.root, []) as con:
+        out.print(compared_table(con))
 
 
 ANY = ("0.0.0.0", "::")

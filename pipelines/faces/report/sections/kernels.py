@@ -9,7 +9,7 @@ from pipelines.base.kernel_names import short_names
 from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
 from pipelines.faces.report.formats import meter, short_name
-from pipelines.faces.report.subject import Subject, label, of_shown
+from pipelines.faces.report.subject import Row, Subject, label, of_shown
 from pipelines.faces.words import in_words
 
 _SHOWN, _NAME = 20, 72
@@ -32,9 +32,14 @@ _COLUMNS = [
 ]
 
 
-def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+def kernel_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
     """The shown rank's pieces of GPU work by name, most time first."""
-    rows = rows_of(con, _KERNELS.format(of=subject.shown_id))
+    return rows_of(con, _KERNELS.format(of=subject.shown_id))
+
+
+def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """They are a table; what it does not show is said."""
+    rows = kernel_rows(con, subject)
     if not rows:
         return section("kernels", "Top kernels", missing(f"{label(subject.shown)} has no GPU work"))
     shown = rows[:_SHOWN]

@@ -44,9 +44,14 @@ _OF_RANKS = [
 ]
 
 
+def step_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
+    """The shown rank's steps in order."""
+    return rows_of(con, _STEPS.format(of=subject.shown_id))
+
+
 def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The shown rank's steps in order; of a capture also the slowest and the fastest rank of each step."""
-    rows = rows_of(con, _STEPS.format(of=subject.shown_id))
+    """The shown rank's steps; of a capture also the slowest and the fastest rank of each step."""
+    rows = step_rows(con, subject)
     if not rows:
         why = f"{label(subject.shown)} has no profiler steps: call prof.step() after each one"
         return section("steps", "Step times", missing(why))

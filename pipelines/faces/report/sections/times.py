@@ -140,15 +140,17 @@ def _divided(row: Row) -> list[Part]:
     ]
 
 
-def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+def cost_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
     """What the GPU time of all ranks of a capture was spent on; the causes add up to its span times its GPUs."""
-    if subject.capture_id is None:
-        return []
-    rows = rows_of(
+    return rows_of(
         con,
         "SELECT cause, gpu_ns, percent, price, currency FROM capture_costs "
-        f"WHERE capture_id = {quoted(subject.capture_id)} AND gpu_ns IS NOT NULL ORDER BY gpu_ns DESC, cause",
+        f"WHERE capture_id = {quoted(subject.capture_id or '')} AND gpu_ns IS NOT NULL ORDER BY gpu_ns DESC, cause",
     )
+
+
+def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    rows = cost_rows(con, subject)
     if not rows:
         return []
     parts = [Part(row["cause"], row["gpu_ns"], f"{time(row['gpu_ns'])}, {percent(row['percent'])}") for row in rows]
@@ -249,12 +251,17 @@ def _owners(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     return [heading(f"where the time goes, {label(subject.shown)}"), table("critical_path_by_owner", columns, rows)]
 
 
-def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    rows = rows_of(
+def path_names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
+    """What the shown rank's path goes through most, by name."""
+    return rows_of(
         con,
         "SELECT name, cat, n_events, duration_ns FROM critical_path_by_name "
         f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} ORDER BY duration_ns DESC, name, cat LIMIT {_NAMES}",
     )
+
+
+def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    rows = path_names(con, subject)
     if not rows:
         return []
     columns = [Column("name", "name"), Column("cat", "category", in_words), Column("n_events", "times", count)]

@@ -12,6 +12,9 @@ from pipelines.faces.report.blocks import Block, Finding, Section, findings, lea
 from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.formats import shorter
 from pipelines.faces.report.sections.hangs import stuck
+from pipelines.faces.report.sections.kernels import kernel_rows
+from pipelines.faces.report.sections.steps import step_rows
+from pipelines.faces.report.sections.times import cost_rows, path_names
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.why import Cause, Why, why
 from pipelines.faces.words import in_words
@@ -69,14 +72,10 @@ def _who(found: Stragglers) -> str:
 
 
 def _where_of_all(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    rows = rows_of(
-        con,
-        "SELECT cause, gpu_ns, percent FROM capture_costs "
-        f"WHERE capture_id = {quoted(subject.capture_id or '')} AND gpu_ns > 0 ORDER BY gpu_ns DESC, cause LIMIT 4",
-    )
+    rows = [row for row in cost_rows(con, subject) if row["gpu_ns"] > 0]
     if not rows:
         return _where(con, subject)
-    parts = ", ".join(f"{in_words(row['cause'])} {percent(row['percent'])}" for row in rows)
+    parts = ", ".join(f"{in_words(row['cause'])} {percent(row['percent'])}" for row in rows[:4])
     return f"The GPU time of all {len(subject.traces)} ranks: {parts}."
 
 
@@ -104,10 +103,7 @@ def _where(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    rows = rows_of(
-        con,
-        f"SELECT step, duration_ns FROM profiler_steps WHERE trace_id = {subject.shown_id} AND duration_ns > 0 ORDER BY step",
-    )
+    rows = [row for row in step_rows(con, subject) if row["duration_ns"] > 0]
     if len(rows) < 2:
         return ""
     slowest = max(rows, key=lambda row: row["duration_ns"])
@@ -119,22 +115,14 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def _kernel(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    rows = rows_of(
-        con,
-        "SELECT name, count(*) AS n, sum(duration_ns) AS ns, 100.0 * sum(duration_ns) / sum(sum(duration_ns)) OVER () AS share "
-        f"FROM kernels WHERE trace_id = {subject.shown_id} GROUP BY name ORDER BY ns DESC NULLS LAST, name LIMIT 1",
-    )
-    if rows and rows[0]["ns"]:
-        (row,) = rows
-        return f"{shorter(row['name'], 60)} takes the most GPU time: {time(row['ns'])} ({percent(row['share'])}), {times(row['n'])}."
-    rows = rows_of(
-        con,
-        "SELECT name, n_events, duration_ns FROM critical_path_by_name "
-        f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} ORDER BY duration_ns DESC, name LIMIT 1",
-    )
+    rows = kernel_rows(con, subject)
+    if rows and (ns := rows[0]["duration_ns"]):
+        row = rows[0]
+        return f"{shorter(row['name'], 60)} takes the most GPU time: {time(ns)} ({percent(row['percent'])}), {times(row['n'])}."
+    rows = path_names(con, subject)
     if not rows:
         return ""
-    (row,) = rows
+    row = rows[0]
     return f"{shorter(row['name'], 60)} takes the most time on the path: {time(row['duration_ns'])}, {times(row['n_events'])}."
 
 
