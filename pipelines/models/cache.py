@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+import time
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+_DAY_S = 86_400
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
@@ -50,3 +55,39 @@ def _write(path: Path, text: str) -> None:
         os.replace(file.name, path)
     except OSError:
         return  # a home directory that is not writable only costs time
+
+
+def kept_file(kind: str, digest: str) -> Path | None:
+    """Returns the database file that was made from what has this digest; its name ends with a checksum of its content, so that a
+    corrupt one is not used.
+    """
+    for kept in cache_folder().glob(f"{kind}-{digest[:16]}-*.duckdb"):
+        try:
+            if kept.name == _name(kind, digest, kept):
+                os.utime(kept)  # used: see keep_file
+                return kept
+            kept.unlink()
+        except OSError:  # another process deleted it, or we may not read it
+            continue
+    return None
+
+
+def keep_file(kind: str, digest: str, made: Path, most: int) -> None:
+    """Keep a copy of a file for the next process; of its kind, only the `most` that were used last stay."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{kind}-", dir=folder) as own:
+            copy = Path(shutil.copyfile(made, Path(own) / "copy.duckdb"))
+            os.replace(copy, folder / _name(kind, digest, copy))
+        for old in sorted(folder.glob(f"{kind}-*.duckdb"), key=os.path.getmtime)[:-most]:
+            old.unlink(missing_ok=True)
+        for left in folder.glob(f".{kind}-*"):  # left by a process that was killed
+            if left.stat().st_mtime < time.time() - _DAY_S:
+                shutil.rmtree(left, ignore_errors=True)
+    except OSError:
+        return  # a home directory that is not writable only costs time
+
+
+def _name(kind: str, digest: str, file: Path) -> str:
+    return f"{kind}-{digest[:16]}-{zlib.crc32(file.read_bytes()):08x}.duckdb"

@@ -61,7 +61,7 @@ def test_what_is_kept_is_used_and_a_broken_one_is_not(
     assert not list(cache.glob(".empty-*"))
     (kept,) = cache.glob("empty-*.duckdb")
     with monkeypatch.context() as patch:
-        patch.setattr(empty_file, "_into_cache", lambda *_: pytest.fail("it was made anew"))
+        patch.setattr(empty_file, "keep_file", lambda *_: pytest.fail("it was made anew"))
         assert made("kept") == first
     broken = bytearray(kept.read_bytes())
     broken[len(broken) // 2] ^= 1

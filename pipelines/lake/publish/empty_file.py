@@ -5,24 +5,20 @@ Creating 120 tables and 1,600 comments, which are the same for every lake, takes
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import duckdb
-from isal import isal_zlib
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.lake.names import ANALYST, MARK
 from pipelines.lake.publish.file_lists import MACROS, SCHEMA, is_large, rows_of, view_of, write_macros
 from pipelines.models import rule_tables
-from pipelines.models.cache import cache_folder, digest_of
+from pipelines.models.cache import digest_of, keep_file, kept_file
 from pipelines.models.catalog import Catalog, Column, Model
 from pipelines.models.sqltext import quoted
 
@@ -34,7 +30,6 @@ _FORMAT = {"storage_compatibility_version": "v1.2.0", "default_block_size": 65_5
 # To try these on small tables takes most of the time of writing them; on large ones they save a seventh of the space.
 _NOT_TRIED = "fsst,dict_fsst,zstd,roaring,alp,alprd"
 _KEPT = 3  # how many versions are kept: a checkout or two besides what is installed
-_DAY_S = 86_400
 Types = list[tuple[str, str]]
 
 
@@ -58,8 +53,12 @@ def begin(built: Path, catalog: Catalog, types: Mapping[str, Types], order: Iter
     added = [model.added.content for model in models if model.added]
     code = Path(rule_tables.__file__).read_bytes()  # how rules are read
     digest = digest_of([duckdb.__version__, code, own, *macros.values(), *chain(*statements.values()), *rules, *added])
-    if _from_cache(built, digest):
-        return
+    if kept := kept_file("empty", digest):
+        try:
+            shutil.copyfile(kept, built)
+            return
+        except OSError:  # another process deleted it
+            built.unlink(missing_ok=True)
     with connect_written(built) as con:
         con.execute("BEGIN")  # one flush to disk instead of one per statement
         con.execute(own)
@@ -70,7 +69,7 @@ def begin(built: Path, catalog: Catalog, types: Mapping[str, Types], order: Iter
             for statement in statements[model.name]:
                 con.execute(statement)
         write_out(con)
-    _into_cache(built, digest)
+    keep_file("empty", digest, built, _KEPT)
 
 
 def connect_written(built: Path) -> duckdb.DuckDBPyConnection:
@@ -166,38 +165,3 @@ def _comments(name: str, kind: str, doc: str, docs: Mapping[str, str]) -> str:
 def _column_name(column: str) -> str:
     """As SQL spells it."""
     return f'"{column}"'
-
-
-def _from_cache(built: Path, digest: str) -> bool:
-    """Copy the cached file; its name ends with a checksum of its content, so a corrupt one is not used."""
-    for kept in cache_folder().glob(f"empty-{digest[:16]}-*.duckdb"):
-        try:
-            content = kept.read_bytes()
-            if kept.name == _name(digest, content):
-                built.write_bytes(content)
-                os.utime(kept)  # used: see _into_cache
-                return True
-            kept.unlink()
-        except OSError:  # another process deleted it, or we may not read it: build it again
-            built.unlink(missing_ok=True)
-    return False
-
-
-def _name(digest: str, content: bytes) -> str:
-    return f"empty-{digest[:16]}-{isal_zlib.crc32(content):08x}.duckdb"
-
-
-def _into_cache(built: Path, digest: str) -> None:
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".empty-", dir=folder) as own:
-            copy = Path(shutil.copyfile(built, Path(own) / "empty.duckdb"))
-            os.replace(copy, folder / _name(digest, copy.read_bytes()))
-        for old in sorted(folder.glob("empty-*.duckdb"), key=os.path.getmtime)[:-_KEPT]:
-            old.unlink(missing_ok=True)
-        for left in folder.glob(".empty-*"):  # left by a process that was killed
-            if left.stat().st_mtime < time.time() - _DAY_S:
-                shutil.rmtree(left, ignore_errors=True)
-    except OSError:
-        return  # a home directory that is not writable only costs time

@@ -7,7 +7,6 @@ hold for every row are understood; any other query is left as it is.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.lake.read.query_tree import nodes, text_of, tree_of
 from pipelines.models.sqltext import quoted
 
 _MOST = 200
@@ -69,21 +69,21 @@ def condition_in(con: duckdb.DuckDBPyConnection, query: str) -> Condition | None
     `con`: any connection; the query is text there.
     """
     try:
-        tree = _tree_of(con, query)
+        tree = tree_of(con, query)
         node = tree["statements"][0]["node"]
-        if len(tree["statements"]) != 1 or node["type"] != "SELECT_NODE" or any(map(_is_beyond, _nodes(tree))):
+        if len(tree["statements"]) != 1 or node["type"] != "SELECT_NODE" or any(map(_is_beyond, nodes(tree))):
             return None
         joined = _joined(node["from_table"])
         if not joined:
             return None
-        named = Counter(one["table_name"].lower() for one in _nodes(tree) if one.get("type") == "BASE_TABLE")
+        named = Counter(one["table_name"].lower() for one in nodes(tree) if one.get("type") == "BASE_TABLE")
         tables = frozenset(name for name in joined.values() if named[name] == 1)
         others = frozenset(named) - tables
         for place, condition in enumerate(_conjuncts(node.get("where_clause"))):
             if ids := _ids(condition, joined):
                 return Condition(query, tables, others, ids)
             if found := _select(condition, joined):
-                text = _text_of(con, {"error": False, "statements": [found["subquery"]]})
+                text = text_of(con, {"error": False, "statements": [found["subquery"]]})
                 is_one = condition["type"] == "COMPARE_EQUAL"
                 return Condition(query, tables, others, select=text, is_one=is_one, place=place)
         return None
@@ -95,16 +95,16 @@ def _with_ids(con: duckdb.DuckDBPyConnection, condition: Condition, ids: Sequenc
     """Returns the query with ids instead of the SELECT; None if the text that DuckDB makes of it does not say just that."""
     listed = ", ".join(map(quoted, ids))
     try:
-        tree = _tree_of(con, condition.query)
-        other = _tree_of(con, f"SELECT 1 WHERE trace_id IN ({listed}, '')")["statements"][0]["node"]["where_clause"]
+        tree = tree_of(con, condition.query)
+        other = tree_of(con, f"SELECT 1 WHERE trace_id IN ({listed}, '')")["statements"][0]["node"]["where_clause"]
         (found,) = [one for n, one in enumerate(_conjuncts(_where(tree))) if n == condition.place]
         sides = [found["child"]] if found["type"] == "SUBQUERY" else [found["left"], found["right"]]
         (column,) = [side for side in sides if side["type"] == "COLUMN_REF"]
         found_in = {**other, "children": [column, *other["children"][1:-1]]}
         found.clear()
         found.update(found_in)
-        text = _text_of(con, tree)
-        return text if _without_places(_tree_of(con, text)) == _without_places(tree) else None
+        text = text_of(con, tree)
+        return text if _without_places(tree_of(con, text)) == _without_places(tree) else None
     except (KeyError, ValueError, RecursionError, duckdb.Error):
         return None
 
@@ -113,31 +113,11 @@ def _where(tree: _Tree) -> _Tree:
     return tree["statements"][0]["node"]["where_clause"]
 
 
-def _tree_of(con: duckdb.DuckDBPyConnection, query: str) -> _Tree:
-    tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
-    return {} if tree["error"] else tree
-
-
-def _text_of(con: duckdb.DuckDBPyConnection, tree: _Tree) -> str:
-    return con.execute(f"SELECT json_deserialize_sql({quoted(json.dumps(tree))})").fetchall()[0][0]
-
-
 def _without_places(tree: Any) -> Any:
     """Returns a tree without where in the text its parts were."""
     if isinstance(tree, dict):
         return {name: _without_places(value) for name, value in tree.items() if name != "query_location"}
     return [_without_places(value) for value in tree] if isinstance(tree, list) else tree
-
-
-def _nodes(tree: Any) -> Iterator[_Tree]:
-    todo = [tree]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict):
-            yield node
-            todo += node.values()
-        elif isinstance(node, list):
-            todo += node
 
 
 def _is_beyond(node: _Tree) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
@@ -18,26 +20,44 @@ class Named:
     functions: frozenset[str]
 
 
-def named_in(con: duckdb.DuckDBPyConnection, query: str) -> Named | None:
-    """Returns what a SELECT names; None for other statements, for PIVOT, and for what cannot be parsed.
+def tree_of(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+    """Returns the tree that DuckDB makes of SELECTs; {} of other statements, PIVOT, and what cannot be parsed.
 
-    `con`: any connection; the query is text there.
+    `con`: any connection; the query is text there. Raises RecursionError for one that is nested too deeply for Python.
     """
-    try:
-        tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
-    except RecursionError:  # nested too deeply for Python
-        return None
-    if tree["error"]:
-        return None
-    tables, functions, todo = set(), set(), [tree]
+    tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
+    return {} if tree["error"] else tree
+
+
+def text_of(con: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> str:
+    """Returns the text of a tree. Raises duckdb.Error for what is none."""
+    return con.execute(f"SELECT json_deserialize_sql({quoted(json.dumps(tree))})").fetchall()[0][0]
+
+
+def nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yields all objects in a tree."""
+    todo = [tree]
     while todo:
         node = todo.pop()
         if isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE":
-                tables.add(node["table_name"].lower())
-            elif node.get("type") == "TABLE_FUNCTION":
-                functions.add(node["function"].get("function_name", "").lower())
+            yield node
             todo += node.values()
         elif isinstance(node, list):
             todo += node
+
+
+def named_in(con: duckdb.DuckDBPyConnection, query: str) -> Named | None:
+    """Returns what a SELECT names; None for what `tree_of` gives no tree of."""
+    try:
+        tree = tree_of(con, query)
+    except RecursionError:
+        return None
+    if not tree:
+        return None
+    tables, functions = set(), set()
+    for node in nodes(tree):
+        if node.get("type") == "BASE_TABLE":
+            tables.add(node["table_name"].lower())
+        elif node.get("type") == "TABLE_FUNCTION":
+            functions.add(node["function"].get("function_name", "").lower())
     return Named(frozenset(tables), frozenset(functions))

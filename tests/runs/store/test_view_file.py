@@ -17,11 +17,11 @@ from tests.runs.store.world import make_unit
 @pytest.mark.parametrize("module", [reader_views, rule_tables, views, user_tables])
 def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = reader_views._Build(load_catalog(), {}, False, True, False)
-    before = build.name
-    assert build.name == before
+    before = build.digest
+    assert build.digest == before
     (tmp_path / "newer.py").write_text("another version")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "newer.py"))
-    assert build.name != before
+    assert build.digest != before
 
 
 def test_columns_and_types_are_those_of_a_folder(opened: Callable[[], Store], tmp_path: Path) -> None:

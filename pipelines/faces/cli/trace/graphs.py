@@ -18,18 +18,6 @@ from pipelines.faces.words import in_words
 
 TABLES = ("graph_kernels", "kernels")
 _NAME = 32
-_WHOLE = """
-    SELECT count(*) AS n_kernels, count(DISTINCT replay_id) AS n_replays,
-        CAST(coalesce(sum(duration_ns), 0) AS BIGINT) AS graph_ns,
-        CAST(coalesce(sum(duration_ns) FILTER (WHERE op IS NOT NULL OR module IS NOT NULL), 0) AS BIGINT) AS known_ns
-    FROM graph_kernels WHERE trace_id = {of}
-"""
-_ROWS = """
-    SELECT name, class, op, module, source, min(confidence) AS confidence, count(*) AS n,
-        count(DISTINCT repetition) AS n_repetitions, CAST(sum(duration_ns) AS BIGINT) AS duration_ns
-    FROM graph_kernels WHERE trace_id = {of}
-    GROUP BY ALL ORDER BY sum(duration_ns) DESC, name, op, module, source
-"""
 _REPETITIONS = """
     SELECT sequence_id, period, repetition, class, count(*) AS n, CAST(sum(duration_ns) AS BIGINT) AS duration_ns
     FROM graph_kernels WHERE trace_id = {of} AND period IS NOT NULL
@@ -98,6 +86,7 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     from pipelines.base.database import rows_of
     from pipelines.critical_path.graph.stored_window import use_stored
     from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+    from pipelines.faces import graph_replays
     from pipelines.models.run import run_models
     from pipelines.models.sqltext import quoted
 
@@ -108,14 +97,10 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     stored = use_stored(con, catalog, WindowRequest(trace_id)) if is_usual else frozenset()
     run_models(con, catalog, TABLES, stored)
     of = quoted(trace_id)
-    ((gpu_ns,),) = con.execute(
-        f"SELECT CAST(coalesce(sum(duration_ns), 0) AS BIGINT) FROM kernels WHERE trace_id = {of}"
-    ).fetchall()
     return {
         "trace_id": trace_id,
-        "gpu_ns": gpu_ns,
-        **next(iter(rows_of(con, _WHOLE.format(of=of)))),
-        "kernels": rows_of(con, _ROWS.format(of=of)),
+        **graph_replays.sums(con, of),
+        "kernels": graph_replays.kernel_rows(con, of),
         "repetitions": rows_of(con, _REPETITIONS.format(of=of)),
     }
 

@@ -7,6 +7,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
 from pipelines.base.units import count, percent, time, times
+from pipelines.faces import graph_replays
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
 from pipelines.faces.report.formats import meter, name, short_name
@@ -14,18 +15,6 @@ from pipelines.faces.report.subject import Subject, of_shown
 from pipelines.faces.words import in_words
 
 _SHOWN, _NAME, _LEAST_PERCENT = 20, 72, 50
-_WHOLE = """
-    SELECT count(*) AS n, count(DISTINCT replay_id) AS n_replays, coalesce(sum(duration_ns), 0) AS graph_ns,
-        coalesce(sum(duration_ns) FILTER (WHERE op IS NOT NULL OR module IS NOT NULL), 0) AS known_ns,
-        (SELECT coalesce(sum(duration_ns), 0) FROM kernels WHERE trace_id = {of}) AS gpu_ns
-    FROM graph_kernels WHERE trace_id = {of}
-"""
-_NAMES = """
-    SELECT name, class, op, module, source, count(*) AS n, sum(duration_ns) AS duration_ns,
-        100.0 * sum(duration_ns) / nullif(sum(sum(duration_ns)) OVER (), 0) AS percent
-    FROM graph_kernels WHERE trace_id = {of}
-    GROUP BY ALL ORDER BY sum(duration_ns) DESC, name, op, module, source
-"""
 _BLOCKS = """
     WITH passed AS (
         SELECT sequence_id, period, replay_id, repetition, sum(duration_ns) AS ns
@@ -60,13 +49,13 @@ _COLUMNS = [
 
 def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """The shown rank's graph replays: how much is known about them, blocks that repeat, and the kernels by operator."""
-    ((n, n_replays, graph_ns, known_ns, gpu_ns),) = con.execute(_WHOLE.format(of=subject.shown_id)).fetchall()
-    if not n or 100 * graph_ns <= _LEAST_PERCENT * gpu_ns:
+    gpu_ns, n_kernels, n_replays, graph_ns, known_ns = graph_replays.sums(con, subject.shown_id).values()
+    if not n_kernels or 100 * graph_ns <= _LEAST_PERCENT * gpu_ns:
         return None
-    rows = rows_of(con, _NAMES.format(of=subject.shown_id))
+    rows = graph_replays.kernel_rows(con, subject.shown_id)
     shown = rows[:_SHOWN]
     for row, short in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
-        row["shown"] = (row["name"], short)
+        row["shown"], row["percent"] = (row["name"], short), 100 * row["duration_ns"] / graph_ns
     said = (
         f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replay{'' if n_replays == 1 else 's'} of CUDA or HIP graphs. The "
         f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known: that part "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pipelines.lake.publish.prices import PRICE_TABLE
 from pipelines.lake.read import views
 from pipelines.lake.read.views import placed_rows, superseded, valid_rows
 from pipelines.models import rule_tables
-from pipelines.models.cache import cache_folder, digest_of
+from pipelines.models.cache import digest_of, keep_file, kept_file
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake import user_tables
@@ -65,7 +65,7 @@ class _Build:
     has_prices: bool
 
     @property
-    def name(self) -> str:
+    def digest(self) -> str:
         models = [f"{name}={self.catalog.version(name)}" for name in self.catalog.public]
         code = [
             Path(file).read_bytes() for file in (__file__, rule_tables.__file__, views.__file__, user_tables.__file__)
@@ -74,29 +74,20 @@ class _Build:
             m.path.read_bytes() for name in self.catalog.public if (m := self.catalog.models[name]).kind == "rules"
         ]
         facts = json.dumps([self.there, self.hidden, self.has_own, self.has_prices])
-        return f"views-{digest_of([duckdb.__version__, facts, *models, *code, *rules])[:16]}.duckdb"
+        return digest_of([duckdb.__version__, facts, *models, *code, *rules])
 
 
 def _attach(con: duckdb.DuckDBPyConnection, build: _Build) -> None:
-    kept = cache_folder() / build.name
-    try:
-        con.execute(f"ATTACH {quoted(kept)} AS {SHOWN} (READ_ONLY)")
-        os.utime(kept)  # used: see below
-        return
-    except (duckdb.Error, OSError):  # not there yet, or damaged
-        pass
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".views-", dir=kept.parent) as own:
-            _create_file(Path(own) / kept.name, build)
-            os.replace(Path(own) / kept.name, kept)
-        for old in sorted(kept.parent.glob("views-*.duckdb"), key=os.path.getmtime)[:-_KEPT]:
-            old.unlink(missing_ok=True)
-        con.execute(f"ATTACH IF NOT EXISTS {quoted(kept)} AS {SHOWN} (READ_ONLY)")
-    except OSError:  # a home directory that is not writable only costs time
-        with tempfile.TemporaryDirectory(prefix="tracelake-views-") as own:
-            _create_file(Path(own) / kept.name, build)
-            con.execute(f"ATTACH {quoted(Path(own) / kept.name)} AS {SHOWN} (READ_ONLY)")  # it stays while it is open
+    attach = f"ATTACH {{}} AS {SHOWN} (READ_ONLY)"
+    if kept := kept_file("views", build.digest):
+        with suppress(duckdb.IOException):  # another process deleted it
+            con.execute(attach.format(quoted(kept)))
+            return
+    with tempfile.TemporaryDirectory(prefix="tracelake-views-") as own:
+        made = Path(own, "views.duckdb")
+        _create_file(made, build)
+        con.execute(attach.format(quoted(made)))  # it stays while it is open
+        keep_file("views", build.digest, made, _KEPT)
 
 
 def _create_file(path: Path, build: _Build) -> None:
