@@ -96,7 +96,8 @@ class Edges:
 class Found:
     """What each edge belongs to (m,): the cause, what it is named after (NAME, …) and the number of that (of a name, a thread,
     a stream), and the event that shows it, as a place among the events. `cut` and `spent`: the name of the
-    synchronization that nothing needed whose wait, or whose own time, the edge is; else -1.
+    synchronization that nothing needed whose wait, or whose own time, the edge is; else -1. `freed` are places of edges: waits
+    for a copy to the GPU by the operator that launched it, which wait for nothing without the copy.
     """
 
     cause: Ints
@@ -105,6 +106,7 @@ class Found:
     instance: Ints
     cut: Ints
     spent: Ints
+    freed: Ints
 
 
 def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> Found:
@@ -156,7 +158,9 @@ class _Window:
         unknown = np.full(m, CAUSES.index("unknown"), dtype=np.int8)
         number = self.events.name[self.dst_event].astype(np.int64)
         nothing = np.full((2, m), -1, dtype=np.int32)
-        return Found(unknown, np.full(m, NAME, dtype=np.int8), number, self.dst_event.copy(), nothing[0], nothing[1])
+        return Found(
+            unknown, np.full(m, NAME, dtype=np.int8), number, self.dst_event.copy(), *nothing, np.zeros(0, np.int64)
+        )
 
     def _set(
         self,
@@ -231,6 +235,18 @@ class _Window:
         operator = self.operator[call]
         waits_inside = (operator >= 0) & (self.cause_of_rule[rule] == CAUSES.index("synchronization"))
         self._set(calls & waits_inside, "host_operators", operator)
+        self._of_blocking_copies(calls, call)
+
+    def _of_blocking_copies(self, calls: Flags, call: Ints) -> None:
+        """A call that returns when the copy has ended which its operator launched is part of the copy. Arguments as in `_of_host`."""
+        events = self.events
+        wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1)
+        wait &= (self.kind[self.src_event] == _COPY) & ~self.names.to_host[events.name[self.src_event]]
+        by = self.operator[np.where(wait, events.launch[self.src_event], -1)]
+        self.result.freed = np.flatnonzero(wait & (by >= 0) & (by == self.operator[self.dst_event]))
+        copy = np.full(len(events.event_id) + 1, -1, dtype=np.int32)
+        copy[self.dst_event[self.result.freed]] = self.src_event[self.result.freed]
+        self._set(calls & (copy[call] >= 0), "copies", call, named=copy[call])
 
     def _of_names(self, own_work: Flags) -> None:
         """Time inside of an event whose name tells a cause."""

@@ -47,7 +47,8 @@ _EDGES = 24_000_000
 @dataclass(frozen=True)
 class Shares:
     """What edges belong to (m,): the row that is to be retimed (-1: none) and the cause; and of unneeded synchronizations
-    the edges that wait, those that are their own time, and whose (the numbers of their names).
+    the edges that wait, those that are their own time, and whose (the numbers of their names). `freed`: edges that wait for
+    nothing without what they belong to.
     """
 
     row: Ints
@@ -56,6 +57,7 @@ class Shares:
     waits_of: Ints
     spent: Ints
     spent_of: Ints
+    freed: Ints
 
 
 def path_rows(
@@ -87,7 +89,7 @@ def path_rows(
     of_edges = np.where(keys[place] == key, rank[place], -1) if len(keys) else np.full(len(key), -1)
     waits, spent = np.flatnonzero(found.cut >= 0), np.flatnonzero(found.spent >= 0)
     of_edges = of_edges.astype(np.int32)
-    return rows, Shares(of_edges, found.cause, waits, found.cut[waits], spent, found.spent[spent])
+    return rows, Shares(of_edges, found.cause, waits, found.cut[waits], spent, found.spent[spent], found.freed)
 
 
 def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, Ints]:
@@ -141,28 +143,32 @@ class Retimed:
         self.begin, self.bounds = begin, bounds
         self._forest: Forest | None = None
         # Of an end that two edges lead to, one can go.
-        self.can_go = np.bincount(graph.dst, minlength=len(graph))[graph.dst[of.waits]] > 1
+        leading = np.bincount(graph.dst, minlength=len(graph))
+        self.can_go = leading[graph.dst[of.waits]] > 1
+        self.freed = of.freed[leading[graph.dst[of.freed]] > 1]
 
     def without_cause(self, cause: int) -> int:
         """Returns what the window saves without all rows of a cause, ns."""
         if CAUSES[cause] == "synchronization":
             return self._without_waits(self.of.waits[self.can_go], self.of.spent)
-        return self._scaled(self.of.cause == cause, 0)
+        return self._without(self.of.cause == cause)
 
     def without_row(self, row: int, cause: int, number: int) -> int:
         """Returns what it saves without a row."""
         if CAUSES[cause] == "synchronization":
             waits = self.of.waits[self.can_go & (self.of.waits_of == number)]
             return self._without_waits(waits, self.of.spent[self.of.spent_of == number])
-        return self._scaled(self.of.row == row, 0)
+        return self._without(self.of.row == row)
 
     def with_half(self, row: int) -> int:
         """Returns what it saves with half of a row."""
-        return self._scaled(self.of.row == row, 2)
+        chosen = np.flatnonzero(self.of.row == row)
+        return self._less((chosen, self.graph.weight[chosen] // 2))
 
-    def _scaled(self, edges: Flags, by: int) -> int:
-        chosen = np.flatnonzero(edges)
-        return self._less((chosen, self.graph.weight[chosen] // by if by else 0))
+    def _without(self, edges: Flags) -> int:
+        freed = self.freed[edges[self.freed]]
+        edges[freed] = False
+        return self._less((np.flatnonzero(edges), 0), (freed, _NEVER))
 
     def _without_waits(self, waits: Ints, spent: Ints) -> int:
         """The host works on as before, but beside the GPU."""

@@ -32,7 +32,7 @@ Key = tuple[int, int]
 @dataclass(frozen=True)
 class RankCauses:
     """The causes of a rank's edges (m,): the place in CAUSES, `key`: what it is named after; and of synchronizations that nothing
-    needed the edges that wait, those that are their own time, and whose they are (keys).
+    needed the edges that wait, those that are their own time, and whose they are (keys); `freed` as in Found.
     """
 
     cause: npt.NDArray[np.int8]
@@ -41,6 +41,7 @@ class RankCauses:
     waits_of: Ints
     spent: Ints
     spent_of: Ints
+    freed: Ints
 
     @classmethod
     def of(cls, found: Found, text: Ints) -> RankCauses:
@@ -50,7 +51,8 @@ class RankCauses:
         key = np.where(found.named_after == STREAM, found.number, key) * 4 + found.named_after
         waits, spent = np.flatnonzero(found.cut >= 0), np.flatnonzero(found.spent >= 0)
         whose = (text[found.cut[waits]] * 4 + NAME, text[found.spent[spent]] * 4 + NAME)
-        return cls(found.cause.astype(np.int8), (key & 0x7FFFFFFF).astype(np.int32), waits, whose[0], spent, whose[1])
+        keys = (key & 0x7FFFFFFF).astype(np.int32)
+        return cls(found.cause.astype(np.int8), keys, waits, whose[0], spent, whose[1], found.freed)
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,17 @@ def _shares(causes: Sequence[RankCauses], own: Ints, names: Sequence[Key]) -> Sh
     nothing = own < 0
     place = np.full(len(cause), -1, dtype=np.int32)
     place[own[~nothing]] = np.flatnonzero(~nothing)
+
+    def edges_of(name: str) -> Ints:
+        return place[np.concatenate([getattr(one, name) + base for one, base in zip(causes, first, strict=True)])]
+
     parts = []
     for name in ("waits", "spent"):
-        edges = place[np.concatenate([getattr(one, name) + base for one, base in zip(causes, first, strict=True)])]
+        edges = edges_of(name)
         of_whom = np.concatenate([getattr(one, f"{name}_of") for one in causes])
         parts += [edges[edges >= 0], of_whom[edges >= 0]]
+    freed = edges_of("freed")
+    parts.append(freed[freed >= 0])
     return Shares(np.where(nothing, np.int32(-1), row[own]), np.where(nothing, np.int8(-1), cause[own]), *parts)
 
 

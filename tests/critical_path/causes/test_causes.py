@@ -207,6 +207,30 @@ def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
     assert copied[("host_operators", "aten::mm")] == 10
 
 
+@pytest.mark.parametrize("name", ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"])
+def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str) -> None:
+    events = [
+        *LAUNCHED,
+        kernel("gemm", 30, 300, 1),
+        op("aten::to", 50, 390),
+        call("cudaMemcpyAsync", 55, 5, 3),
+        kernel(name, 331, 100, 3, cat="gpu_memcpy"),
+        call("cudaStreamSynchronize", 62, 374, 9),
+        sync("Stream Sync", 63, 370, 9, stream=7),
+        op("aten::mm", 445, 40),
+        call("cudaLaunchKernel", 455, 10, 2),
+        kernel("gemm", 475, 300, 2),
+    ]
+    found = answer(events)
+    check(found)
+    (row,) = [row for row in found.rows if row["cause"] == "copies"]
+    if "HtoD" in name:  # the host launches while the first kernel runs: both come one right after the other
+        assert row["duration_ns"] == 105_000  # and the return from the wait
+        assert row["saves_ns"] == pytest.approx(145_000, abs=2000)
+    else:  # what is read is waited for
+        assert row["duration_ns"] == 100_000 and row["saves_ns"] <= 102_000
+
+
 @pytest.mark.parametrize("kind", ["xpu", "mtia", "privateuse1"])
 def test_calls_of_other_vendors_launch(kind: str) -> None:
     events = [*LAUNCHED, kernel("gemm", 50, 300, 1)]
