@@ -153,15 +153,20 @@ class Why:
         return _grouped(self.rows, on_gpu=self.window["busy_ns"] > 0)
 
     @property
+    def length(self) -> int:
+        """Of the window, ns."""
+        return self.window["length_ns"]
+
+    @property
     def steps(self) -> int:
         """How many steps the answer divides the window by: 1 if they are not most of it."""
         steps, time = self.window["n_steps"], self.window["steps_ns"] or 0
-        return steps if steps > 1 and time >= _WHOLE_STEPS * self.window["length_ns"] else 1
+        return steps if steps > 1 and time >= _WHOLE_STEPS * self.length else 1
 
     @cached_property
     def sentence(self) -> str:
         """What the window's time goes to, in one sentence."""
-        length, steps = self.window["length_ns"], self.steps
+        length, steps = self.length, self.steps
         whole = units.time(length / steps)
         of = f"Of each {whole} step" if steps > 1 else f"Of {whole}"
         if not self.window["busy_ns"]:

@@ -84,6 +84,10 @@ def check_raw(path: Path, found: Why) -> None:
         spans[kind].append((start, start + _ns(event["dur"])))
     assert abs(_union(spans["kernel"]) - found.window["computing_ns"]) <= 1000
     assert abs(_union([one for of in spans.values() for one in of]) - found.window["busy_ns"]) <= 1000
+    for cause, kind in (("communication", "comm"), ("copies", "copy")):
+        alone = _union(spans[kind] + spans["kernel"]) - _union(spans["kernel"])
+        told = sum(row["exposed_ns"] - row["gpu_idle_ns"] for row in found.rows if row["cause"] == cause)
+        assert told <= alone + 1000  # without calls of the host
     for row in found.rows:
         event = events[row["event_id"]]
         if row["name"] == event.get("name"):

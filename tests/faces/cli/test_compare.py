@@ -218,9 +218,11 @@ def test_folders_are_captures(captures: tuple[Path, list[Path], list[str]]) -> N
     assert [one["where"] for one in asked(folder, b, "--lake", lake)["ranks"]] == ["rank 0", "rank 1"]
 
 
-def test_without_gpu_time_nothing_is_judged(tmp_path: Path) -> None:
+def test_without_gpu_time_the_length_of_steps_is_judged_and_of_whole_traces_nothing(tmp_path: Path) -> None:
     (path,) = written(tmp_path, cpu=BEFORE[:2])
-    done = run(path, path, "--fail-on", "5%", code=1)
+    done = run(path, path, "--fail-on", "5%")
+    assert "fine: the length of step" in done.stderr
+    done = run(path, path, "--fail-on", "5%", "--step", "all", code=1)
     assert "has none" in done.stderr
     told = asked(path, path)
     assert {row["device"] for row in told["rows"]} == {"cpu"} and told["host"] == []

@@ -96,7 +96,7 @@ def test_shared_captures(shared: Path, name: str, monkeypatch: pytest.MonkeyPatc
 
     real = capture_savings._retimed
     monkeypatch.setattr(capture_savings, "_retimed", noted)
-    told = why(folder)
+    told: Any = why(folder)
     if isinstance(told, list):  # no path leads through its ranks
         assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100] * 4)
         return

@@ -65,13 +65,13 @@ def why_command(
     asked = _Asked(step, annotation, instance, process)
     found = [one for subject in subjects for one in _answers(subject, asked, lake)]
     if json:
-        documents = [answer.as_json() for _, answer in found]
+        documents = [one.answer.as_json() for one in found]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
-    for place, (subject, answer) in enumerate(found):
+    for place, one in enumerate(found):
         if place:
             out.print()
-        show(subject, answer, named=len(found) > 1, process=process)
+        show(one.subject, one.answer, named=len(found) > 1, process=one.process)
 
 
 class _Asked(NamedTuple):
@@ -83,8 +83,15 @@ class _Asked(NamedTuple):
     process: str | None
 
 
-def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[tuple[str, Why | CaptureWhy]]:
-    """The answers, each with what its trace or capture is called in commands."""
+class _Told(NamedTuple):
+    """An answer, with what its trace or capture is called in commands."""
+
+    subject: str
+    answer: Why | CaptureWhy
+    process: str | None = None
+
+
+def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[_Told]:
     if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
         if any(asked):
             options = "--step, --annotation and --process"
@@ -93,7 +100,7 @@ def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[tuple[st
                 f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
             )
         return _of_capture(subject, lake)
-    return [(subject, answer) for answer in _of_trace(subject, asked, lake)]
+    return [_Told(subject, answer, asked.process) for answer in _of_trace(subject, asked, lake)]
 
 
 def _is_capture(beginning: str, lake: Path | str) -> bool:
@@ -119,10 +126,10 @@ def _is_capture(beginning: str, lake: Path | str) -> bool:
         return bool(found.fetchall())
 
 
-def _of_capture(subject: str, lake: Path | str) -> Sequence[tuple[str, Why | CaptureWhy]]:
+def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
     """The answer for a capture; where no path leads through its ranks, that of each rank alone, the longest first."""
     from pipelines.faces.cli import caveats
-    from pipelines.faces.cli.fleet.opened_capture import lake_of
+    from pipelines.faces.cli.fleet.opened_capture import lake_of, processes_of
     from pipelines.faces.cli.up_to_date import open_analyst
     from pipelines.faces.why import TABLES, capture_why, why
     from pipelines.fleet.path.answer import find_capture
@@ -134,25 +141,39 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[tuple[str, Why | Cap
                 caveats.note(con, beginning)
             capture_id = find_capture(con, beginning)
             if answer := capture_why(con, capture_id, Path(subject).name):
-                return [(subject, answer)]
+                return [_Told(subject, answer)]
             of = f"capture_id = {quoted(capture_id)}"
             refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of}").fetchall()[0][0]
             ranks = con.execute(
                 "SELECT trace_id, coalesce('rank ' || r.rank, t.file), t.path FROM capture_ranks AS r "
-                f"JOIN traces AS t USING (trace_id) WHERE r.{of} AND r.left_out_reason IS NULL"
+                f"JOIN traces AS t USING (trace_id) WHERE r.{of} AND coalesce(r.left_out_reason, 'no_rank') = 'no_rank'"
             ).fetchall()
+        processes = processes_of(Path(subject))
         with open_analyst(folder, list(TABLES)) as con:
             found = [
-                (trace_id if beginning else path, answer)
+                _Told(trace_id if beginning else path, answer, _process_of(con, trace_id, processes))
                 for trace_id, name, path in ranks
                 if (answer := why(con, trace_id, title=name))
             ]
+    found.sort(key=lambda one: -one.answer.length)
     if not found:
         raise fail(f"{subject} has no path through its ranks: {refused}", "None of its ranks has a path, either.")
     more = f", the {_RANKS} longest of {len(found)}" if len(found) > _RANKS else ""
     told = styled("[yellow]rank by rank{}:[/] {} has no path through its ranks: {}", more, subject, refused)
     err.print(told, soft_wrap=True)
-    return sorted(found, key=lambda one: -one[1].window["length_ns"])[:_RANKS]
+    return found[:_RANKS]
+
+
+def _process_of(con: Any, trace_id: str, processes: Sequence[str]) -> str | None:
+    """Which of the processes of a file a trace is of; None for a file with one."""
+    from pipelines.models.sqltext import quoted
+
+    own = (
+        con.execute(f"SELECT DISTINCT pid FROM events WHERE trace_id = {quoted(trace_id)}").fetchall()
+        if processes
+        else []
+    )
+    return next((process for process in processes if (process,) in own), None)
 
 
 def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
