@@ -43,6 +43,11 @@ WORDS = {
     "sync_return": "return of a wait",
     "cross_stream_wait": "wait for another stream",
     "head": "before the first event",
+    # delays and waits, by the type of their edges
+    "kernel_launch_delay": "launch overhead",
+    "kernel_kernel_delay": "gaps between kernels",
+    "earlier_work": "earlier work that the trace does not hold",
+    "thread_hand_offs": "hand-overs between threads",
     # what limits a step or an operator, why an operator has no model
     "comp": "computing",
     "load": "loading",

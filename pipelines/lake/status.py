@@ -215,7 +215,8 @@ def _inbox(found: Status, lake: Lake, now: float, folder: Path) -> None:
 
 
 def _rejected(found: Status) -> str:
-    return f"{found.rejected_last_day} files were rejected in the last day: tracelake ask rejected-files"
+    n = found.rejected_last_day
+    return f"{n} file{' was' if n == 1 else 's were'} rejected in the last day: tracelake ask rejected-files"
 
 
 def _over(found: Status, limits: Limits) -> list[str]:

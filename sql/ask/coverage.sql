@@ -22,7 +22,8 @@ SELECT
         WHEN 'graph' THEN 'a trace of the capture or the warm-up: tracelake graphs TRACE --capture-trace FILE'
         WHEN 'no_launch' THEN 'a profile that begins earlier'
         WHEN 'no_shapes' THEN 'record_shapes=True'
-    END AS told_by
+    END AS told_by,
+    t.trace_id
 FROM parts AS p
 JOIN traces AS t ON p.trace_id = t.trace_id
 GROUP BY coalesce(t.job, t.file), t.rank, t.trace_id, p.part

@@ -243,10 +243,14 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured() -> None:
     step = x("user_annotation", "ProfilerStep#1", 0, 100)
     for table in ("step_losses", "idle_gaps", "host_gpu_overlap"):
         assert rows_of([step, op("aten::mm", 10, 50)], table, "trace_id") == []
+    measured = "busy_ns, own_busy_ns, compute_ns, communication_ns"
+    assert rows_of([step, op("aten::mm", 10, 50)], "step_times", measured) == [(None,) * 4]
     # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
     events = [step, x("user_annotation", "ProfilerStep#2", 100, 100), call("cudaLaunchKernel", 110, 2, 1)]
     found = rows_of([*events, kernel("k", 120, 30, 1)], "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
     assert found == [(1, None, 0, 100_000, None), (2, 0, 30_000, 70_000, "host_between_operators")]
+    found = rows_of([*events, kernel("k", 120, 30, 1)], "step_times", f"step, {measured}")
+    assert found == [(1, 0, 0, 0, 0), (2, 30_000, 30_000, 30_000, 0)]
 
 
 def real_traces() -> list[Path]:

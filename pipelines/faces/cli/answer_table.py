@@ -14,7 +14,7 @@ from pipelines.base.kernel_names import short_names
 from pipelines.base.short_names import shortened
 from pipelines.faces.cells import NULL
 from pipelines.faces.cli.console import styled
-from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit
+from pipelines.faces.cli.narrow_tables import LEAST, Kind
 
 MOST_LINES = 3
 """Lines of a cell."""
@@ -28,15 +28,12 @@ def print_answer(
     if widths is None:
         _print_blocks(to, columns, kinds)
         return False
-    fitted = fit(
-        columns, kinds, to.width, shorten=to.is_terminal
-    ).columns  # a pipe gets names as whole as there is room for
     table = Table()
     for (heading, *_), width, right in zip(columns, widths, on_right, strict=True):
         table.add_column(_folded(heading, width), justify="right" if right else "left", overflow="fold", width=width)
     cells = [
-        column[1:] if kind is Kind.WHOLE else in_lines(to, column[1:], width, kind)
-        for column, kind, width in zip(fitted, kinds, widths, strict=True)
+        column[1:] if kind is Kind.WHOLE else in_lines(to, _said(to, column[1:], width, kind), width, kind)
+        for column, kind, width in zip(columns, kinds, widths, strict=True)
     ]
     for row in zip(*cells, strict=True):
         table.add_row(*map(_cell, row))
@@ -115,9 +112,9 @@ def _print_blocks(to: Console, columns: Sequence[Sequence[str]], kinds: Sequence
 
 
 def _said(to: Console, texts: Sequence[str], room: int, kind: Kind) -> Sequence[str]:
-    """Names as people say them where they have no room on one line; a pipe gets them as they are."""
+    """Names as people say them where they have no room on one line, in a narrow column on three; a pipe gets them as they are."""
     is_long = kind is Kind.NAME and max(map(len, texts), default=0) > room
-    return short_names(texts, room) if is_long and to.is_terminal else texts
+    return short_names(texts, max(room, MOST_LINES * LEAST)) if is_long and to.is_terminal else texts
 
 
 def _cell(text: str) -> str | Text:

@@ -86,7 +86,8 @@ def test_tables_and_sensitivity(trace: Path) -> None:
         "-50%": -175.0,
         "-100%": -337.0,
     }
-    assert "computing" in what_if(trace, "--sensitivity").stdout
+    shown = what_if(trace, "--sensitivity").stdout
+    assert "computing" in shown and "launch overhead" in shown and "kernel_launch_delay" not in shown
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from pipelines.base.short_names import shortened
 from pipelines.faces.cli.answer_table import print_answer
+from pipelines.faces.cli.lake.query import _cell
 from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit
 
 NAMES = st.lists(
@@ -73,3 +74,20 @@ def test_a_row_as_a_block_has_names_as_people_say_them() -> None:
         assert not print_answer(to, columns, kinds, [False] * 9)
         said = to.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
         assert ("elementwise Mul f32" in said) == is_terminal and ("at::native" in said) != is_terminal
+
+
+def test_a_name_in_a_narrow_column_takes_lines_before_it_loses_letters() -> None:
+    columns = [["cause", "initialization"], *([f"count_{n}", "123456789"] for n in range(8))]
+    kinds = [Kind.NAME, *[Kind.WHOLE] * 8]
+    to = Console(width=110, file=io.StringIO(), force_terminal=True, color_system=None)
+    assert print_answer(to, columns, kinds, [False] * 9)
+    cells = [line.split("│")[1].strip() for line in to.file.getvalue().splitlines() if "│" in line]  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(cells) > 1 and "".join(cells) == "initialization"
+
+
+def test_counts_have_their_thousands_apart_and_what_names_something_has_not() -> None:
+    names = ("n_kernels", "bytes", "rank", "waiting_stream", "event_id", "is_new", "step_ms")
+    shown = [
+        _cell(name, value) for name, value in zip(names, (2234, 5746640, 1024, 1007, 123456, True, 0.5), strict=True)
+    ]
+    assert shown == ["2,234", "5,746,640", "1024", "1007", "123456", "True", "0.5"]

@@ -73,7 +73,7 @@ def test_rejected_files(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> No
     ingest([watched.inbox / "notes.txt"], watched.lake)
     code, found, said = watched.ask()
     assert (code, found["backlog"], found["rejected_last_day"]) == (0, 0, 1)
-    told = "1 files were rejected in the last day"
+    told = "1 file was rejected in the last day"
     assert f"warning: {told}" in said and [one[: len(told)] for one in found["warnings"]] == [told]
     for option, wrong in (("--strict", 1), ("--max-rejected=0", 1), ("--max-rejected=1", 0)):
         code, found, said = watched.ask(option)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from functools import cache
 from pathlib import Path
 
@@ -47,14 +49,20 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
 
 
 def test_its_commands_are_answered(trace: Path) -> None:
-    import shlex
-
     commands = [
         line.strip() for line in once("why", trace).stdout.splitlines() if line.strip().startswith("tracelake ")
     ]
     assert commands
     for command in commands:
         run(*shlex.split(command)[1:])
+
+
+@pytest.mark.parametrize("asked", [("--step", "6"), ("--annotation", "ProfilerStep", "--instance", "1")])
+def test_its_commands_speak_of_the_same_window(trace: Path, asked: tuple[str, ...]) -> None:
+    said = once("why", trace, *asked).stdout
+    (command,) = [line.strip() for line in said.splitlines() if "DataLoader" in line and "tracelake what-if" in line]
+    length = re.search(r"Of ([\d.]+ ms)", said)
+    assert length and f"instead of {length[1]} " in run(*shlex.split(command)[1:]).stdout
 
 
 def test_steps_by_number_and_all_of_them(trace: Path) -> None:

@@ -34,7 +34,7 @@ class Page:
         self._next += 1
         self._socket.send(json.dumps({"id": self._next, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(timeout=240))
+            message = json.loads(self._socket.recv(timeout=60))
             if message.get("id") == self._next:
                 assert "error" not in message, (method, message)
                 return message["result"]
@@ -91,7 +91,7 @@ def browser() -> Iterator[Page]:
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium here (Debian: apt-get install chromium)")
-    with tempfile.TemporaryDirectory(prefix="tl-browser-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tl-browser-", ignore_cleanup_errors=True) as folder:
         options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0")
         started = subprocess.Popen(
             [program, *options, "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile", "about:blank"],

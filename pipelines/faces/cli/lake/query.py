@@ -20,6 +20,8 @@ from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_da
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, and cut after three lines."""
+_NUMBERED = re.compile(r"(^|_)(id|ids|rank|step|device|stream|pid|tid|port|line|number|place|layer|repetition)$")
+"""Columns of numbers that name something: ranks, steps, devices, ids."""
 
 
 class Format(StrEnum):
@@ -192,7 +194,7 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 
 def _print_table(answer: Any, limit: int) -> None:
     rows = answer.rows(limit + 1 if limit else 0)
-    cells = [[name, *(shown(row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
+    cells = [[name, *(_cell(name, row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
     are_numbers = [is_number(kind) for kind in answer.types]
     kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
     if not print_answer(out, cells, kinds, are_numbers):
@@ -200,6 +202,12 @@ def _print_table(answer: Any, limit: int) -> None:
         err.print(styled(f"[dim]{told}[/]", out.width), soft_wrap=True)
     if limit and len(rows) > limit:
         err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
+
+
+def _cell(column: str, value: Any) -> str:
+    """A value for people: counts with thousands apart, and whole numbers that name something as they are."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and not _NUMBERED.search(column)
+    return f"{value:,}" if is_count else shown(value)
 
 
 def _kind(column: str, is_number: bool) -> Kind:

@@ -33,6 +33,7 @@ from pipelines.faces.cli.console import (
     styled,
 )
 from pipelines.faces.cli.fleet.opened_capture import is_several
+from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.cli.progress_steps import in_words, steps_for
 from pipelines.faces.cli.trace.asked_path import (
     AnnotationOption,
@@ -307,7 +308,7 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
 
 def sensitivity_table(families: list[Family]) -> Table:
     """Kernels by how much shorter the path would be, for people."""
-    from pipelines.critical_path.whatif.sensitivity import CUTS
+    from pipelines.critical_path.whatif.sensitivity import CUTS, GAP
 
     kernels = [family for family in families if family.change_us[100]]
     title = "how much less time the window takes if these take less"
@@ -317,13 +318,24 @@ def sensitivity_table(families: list[Family]) -> Table:
     of_waits = f"{', '.join(f.name for f in waits)}: {units.time_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
     table = Table(title=title, title_justify="left", min_width=len(title))
     table.caption, table.caption_justify = of_waits if waits else None, "left"
-    table.add_column("class", no_wrap=True)
-    table.add_column("name", no_wrap=True)
-    for name in ("events", "on path", *(f"-{cut} %" for cut in CUTS)):
-        table.add_column(name, justify="right", no_wrap=True)
-    names = short_names((family.name for family in kernels[:_SHOWN]), _NAME)
-    for family, name in zip(kernels[:_SHOWN], names, strict=False):
-        changes = (units.time_us(family.change_us[cut]) for cut in CUTS)
-        row = (f"{family.events:,}", units.time_us(family.on_path_us), *changes)
-        table.add_row(_CLASSES.get(family.kernel_class) or words.in_words(family.kernel_class), name, *row)
+    rows = [
+        (
+            _CLASSES.get(family.kernel_class) or words.in_words(family.kernel_class),
+            words.in_words(family.name) if family.kernel_class == GAP else family.name,
+            f"{family.events:,}",
+            units.time_us(family.on_path_us),
+            *(units.time_us(family.change_us[cut]) for cut in CUTS),
+        )
+        for family in kernels[:_SHOWN]
+    ]
+    headings = ("class", "name", "events", "on path", *(f"-{cut} %" for cut in CUTS))
+    kinds = [Kind.PROSE, Kind.NAME, *[Kind.WHOLE] * (len(headings) - 2)]
+    columns = [list(column) for column in zip(headings, *rows, strict=True)]
+    columns[1] = [headings[1], *short_names(columns[1][1:], _NAME)]
+    fitted = fit(columns, kinds, out.width)
+    for heading, kind in zip(headings, kinds, strict=True):
+        whole = fitted.has_room and kind is Kind.WHOLE
+        table.add_column(heading, justify="right" if kind is Kind.WHOLE else "left", overflow="fold", no_wrap=whole)
+    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
+        table.add_row(*row)
     return table

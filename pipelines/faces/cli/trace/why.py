@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -71,7 +72,7 @@ def why_command(
     for place, one in enumerate(found):
         if place:
             out.print()
-        show(one.subject, one.answer, named=len(found) > 1, process=one.process)
+        show(one.subject, one.answer, named=len(found) > 1, options=asked.options(one.answer, one.process))
 
 
 class _Asked(NamedTuple):
@@ -81,6 +82,13 @@ class _Asked(NamedTuple):
     annotation: str
     instance: str | None
     process: str | None
+
+    def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
+        """What another command has to be told to speak of the same window."""
+        window = self.annotation or (answer.window["window_id"] if self.step else "full")
+        of_window = [] if window == "full" else ["--annotation", window]
+        of_window += ["--instance", self.instance] if self.instance is not None else []
+        return of_window + (["--process", process] if process else [])
 
 
 class _Told(NamedTuple):
@@ -235,8 +243,8 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
     raise WindowNotFound(f"the trace has no step {step}: {there}")
 
 
-def show(subject: str, answer: Why | CaptureWhy, *, named: bool, process: str | None = None) -> None:
-    """Print the answer for people, in at most 80 columns; `subject` is what they called the trace."""
+def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequence[str] = ()) -> None:
+    """Print the answer for people, in at most 80 columns; `subject` is what they called the trace, `options` what of it is meant."""
     from pipelines.faces.why import on_a_screen
 
     width = min(out.width, _WIDTH)
@@ -248,7 +256,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, process: str | 
     shown, rest = on_a_screen(answer)
     for cause in shown:
         out.print()
-        _show_cause(subject, cause, answer, width, process)
+        _show_cause(subject, cause, answer, width, options)
     if rest:
         told = ", ".join(one.title for one in rest)
         out.print()
@@ -256,14 +264,14 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, process: str | 
     print_caveats(one for one in answer.caveats if one["severity"] == "info")
 
 
-def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, process: str | None) -> None:
+def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
     _print_indented(f"{cause.share:5.1f} %  ", cause.told(answer.steps), width)
     if doubt := answer.doubt_of(cause):
         _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
-    command = cause.command(subject, answer.names) + (f" --process {process}" if process else "")
+    command = " ".join([cause.command(subject, answer.names), *map(shlex.quote, options)])
     out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 
