@@ -9,6 +9,7 @@ from pipelines.base.units import count, size, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, missing, more, section, table
 from pipelines.faces.report.pictures.curve import curve
 from pipelines.faces.report.subject import Row, Subject, label
+from pipelines.models.sqltext import literal
 
 _SHOWN = 64
 STRETCHES = 400
@@ -77,14 +78,14 @@ def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | 
     before.
     """
     used = "allocated_bytes" if peaks["peak_allocated_bytes"] is not None else "net_bytes"
+    trace_id, kind, device = (literal(peaks[key]) for key in ("trace_id", "device_type", "device"))
     found = con.execute(
         f"WITH placed AS (SELECT seq, at_ns, {used} AS used, reserved_bytes AS held, "
         f"(at_ns - min(at_ns) OVER ()) * {STRETCHES} // (max(at_ns) OVER () - min(at_ns) OVER () + 1) AS place "
-        "FROM memory_timeline WHERE trace_id = $trace_id AND device_type IS NOT DISTINCT FROM $device_type "
-        "AND device IS NOT DISTINCT FROM $device) "
+        f"FROM memory_timeline WHERE trace_id = {trace_id} AND device_type IS NOT DISTINCT FROM {kind} "
+        f"AND device IS NOT DISTINCT FROM {device}) "
         "SELECT place, max(used), arg_max(used, seq), max(held), arg_max(held, seq), min(at_ns), max(at_ns) "
-        "FROM placed GROUP BY place ORDER BY place",
-        {key: peaks[key] for key in ("trace_id", "device_type", "device")},
+        "FROM placed GROUP BY place ORDER BY place"
     ).fetchall()
     used_most = _carried({row[0]: (row[1], row[2]) for row in found})
     return used_most, _carried({row[0]: (row[3], row[4]) for row in found}), found[-1][6] - found[0][5]
