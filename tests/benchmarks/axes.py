@@ -95,6 +95,16 @@ def streams(n: int) -> Iterator[Event]:
             yield sync("Context Sync", i * 100 + 51, 28, 10**7 + i)
 
 
+def streams_waited_for(n: int) -> Iterator[Event]:
+    """The host waits for the device after every forty kernels on ever more streams: each wait is for all of them."""
+    count = max(n // 100, 2)
+    for i in range(n // 2):
+        yield from launched(i * 100, 400, i + 1, 7 + i % count)
+        if i % 40 == 39:
+            yield call("cudaDeviceSynchronize", i * 100 + 50, 30, 10**7 + i)
+            yield sync("Context Sync", i * 100 + 51, 28, 10**7 + i)
+
+
 def threads(n: int) -> Iterator[Event]:
     """Operators that launch, on ever more threads."""
     count = max(n // 100, 2)
@@ -278,6 +288,29 @@ def shuffled(n: int) -> list[Event]:
     return events
 
 
+def long_names(n: int) -> Iterator[Event]:
+    """Names of a thousand characters, as C++ templates have, a twentieth of them new."""
+    for i in range(n // 4):
+        new = (
+            f"elementwise_{i % max(n // 80, 1)}<" + ", ".join(f"at::native::Functor{k}<float>" for k in range(33)) + ">"
+        )
+        yield op(f"aten::op_{i % 90}", i * 100, 95)
+        yield x(
+            "python_function", f"/usr/lib/python3/site-packages/{'deep/' * 150}file_{i % 70}.py(1): f", i * 100 + 1, 90
+        )
+        yield from launched(i * 100 + 2, 60, i + 1, name=f"void {new}(float*)")
+
+
+def uneven(n: int) -> Iterator[Event]:
+    """Lengths of a few ns beside some of seconds, on the host and on the GPU, whose work is queued for long; starts tie."""
+    for i in range(n // 5):
+        long = i % 97 == 0
+        yield op("aten::a", i * 50, 49 if not long else 49.999)
+        yield op("aten::b", i * 50, 0.001)
+        yield x("user_annotation", "part", i * 50, 5000 if long else 0.5, tid=2)
+        yield from launched(i * 50, 1e6 if long else 0.003, i + 1, 7 + i % 3, start=60 + (i // 97) * 1e6)
+
+
 AXES: dict[str, Callable[[int], Any]] = {
     one.__name__.replace("_", " "): one
     for one in (
@@ -294,6 +327,9 @@ AXES: dict[str, Callable[[int], Any]] = {
             modules,
             copies,
             shuffled,
+            streams_waited_for,
+            long_names,
+            uneven,
         ),
     )
 }

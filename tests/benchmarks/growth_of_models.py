@@ -17,7 +17,10 @@ from pathlib import Path
 
 RATIO = 1.3
 SIZES = (12_000, 192_000)
-GROWING = {"nested annotations": "a kernel counts in each annotation around it"}
+GROWING = {
+    "nested annotations": "a kernel counts in each annotation around it",
+    "streams waited for": "a wait for the device has an edge from the last work of each stream, HTA's rule 2.8.7",
+}
 """What costs what it says: told, and not held against the others."""
 _LEAST = 60  # events: what is paid in any case
 _TIMES = 2  # of the small ones, the least counts
