@@ -30,7 +30,7 @@ def _schema(texts: str = "", ints: str = "", floats: str = "", bools: str = "") 
 
 SCHEMAS = {
     "recordings": _schema(
-        "recording_id kind run_id host command source device device_name state unhooked net_source",
+        "recording_id kind run_id host command source device device_name state unhooked net_source cpu_source",
         "rank pid start_ns end_ns n_rows n_steps n_sampled_steps n_late interval_ns cost_ns device_memory_bytes "
         "device_sms seen_ns recorder_pid recorder_start n_lost n_unhooked n_samples",
         "rate",
@@ -54,7 +54,9 @@ SCHEMAS = {
     "stack_samples": _schema("recording_id thread frames", "tid n_samples cpu_ns start_ns end_ns"),
     "span_samples": _schema(
         "recording_id name class phase input_shapes input_dtypes clock metadata",
-        "step span_id parent_id depth tid start_ns duration_ns host_duration_ns",
+        "step span_id parent_id depth tid start_ns duration_ns host_duration_ns cycles instructions branch_instructions "
+        "branch_misses cache_references cache_misses",
+        "counter_coverage",
         bools="is_failed is_census is_always",
     ),
     "span_sample_operators": _schema(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pipelines.record.clocks import HOST, HOST_CALLS, Clock
+from pipelines.record.perf_event.thread_counters import Counts
 
 Inputs = tuple[str, str, str | None, str | None]
 """What determines the work in a span: name, phase, shapes and types of its inputs."""
@@ -34,6 +35,8 @@ class Span:
     clock: str | None = None
     metadata: str | None = None
     is_always: bool = False
+    counting: tuple[int, Counts | None] | None = None  # thread that it began in, and what that had counted then
+    counted: dict[str, int | float | None] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
@@ -92,6 +95,7 @@ class Span:
             "is_failed": self.is_failed,
             "metadata": self.metadata,
             "is_always": self.is_always,
+            **self.counted,
         }
 
 

@@ -36,6 +36,7 @@ from pipelines.record.folder import Recording
 from pipelines.record.graph import modules_of
 from pipelines.record.hooks import why
 from pipelines.record.peaks import device_name
+from pipelines.record.perf_event.thread_counters import ThreadCounters
 from pipelines.record.span import Inputs
 from pipelines.record.step import SampledStep
 
@@ -53,18 +54,20 @@ def record_spans(
     seed: int = 0,
     count_operators: bool = True,
     flush_seconds: float | None = None,
+    cpu_counters: bool = False,
 ) -> SpanRecorder:
     """Returns a recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
 
     Ranks with the same seed sample the same steps. `count_operators`: make censuses; without them the lake has times
     but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
     module is one span, without the modules inside; one compiled in place (`module.compile()`) has no span.
-    `flush_seconds`: how long rows stay in memory only. Raises ValueError for a rate outside 0 to 1, OSError for a
+    `flush_seconds`: how long rows stay in memory only. `cpu_counters`: also count cycles, instructions, branches and cache misses of
+    the thread that a span runs in (Linux); where the right or the hardware is missing, `recordings.cpu_source` says so. Raises ValueError for a rate outside 0 to 1, OSError for a
     folder that cannot be written.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
-    return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators, flush_seconds)
+    return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators, flush_seconds, cpu_counters)
 
 
 class SpanRecorder:
@@ -83,6 +86,7 @@ class SpanRecorder:
         seed: int,
         count_operators: bool,
         flush_seconds: float | None,
+        cpu_counters: bool,
     ) -> None:
         self.rate, self.n_steps, self.n_sampled, self.n_censuses = rate, 0, 0, 0
         self.unhooked: dict[str, dict[str, str]] = {}
@@ -95,6 +99,7 @@ class SpanRecorder:
         self._counted: set[Inputs] = set()  # inputs whose work a census has counted
         self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
+        self._counters = ThreadCounters() if cpu_counters else None
         self._safely(self._follow_model)
         self._sampled: SampledStep | None = None  # in which the loop is
         self._aside: SampledStep | None = None  # what is always recorded, outside sampled steps
@@ -151,7 +156,7 @@ class SpanRecorder:
                 self._recording = self._make()
             if self._aside is None:
                 step, first = max(self.n_steps - 1, 0), _ASIDE + self._n_aside
-                self._aside = SampledStep(step, (), self._clock, self._note, first_id=first)
+                self._aside = SampledStep(step, (), self._clock, self._note, first_id=first, counters=self._counters)
                 self._aside.begin()
             return self._aside
 
@@ -175,6 +180,7 @@ class SpanRecorder:
         atexit.unregister(self.close)
         self._is_closed = True
         if self._recording is None:
+            self._count_no_longer()
             return None
         recording = self._recording
         if self._aside is not None:
@@ -185,11 +191,16 @@ class SpanRecorder:
                 self._safely(self._write, sampled)
             self._open.clear()
         self._recording = None
+        self._count_no_longer()
         try:
             return recording.close(end_ns=time.time_ns())
         except OSError as error:
             warnings.warn(f"spans cannot be written to {recording.folder}: {error}", RuntimeWarning, stacklevel=2)
             return recording.folder
+
+    def _count_no_longer(self) -> None:
+        if self._counters is not None:
+            self._counters.close()
 
     def _sample(self, number: int) -> SampledStep:
         self.n_sampled += 1
@@ -198,7 +209,8 @@ class SpanRecorder:
         # enough.
         is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
         self.n_censuses += is_census
-        return SampledStep(number, modules_of(self._model), self._clock, self._note, is_census=is_census)
+        modules = modules_of(self._model)
+        return SampledStep(number, modules, self._clock, self._note, is_census=is_census, counters=self._counters)
 
     def _follow_model(self) -> None:
         """Returns the clock of the device that the model is on now: it may have been moved since the recorder was made."""
@@ -241,6 +253,7 @@ class SpanRecorder:
         """Returns the recording's facts as they are now."""
         return {
             **self._described,
+            "cpu_source": self._counters and self._counters.source,
             "rate": self.rate,
             "n_steps": self.n_steps,
             "n_sampled_steps": self.n_sampled,

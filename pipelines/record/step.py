@@ -22,6 +22,7 @@ from pipelines.record.clocks import Clock
 from pipelines.record.graph import boundary, class_of, tensors_in
 from pipelines.record.hooks import Hooks, Noted
 from pipelines.record.operators import OperatorCalls
+from pipelines.record.perf_event.thread_counters import ThreadCounters, between
 from pipelines.record.span import Inputs, Span
 
 OWN = "own"
@@ -45,6 +46,7 @@ class SampledStep:
         *,
         is_census: bool = False,
         first_id: int = 0,
+        counters: ThreadCounters | None = None,
     ) -> None:
         self.number, self._modules, self._clock, self._noted = number, list(modules), clock, noted
         self._names = {id(module): name for module, name in self._modules}
@@ -52,7 +54,7 @@ class SampledStep:
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
         self._nodes: dict[Any, Span] = {}  # in a census: the innermost span that created a node of the graph
         self._spans: list[Span] = []
-        self._first_id = first_id
+        self._first_id, self._counters = first_id, counters
         self._stacks: dict[int, list[Span]] = {}
         self._lock = threading.Lock()  # the backward pass has threads of its own
         self._is_open = True
@@ -246,8 +248,12 @@ class SampledStep:
 
     def _begin(self, span: Span) -> None:
         span.begin = self._clock.mark(), time.perf_counter_ns()
+        if self._counters is not None:
+            span.counting = threading.get_native_id(), self._counters.read()
 
     def _end(self, span: Span) -> None:
+        if self._counters is not None and span.counting and span.counting[0] == threading.get_native_id():
+            span.counted = between(span.counting[1], self._counters.read())
         span.end = self._clock.mark(), time.perf_counter_ns()
 
     def _measures(self, module: torch.nn.Module) -> bool:

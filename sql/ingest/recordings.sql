@@ -24,6 +24,8 @@ SELECT
     -- clock.
     CAST(source AS VARCHAR) AS source,
     CAST(net_source AS VARCHAR) AS net_source,  -- Of counters: the network devices, or why there are none.
+    -- Of spans: the CPU's counters that were read, or why none were; NULL where they were not asked for.
+    CAST(cpu_source AS VARCHAR) AS cpu_source,
     CAST(start_ns AS BIGINT) AS start_ns,  -- Start, ns since the Unix epoch.
     CAST(end_ns AS BIGINT) AS end_ns,  -- End, ns since the Unix epoch; NULL where it had not ended.
     -- complete; or running or killed when it was ingested: then it holds what was on disk, and ends at seen_ns.

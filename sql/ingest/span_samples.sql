@@ -31,5 +31,18 @@ SELECT
     coalesce(CAST(is_census AS BOOLEAN), FALSE) AS is_census,
     CAST(metadata AS VARCHAR) AS metadata,  -- What own code said of itself, JSON; NULL where nothing.
     -- It is recorded whatever the sampling rate: do not scale it as others.
-    coalesce(CAST(is_always AS BOOLEAN), FALSE) AS is_always
+    coalesce(CAST(is_always AS BOOLEAN), FALSE) AS is_always,
+    -- Cycles of the CPU that the span's thread took in user code, as perf_event counts: with spans inside, without
+    -- other threads. NULL where they were not counted (recordings.cpu_source) or it ended in another thread; so the
+    -- next five.
+    CAST(cycles AS BIGINT) AS cycles,
+    CAST(instructions AS BIGINT) AS instructions,  -- Instructions.
+    CAST(branch_instructions AS BIGINT) AS branch_instructions,  -- Branches.
+    CAST(branch_misses AS BIGINT) AS branch_misses,  -- Branches that were predicted wrong.
+    -- Accesses to the last level of the caches, as the system's generic event has it.
+    CAST(cache_references AS BIGINT) AS cache_references,
+    CAST(cache_misses AS BIGINT) AS cache_misses,  -- Those that missed.
+    -- Share of the span in which they were counted, the least of the two groups: a CPU may have fewer counters than
+    -- events, which take turns, and numbers are scaled up.
+    CAST(counter_coverage AS DOUBLE) AS counter_coverage
 FROM _staged_span_samples

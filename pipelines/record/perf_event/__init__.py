@@ -1,0 +1,1 @@
+"""Hardware counters of the CPU, through Linux's perf_event_open."""

@@ -1,0 +1,43 @@
+-- One row: a span and a phase, and how much of the device's compute, memory and links its GPU work used, each with its
+-- coverage; one row per kind of peak.
+-- How: least times divided by the time in which the span's GPU work ran: matrix operations and bytes as in
+-- span_utilization, collectives as in collective_bandwidth. A collective's time includes the wait for late ranks. Never
+-- add up phases.
+-- check: unique(trace_id, span_id, phase, peak_kind)
+WITH sent AS (
+    SELECT
+        w.trace_id, w.span_id, w.phase, count(*) AS n_collectives,
+        sum(c.duration_ns) AS sum_ns,
+        sum(CASE WHEN c.link_utilization IS NOT NULL OR c.group_size = 1 THEN c.duration_ns ELSE 0 END) AS known_ns,
+        sum(
+            CASE WHEN c.group_size = 1 THEN 0 ELSE c.bytes * c.factor / c.limit_gigabytes_per_s END
+        ) AS links_ns
+    FROM span_gpu_work AS w
+    JOIN collective_bandwidth AS c ON c.trace_id = w.trace_id AND c.event_id = w.event_id
+    GROUP BY w.trace_id, w.span_id, w.phase
+)
+SELECT
+    u.trace_id,  -- The trace.
+    u.span_id,  -- The span.
+    u.kind,  -- step, annotation, module or task.
+    u.name,  -- Its name.
+    u.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
+    u.peak_kind,  -- Where the peaks of compute and memory come from: datasheet or measured; NULL for an unknown device.
+    u.busy_ns,  -- Time in which its GPU work ran, ns: the three utilizations refer to it.
+    -- Matrix operations at the peaks of their types, divided by busy_ns; NULL where no operator has a model or the
+    -- device is not known; so the next.
+    u.hfu_busy AS compute_utilization,
+    u.bandwidth_utilization AS memory_utilization,  -- Least traffic at the memory's bandwidth, divided by busy_ns.
+    -- Share of its operators' GPU time that has a model: the two utilizations count nothing of the rest. NULL without
+    -- operators.
+    u.coverage AS operator_coverage,
+    -- Operators with a model whose type has no peak on the device: compute counts nothing of them.
+    u.n_ops_without_peak,
+    s.n_collectives,  -- Its communication kernels; NULL without any.
+    -- Bytes of its collectives at what a rank's links carry, divided by busy_ns; NULL where bytes, group or links are
+    -- known of none. Copies between devices are not in it.
+    CASE WHEN s.known_ns > 0 THEN s.links_ns / nullif(CAST(u.busy_ns AS DOUBLE), 0) END AS interconnect_utilization,
+    -- Share of its collectives' summed time of which all that is known.
+    CAST(s.known_ns AS DOUBLE) / nullif(s.sum_ns, 0) AS interconnect_coverage
+FROM span_utilization AS u
+LEFT JOIN sent AS s ON s.trace_id = u.trace_id AND s.span_id = u.span_id AND s.phase = u.phase

@@ -1,0 +1,144 @@
+-- One row: a span of a sampled step, and what a counter beside it read meanwhile: of the process, the host's GPUs and
+-- networks, and NCCL.
+-- How: samples by time. Those of a process belong to spans of that process; those of GPUs and networks are the host's,
+-- taken from one recording of counters there (of the same process, else of the same run). A rate counts where the
+-- middle of its interval falls into the span; a call of NCCL where it was enqueued in it.
+-- scope: lake
+-- check: unique(recording_id, step, span_id, source, device, reading)
+WITH chosen AS (
+    SELECT
+        s.recording_id, c.recording_id AS counters_id, c.pid = s.pid AS is_of_process,
+        row_number() OVER (
+            PARTITION BY s.recording_id
+            ORDER BY (c.pid = s.pid) DESC, (c.run_id = s.run_id) DESC, c.start_ns, c.recording_id
+        ) AS choice
+    FROM recordings AS s
+    JOIN recordings AS c
+        ON c.host = s.host AND c.kind = 'counters'
+            AND c.start_ns <= coalesce(s.end_ns, s.seen_ns) AND s.start_ns <= coalesce(c.end_ns, c.seen_ns)
+    WHERE s.kind = 'spans'
+),
+beside AS (
+    SELECT * FROM chosen WHERE choice = 1
+),
+linked AS (
+    SELECT
+        recording_id, gpu_index, t_unix_ns, nvlink_rx_kb, nvlink_tx_kb,
+        lag(t_unix_ns) OVER sampled AS before_ns,
+        lag(nvlink_rx_kb) OVER sampled AS before_rx_kb,
+        lag(nvlink_tx_kb) OVER sampled AS before_tx_kb
+    FROM gpu_samples
+    WINDOW sampled AS (PARTITION BY recording_id, gpu_index ORDER BY t_unix_ns)
+),
+process_readings AS (
+    SELECT recording_id, t_unix_ns AS at_ns, 'rss_bytes' AS reading, CAST(rss_bytes AS DOUBLE) AS value
+    FROM host_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'n_threads', CAST(n_threads AS DOUBLE) FROM host_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns - between_ns // 2, 'user_cores', user_cores FROM host_rates
+    UNION ALL
+    SELECT recording_id, t_unix_ns - between_ns // 2, 'system_cores', system_cores FROM host_rates
+    UNION ALL
+    SELECT recording_id, t_unix_ns - between_ns // 2, 'major_faults_per_s', major_faults_per_s FROM host_rates
+    UNION ALL
+    SELECT recording_id, t_unix_ns - between_ns // 2, 'read_bytes_per_s', read_bytes_per_s FROM host_rates
+    UNION ALL
+    SELECT recording_id, t_unix_ns - between_ns // 2, 'write_bytes_per_s', write_bytes_per_s FROM host_rates
+),
+host_readings AS (
+    SELECT
+        recording_id, t_unix_ns AS at_ns, 'gpu' AS source, CAST(gpu_index AS VARCHAR) AS device,
+        'sm_util' AS reading, CAST(sm_util AS DOUBLE) AS value
+    FROM gpu_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'gpu', CAST(gpu_index AS VARCHAR), 'mem_util', CAST(mem_util AS DOUBLE)
+    FROM gpu_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'gpu', CAST(gpu_index AS VARCHAR), 'mem_used_bytes', CAST(mem_used_bytes AS DOUBLE)
+    FROM gpu_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'gpu', CAST(gpu_index AS VARCHAR), 'sm_clock_mhz', CAST(sm_clock_mhz AS DOUBLE)
+    FROM gpu_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'gpu', CAST(gpu_index AS VARCHAR), 'power_w', power_w FROM gpu_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'gpu', CAST(gpu_index AS VARCHAR), 'pcie_rx_bytes_per_s', 1e3 * pcie_rx_kbs
+    FROM gpu_samples
+    UNION ALL
+    SELECT recording_id, t_unix_ns, 'gpu', CAST(gpu_index AS VARCHAR), 'pcie_tx_bytes_per_s', 1e3 * pcie_tx_kbs
+    FROM gpu_samples
+    UNION ALL
+    SELECT
+        recording_id, t_unix_ns - (t_unix_ns - before_ns) // 2, 'gpu', CAST(gpu_index AS VARCHAR),
+        'nvlink_rx_bytes_per_s',
+        1024e9 * (nvlink_rx_kb - before_rx_kb) / nullif(t_unix_ns - before_ns, 0)
+    FROM linked
+    WHERE nvlink_rx_kb >= before_rx_kb
+    UNION ALL
+    SELECT
+        recording_id, t_unix_ns - (t_unix_ns - before_ns) // 2, 'gpu', CAST(gpu_index AS VARCHAR),
+        'nvlink_tx_bytes_per_s',
+        1024e9 * (nvlink_tx_kb - before_tx_kb) / nullif(t_unix_ns - before_ns, 0)
+    FROM linked
+    WHERE nvlink_tx_kb >= before_tx_kb
+    UNION ALL
+    SELECT
+        recording_id, t_unix_ns - between_ns // 2, kind, concat_ws(':', device, port), 'rx_bytes_per_s',
+        rx_bytes_per_s
+    FROM net_rates
+    UNION ALL
+    SELECT
+        recording_id, t_unix_ns - between_ns // 2, kind, concat_ws(':', device, port), 'tx_bytes_per_s',
+        tx_bytes_per_s
+    FROM net_rates
+    UNION ALL
+    SELECT recording_id, t_unix_ns - between_ns // 2, kind, concat_ws(':', device, port), 'tx_wait_per_s', tx_wait_per_s
+    FROM net_rates
+    UNION ALL
+    SELECT
+        recording_id, t_unix_ns - between_ns // 2, kind, concat_ws(':', device, port), 'cnp_sent_per_s',
+        cnp_sent_per_s
+    FROM net_rates
+),
+nccl_calls AS (
+    SELECT r.recording_id, c.name, c.enqueued_ns AS at_ns, c.size_bytes, c.duration_ns, c.bus_gigabytes_per_s
+    FROM recordings AS r
+    JOIN inspector_logs AS l ON l.host = r.host AND l.pid = r.pid
+    JOIN inspector_collectives AS c ON c.log_id = l.log_id
+    WHERE r.kind = 'spans'
+),
+readings AS (
+    SELECT b.recording_id, p.at_ns, 'process' AS source, '' AS device, p.reading, p.value
+    FROM beside AS b
+    JOIN process_readings AS p ON p.recording_id = b.counters_id
+    WHERE b.is_of_process
+    UNION ALL
+    SELECT b.recording_id, h.at_ns, h.source, h.device, h.reading, h.value
+    FROM beside AS b
+    JOIN host_readings AS h ON h.recording_id = b.counters_id
+    UNION ALL
+    SELECT recording_id, at_ns, 'nccl', name, 'size_bytes', CAST(size_bytes AS DOUBLE) FROM nccl_calls
+    UNION ALL
+    SELECT recording_id, at_ns, 'nccl', name, 'duration_ns', CAST(duration_ns AS DOUBLE) FROM nccl_calls
+    UNION ALL
+    SELECT recording_id, at_ns, 'nccl', name, 'bus_gigabytes_per_s', bus_gigabytes_per_s FROM nccl_calls
+)
+SELECT
+    s.recording_id,  -- The recording of the span, in recordings.
+    s.step,  -- Number of the step in its loop.
+    s.span_id,  -- The span within its step, in span_samples.
+    r.source,  -- process, gpu, infiniband, net, or nccl (a log of the NCCL Inspector with times of enqueueing).
+    -- Number of the GPU on its host, device (and port) of the network, call of NCCL; empty for the process.
+    r.device,
+    -- What was read, as a column of host_samples, host_rates, gpu_samples, net_rates or inspector_collectives.
+    r.reading,
+    count(*) AS n_samples,  -- Samples that fell into the span: with few, read the mean with this in mind.
+    avg(r.value) AS mean,  -- Their mean.
+    min(r.value) AS least,  -- The least of them.
+    max(r.value) AS most  -- The most.
+FROM span_samples AS s
+JOIN readings AS r
+    ON r.recording_id = s.recording_id AND r.at_ns >= s.start_ns AND r.at_ns < s.start_ns + s.duration_ns
+WHERE r.value IS NOT NULL
+GROUP BY s.recording_id, s.step, s.span_id, r.source, r.device, r.reading

@@ -1,0 +1,147 @@
+"""What counters beside a job read while its spans ran, and the memory of a trace's spans: by time, each worked out by hand."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.ingest import ingest
+from pipelines.record.folder import Recording
+from tests.harness import connect, x
+
+MS = 10**6
+AT = 1_700_000_000 * 10**9
+
+
+def recorded(folder: Path, kind: str, pid: int, tables: dict[str, list[dict[str, Any]]], run: str = "r") -> None:
+    one = Recording(folder, kind, run, pid, 0)
+    for table, rows in tables.items():
+        one.add(table, rows)
+    one.close(start_ns=AT, end_ns=AT + 1000 * MS, source="host")
+
+
+def counters(pid: int, rss: int) -> dict[str, list[dict[str, Any]]]:
+    """Samples every 100 ms for a second; a thread of the process uses half a core."""
+    host, gpu, net = [], [], []
+    for n in range(10):
+        times = {"t_unix_ns": AT + n * 100 * MS, "t_mono_ns": n * 100 * MS}
+        host.append(
+            {**times, "pid": pid, "start_ticks": 1, "rss_bytes": rss + n, "utime_ns": n * 50 * MS, "n_threads": 3}
+        )
+        gpu += [{"t_unix_ns": times["t_unix_ns"], "gpu_index": i, "power_w": 100.0 * i + n, "nvlink_rx_kb": n * 1000 if i else None} for i in (0, 1)]  # fmt: skip
+        net.append({**times, "kind": "net", "device": "eth0", "rx_bytes": n * 10_000})
+    return {"host_samples": host, "gpu_samples": gpu, "net_samples": net}
+
+
+def span(span_id: int, first_ms: int, last_ms: int) -> dict[str, Any]:
+    told = {
+        "step": 0,
+        "span_id": span_id,
+        "depth": 0,
+        "name": f"s{span_id}",
+        "class": "own",
+        "phase": "own",
+        "is_failed": False,
+    }
+    return {**told, "start_ns": AT + first_ms * MS, "duration_ns": (last_ms - first_ms) * MS, "clock": "host"}
+
+
+def readings(folder: Path) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    lake = Lake(folder / "lake")
+    assert {row.status for row in ingest([folder / "in"], lake).rows} == {"ok"}
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        found = con.execute(
+            "SELECT span_id, source, device, reading, n_samples, round(mean, 6), least, most FROM span_sample_readings"
+        ).fetchall()
+    return {row[:4]: row[4:] for row in found}
+
+
+def test_samples_that_fall_into_a_span_belong_to_it(tmp_path: Path) -> None:
+    """Samples at 300 and 400 ms; of rates those at 300, 400 and 500 ms, whose middles are 250, 350 and 450 ms."""
+    spans = [span(0, 250, 460), span(1, 410, 440)]
+    recorded(tmp_path / "in", "spans", 7, {"span_samples": spans})
+    recorded(tmp_path / "in", "counters", 7, counters(7, 1000))
+    recorded(tmp_path / "in", "counters", 8, counters(8, 9000))  # of another process
+    found = readings(tmp_path)
+    assert found[0, "process", "", "rss_bytes"] == (2, 1003.5, 1003, 1004)
+    assert found[0, "process", "", "user_cores"] == (3, 0.5, 0.5, 0.5)
+    assert found[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4) and found[0, "gpu", "1", "power_w"] == (2, 103.5, 103, 104)
+    assert found[0, "gpu", "1", "nvlink_rx_bytes_per_s"] == (3, 10_240_000, 10_240_000, 10_240_000)
+    assert found[0, "net", "eth0", "rx_bytes_per_s"] == (3, 100_000, 100_000, 100_000)
+    assert not [key for key in found if key[0] == 1]  # no sample fell into it
+    not_read = {key[3] for key in found} & {"sm_util", "tx_bytes_per_s", "pcie_rx_bytes_per_s", "read_bytes_per_s"}
+    assert not not_read and (0, "gpu", "0", "nvlink_rx_bytes_per_s") not in found
+
+
+def test_of_another_process_only_what_is_the_host_s(tmp_path: Path) -> None:
+    recorded(tmp_path / "in", "spans", 7, {"span_samples": [span(0, 250, 460)]})
+    recorded(tmp_path / "in", "counters", 9, counters(9, 5), run="other")
+    recorded(tmp_path / "in", "counters", 8, counters(8, 9000))
+    found = readings(tmp_path)
+    assert {key[1] for key in found} == {"gpu", "net"}
+    assert found[0, "gpu", "0", "power_w"] == (2, 3.5, 3, 4)  # once, not of both
+
+
+def test_calls_of_nccl_belong_to_the_span_that_they_were_enqueued_in() -> None:
+    host = socket.gethostname()
+    with duckdb.connect() as con:
+        for table in ("recordings", "span_samples", "host_samples", "host_rates", "gpu_samples", "net_rates"):
+            columns = ", ".join(f"NULL::{'VARCHAR' if c.name in ('kind', 'device', 'port', 'host', 'run_id', 'recording_id') else 'DOUBLE' if c.name.endswith('_s') else 'BIGINT'} AS {c.name}" for c in load_catalog().models[table].columns)  # fmt: skip
+            con.execute(f"CREATE TABLE {table} AS SELECT {columns} WHERE false")
+        con.execute(
+            f"INSERT INTO recordings BY NAME SELECT 'a' AS recording_id, 'spans' AS kind, '{host}' AS host, 7 AS pid"
+        )
+        con.execute(
+            f"INSERT INTO span_samples BY NAME SELECT 'a' AS recording_id, 0 AS step, 0 AS span_id, {AT} AS start_ns, 100 AS duration_ns"
+        )
+        con.execute(
+            f"CREATE TABLE inspector_logs AS SELECT * FROM (VALUES ('l', '{host}', 7), ('m', '{host}', 8)) AS t (log_id, host, pid)"
+        )
+        con.execute(
+            "CREATE TABLE inspector_collectives AS SELECT *, 'AllReduce' AS name, 2.0 AS bus_gigabytes_per_s, 30 AS duration_ns FROM "
+            f"(VALUES ('l', {AT}, 100), ('l', {AT + 99}, 300), ('l', {AT + 100}, 7), ('m', {AT}, 9), ('l', NULL, 8)) AS t (log_id, enqueued_ns, size_bytes)"
+        )
+        found = con.execute(f"SELECT device, reading, n_samples, mean FROM ({load_catalog().models['span_sample_readings'].sql}) ORDER BY 2").fetchall()  # fmt: skip
+    assert found == [
+        ("AllReduce", "bus_gigabytes_per_s", 2, 2.0), ("AllReduce", "duration_ns", 2, 30.0), ("AllReduce", "size_bytes", 2, 200.0),
+    ]  # fmt: skip
+
+
+def test_memory_of_a_trace_s_spans() -> None:
+    def memory(at: float, size: int, total: int) -> dict[str, Any]:
+        told = {
+            "Total Allocated": total,
+            "Total Reserved": 4096,
+            "Bytes": size,
+            "Addr": at,
+            "Device Id": 0,
+            "Device Type": 1,
+        }
+        return {
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "s": "t",
+            "name": "[memory]",
+            "pid": 100,
+            "tid": 1,
+            "ts": at,
+            "args": told,
+        }
+
+    events = [
+        x("user_annotation", "outer", 0, 100), x("user_annotation", "inner", 40, 20), x("user_annotation", "empty", 80, 5),
+        memory(10, 100, 100), memory(40, 300, 400), memory(50, -100, 300), memory(60, 50, 350),
+    ]  # fmt: skip
+    con, _ = connect(events)
+    run_models(con, load_catalog(), ["spans", "memory_timeline"])
+    found = con.execute(
+        f"SELECT name, n_samples, allocated_in_span_bytes, net_bytes, peak_allocated_bytes, peak_reserved_bytes FROM ({load_catalog().models['span_memory'].sql}) ORDER BY 1"
+    ).fetchall()
+    assert found == [("inner", 2, 300, 200, 400, 4096), ("outer", 4, 450, 350, 400, 4096)]
