@@ -29,10 +29,12 @@ _LONGEST_LINE_MIB = 8  # twice as much is held in memory
 _INTEGER = "TRY_CAST({} AS BIGINT)"
 _AGENT = "TRY_CAST(regexp_extract({}, '([0-9]+)$', 1) AS BIGINT)"  # 2, Agent 2 or GPU 0
 _TEXT = "{}"
+_TO_TELL_APART = {"launch_thread", "pid"}  # processes of one file; most have one
 _ON_GPU = {
     "start_ns": "start_timestamp",
     "end_ns": "end_timestamp",
     "stream": "stream_id",
+    "launch_thread": "thread_id",
     "correlation": "correlation_id",
 }
 
@@ -77,7 +79,7 @@ _COPIES = Kind(
 _CALLS = Kind(
     "_rocm_calls",
     {
-        "start_ns": ("start_timestamp",), "end_ns": ("end_timestamp",), "thread": ("thread_id",),
+        "start_ns": ("start_timestamp",), "end_ns": ("end_timestamp",), "thread": ("thread_id",), "pid": ("process_id",),
         "correlation": ("correlation_id",), "domain": ("domain",), "name": ("function",),
     },
     frozenset({"start_ns", "end_ns", "thread", "correlation", "domain", "name"}),
@@ -162,22 +164,14 @@ def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
         return list(_broken_lines(con, path, source, names, inserted[0][0]))
 
 
-def process_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> int | None:
-    """Returns the process of a file of calls; None where it does not say. Raises TraceRejected if there are several."""
+def processes_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> set[int]:
+    """Returns the processes of a file of calls; none where it does not say. Raises TraceRejected."""
     if "process_id" not in (names := _names(path)):
-        return None
+        return set()
     source = _read(con, path, names, max_line_mib)
     with _readable(path):
-        found = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source} LIMIT 3").fetchall()
-    pids = [pid for (pid,) in found if pid is not None]
-    if len(pids) > 1:
-        raise TraceRejected(
-            path_text(path),
-            None,
-            f"calls of several processes: {', '.join(map(str, sorted(pids)))}: give the rocpd database instead, of which each "
-            "process is a trace, or one file for each (%pid% in rocprofv3's --output-file)",
-        )
-    return next(iter(pids), None)
+        found = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source}").fetchall()
+    return {pid for (pid,) in found if pid is not None}
 
 
 def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
@@ -265,7 +259,7 @@ def _lines(path: Path) -> int:
 
 def _missing(path: Path, kind: Kind, columns: Mapping[str, str | None]) -> Iterator[Finding]:
     absent = {ours for ours, theirs in columns.items() if theirs is None}
-    for severity, names in (("warning", absent & kind.needed), ("info", absent - kind.needed)):
+    for severity, names in (("warning", absent & kind.needed), ("info", absent - kind.needed - _TO_TELL_APART)):
         if names:
             listed = ", ".join(sorted(kind.columns[name][0] for name in names))
             told = f"{visible(path_text(path.name))} has no {listed}: NULL"

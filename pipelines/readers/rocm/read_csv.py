@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.base.paths import path_text
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.inputs import EventInput
@@ -21,10 +22,11 @@ from pipelines.readers.rocm.csv_files import (
     beside,
     header,
     is_by_kind,
-    process_of,
+    processes_of,
     stage_agents,
     stage_file,
 )
+from pipelines.readers.rocm.csv_processes import keep, ranks_of, working
 from pipelines.readers.rocm.stage import create_tables, finish
 
 _ABOUT = {
@@ -32,6 +34,7 @@ _ABOUT = {
     "hip_api_trace.csv": "no HIP calls are known: what launched the GPU work is unknown (--hip-trace)",
     "marker_api_trace.csv": "no ROCTx ranges are known: operators, steps and annotations are unknown (--marker-trace)",
 }
+_SHOWN = 8
 _OTHER_NAMES = {"hip_trace.csv": "hip_api_trace.csv", "marker_trace.csv": "marker_api_trace.csv"}
 
 
@@ -54,32 +57,57 @@ def read(
     on_bytes: Callable[[int], Any] | None = None,
     lean: bool = False,
     limits: Limits | None = None,
+    part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    """Read the files of one process. See EventInput.read. Raises TraceRejected, or OSError."""
+    """Read the files of one process, or of `part`, which is one of several. See EventInput.read. Raises TraceRejected, or OSError."""
     if first := read_with(path):
         name = path_text(first.name)
         raise TraceRejected(
             path_text(path), None, f"it is read together with {name}, which lies beside it: give that file"
         )
     limits = limits or Limits.of_environment()
-    staged = partial(stage, max_line_mib=limits.max_event_mib)
+    staged = partial(stage, max_line_mib=limits.max_event_mib, part=part)
     others = [one for one in beside(path) if one != path]
-    return events_by_sql("_rocm_events", staged, others)(path, folder, batch_id, known, on_bytes, lean, limits)
+    return events_by_sql("_rocm_events", staged, others)(path, folder, batch_id, known, on_bytes, lean, limits, part)
 
 
-def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> Contents:
+def processes(path: Path) -> list[str]:
+    """Returns the ids of the processes with GPU work of files that hold several, [] for others. Raises TraceRejected."""
+    most = Limits.of_environment().max_event_mib
+    with database.connect() as con:
+        files = _of_rows(path)
+        if len({pid for one in files for pid in processes_of(con, one, most)}) < 2:
+            return []
+        create_tables(con, None)
+        for file in files:
+            stage_file(con, file, most)
+        found = working(con)
+    return [str(pid) for pid in found] if len(found) > 1 else []
+
+
+def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int, part: str | None = None) -> Contents:
     """Fill the tables that `_rocm_events.sql` reads. Raises TraceRejected."""
-    files = [one for one in beside(path) if not one.name.endswith(AGENTS)]
-    pids = {pid for one in files if (pid := process_of(con, one, max_line_mib)) is not None}
-    if len(pids) > 1:
-        told = (
-            f"the files beside it are of several processes: {', '.join(map(str, sorted(pids)))}; keep each process's in a folder "
-            "of its own (%pid% in rocprofv3's --output-file names them apart)"
-        )
-        raise TraceRejected(path_text(path), None, told)
-    create_tables(con, next(iter(pids), None))
+    files = _of_rows(path)
+    pids = {pid for one in files for pid in processes_of(con, one, max_line_mib)}
+    create_tables(con, None)
     findings = [one for file in files for one in stage_file(con, file, max_line_mib)]
     findings += _agents(con, path, max_line_mib)
+    distributed: dict[str, object] = {}
+    if len(pids) > 1:
+        found = working(con)
+        if part is None and len(found) > 1:
+            told = f"{len(found)} processes with GPU work: {', '.join(map(str, found[:_SHOWN]))}; each is a trace of its own"
+            raise TraceRejected(
+                path_text(path), None, f"{told}: name one (--process PID), or `tracelake ingest` the file"
+            )
+        pid = int(part) if part is not None else next(iter(found), min(pids))
+        if rank := ranks_of(con, _is_by_kind(con, path, max_line_mib)).get(pid) if len(found) > 1 else None:
+            distributed = {"distributedInfo": rank.told()}
+            findings.append(rank.finding("rocm"))
+        findings += keep(con, pid, found)
+        pids = {pid}
+    for pid in pids:
+        con.execute("UPDATE _rocm_session SET process_id = ?", [pid])
     there = {next(end for end in KINDS if file.name.endswith(end)) for file in files}
     there |= {_OTHER_NAMES.get(end, end) for end in there}
     for end, about in _ABOUT.items():
@@ -90,12 +118,20 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> Cont
     findings += finish(con)
     status = "partial" if any(one.check_name == "rocm_broken_line" for one in findings) else "ok"
     own: dict[str, object] = {"files": [path_text(one.name) for one in beside(path)]}
-    metadata = {"rocprofv3": own | ({"process_id": next(iter(pids))} if pids else {})}
+    metadata = {"rocprofv3": own | ({"process_id": next(iter(pids))} if pids else {}), **distributed}
     return Contents("csv/rocprofv3", metadata, status, tuple(findings))
 
 
+def _of_rows(path: Path) -> list[Path]:
+    return [one for one in beside(path) if not one.name.endswith(AGENTS)]
+
+
+def _is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
+    return path.name.endswith("kernel_trace.csv") and is_by_kind(con, path, max_line_mib)
+
+
 def _agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
-    if path.name.endswith("kernel_trace.csv") and is_by_kind(con, path, max_line_mib):
+    if _is_by_kind(con, path, max_line_mib):
         return []
     for one in beside(path):
         if one.name.endswith(AGENTS):
@@ -112,4 +148,5 @@ INPUT = EventInput(
     recognise=recognise,
     read=read,
     read_with=read_with,
+    parts=processes,
 )  # fmt: skip

@@ -203,17 +203,61 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_calls_of_several_processes_are_rejected(tmp_path: Path) -> None:
+OTHER, LATER, SECOND = 5000, 1_000_000, 900
+
+
+def of_other(rows: Rows) -> Rows:
+    """The same run a millisecond later, of another process, with other threads and on another GPU."""
+    pid, thread, start = ({"hip_api_trace": n, "marker_api_trace": n} for n in (2, 3, 5))
+    thread |= {"kernel_trace": 4}
+    start |= {"kernel_trace": 9, "memory_copy_trace": 6}
+    found: Rows = {}
+    for name, lines in rows.items():
+        found[name] = [list(line) for line in lines if name != "agent_info"]
+        for line in found[name]:
+            if name in pid:
+                line[pid[name]] = OTHER
+            if name in thread:
+                line[thread[name]] += LATER
+            line[start[name]] += LATER
+            line[start[name] + 1] += LATER
+            if name == "kernel_trace":
+                line[1] = f"Agent {SECOND}"
+    return found
+
+
+def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
+    """With the events that it has in files of its own, though both count correlation ids from the same number."""
+    first = rows_of_small()
+    other = of_other(first)
+    first["agent_info"].append([SECOND, SECOND, "GPU", "gfx942"])
+    merged = write(tmp_path / "merged", {name: [*other[name], *first[name]] for name in first}, "")
+    told = {}
+    for pid, alone in ((PID, first), (OTHER, {**other, "agent_info": first["agent_info"]})):
+        con = duckdb.connect()
+        trace = load_trace(con, merged, process=str(pid))
+        query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY ALL"
+        found = con.execute(query).fetchall()
+        load_trace(con := duckdb.connect(), write(tmp_path / str(pid), alone))
+        assert found == con.execute(query).fetchall() and len(found) > 8
+        told[pid] = {one.check_name: one.n for one in trace.findings}
+        assert trace.metadata["distributedInfo"]["rank"] == [PID, OTHER].index(pid)
+    assert told[PID]["rocm_processes"] == 2 and "rocm_no_process" not in told[PID]
+    n_copies = len(first["memory_copy_trace"])
+    assert told[OTHER]["rocm_process_by_call"] == n_copies and "rocm_process_by_call" not in told[PID]
+    with pytest.raises(TraceRejected, match="2 processes with GPU work: 4000, 5000; each is a trace"):
+        load_trace(duckdb.connect(), merged)
+    assert [row.status for row in ingest([merged], Lake(tmp_path / "lake")).rows] == ["ok", "ok"]
+
+
+def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None:
     rows = rows_of_small()
-    rows["hip_api_trace"][0][2] = 7
-    with pytest.raises(TraceRejected, match="several processes: 7, 4000: give the rocpd database"):
-        load_trace(duckdb.connect(), write(tmp_path, rows))
-    for row in rows["hip_api_trace"]:
-        row[2] = 7
-    with pytest.raises(
-        TraceRejected, match=r"beside it are of several processes: 7, 4000; keep each .* folder of its own"
-    ):
-        load_trace(duckdb.connect(), write(tmp_path, rows))
+    rows["hip_api_trace"] += [["HIP_RUNTIME_API", "hipInit", 7, 70, 900, 1, 2]] * 2
+    rows["kernel_trace"].append([*rows["kernel_trace"][0][:4], 71, *rows["kernel_trace"][0][5:8], 999, 3, 4, *rows["kernel_trace"][0][11:]])  # fmt: skip
+    found, trace = events(write(tmp_path, rows))
+    told = {one.check_name: one.n for one in trace.findings}
+    assert told["rocm_idle_processes"] == 2 and told["rocm_no_process"] == 1
+    assert len(found) == len(events(write(tmp_path / "alone", rows_of_small()))[0])
 
 
 def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""CSV files with the rows of several processes, as `rocpd convert` merges them: which row is whose.
+
+Calls say their process. GPU work has the thread that launched it, which is of one process; where it has none, the call with its
+correlation id that began last before it: these ids are counted in each process anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import duckdb
+
+from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.ranks import BY_DEVICE, Rank, of_all
+
+_OWNERS = """
+    CREATE OR REPLACE TEMP TABLE _csv_owners AS
+    WITH threads AS (
+        SELECT thread, min(pid) AS pid FROM _rocm_calls
+        WHERE thread IS NOT NULL AND pid IS NOT NULL GROUP BY thread HAVING count(DISTINCT pid) = 1
+    ),
+    called AS (
+        SELECT w.rowid AS number, arg_max(c.pid, c.start_ns) AS pid, count(DISTINCT c.pid) AS n_processes
+        FROM _rocm_work AS w
+        JOIN _rocm_calls AS c ON c.correlation = w.correlation AND c.start_ns <= w.start_ns AND c.pid IS NOT NULL
+        WHERE w.correlation <> 0
+        GROUP BY w.rowid
+    )
+    SELECT w.rowid AS number, coalesce(t.pid, c.pid) AS pid, t.pid IS NULL AND c.n_processes > 1 AS is_guessed
+    FROM _rocm_work AS w
+    LEFT JOIN threads AS t ON t.thread = w.launch_thread
+    LEFT JOIN called AS c ON c.number = w.rowid
+"""
+
+
+def working(con: duckdb.DuckDBPyConnection) -> list[int]:
+    """Find the process of each piece of staged GPU work; returns those that have any."""
+    con.execute(_OWNERS)
+    rows = con.execute("SELECT DISTINCT pid FROM _csv_owners WHERE pid IS NOT NULL ORDER BY pid").fetchall()
+    return [pid for (pid,) in rows]
+
+
+def ranks_of(con: duckdb.DuckDBPyConnection, is_by_kind: bool) -> Mapping[int, Rank]:
+    """Returns the rank of each process, by its GPU's number, where each worked on one of its own; else {}."""
+    gpus = [
+        number for (number,) in con.execute("SELECT id FROM _rocm_agents WHERE kind = 'GPU' ORDER BY id").fetchall()
+    ]
+    used = con.execute(
+        "SELECT o.pid, list(DISTINCT w.agent) FROM _rocm_work AS w JOIN _csv_owners AS o ON o.number = w.rowid "
+        "WHERE o.pid IS NOT NULL AND w.source = 'kernel' GROUP BY o.pid"
+    ).fetchall()
+    ranks: dict[int, Rank | None] = {}
+    for pid, agents in used:
+        number = agents[0] if len(agents) == 1 else None
+        if number is not None and not is_by_kind:
+            number = gpus.index(number) if number in gpus else None
+        ranks[pid] = None if number is None else Rank(number, None, BY_DEVICE)
+    return of_all(ranks)
+
+
+def keep(con: duckdb.DuckDBPyConnection, pid: int, found: list[int]) -> Iterator[Finding]:
+    """Leave only the rows of one process; says what of the file is in no trace, and what is a guess."""
+    if len(found) > 1:
+        listed = ", ".join(map(str, found[:8]))
+        yield Finding("rocm_processes", "info", len(found), f"the files hold {len(found)} processes with GPU work, each a trace of its own: {listed}")  # fmt: skip
+    counts: dict[int | None, int] = {}
+    for table in ("_csv_owners", "_rocm_calls"):
+        for whose, n in con.execute(f"SELECT pid, count(*) FROM {table} GROUP BY pid").fetchall():
+            counts[whose] = counts.get(whose, 0) + n
+    if nobodys := counts.pop(None, 0):
+        told = "rows that do not say which process they belong to are left out"
+        yield Finding("rocm_no_process", "warning", nobodys, told)
+    if others := sum(n for one, n in counts.items() if one not in found):
+        yield Finding("rocm_idle_processes", "info", others, "rows of processes without GPU work are left out")
+    ((n,),) = con.execute("SELECT count(*) FROM _csv_owners WHERE is_guessed AND pid = ?", [pid]).fetchall()
+    if n:
+        told = "GPU work without a thread, of which several processes have a call with its correlation id, is that of the last call before it"
+        yield Finding("rocm_process_by_call", "warning", n, told)
+    con.execute("DELETE FROM _rocm_work WHERE rowid NOT IN (SELECT number FROM _csv_owners WHERE pid = ?)", [pid])
+    con.execute("DELETE FROM _rocm_calls WHERE pid IS DISTINCT FROM ?", [pid])
+    con.execute("DROP TABLE _csv_owners")
