@@ -17,7 +17,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
 
 
 def test_mutated_files_of_other_tools() -> None:
-    n = 15 if SLOW else 5  # kinds take turns: one of each
+    n = 21 if SLOW else 7  # kinds take turns: one of each
     tally = attack(n, 14)
     assert tally.passed and tally.survived == n, "\n".join(tally.notes)
 

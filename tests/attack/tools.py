@@ -1,4 +1,5 @@
-"""Mutated files of other tools through their readers: JAX's xplane, rocprofv3's JSON and counters, `ncu --csv`.
+"""Mutated files of other tools through their readers: JAX's xplane, rocprofv3's JSON, CSV and counters, `ncu --csv`, exports of
+Nsight Systems.
 
 Each goes in whole, or a finding says what is not there, or it is rejected with a sentence; none takes long or much memory.
 `python -m tests.attack --only tools --n 2000`. Every file is made from the seed and its number.
@@ -11,10 +12,12 @@ import json
 import random
 import re
 import resource
+import sqlite3
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -120,6 +123,16 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 @cache
+def _rocprof_csv() -> bytes:
+    return b"\n".join((SHARED / "rocprofv3" / "decode_kernel_trace.csv").read_bytes().split(b"\n")[:60]) + b"\n"
+
+
+@cache
+def _nsys() -> bytes:
+    return (SHARED / "nsys" / "healthy_1pct.sqlite").read_bytes()
+
+
+@cache
 def _rocprof_json() -> bytes:
     from tests.readers.rocm.test_json import document
 
@@ -158,6 +171,20 @@ def _bytes_of(data: bytes, rng: random.Random) -> bytes:
         elif rng.random() < 0.3:
             data = data[:at]
     return data
+
+
+def _in_place(data: bytes, rng: random.Random) -> bytes:
+    """One to eight places are flipped or overwritten, so that all else stays where it is; or the file is cut."""
+    if rng.random() < 0.1:
+        return data[: rng.randrange(len(data))]
+    out = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 8])):
+        at, n = rng.randrange(len(data)), rng.choice([1, 1, 2, 8, 64])
+        if rng.random() < 0.5:
+            out[at] ^= 1 << rng.randrange(8)
+        else:
+            out[at : at + n] = rng.choice([b"\x00", b"\xff", b"a", rng.randbytes(1)]) * len(out[at : at + n])
+    return bytes(out)
 
 
 def _lines_of(data: bytes, rng: random.Random) -> bytes:
@@ -233,10 +260,13 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[Callable[[bytes, random.R
     "ncu details": ("a.csv", _ncu_details, (_bytes_of, _lines_of, _lines_of)),
     "rocprofv3 JSON": ("a_results.json", _rocprof_json, (_bytes_of, _values_of, _values_of)),
     "xplane": ("a.xplane.pb", _small_xplane, (_bytes_of, _messages_of, _messages_of)),
+    "rocprofv3 CSV": ("7_kernel_trace.csv", _rocprof_csv, (_bytes_of, _lines_of, _lines_of)),
+    "nsys": ("a.sqlite", _nsys, (_in_place,)),
 }
 
 
-OF_SHARED = ("rocprofv3 counters", "xplane")
+OF_SHARED = ("rocprofv3 counters", "xplane", "rocprofv3 CSV", "nsys")
+TABLES_OF_NSYS = ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
 
 
 def made(seed: int, number: int) -> tuple[str, str, bytes]:
@@ -272,7 +302,11 @@ def tried(kind: str, name: str, data: bytes) -> tuple[str, str]:
         path = Path(folder) / name
         path.write_bytes(data)
         try:
-            outcome = _of_counters(path, data) if name.endswith(".csv") else _of_trace(path, data, kind)
+            outcome = (
+                _of_counters(path, data)
+                if kind.startswith(("ncu", "rocprofv3 counters"))
+                else _of_trace(path, data, kind)
+            )
         except (TraceRejected, Rejected) as error:
             reason = error.reason if isinstance(error, TraceRejected) else str(error)
             outcome = ("rejected", "") if _SENTENCE.search(reason or "") else ("traceback", f"no sentence: {reason!r}")
@@ -342,8 +376,25 @@ def _counted(kind: str, data: bytes) -> int:
     if kind == "rocprofv3 JSON":
         (process,) = json.loads(data)["rocprofiler-sdk-tool"]
         return sum(len(rows) for rows in process["buffer_records"].values() if isinstance(rows, list))
+    if kind == "rocprofv3 CSV":
+        return sum(1 for line in data.split(b"\n")[1:] if line.strip())
+    if kind == "nsys":
+        return _rows_of_nsys(data)
     n = 0
     for number, plane in _fields(data):
         fields = _fields(plane) if number == 1 else []
         n += sum(1 for inner, line in fields if inner == 3 for one, _ in _fields(line) if one == 4)
     return n
+
+
+def _rows_of_nsys(data: bytes) -> int:
+    """Calls and GPU work that SQLite itself finds in the file; 0 where it cannot read it."""
+    with closing(sqlite3.connect(":memory:")) as con:
+        try:
+            con.deserialize(data)
+            there = {name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            tables = [f"CUPTI_ACTIVITY_KIND_{name}" for name in TABLES_OF_NSYS]
+            counted = (con.execute(f"SELECT count(*) FROM {name} NOT INDEXED") for name in tables if name in there)
+            return sum(found.fetchone()[0] for found in counted)
+        except sqlite3.Error:
+            return 0
