@@ -31,7 +31,8 @@ class TraceAnalysis:
     `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})`,
     `TraceAnalysis(trace_dir="run/")` read files into `lake`, if given, which keeps them for the next session, else into
     a temporary lake that is removed by `close()`, at the end of a `with` block, or when the process ends.
-    `TraceAnalysis(lake="/data/lake")` reads no files. `job` selects one job of the lake (with files: names their job).
+    `TraceAnalysis(lake="/data/lake")` reads no files; with the address of a DuckLake its traces are copied first, of `job`
+    only if it is given, and tables are computed in the copy. `job` selects one job of the lake (with files: names their job).
 
     `include_last_profiler_step` and `profile` apply to critical paths. With None the profile decides about the last
     step (`hta` leaves it out, `default` includes it). Profile `hta` gives HTA's numbers (it is the default of

@@ -87,6 +87,18 @@ def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
     return sorted(traces, key=_order)
 
 
+def copied(address: str, lake: Lake, job: str | None) -> None:
+    """Copy the traces of a DuckLake, or of one of its jobs, into a lake. Raises StoreError, and as `of_lake`."""
+    from pipelines.runs.store.ducklake.recompute import copy_traces
+    from pipelines.runs.store.ducklake.store import DuckLakeStore
+
+    jobs = copy_traces(DuckLakeStore(address), lake, job)
+    if not jobs:
+        raise FileNotFoundError(f"no traces in the lake {address}")
+    if job is not None and job not in jobs:
+        raise TraceNotFound(f"no trace of job {job!r} in the lake {address}; its jobs: {', '.join(map(str, jobs))}")
+
+
 def ends_of(lake: Lake, traces: Iterable[RankTrace]) -> list[EarlyEnd]:
     """Returns which of the traces end early."""
     partial = {trace.trace_id for trace in traces if trace.is_partial}

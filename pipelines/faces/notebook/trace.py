@@ -18,11 +18,21 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.critical_path.graph.windows import PROFILES
 from pipelines.faces.notebook import tables
-from pipelines.faces.notebook.sources import Files, RankTrace, TraceFilesInvalid, ends_of, find, of_lake, take_in
+from pipelines.faces.notebook.sources import (
+    Files,
+    RankTrace,
+    TraceFilesInvalid,
+    copied,
+    ends_of,
+    find,
+    of_lake,
+    take_in,
+)
 from pipelines.faces.subject import of_lake as opened
 from pipelines.lake.lake import Lake
 from pipelines.readers.execution import load_execution
 from pipelines.runs.materialize.per_trace import MEMORY_GB
+from pipelines.runs.store.open_store import is_folder_address
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -30,7 +40,8 @@ if TYPE_CHECKING:
 
 class Trace:
     """Files by rank (a dict), files (a list, or one), the files of a folder, or what a lake holds; `load_traces` reads
-    them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes.
+    them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes. Traces of a DuckLake
+    (`lake` is its address), all or those of `job`, are copied into a temporary one.
 
     `profile`: the default for critical paths. Raises ValueError if nothing is given, for `trace_files` of another type,
     and for a `parser_config` (every event argument is read anyway); TraceFilesInvalid, a ValueError, for a missing
@@ -62,7 +73,12 @@ class Trace:
         self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
         # Not when the object dies: tables that it returned still read the temporary lake.
         atexit.register(self.close)
-        given = self.scratch / "lake" if lake is None else lake
+        self._store = lake if isinstance(lake, str) and not is_folder_address(lake) else None
+        if self._store and not (trace_files is None and trace_dir is None):
+            raise WrongValue(
+                f"files are not read into {self._store}: `tracelake ingest` does that; give the files or the address"
+            )
+        given = self.scratch / "lake" if lake is None or self._store else lake
         self.lake = given if isinstance(given, Lake) else Lake(Path(given).expanduser())
 
     def load_traces(
@@ -82,6 +98,8 @@ class Trace:
             warnings.warn("Traces are already parsed and loaded!", stacklevel=2)
             return
         self.include_last_profiler_step = include_last_profiler_step
+        if self._store:
+            copied(self._store, self.lake, self.job)
         if self._given is None and self.trace_path is None:
             self.traces = of_lake(self.lake, self.job)
         else:

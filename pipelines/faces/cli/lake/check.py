@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, fail, folder_option, out, print_json, progress
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    AnyLakeOption,
+    JsonOption,
+    fail,
+    is_store,
+    out,
+    print_json,
+    progress,
+)
 
 _OF_DUCKLAKE = (
-    "its bucket and its database keep its files; `tracelake materialize` computes what is "
-    "missing or out of date, `tracelake compact` removes what killed writers left"
+    "Restore the file from a copy of the bucket, or remove its traces with `tracelake forget` and ingest them again; `tracelake "
+    "materialize` computes what is missing or out of date."
 )
 
 
 def check(
-    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),
@@ -33,31 +41,42 @@ def check(
     Exits with 1 while anything is damaged. Queries notice missing files and wrong sizes by themselves;
     this finds every changed bit. What --repair removes gets rows in `rejects` and can be ingested again.
     After --rebuild files have no checksums: they are read through. A damaged catalog is made again without it.
+    Of a DuckLake sizes and rows are compared with its catalog, and files are read through; nothing is repaired.
 
     Example: `tracelake check --lake /data/lake --json`
     """
     from pipelines.lake import Lake
     from pipelines.runs.check import check as check_lake
 
-    if not lake.is_dir():
+    if is_store(lake) and (repair or rebuild):
+        raise fail(
+            "--repair and --rebuild are for a lake in a folder: a DuckLake's catalog is its database", _OF_DUCKLAKE
+        )
+    if not is_store(lake) and not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
     if rebuild:
         from pipelines.lake.commit.catalog_file import rebuild as make_again
 
         make_again(Lake(lake).root)
     with progress(None, "reading") as advance:
-        found = check_lake(Lake(lake), repair, lambda name: advance(1, name))
+        if is_store(lake):
+            from pipelines.runs.store.ducklake.file_check import check as check_store
+            from pipelines.runs.store.ducklake.store import DuckLakeStore
+
+            found = check_store(DuckLakeStore(lake), lambda name: advance(1, name))
+        else:
+            found = check_lake(Lake(lake), repair, lambda name: advance(1, name))
     left = [fault for fault in found.faults if fault.repaired is None]
     if json:
         counts = {"files": found.n_files, "not_recorded": found.n_not_recorded, "broken": len(left)}
         print_json({**counts, "faults": [asdict(fault) for fault in found.faults]})
     else:
-        _show(found)
+        _show(found, is_store(lake))
     if left:
         raise typer.Exit(1)
 
 
-def _show(found) -> None:
+def _show(found, is_ducklake: bool) -> None:
     if found.faults:
         table = Table("file", "why", "traces", "repaired")
         for fault in found.faults:
@@ -65,7 +84,9 @@ def _show(found) -> None:
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
     out.print(f"{found.n_files:,} files read, {len(found.faults):,} faults found")
-    if found.n_not_recorded:
+    if is_ducklake:
+        out.print("a DuckLake has no checksums: sizes and rows are those of its catalog, and every value could be read")
+    elif found.n_not_recorded:
         out.print(
             f"{found.n_not_recorded:,} files have no checksums, because the catalog was made again since: they are readable"
         )

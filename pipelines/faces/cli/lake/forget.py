@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, fail, folder_option, out, print_json, progress
-
-_OF_DUCKLAKE = "`tracelake retention` removes its traces by age"
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    AnyLakeOption,
+    JsonOption,
+    fail,
+    is_store,
+    out,
+    print_json,
+    progress,
+)
 
 
 def forget(
     trace: Annotated[str, typer.Argument(help="The trace's id, or a unique prefix of it.")],
-    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     for_good: Annotated[
         bool, typer.Option("--for-good", help="Never ingest its content again, from whatever file.")
     ] = False,
@@ -31,12 +37,35 @@ def forget(
     from pipelines.lake import Lake
     from pipelines.runs.forget import forget as forget_trace
 
-    if not lake.is_dir():
+    if not is_store(lake) and not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
     with progress(None, "forgetting") as advance:
-        gone = forget_trace(Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}"))
+        if is_store(lake):
+            gone = _from_store(lake, trace, for_good, advance)
+        else:
+            gone = forget_trace(Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}"))
     if json:
         print_json(asdict(gone))
         return
     again = "its content will not be ingested again" if gone.for_good else "ingesting its file again brings it back"
     out.print(f"trace {gone.trace_id} ({gone.path or 'path unknown'}) is gone, {gone.n_rows:,} rows; {again}")
+
+
+def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
+    from pipelines.engines.engine import open_engine
+    from pipelines.engines.run import materialize_on
+    from pipelines.faces.cli.lake.engine import IN_PROCESS
+    from pipelines.models.catalog import load_catalog
+    from pipelines.runs.store.ducklake.forgetting import forget as forget_trace
+    from pipelines.runs.store.ducklake.forgetting import has_captures
+    from pipelines.runs.store.ducklake.store import DuckLakeStore
+
+    store = DuckLakeStore(address)
+    gone = forget_trace(store, trace, for_good)
+    if has_captures(store):
+        advance(1, "forgetting: computing its captures again")
+        with open_engine(IN_PROCESS) as engine:
+            run = materialize_on(engine, address, load_catalog().of_captures)
+        if run.failed:
+            raise fail(f"the trace is gone, and its captures were not computed: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
+    return gone

@@ -21,7 +21,7 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.materialize.per_trace import SOURCES, materialize
 from pipelines.runs.store.ducklake import versions
-from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.attach import LAKE, attach, told
 from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, counted, in_types
 from pipelines.runs.store.ducklake.locks import COMMIT, locked
 from pipelines.runs.store.ducklake.objects import put_files
@@ -31,12 +31,13 @@ from pipelines.runs.store.ducklake.schema import (
     Columns,
     add_columns,
     casts,
+    check_format,
     columns_of_file,
     create_own,
     lake_columns,
 )
 from pipelines.runs.store.ducklake.store import TRIES, DuckLakeStore
-from pipelines.runs.store.ducklake.user_tables import catalog_of, formulas_of
+from pipelines.runs.store.ducklake.user_tables import catalog_of, formulas_of, write_files
 from pipelines.runs.store.interface import StoreError
 from pipelines.runs.store.unit_batches import UnitBatch, unit_batches
 
@@ -92,9 +93,31 @@ def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[s
         return _replace(con, store, replace(computed, files=mine), Path(folder), force)
 
 
-def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: Batch) -> bool:
-    """Copies what ingestion wrote of a batch into the private lake; returns whether there is any of it."""
-    folder, own = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}"
+def copy_traces(store: DuckLakeStore, lake: Lake, job: str | None = None) -> list[str | None]:
+    """Copy what ingestion wrote of all traces, or of a job's, into an empty private lake, with the user's own tables.
+
+    Returns the jobs that the store has traces of. Raises StoreError.
+    """
+    with attach(store.parsed, read_only=True) as con, told(store.parsed):
+        check_format(con, store.address)
+        catalog = catalog_of(con)
+        if MARK not in lake_columns(con):
+            return []
+        rows = con.execute(f"SELECT DISTINCT batch_id, job FROM {LAKE}.{MARK} ORDER BY ALL").fetchall()
+        chosen = (
+            "" if job is None else f" AND trace_id IN (SELECT trace_id FROM {LAKE}.{MARK} WHERE job = {quoted(job)})"
+        )
+        for name in dict.fromkeys(batch for batch, of in rows if job in (None, of)):
+            _fetch(con, catalog, lake, Batch(name), chosen)
+        write_files(con, lake.root)
+    return sorted({of for _, of in rows}, key=str)
+
+
+def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: Batch, chosen: str = "") -> bool:
+    """Copies what ingestion wrote of a batch into the private lake, `chosen`: only of these traces; returns whether there is
+    any of it.
+    """
+    folder, own = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}{chosen}"
     con.begin()  # one state of the store
     there = lake_columns(con)
     keys: Mapping[str, str | None] = dict(con.execute(f"SELECT trace_id, path FROM {LAKE}.{MARK} {own}").fetchall())

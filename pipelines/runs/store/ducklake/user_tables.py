@@ -9,10 +9,11 @@ from pathlib import Path
 import duckdb
 
 from pipelines.fleet.captures.grouping import Role
-from pipelines.fleet.captures.roles import read_roles
+from pipelines.fleet.captures.roles import ROLES, read_roles
 from pipelines.lake.publish.prices import COLUMNS, read_prices
+from pipelines.lake.publish.prices import PRICES as PRICES_FILE
 from pipelines.lake.publish.user_formulas import COLUMNS as FORMULA_COLUMNS
-from pipelines.lake.publish.user_formulas import Formula, catalog_with, read_formulas
+from pipelines.lake.publish.user_formulas import OP_FORMULAS, Formula, catalog_with, read_formulas, write_formulas
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.store.ducklake.attach import LAKE
@@ -84,6 +85,15 @@ def formulas_of(con: duckdb.DuckDBPyConnection) -> list[Formula]:
     if not _has(con, _FORMULAS):
         return []
     return con.execute(f"SELECT {', '.join(FORMULA_COLUMNS)} FROM {_FORMULAS} ORDER BY place").fetchall()
+
+
+def write_files(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Write what the store was told as the files of a folder lake: prices.csv, roles.csv and op_formulas.csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for table, name in ((PRICES, PRICES_FILE), (_ROLES, ROLES)):
+        if _has(con, table):
+            con.execute(f"COPY (FROM {table}) TO {quoted(folder / name)} (FORMAT csv, HEADER)")
+    write_formulas(folder / OP_FORMULAS, formulas_of(con))
 
 
 def catalog_of(con: duckdb.DuckDBPyConnection) -> Catalog:
