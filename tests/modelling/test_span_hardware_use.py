@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,3 +80,18 @@ def test_what_is_not_known_is_null() -> None:
     blind = rows(without_dims, H100)["ProfilerStep#1"]
     assert blind["compute_utilization"] is None and blind["operator_coverage"] == 0.0
     assert blind["interconnect_utilization"] is not None
+
+
+@pytest.mark.slow
+def test_what_links_would_take_is_the_reference_s(shared: Path) -> None:
+    """Of the steps of a real trace: busy time times utilization is the reference's ideal time of the step's collectives."""
+    reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
+    expected = {row["step"]: row["t_c2c_ideal_us"] * 1000 for row in reference["exposure_real_mi300_resnet_ckpt"]}
+    con, _ = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")
+    run_models(con, load_catalog(), ["span_hardware_use"])
+    found = con.execute(
+        "SELECT name, busy_ns * interconnect_utilization, interconnect_coverage FROM span_hardware_use "
+        "WHERE kind = 'step' AND phase = 'window'"
+    ).fetchall()
+    assert {name: ideal for name, ideal, _ in found} == pytest.approx(expected, rel=1e-9)
+    assert {coverage for *_, coverage in found} == {1.0}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -85,6 +88,19 @@ def test_the_same_commands_answer_the_same(both: tuple[str, str], tmp_path: Path
     assert (tmp_path / "fleet" / f"{first}.html").exists()
 
 
+def test_the_readme_s_commands_on_a_lake_answer_the_same(both: tuple[str, str]) -> None:
+    """As they stand there, but for the lake and what they leave open; those that serve or write are tested elsewhere."""
+    page = (Path(__file__).resolve().parents[3] / "README.md").read_text()
+    lines = re.findall(r"^tracelake ((?:ask|sql|tables|fleet|status)\b.*?)\s*(?:#.*)?$", page, re.MULTILINE)
+    query = "SELECT name, count(*) AS n, sum(duration_ns) AS ns FROM kernels GROUP BY name ORDER BY ALL"
+    asked = [line.replace("SELECT …", query).replace("table|csv|json|parquet", "json") for line in lines]
+    assert len(asked) >= 4 and any(query in line for line in asked)
+    for line in asked:
+        words = shlex.split(line if "--lake" in line else f"{line} --lake /data/lake")
+        told = [run(*(word.replace("/data/lake", lake) for word in words)) for lake in both]
+        assert told[0] == told[1] and told[0], line
+
+
 def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
     """The expression of docs/other-engines.md."""
     pytest.importorskip("ibis", reason="the extra notebook is not installed")
@@ -98,6 +114,67 @@ def test_ibis_tables_are_those_of_the_folder(both: tuple[str, str]) -> None:
     assert told[0] == told[1] and len(told[0]) > 2
     with pytest.raises(WrongValue, match="tracelake sql"):
         open_tables(both[1], locked=True)
+
+
+def test_a_notebook_answers_the_same(both: tuple[str, str]) -> None:
+    pytest.importorskip("ibis", reason="the extra notebook is not installed")
+    from tracelake import TraceAnalysis
+
+    told = []
+    for lake in both:
+        with TraceAnalysis(lake=lake, job="nightly") as analysis:
+            trace = analysis.traces[0].trace_id
+            path = analysis.critical_path_analysis(trace, "ProfilerStep", 1)
+            of_captures = analysis.sql("SELECT capture_id, n_traces FROM captures ORDER BY 1").to_dicts()
+            kernels = analysis.ask("top-kernels", 5).to_dicts()
+            told.append([[str(one) for one in analysis.traces], analysis.why(trace, 1).as_json(), path.summary().to_dict(), of_captures, kernels])  # fmt: skip
+    assert told[0] == told[1] and len(told[0][0]) == 4 and len(told[0][3]) == 2
+    with pytest.raises(LookupError, match=r"no trace of job 'other' in the lake ducklake:.*its jobs: nightly"):
+        TraceAnalysis(lake=both[1], job="other")
+    with pytest.raises(WrongValue, match="tracelake ingest"):
+        TraceAnalysis(trace_dir=".", lake=both[1])
+
+
+def test_a_trace_is_forgotten_and_its_capture_computed_again(both: tuple[str, str], tmp_path: Path) -> None:
+    """As in a folder. Its file may come again, unless it is forgotten for good."""
+    folder, catalog = tmp_path / "lake", tmp_path / "catalog.sqlite"
+    shutil.copytree(both[0], folder)
+    address = f"ducklake:sqlite:{catalog}?data={tmp_path}/data"
+    open_store(address).commit(Lake(folder))
+    query = "SELECT capture_id, n_ranks, n_traces FROM captures ORDER BY 1"
+    ids = [row["trace_id"] for row in json.loads(run("sql", "SELECT trace_id FROM traces ORDER BY 1", "--lake", address, "--format", "json"))]  # fmt: skip
+    told = [json.loads(run("forget", ids[0], "--lake", str(lake), "--json")) for lake in (folder, address)]
+    assert plain(told[0]) == plain(told[1]) and told[1]["n_rows"] > 100
+    answers = [run("sql", query, "--lake", str(lake), "--format", "json") for lake in (folder, address)]
+    assert answers[0] == answers[1]
+    left = "SELECT count(DISTINCT trace_id) AS n FROM kernels"
+    assert json.loads(run("sql", left, "--lake", address, "--format", "json")) == [{"n": 3}]
+    assert "no trace id in ducklake:" in refused("forget", ids[0], "--lake", address)
+    assert open_store(address).known(ids) == {*ids[1:]}
+    run("forget", ids[1], "--for-good", "--lake", address)
+    assert open_store(address).known(ids) == {*ids[1:]}
+
+
+def test_check_reads_every_file(both: tuple[str, str], tmp_path: Path) -> None:
+    catalog, _, data = both[1].removeprefix("ducklake:sqlite:").partition("?data=")
+    shutil.copyfile(catalog, tmp_path / "c.sqlite")
+    shutil.copytree(data, tmp_path / "data")
+    with sqlite3.connect(tmp_path / "c.sqlite") as con:
+        con.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", (f"{tmp_path}/data/",))
+    address = f"ducklake:sqlite:{tmp_path}/c.sqlite"
+    sound = json.loads(run("check", "--lake", address, "--json"))
+    assert sound["broken"] == 0 and sound["files"] > 50
+    assert "--repair" in refused("check", "--lake", address, "--repair")
+    gone, cut, other = sorted((tmp_path / "data" / "main" / "events").parent.glob("*/*.parquet"))[:3]
+    gone.unlink()
+    content = cut.read_bytes()
+    cut.write_bytes(content[:-100])
+    content = other.read_bytes()
+    other.write_bytes(content[:4] + bytes(len(content) - 16) + content[-12:])  # its size is right
+    told = json.loads(run("check", "--lake", address, "--json", code=1))
+    why = {Path(fault["path"]): fault["why"] for fault in told["faults"]}
+    assert why.keys() == {gone, cut, other} and told["files"] == sound["files"]
+    assert why[gone] == "is missing" and "bytes, not" in why[cut] and "cannot be read" in why[other]
 
 
 def refused(*words: str) -> str:
