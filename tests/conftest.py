@@ -19,6 +19,8 @@ from tests.effort import ALL_STEPS, SEED, SHARE, SLOW, shares
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Nothing of what collection makes is garbage: to look for some in it takes an eighth of its CPU time, in each worker.
+gc.disable()
 # Times are of the machine, not of the code: it may be shared.
 hypothesis.settings.register_profile("tracelake", deadline=None)
 hypothesis.settings.load_profile("tracelake")
@@ -78,6 +80,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pipelines.lake.layout import ANALYST
 from pipelines.lake.publish import empty_file
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.lake.publish.contents import column_types
-from pipelines.lake.publish.empty_file import begin
+from pipelines.lake.publish.empty_file import Statements, begin
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import ingest
 from tests.effort import SLOW
@@ -50,7 +50,7 @@ def test_what_is_kept_is_used_and_a_broken_one_is_not(
         catalog = load_catalog()
         types = column_types(catalog)
         tables = list(types) if SLOW else ["traces", "events", "kernels", "kernel_classes"]
-        begin(tmp_path / name, catalog, types, tables)
+        begin(tmp_path / name, catalog, Statements(catalog, types, tables))
         with duckdb.connect(str(tmp_path / name), read_only=True) as con:
             return [con.execute(query).fetchall() for query in QUERIES]
 
@@ -94,8 +94,9 @@ def test_another_comment_column_or_rule_is_another_file(
     ]
     for number, (kinds, models) in enumerate(others):
         order = ["kernels", rule]
-        begin(tmp_path / f"{number}.duckdb", catalog, types, order)
+        begin(tmp_path / f"{number}.duckdb", catalog, Statements(catalog, types, order))
         before = set(cache.glob("empty-*"))
-        begin(tmp_path / f"{number}-other.duckdb", replace(catalog, models={**catalog.models, **models}), kinds, order)
+        other = replace(catalog, models={**catalog.models, **models})
+        begin(tmp_path / f"{number}-other.duckdb", other, Statements(other, kinds, order))
         assert len(set(cache.glob("empty-*")) - before) == 1, number
     assert len(list(cache.glob("empty-*"))) == 3

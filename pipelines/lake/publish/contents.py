@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipelines.lake.publish.empty_file import (
     BATCHES,
     HIDDEN,
     NotPublished,
+    Statements,
     Types,
     begin,
     comments,
@@ -68,11 +70,10 @@ class Contents:
 def build(built: Path, contents: Contents) -> None:
     """Create the file; files found to be unreadable on the way are added to the damaged ones."""
     catalog = contents.catalog
-    order = sorted(catalog.public, key=lambda name: name not in KEYS)  # marks first: other tables read them
     while True:
-        begin(built, catalog, column_types(catalog), order)
+        begin(built, catalog, _statements(catalog.shipped or catalog))
         with connect_written(built) as con:
-            found = _fill(con, contents, order)
+            found = _fill(con, contents, _order(catalog))
         if not found:
             return
         contents.broken += found
@@ -94,7 +95,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
             if not found:
                 raise
             return found
-    contents.counts = {mark: count_rows(con, mark) for mark in KEYS if not contents.of(mark)}
+    contents.counts = count_rows(con, [mark for mark in KEYS if not contents.of(mark)])
     add_prices(con, contents.root)
     committed = [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)]
     add_failures(con, contents.now.entries, committed)
@@ -113,8 +114,10 @@ def large_rows(contents: Contents) -> Lists:
             rows = _refusal(contents.catalog, table, broken)
         else:
             files = lists.of_others(table, contents.usable(table)) if contents.leave_out else lists.of(table)
-            rows = files.rows(contents.root, types[table]) or f"{no_row(contents.catalog, table)} WHERE false"
-            if not contents.leave_out:
+            rows = files.rows(contents.root, types[table])
+            if rows is None:  # the macro is that of a file without batches, and need not be written again
+                rows = f"{no_row(contents.catalog, table)} WHERE false"
+            elif not contents.leave_out:
                 rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}"
         lists.macros[rows_of(table)] = f"TABLE {rows}"
     return lists
@@ -192,16 +195,17 @@ def verify(built: Path, contents: Contents) -> None:
             there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
             if missing := sorted(set(contents.catalog.public) - there):
                 raise NotPublished(f"{len(missing)} tables are missing, such as {missing[0]}")
-            for mark, n_rows in contents.counts.items():
-                if (found := count_rows(con, mark)) != n_rows:
-                    raise NotPublished(f"{mark} has {found} rows; {n_rows} are committed")
+            for mark, found in count_rows(con, contents.counts).items():
+                if found != contents.counts[mark]:
+                    raise NotPublished(f"{mark} has {found} rows; {contents.counts[mark]} are committed")
     except (duckdb.Error, NotPublished) as error:
         why = str(error).splitlines()[0]
         raise NotPublished(f"{ANALYST}: the new file is incomplete, so the old one stays: {why}") from None
 
 
-def count_rows(con: duckdb.DuckDBPyConnection, table: str) -> int:
-    return con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+def count_rows(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> dict[str, int]:
+    """Returns how many rows each of these tables has."""
+    return {table: con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in tables}
 
 
 @lru_cache
@@ -212,6 +216,17 @@ def column_types(catalog: Catalog) -> dict[str, Types]:
     for name in (*catalog.materialized, *catalog.of_captures):
         types[name].append((BATCH_COLUMN.name, "VARCHAR"))
     return types
+
+
+@lru_cache(maxsize=1)
+def _statements(catalog: Catalog) -> Statements:
+    """`catalog`: the project's own, whose tables have the same columns and comments where a user added rules."""
+    return Statements(catalog, column_types(catalog), _order(catalog))
+
+
+def _order(catalog: Catalog) -> list[str]:
+    """Marks first: other tables read them."""
+    return sorted(catalog.public, key=lambda name: name not in KEYS)
 
 
 def _rows_in_files(table: str, contents: Contents) -> str:

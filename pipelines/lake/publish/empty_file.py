@@ -37,22 +37,34 @@ class NotPublished(TracelakeError):
     """The newly built analysts' file is not complete; the message says why. The published one is still in place."""
 
 
-def begin(built: Path, catalog: Catalog, types: Mapping[str, Types], order: Iterable[str]) -> None:
-    """Create the file `built`: each public table in this order, empty except for rules, plus views and all comments, and
-    the tables that describe the file, empty, too.
+class Statements:
+    """What makes the file, but for the rows of rules. A thousand comments are put together once in a process.
+
+    `digest`: a hash over all of it.
+    """
+
+    def __init__(self, catalog: Catalog, types: Mapping[str, Types], order: Iterable[str]) -> None:
+        """The tables are made in this order."""
+        models = [catalog.models[name] for name in order]
+        self.of_tables = {model.name: _statements(model, types[model.name]) for model in models}
+        self.macros = {
+            rows_of(model.name): f"TABLE {no_row(types[model.name])} WHERE false" for model in models if is_large(model)
+        }
+        self.own = _own(catalog.models[MARK], types[MARK])
+        self.digest = digest_of([self.own, *self.macros.values(), *chain(*self.of_tables.values())])
+
+
+def begin(built: Path, catalog: Catalog, statements: Statements) -> None:
+    """Create the file `built`: each public table, empty except for rules, plus views and all comments, and the tables that
+    describe the file, empty, too.
 
     Raises NotPublished.
     """
-    models = [_usable(catalog.models[name]) for name in order]
-    statements = {model.name: _statements(model, types[model.name]) for model in models}
-    macros = {
-        rows_of(model.name): f"TABLE {no_row(types[model.name])} WHERE false" for model in models if is_large(model)
-    }
-    own = _own(catalog.models[MARK], types[MARK])
+    models = [_usable(catalog.models[name]) for name in statements.of_tables]
     rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
     added = [model.added.content for model in models if model.added]
     code = Path(rule_tables.__file__).read_bytes()  # how rules are read
-    digest = digest_of([duckdb.__version__, code, own, *macros.values(), *chain(*statements.values()), *rules, *added])
+    digest = digest_of([duckdb.__version__, code, statements.digest, *rules, *added])
     if kept := kept_file("empty", digest):
         try:
             shutil.copyfile(kept, built)
@@ -61,12 +73,12 @@ def begin(built: Path, catalog: Catalog, types: Mapping[str, Types], order: Iter
             built.unlink(missing_ok=True)
     with connect_written(built) as con:
         con.execute("BEGIN")  # one flush to disk instead of one per statement
-        con.execute(own)
-        write_macros(con, macros)
+        con.execute(statements.own)
+        write_macros(con, statements.macros)
         for model in models:
             if model.kind == "rules":
                 rule_tables.create_rules(con, model)
-            for statement in statements[model.name]:
+            for statement in statements.of_tables[model.name]:
                 con.execute(statement)
         write_out(con)
     keep_file("empty", digest, built, _KEPT)

@@ -54,7 +54,7 @@ def update(built: Path, contents: Contents) -> None:
             _Update(con, contents, changes).run()
         except duckdb.Error as error:  # such as a file of other columns, or one that cannot be read
             raise Anew(str(error)) from None
-        contents.counts = {mark: count_rows(con, mark) for mark in KEYS}
+        contents.counts = count_rows(con, KEYS)
         write_out(con)
 
 
