@@ -27,6 +27,7 @@ TABLES = (
     "critical_path",
     "critical_path_nodes",
     "critical_path_edges",
+    "critical_path_events",
     "critical_path_summary",
     "critical_path_caveats",
     "critical_path_windows",
@@ -85,6 +86,7 @@ def check(*traces: Path | dict[str, Any]) -> int:
         only(con, trace_id, TABLES)
         file = File(trace)
         _every_node_is_bound(con)
+        _events_are_those_of_the_nodes(con)
         _the_path_covers_the_window(con)
         _launch_delays_are_idle_time(con, file)
         _no_stretch_is_charged_twice(con, file)
@@ -104,6 +106,7 @@ def check_rule(*traces: dict[str, Any]) -> None:
     for trace_id in found:
         only(con, trace_id, TABLES)
         _every_node_is_bound(con)
+        _events_are_those_of_the_nodes(con)
         _the_path_covers_the_window(con)
 
 
@@ -127,6 +130,18 @@ def _every_node_is_bound(con: duckdb.DuckDBPyConnection) -> None:
     ).fetchall()
     windows = {window for (window,) in con.execute("SELECT DISTINCT window_id FROM node").fetchall()}
     assert dict(unbound) == dict.fromkeys(windows, 1)
+
+
+def _events_are_those_of_the_nodes(con: duckdb.DuckDBPyConnection) -> None:
+    """Operators, calls and GPU work have both of their ends in the graph; what is around host time is known, too."""
+    events = "SELECT window_id, event_id FROM critical_path_events WHERE class <> 'HOST'"
+    nodes = "SELECT DISTINCT window_id, event_id FROM critical_path_nodes WHERE side <> 'frame'"
+    assert con.execute(f"({events} EXCEPT {nodes}) UNION ALL ({nodes} EXCEPT {events})").fetchall() == []
+    named = (
+        "SELECT window_id, around_event_id FROM critical_path_events WHERE around_event_id IS NOT NULL "
+        "UNION SELECT window_id, owner_event_id FROM critical_path_edges WHERE owner_event_id IS NOT NULL"
+    )
+    assert con.execute(f"{named} EXCEPT SELECT window_id, event_id FROM critical_path_events").fetchall() == []
 
 
 def _the_path_covers_the_window(con: duckdb.DuckDBPyConnection) -> None:

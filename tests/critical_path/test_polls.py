@@ -86,8 +86,10 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
     ]
     # And none in the graph: their ends would hold the loop where the work gets faster.
     con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_nodes"])
+    run_models(con, load_catalog(), ["critical_path_nodes", "critical_path_events"])
     assert con.execute("SELECT count(*) FROM critical_path_nodes WHERE side = 'frame'").fetchall() == [(0,)]
+    left_out = "FROM critical_path_events ANTI JOIN critical_path_nodes USING (event_id) WHERE class <> 'HOST'"
+    assert con.execute(left_out).fetchall() == []
 
 
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
