@@ -7,12 +7,13 @@ before it runs. docs/sql.md says what holds.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -85,6 +86,7 @@ CLOSED: dict[str, Any] = {
 }
 
 
+_parsers: dict[int, duckdb.DuckDBPyConnection] = {}
 Connect = Callable[[Mapping[str, str]], duckdb.DuckDBPyConnection]
 
 
@@ -311,10 +313,18 @@ def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None
 
 
 def connect_parser() -> duckdb.DuckDBPyConnection:
-    """Returns a locked connection without a lake, to parse queries with: parsing IMPORT reads its file."""
-    con = database.connect(config=CLOSED)
-    lock(con)
-    return con
+    """Returns a locked connection without a lake, to parse queries with: parsing IMPORT reads its file.
+
+    All of a process are to one database, as to open it takes longer than to parse.
+    """
+    process = os.getpid()  # a fork has none of the threads that its parent's database has
+    with suppress(KeyError, duckdb.Error):  # none yet, or an error inside DuckDB made it unusable
+        con = _parsers[process].cursor()
+        con.execute("SELECT 1")
+        return con
+    _parsers[process] = database.connect(config=CLOSED)
+    lock(_parsers[process])
+    return _parsers[process].cursor()
 
 
 def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
@@ -368,8 +378,11 @@ def _table_folders(root: Path) -> list[Path]:
     """Returns the folders whose files may be read. DuckDB resolves links before it compares, so both forms are listed."""
     catalog = load_catalog()
     stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
+    resolved = root.resolve()
+    links = {entry.name for entry in os.scandir(root) if entry.is_symlink()} if root.exists() else ()
     found = [root / name for name in stored]
-    return [*found, *(folder.resolve() for folder in found)]
+    found += ((root / name).resolve() if name in links else resolved / name for name in stored)
+    return [*dict.fromkeys(found)]
 
 
 def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
