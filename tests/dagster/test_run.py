@@ -40,12 +40,23 @@ SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "
 
 @pytest.mark.parametrize("only", [SOME, pytest.param(None, marks=pytest.mark.slow, id="every_asset")])
 def test_tiny_trace_through_assets_then_again_then_only_the_models(
-    run, inbox: Path, tmp_path: Path, only: tuple[str, ...] | None
+    run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...] | None
 ) -> None:
+    """Beside a file that is rejected: the run warns, and the rest goes on."""
+    tags: dict[str, str] = {}
+    monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
+    (inbox / "notes.txt").write_text("this is no trace")
     result = run(only=only)
     first = materialized(result)
+    rejected = next(e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_rejected")
     assert result.success
+    assert first["traces"]["dagster/row_count"] == 1
+    assert not rejected.passed
+    assert rejected.severity == dg.AssetCheckSeverity.WARN
+    assert tags[REJECTED_TAG] == "1"
+    assert "notes.txt" in rejected.metadata["files"].value
+    assert rejected.metadata["file 1"].value == str(inbox / "notes.txt") and "notes.txt" in (rejected.description or "")
     assert set(first) == ({*only, *LAKE_TABLES} if only else {*asset_names()})
     assert first["events"]["dagster/row_count"] == 4
     assert first["kernels"]["dagster/row_count"] == 1
@@ -78,7 +89,7 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
     assert models["overlay"]["files"] == 1
 
 
-@pytest.mark.slow  # a rejected file that stops nothing is below
+@pytest.mark.slow  # a rejected file that stops nothing is above
 def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
     """A name that leaves no room for the overlay's, and a batch that another run has not computed the path of yet."""
     write_trace(inbox / "rank0.json")
@@ -157,26 +168,11 @@ def test_real_traces(run, inbox: Path) -> None:
     assert evaluated["quality", "no_error"].passed
 
 
-def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tags: dict[str, str] = {}
-    monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
-    write_trace(inbox / "rank0.json")
-    (inbox / "notes.txt").write_text("this is no trace")
-    result = run(only=["kernels"])
-    rejected = next(e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_rejected")
-    assert result.success
-    assert materialized(result)["traces"]["dagster/row_count"] == 1
-    assert not rejected.passed
-    assert rejected.severity == dg.AssetCheckSeverity.WARN
-    assert tags[REJECTED_TAG] == "1"
-    assert "notes.txt" in rejected.metadata["files"].value
-    assert rejected.metadata["file 1"].value == str(inbox / "notes.txt") and "notes.txt" in (rejected.description or "")
-
-
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
-    """`check()` evaluates all checks on the lake `tmp_path`; Dagster remembers what they found before."""
-    job = dg.define_asset_job("only_checks", selection=dg.AssetSelection.checks(checks))
+    """`check()` evaluates the checks of a few tables on the lake `tmp_path`; Dagster remembers what they found before."""
+    asked = dg.AssetSelection.checks(checks) & dg.AssetSelection.checks_for_assets("traces", "quality", "event_classes")
+    job = dg.define_asset_job("only_checks", selection=asked)
     everything = dg.Definitions.merge(definitions(str(tmp_path)), dg.Definitions(jobs=[job]))
     with dg.DagsterInstance.ephemeral() as instance:
 
