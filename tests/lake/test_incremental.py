@@ -39,12 +39,13 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
     found: dict[tuple[str, str], object] = {}
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         relations = con.execute(
-            "SELECT schema_name, table_name, comment, '' FROM duckdb_tables() UNION ALL "
-            "SELECT schema_name, view_name, comment, sql FROM duckdb_views() WHERE NOT internal"
+            "SELECT schema_name, table_name, estimated_size, comment, '' FROM duckdb_tables() UNION ALL "
+            "SELECT schema_name, view_name, NULL, comment, sql FROM duckdb_views() WHERE NOT internal"
         ).fetchall()
-        for schema, name, *told in relations:
+        for schema, name, most, *told in relations:
             columns = "*" if name != "published" else "root"
-            rows = con.execute(f'SELECT {columns} FROM {schema}."{name}"').fetchall()
+            # `most` counts rows that were deleted, too: where it is 0, none is there.
+            rows = [] if most == 0 else con.execute(f'SELECT {columns} FROM {schema}."{name}"').fetchall()
             found[schema, name] = (told, sorted(map(repr, rows)))
         found["", "columns"] = sorted(
             map(

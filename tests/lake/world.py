@@ -67,9 +67,9 @@ def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]
     with lake.connect(tables) as con:
         present = {row[0] for row in con.execute("SHOW TABLES").fetchall()}
         for table in sorted(present):
-            columns = {row[0] for row in con.execute(f"DESCRIBE {table}").fetchall()}
-            left_out = ", ".join(sorted(columns & {"batch_id", "ingest_batch_id", "ingested_at", "seen_at"}))
-            found = con.execute(f"SELECT * EXCLUDE ({left_out}) FROM {table}").fetchall()
+            left_out = "batch_id|ingest_batch_id|ingested_at|seen_at"
+            columns = f"COLUMNS(c -> NOT regexp_matches(c, '^({left_out})$'))"
+            found = con.execute(f"SELECT {columns} FROM {table}").fetchall()
             rows[table] = sorted(found, key=repr)
     return rows
 
