@@ -13,9 +13,9 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.answer import PathAnswer
 from pipelines.critical_path.graph.switches import switch_overrides
-from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import load
@@ -23,17 +23,29 @@ from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.harness import call, connect, connect_all, kernel, op, x
+from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, kernel, op, x
 
 
-def caveats_of(trace: Any, annotation: str = "", **overrides: str) -> dict[str, dict[str, Any]]:
+def caveats_of(trace: Any, annotation: str = "") -> dict[str, dict[str, Any]]:
+    (found,) = caveats_of_windows(trace, annotation)
+    return found
+
+
+def caveats_of_windows(trace: Any, *annotations: str) -> list[dict[str, dict[str, Any]]]:
+    """Of the whole trace (""), or of what the annotations span, in their order; the models run once."""
     con, trace_id = connect(trace)
-    answer = critical_path(
-        con,
-        load_catalog(),
-        WindowRequest(trace_id, "full" if not annotation else "asked", annotation=annotation),
-        overrides={("default", name): value for name, value in overrides.items()},
-    )
+    windows = [WindowRequest(trace_id, asked or "full", annotation=asked) for asked in annotations]
+    request_windows(con, windows)
+    run_models(con, load_catalog(), ANSWERED)
+    return [by_name(answer_in(con, window)) for window in windows]
+
+
+def caveats_of_all(*traces: Any, **overrides: str) -> list[dict[str, dict[str, Any]]]:
+    """Of each as a whole; the models run once."""
+    return [by_name(answer) for _, answer in answers(traces, **overrides)]
+
+
+def by_name(answer: PathAnswer) -> dict[str, dict[str, Any]]:
     return {caveat["caveat"]: caveat for caveat in answer.caveats}
 
 
@@ -50,43 +62,46 @@ def launched(name: str, launch: float, start: float, dur: float, number: int, st
 
 def test_a_whole_path_without_doubts_has_no_caveat(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), tmp_path)
-    assert set(caveats_of(capture.ranks[0].path)) == {"first_step"}
-    assert caveats_of(capture.ranks[0].path, "ProfilerStep#1") == {}
-    assert caveats_of(capture.ranks[0].path, "ProfilerStep#0")["first_step"]["severity"] == "warning"
+    whole, second, first = caveats_of_windows(capture.ranks[0].path, "", "ProfilerStep#1", "ProfilerStep#0")
+    assert set(whole) == {"first_step"} and second == {}
+    assert first["first_step"]["severity"] == "warning"
 
 
 def test_a_trace_without_sync_rows_says_what_was_inferred() -> None:
     trace = [op("step", 0, 1000), *launched("gemm", 10, 20, 900, 1), call("cudaDeviceSynchronize", 50, 880, 2)]
-    said = caveats_of(trace)["no_sync_events"]
+    inferred, none, without_work = caveats_of_all(trace, trace[:3], [op("a", 0, 10)])
+    said = inferred["no_sync_events"]
     assert said["n"] == 1 and "1 wait for GPU work is inferred from calls and times" in said["detail"]
-    assert "unknown" in caveats_of(trace, infer_waits="never")["no_sync_events"]["detail"]
-    assert "no wait for GPU work" in caveats_of(trace[:3])["no_sync_events"]["detail"]
-    assert "no_sync_events" not in caveats_of([op("a", 0, 10)])  # no GPU work, so nothing to wait for
+    assert "no wait for GPU work" in none["no_sync_events"]["detail"]
+    assert "no_sync_events" not in without_work  # so there is nothing to wait for
+    (unknown,) = caveats_of_all(trace, infer_waits="never")
+    assert "unknown" in unknown["no_sync_events"]["detail"]
 
 
 def test_a_path_that_covers_little_says_so() -> None:
     """Where gaps weigh nothing; in default the path covers everything."""
-    assert "coverage" not in caveats_of([op("a", 0, 100), op("b", 900, 100)])
-    said = caveats_of([op("a", 0, 100), op("b", 900, 100)], covers_window="false")["coverage"]
+    little, more, most = (
+        [op("a", 0, first), op("b", *last)] for first, *last in ((100, 900, 100), (300, 600, 400), (500, 600, 400))
+    )
+    assert "coverage" not in caveats_of(little)
+    of_little, of_more, of_most = caveats_of_all(little, more, most, covers_window="false")
+    said = of_little["coverage"]
     assert (said["severity"], said["time_us"]) == ("warning", 800) and "covers 20.0 % of the window" in said["detail"]
-    longer = caveats_of([op("a", 0, 300), op("b", 600, 400)], covers_window="false")
-    assert longer["coverage"]["severity"] == "info"
-    assert "coverage" not in caveats_of([op("a", 0, 500), op("b", 600, 400)], covers_window="false")
+    assert of_more["coverage"]["severity"] == "info"
+    assert "coverage" not in of_most
 
 
-def test_time_in_which_only_collectives_ran_is_told() -> None:
-    trace = [
+def test_time_in_which_only_collectives_ran_or_nothing_is_told() -> None:
+    alone = [
         op("slow", 0, 1000),
         *launched("ncclDevKernel_AllReduce", 10, 100, 300, 1, stream=20),
         *launched("gemm", 20, 350, 100, 2),
     ]
-    said = caveats_of(trace)["only_communication"]
+    idle = [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)]
+    of_alone, of_idle = caveats_of_all(alone, idle)
+    said = of_alone["only_communication"]
     assert (said["time_us"], said["severity"]) == (250, "warning")  # from 100 to 350: then the gemm computes beside it
-
-
-def test_gaps_with_nothing_in_them_are_told() -> None:
-    trace = [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)]
-    assert caveats_of(trace)["idle_gaps"]["time_us"] == 5000
+    assert of_idle["idle_gaps"]["time_us"] == 5000
 
 
 def _drawn(rng: random.Random) -> list[dict[str, Any]]:

@@ -4,15 +4,17 @@ stretch of it has an owner. `test_invariants.py` asserts the rule itself for eve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipelines.critical_path.graph import hand_offs
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import call, connect, kernel, op, sync, x
+from tests.harness import call, connect, each, kernel, op, sync, x
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -21,24 +23,39 @@ def frame(name: str, ts: float, dur: float, tid: Any = 1) -> dict[str, Any]:
     return x("python_function", name, ts, dur, tid)
 
 
-def path_of(trace: list[dict[str, Any]], annotation: str = "") -> list[tuple[str, float, str]]:
-    """Owner, microseconds and label of each edge of the path that takes time."""
-    con, trace_id = connect(trace)
-    with con:
-        request_windows(con, [WindowRequest(trace_id, "w", annotation=annotation)])
-        run_models(con, load_catalog(), ["critical_path", "critical_path_windows"])
-        rows = con.execute(
-            "SELECT owner, duration_ns / 1000, bound_by FROM critical_path WHERE duration_ns > 0 ORDER BY seq"
-        ).fetchall()
-        query = "SELECT (path_end_ns - path_start_ns) / 1000 FROM critical_path_windows"
-        ((length,),) = con.execute(query).fetchall()
-        assert sum(us for _, us, _ in rows) == length
-        return rows
+Path = list[tuple[str, float, str]]
+"""Owner, microseconds and label of each edge that takes time."""
+TABLES = ["critical_path", "critical_path_edges", "critical_path_windows"]
 
 
-def owners(trace: list[dict[str, Any]], annotation: str = "") -> list[tuple[str, float]]:
+def paths_of(*traces: list[dict[str, Any]]) -> Iterator[tuple[Path, duckdb.DuckDBPyConnection]]:
+    """The path of each trace, with TABLES while it is looked at; the models run once."""
+    for con in each(traces, *TABLES):
+        yield path_in(con), con
+
+
+def path_in(con: duckdb.DuckDBPyConnection) -> Path:
+    rows = con.execute(
+        "SELECT owner, duration_ns / 1000, bound_by FROM critical_path WHERE duration_ns > 0 ORDER BY seq"
+    ).fetchall()
+    query = "SELECT (path_end_ns - path_start_ns) / 1000 FROM critical_path_windows"
+    ((length,),) = con.execute(query).fetchall()
+    assert sum(us for _, us, _ in rows) == length
+    return rows
+
+
+def owners_of_all(*traces: list[dict[str, Any]]) -> list[list[tuple[str, float]]]:
     """Owners and microseconds alone."""
-    return [(owner, us) for owner, us, _ in path_of(trace, annotation)]
+    return [owners_in(path) for path, _ in paths_of(*traces)]
+
+
+def owners_in(path: Path) -> list[tuple[str, float]]:
+    return [(owner, us) for owner, us, _ in path]
+
+
+def owners(trace: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    (found,) = owners_of_all(trace)
+    return found
 
 
 def test_a_gap_belongs_to_what_spans_it() -> None:
@@ -50,7 +67,8 @@ def test_a_gap_belongs_to_what_spans_it() -> None:
         *(frame("data.py(9): normalize", 500, 200), frame("<built-in function zoom_shift>", 550, 100)),
         op("aten::b", 800, 150),
     ]
-    assert path_of(trace) == [
+    ((path, _),) = paths_of(trace)
+    assert path == [
         ("ProfilerStep#1", 100, "host_gap"),
         *((LOADER, us, "host_gap") for us in (50, 100, 50)),
         ("ProfilerStep#1", 100, "host_gap"),
@@ -70,8 +88,7 @@ def test_rows_keep_the_leaf() -> None:
         frame("<built-in method get>", 50, 300),
         op("b", 500, 10),
     ]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path"])
+    ((_, con),) = paths_of(trace)
     rows = con.execute(
         "SELECT name, owner, duration_ns / 1000 FROM critical_path WHERE edge_type = 'HOST_GAP' ORDER BY seq"
     )
@@ -79,14 +96,6 @@ def test_rows_keep_the_leaf() -> None:
         ("train.py(3): fit", "train.py(3): fit", 40),
         ("<built-in method get>", "train.py(3): fit", 300),
         ("train.py(3): fit", "train.py(3): fit", 55),
-    ]
-
-
-def test_time_that_nothing_spans_is_the_threads() -> None:
-    assert owners([op("a", 0, 100, tid=7), op("b", 300, 100, tid=7)]) == [
-        ("a", 100),
-        ("outside operators, thread 7", 200),
-        ("b", 100),
     ]
 
 
@@ -104,28 +113,26 @@ def test_autograds_threads_hand_over_both_ways() -> None:
         trace += [op("aten::forward", step, 200), *launch(1 + step, step + 10)]
         trace += [op(BACKWARD, step + 230, 300, tid=2), *launch(2 + step, step + 240, tid=2)]
         trace += [op("aten::optimizer", step + 550, 250), *launch(3 + step, step + 600)]
-    found = owners(trace)
+    ((path, con),) = paths_of(trace)
+    found = owners_in(path)
     assert [(who, us) for who, us in found if us >= 100 and who.startswith("outside")] == [
         ("outside operators, thread 1", 200)
     ]
     assert [us for who, us in found if who.startswith("hand-off")] == [30, 20, 30, 20]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_edges"])
     told = "SELECT DISTINCT is_inferred FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF'"
     assert con.execute(told).fetchall() == [(False,)]
 
 
 def test_what_another_thread_does_and_then_stops_is_inferred() -> None:
     trace = [op("a", 0, 100), op("worker", 110, 480, tid=2), op("b", 600, 100)]
-    assert owners(trace) == [
+    ((path, con),) = paths_of(trace)
+    assert owners_in(path) == [
         ("a", 100),
         ("hand-off, thread 2", 10),
         ("worker", 480),
         ("hand-off, thread 1", 10),
         ("b", 100),
     ]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path"])
     rows = con.execute("SELECT is_inferred FROM critical_path WHERE edge_type = 'THREAD_HAND_OFF'").fetchall()
     assert rows == [(True,), (True,)]
 
@@ -149,14 +156,15 @@ def test_a_thread_that_only_pauses_is_rather_not_what_was_waited_for() -> None:
     """It stops last, but works on at once: what stopped before it for good handed over."""
     trace = [op("a", 0, 100), op("worker", 110, 470, tid=2), op("b", 600, 100)]
     pauses = [op("c", 110, 480, tid=3), op("d", 605, 30, tid=3)]
-    assert owners([*trace, *pauses]) == [
+    found, alone = owners_of_all([*trace, *pauses], [*trace, *pauses[:1]])
+    assert found == [
         ("a", 100),
         ("hand-off, thread 2", 10),
         ("worker", 470),
         ("hand-off, thread 1", 20),
         ("b", 100),
     ]
-    assert ("c", 480) in owners([*trace, *pauses[:1]])
+    assert ("c", 480) in alone
 
 
 def test_a_thread_that_works_begins_after_one_that_works() -> None:
@@ -168,9 +176,10 @@ def test_a_thread_that_works_begins_after_one_that_works() -> None:
         op("b", 200, 100, tid=2),
         *launch(2, 210, tid=2),
     ]
-    assert ("hand-off, thread 2", 50) in owners(trace)
     quiet = [op("log", 0, 150, tid=3), op("b", 200, 100, tid=2), *launch(2, 210, tid=2)]
-    assert owners(quiet)[:2] == [("log", 150), ("hand-off, thread 2", 50)]
+    found, of_quiet = owners_of_all(trace, quiet)
+    assert ("hand-off, thread 2", 50) in found
+    assert of_quiet[:2] == [("log", 150), ("hand-off, thread 2", 50)]
 
 
 def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,27 +207,30 @@ def test_many_threads_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch
     assert threads < sum(asked) <= hand_offs._NEAR * gaps
 
 
-@pytest.mark.parametrize(
-    ("start", "dur"),
-    [
-        pytest.param(110, 100, id="it stopped long before"),
-        pytest.param(400, 190, id="it worked for less than half of the time"),
-        pytest.param(110, 900, id="it goes on"),
-    ],
-)
-def test_a_coincidence_is_no_hand_off(start: float, dur: float) -> None:
-    trace = [op("a", 0, 100), op("worker", start, dur, tid=2), op("b", 600, 500)]
-    assert ("outside operators, thread 1", 500) in owners(trace)
+def test_a_coincidence_is_no_hand_off() -> None:
+    coincidences = {
+        "it stopped long before": (110, 100),
+        "it worked for less than half of the time": (400, 190),
+        "it goes on": (110, 900),
+    }
+    traces = [
+        [op("a", 0, 100), op("worker", start, dur, tid=2), op("b", 600, 500)] for start, dur in coincidences.values()
+    ]
+    for why, found in zip(coincidences, owners_of_all(*traces), strict=True):
+        assert ("outside operators, thread 1", 500) in found, why
 
 
-@pytest.mark.parametrize("name", ["threading.py(320): wait", "run_backward", "train.py(7): think"])
-def test_a_frame_named_after_a_wait_is_what_was_waited_for(name: str) -> None:
+def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
     """Another thread works for less than half of it, which alone would be a coincidence."""
-    trace = [op("a", 0, 100), frame(name, 100, 490), op("worker", 400, 180, tid=2), op("b", 600, 100)]
-    inside = [(name, 490)]
-    if "think" not in name:
-        inside = [(name, 300), ("worker", 180), ("hand-off, thread 1", 10)]
-    assert owners(trace) == [("a", 100), *inside, ("outside operators, thread 1", 10), ("b", 100)]
+    names = ("threading.py(320): wait", "run_backward", "train.py(7): think")
+    traces = [
+        [op("a", 0, 100), frame(name, 100, 490), op("worker", 400, 180, tid=2), op("b", 600, 100)] for name in names
+    ]
+    for name, found in zip(names, owners_of_all(*traces), strict=True):
+        inside = [(name, 490)]
+        if "think" not in name:
+            inside = [(name, 300), ("worker", 180), ("hand-off, thread 1", 10)]
+        assert found == [("a", 100), *inside, ("outside operators, thread 1", 10), ("b", 100)]
 
 
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
@@ -234,14 +246,33 @@ def test_a_thread_that_only_polls_hands_nothing_over() -> None:
     assert sum(us for _, us in found) == 1300
 
 
-def test_what_runs_in_the_background_ends_no_window() -> None:
-    trace = [
-        op("a", 0, 100),
-        *launch(1, 10),
-        frame("tqdm/_monitor.py(60): run", 0, 9000, tid=5),
-        op("log", 50, 5000, tid=6),
-    ]
-    assert sum(us for _, us in owners(trace)) == 100
+def test_time_of_nobody_else() -> None:
+    rules = {
+        "what nothing spans is the thread's": [op("a", 0, 100, tid=7), op("b", 300, 100, tid=7)],
+        "what runs in the background ends no window": [
+            op("a", 0, 100),
+            *launch(1, 10),
+            frame("tqdm/_monitor.py(60): run", 0, 9000, tid=5),
+            op("log", 50, 5000, tid=6),
+        ],
+        "what a call takes beyond its wait is its own": [  # hipFree blocks for 3 ms of which the GPU explains 100 us
+            *(call("hipLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
+            call("hipFree", 20, 3000, 2),
+            op("next", 3020, 10),
+        ],
+        # It blocks for 463 ms, and no recorded work of the GPU ends in it.
+        "a copy waits for what is not in the trace": [
+            *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
+            call("hipMemcpyWithStream", 200, 463_000, 2),
+            kernel("Memcpy DtoH", 463_100, 50, 2, cat="gpu_memcpy"),
+            op("b", 463_210, 10),
+        ],
+    }
+    spanned, background, own, copy = owners_of_all(*rules.values())
+    assert spanned == [("a", 100), ("outside operators, thread 7", 200), ("b", 100)]
+    assert sum(us for _, us in background) == 100
+    assert own[-3:] == [("k", 100), ("hipFree", 2910), ("next", 10)]
+    assert ("earlier work, not in the trace", 462_900) in copy
 
 
 def test_a_stream_keeps_its_order() -> None:
@@ -251,8 +282,7 @@ def test_a_stream_keeps_its_order() -> None:
         *(call("cudaLaunchKernel", 20, 5, 2), kernel("k2", 117, 100, 2)),
         *(call("cudaLaunchKernel", 400, 5, 3), kernel("k3", 406, 700, 3)),
     ]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_edges"])
+    ((path, con),) = paths_of(trace)
     query = (
         "SELECT src_event_id, dst_event_id, edge_type, path_weight_ns FROM critical_path_edges WHERE dst_is_start "
         "AND edge_type IN ('KERNEL_LAUNCH_DELAY', 'KERNEL_KERNEL_DELAY') ORDER BY ALL"
@@ -264,17 +294,7 @@ def test_a_stream_keeps_its_order() -> None:
         (4, 6, "KERNEL_KERNEL_DELAY", 2000),  # the least gap
         (5, 6, "KERNEL_LAUNCH_DELAY", 6000),  # bound
     ]
-    assert owners(trace)[-2:] == [("launch delay, stream 7", 6), ("k3", 700)]
-
-
-def test_what_a_call_takes_beyond_its_wait_is_its_own() -> None:
-    """hipFree blocks for 3 ms of which the GPU explains the first 100 us."""
-    trace = [
-        *(call("hipLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
-        call("hipFree", 20, 3000, 2),
-        op("next", 3020, 10),
-    ]
-    assert owners(trace)[-3:] == [("k", 100), ("hipFree", 2910), ("next", 10)]
+    assert owners_in(path)[-2:] == [("launch delay, stream 7", 6), ("k3", 700)]
 
 
 def test_a_short_return_is_the_calls_time_too() -> None:
@@ -282,22 +302,12 @@ def test_a_short_return_is_the_calls_time_too() -> None:
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
         *(call("cudaDeviceSynchronize", 20, 97, 2), sync("Context Sync", 21, 95, 2), op("next", 117, 10)),
     ]
-    assert path_of(trace)[-3:] == [
+    ((path, _),) = paths_of(trace)
+    assert path[-3:] == [
         ("k", 100, "gpu_compute_bound"),
         ("cudaDeviceSynchronize", 7, "cpu_bound"),
         ("next", 10, "cpu_bound"),
     ]
-
-
-def test_a_copy_that_waits_for_what_is_not_in_the_trace() -> None:
-    """It blocks for 463 ms, and no recorded work of the GPU ends in it."""
-    trace = [
-        *(op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("k", 16, 10, 1)),
-        call("hipMemcpyWithStream", 200, 463_000, 2),
-        kernel("Memcpy DtoH", 463_100, 50, 2, cat="gpu_memcpy"),
-        op("b", 463_210, 10),
-    ]
-    assert ("earlier work, not in the trace", 462_900) in owners(trace)
 
 
 def test_kernels_before_their_launch_do_not_break_the_path() -> None:
@@ -317,7 +327,10 @@ def test_a_step_ends_with_the_work_that_it_launched() -> None:
         *(op("a", 10, 50), call("cudaLaunchKernel", 20, 5, 1), kernel("k", 30, 300, 1)),
         op("later", 200, 500),
     ]
-    assert owners(trace, "ProfilerStep#1") == [
+    con, trace_id = connect(trace)
+    request_windows(con, [WindowRequest(trace_id, "w", annotation="ProfilerStep#1")])
+    run_models(con, load_catalog(), TABLES)
+    assert owners_in(path_in(con)) == [
         ("ProfilerStep#1", 10),
         ("a", 10),
         ("launch delay, stream 7", 10),

@@ -12,7 +12,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.invariants import check_rule
-from tests.critical_path.test_covers import path_of
+from tests.critical_path.test_covers import paths_of
 from tests.harness import call, connect_all, each, kernel
 
 Events = list[dict[str, Any]]
@@ -74,12 +74,13 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
 
 def test_a_launch_that_blocked_waited_for_the_stream() -> None:
     """The path is the kernels' and not the launches', whose calls cover as much of the window."""
-    found = path_of([*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)])
+    # Cut off while the queue is full: what binds the last launch is the kernel that made room.
+    full_at_the_end = [e for i, e in enumerate(launches(200, 120)) if i % 2 == 0 or i < 2 * 85]
+    synced = [*launches(200, 120), call("cudaDeviceSynchronize", 3900, 6400, 900)]
+    found, cut = (path for path, _ in paths_of(synced, full_at_the_end))
     of_launches = sum(us for who, us, _ in found if who == "cudaLaunchKernel")
     of_kernels = sum(us for who, us, _ in found if who == "k")
     assert of_kernels >= 195 * KERNEL_US and of_launches < 50
-    # Cut off while the queue is full: what binds the last launch is the kernel that made room.
-    cut = path_of([e for i, e in enumerate(launches(200, 120)) if i % 2 == 0 or i < 2 * 85])
     assert sum(us for who, us, _ in cut if who == "k") > 70 * KERNEL_US
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.critical_path.test_covers import frame, owners, path_of
+from tests.critical_path.test_covers import TABLES, frame, owners_in, path_in, paths_of
 from tests.harness import call, connect, each, kernel, op, x
 
 Events = list[dict[str, Any]]
@@ -76,8 +76,8 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
         *polls(500, 504),
         *(op("worker", 40, 455, tid=2), op("b", 510, 100)),
     ]
-    found = path_of(trace)
-    assert found[-5:] == [
+    (con,) = each([trace], *TABLES, "critical_path_nodes", "critical_path_events")
+    assert path_in(con)[-5:] == [
         ("gemm", 480, "gpu_compute_bound"),
         ("cudaEventQuery", 3, "cpu_bound"),
         ("cudaEventQuery", 1, "cpu_bound"),
@@ -85,8 +85,6 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
         ("b", 100, "cpu_bound"),
     ]
     # And none in the graph: their ends would hold the loop where the work gets faster.
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_nodes", "critical_path_events"])
     assert con.execute("SELECT count(*) FROM critical_path_nodes WHERE side = 'frame'").fetchall() == [(0,)]
     left_out = "FROM critical_path_events ANTI JOIN critical_path_nodes USING (event_id) WHERE class <> 'HOST'"
     assert con.execute(left_out).fetchall() == []
@@ -95,9 +93,8 @@ def test_the_time_of_the_loop_belongs_to_what_it_waited_for() -> None:
 def test_a_call_that_began_before_the_work_ended_follows_its_start() -> None:
     """By the clocks, at least: it did see the end. The time is the work's own: it changes with it."""
     trace = [*launched(), *polls(30, 497, 4), call("cudaEventQuery", 498, 4, 7), op("b", 510, 90)]
-    assert owners(trace)[-4:] == [("gemm", 478), ("cudaEventQuery", 4), ("outside operators, thread 1", 8), ("b", 90)]
-    con, _ = connect(trace)
-    run_models(con, load_catalog(), ["critical_path_edges"])
+    ((path, con),) = paths_of(trace)
+    assert owners_in(path)[-4:] == [("gemm", 478), ("cudaEventQuery", 4), ("outside operators, thread 1", 8), ("b", 90)]
     query = "SELECT src_is_start, edge_type, path_weight_ns FROM critical_path_edges WHERE src_event_id = {} AND dst_event_id = {}"
     assert con.execute(query.format(KERNEL, len(trace) - 2)).fetchall() == [(True, "OPERATOR_KERNEL", 478_000)]
 
@@ -107,8 +104,10 @@ def test_a_loop_for_work_of_the_step_before() -> None:
         *(*launched(), x("user_annotation", "ProfilerStep#1", 0, 25)),
         *(x("user_annotation", "ProfilerStep#2", 25, 600), *polls(30, 504), op("b", 510, 100)),
     ]
-    found = path_of(trace, "ProfilerStep#2")
-    assert ("earlier work, not in the window", 476, "gpu_earlier_work") in found
+    con, trace_id = connect(trace)
+    request_windows(con, [WindowRequest(trace_id, "w", annotation="ProfilerStep#2")])
+    run_models(con, load_catalog(), TABLES)
+    assert ("earlier work, not in the window", 476, "gpu_earlier_work") in path_in(con)
 
 
 def test_a_window_that_cuts_a_loop() -> None:
