@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from copy import deepcopy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,19 @@ def known(*ops: Op | None, source: str, confidence: float) -> list[tuple]:
     return [(place, *a, *b) for place, (a, b) in enumerate(zip(shown, rest, strict=True))]
 
 
-def table(trace: list[dict[str, Any]] | dict[str, Any] | Path, columns: str = KNOWN) -> list[tuple]:
-    order = "start_ns, ordinal" if trace else "ordinal"
-    rows = rows_of(trace, "graph_kernels", columns, order)
-    return [tuple(v.replace(" ", "") if isinstance(v, str) and v.startswith("[") else v for v in row) for row in rows]
+def table(trace: list[dict[str, Any]], columns: str = KNOWN) -> list[tuple]:
+    (found,) = tables(trace, columns=columns)
+    return found
+
+
+def tables(*traces: list[dict[str, Any]], columns: str = KNOWN) -> list[list[tuple]]:
+    """Of each trace; the models run once."""
+    query = f"SELECT {columns} FROM graph_kernels ORDER BY start_ns, ordinal"
+    return [[*map(_compact, con.execute(query).fetchall())] for con in each(traces, "graph_kernels")]
+
+
+def _compact(row: tuple) -> tuple:
+    return tuple(v.replace(" ", "") if isinstance(v, str) and v.startswith("[") else v for v in row)
 
 
 # Real traces ----------------------------------------------------------------------------------------------------------
@@ -214,12 +224,12 @@ def test_another_trace_has_the_capture(tmp_path: Path, origin: str) -> None:
 
 
 def test_a_capture_gives_operators_and_shapes() -> None:
-    assert table([*captured(OPS, 0, 100), *replay(NAMES, 500, 1)]) == known(*OPS, source="capture", confidence=0.7)
-
-
-def test_a_call_outside_operators_leaves_its_kernel_unknown() -> None:
-    trace = [*captured([MM, None, MUL, ADD], 0, 100), *replay(NAMES, 500, 1)]
-    assert table(trace) == known(MM, None, MUL, ADD, source="capture", confidence=0.7)
+    """A call outside of operators leaves its kernel unknown."""
+    all_ops, outside = [*captured(OPS, 0, 100)], [*captured([MM, None, MUL, ADD], 0, 100)]
+    assert tables([*all_ops, *replay(NAMES, 500, 1)], [*outside, *replay(NAMES, 500, 1)]) == [
+        known(*OPS, source="capture", confidence=0.7),
+        known(MM, None, MUL, ADD, source="capture", confidence=0.7),
+    ]
 
 
 UNFIT = {
@@ -259,11 +269,11 @@ def test_the_same_work_before_gives_operators_and_shapes() -> None:
 def test_captures_that_disagree_leave_null() -> None:
     """Shapes of two batch sizes; then another operator, too. What they agree on stays."""
     two = [*captured(OPS, 0, 100), *captured([WIDE, ADD, MUL, ADD], 300, 1200)]
-    found = table([*two, *replay(NAMES, 900, 1)])
-    assert found[0] == (0, "aten::mm", None, "capture", 0.7)
-    assert found[1:] == known(*OPS, source="capture", confidence=0.7)[1:]
     three = [*two, *captured([MM, ADD, MUL, MUL], 600, 2200)]
-    assert table([*three, *replay(NAMES, 900, 1)])[3] == (3, None, None, None, None)
+    of_two, of_three = tables([*two, *replay(NAMES, 900, 1)], [*three, *replay(NAMES, 900, 1)])
+    assert of_two[0] == (0, "aten::mm", None, "capture", 0.7)
+    assert of_two[1:] == known(*OPS, source="capture", confidence=0.7)[1:]
+    assert of_three[3] == (3, None, None, None, None)
 
 
 def test_work_of_another_thread_in_a_capture_belongs_to_it_but_not_where_two_are_open() -> None:
@@ -271,9 +281,10 @@ def test_work_of_another_thread_in_a_capture_belongs_to_it_but_not_where_two_are
     trace = captured(OPS, 0, 100)
     for event in trace[5:-1]:
         event["tid"] = 2
-    assert table([*trace, *replay(NAMES, 500, 1)]) == known(*OPS, source="capture", confidence=0.7)
     other = [call("cudaStreamBeginCapture", 0, 1, 50, tid=3), call("cudaStreamEndCapture", 90, 1, 51, tid=3)]
-    assert {row[1] for row in table([*trace, *other, *replay(NAMES, 500, 1)])} == {None}
+    one, two = tables([*trace, *replay(NAMES, 500, 1)], [*trace, *other, *replay(NAMES, 500, 1)])
+    assert one == known(*OPS, source="capture", confidence=0.7)
+    assert {row[1] for row in two} == {None}
 
 
 def test_node_ids_are_the_order_of_the_capture() -> None:
@@ -282,13 +293,9 @@ def test_node_ids_are_the_order_of_the_capture() -> None:
         *captured(OPS, 0, 100),
         *replay(NAMES, 500, 1, nodes=[0, 1, 2, 3], streams=[7, 8, 7, 7], times=[510, 540, 520, 530]),
     ]
-    rows = sorted(table(trace))
-    assert rows == known(*OPS, source="capture", confidence=0.7)
-    assert rows_of(trace, "graph_kernels", "name, graph_node, start_ns", "ordinal")[1] == (
-        "add",
-        (5 << 32) + 1,
-        540_000,
-    )
+    rows = sorted(table(trace, f"{KNOWN}, name, graph_node, start_ns"))
+    assert [row[:5] for row in rows] == known(*OPS, source="capture", confidence=0.7)
+    assert rows[1][5:] == ("add", (5 << 32) + 1, 540_000)
 
 
 def test_hip_calls_name_their_kernels() -> None:
@@ -300,9 +307,11 @@ def test_hip_calls_name_their_kernels() -> None:
     for event in (calls[0], calls[-1]):
         event["name"] = event["name"].replace("cuda", "hip")
     trace = [*calls, *replay(NAMES, 500, 1, call_name="hipGraphLaunch")]
-    assert table(trace) == known(*OPS, source="capture", confidence=0.9)
-    launches[2]["args"]["kernel"] = "another"
-    assert {row[1] for row in table(trace)} == {None}
+    unfit = deepcopy(trace)
+    unfit[trace.index(launches[2])]["args"]["kernel"] = "another"
+    found, of_unfit = tables(trace, unfit)
+    assert found == known(*OPS, source="capture", confidence=0.9)
+    assert {row[1] for row in of_unfit} == {None}
 
 
 def test_annotations_of_pytorch_are_modules() -> None:
@@ -310,11 +319,10 @@ def test_annotations_of_pytorch_are_modules() -> None:
     trace = replay(NAMES, 0, 1, nodes=[0, 1, 2, 3])
     for event, told in zip(trace[1:], ({"name": "layers.0"}, {"str": "norm"}, {"annotation": "x"}, {}), strict=True):
         event["args"] |= told
-    columns = "module, source, confidence"
-    expected = [*((name, "annotation", 1.0) for name in ("layers.0", "norm", "x")), (None, None, None)]
-    assert table(trace, columns) == expected
     both = [*captured([None, *OPS[1:]], -500, 100), *trace]
-    shown = table(both, "module, op, source, confidence")
+    alone, shown = tables(trace, both, columns="module, op, source, confidence")
+    expected = [*((name, "annotation", 1.0) for name in ("layers.0", "norm", "x")), (None, None, None)]
+    assert [(module, *how) for module, _, *how in alone] == expected
     assert shown[0] == ("layers.0", None, "annotation", 1.0)
     assert shown[1] == ("norm", "aten::add", "capture", 0.7)
 

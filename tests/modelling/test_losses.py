@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,7 +16,7 @@ from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.effort import LARGE, LISTS, at_once
-from tests.harness import call, connect_all, each, kernel, op, rows_of, x
+from tests.harness import call, connect_all, each, kernel, only, op, x
 
 US = 1000
 EVENTS = [
@@ -30,12 +32,43 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_what_ended_a_gap_and_who_owns_it() -> None:
+LAST = [
+    kernel("before", 0, 10, 1),
+    call("cudaLaunchKernel", 14, 1, 3, tid=2), kernel("launched last", 20, 5, 3, stream=8),
+    call("cudaLaunchKernel", 12, 1, 2), kernel("launched first", 20, 5, 2),
+]  # fmt: skip
+WAITING = [op("aten::item", 0, 20), x("cuda_runtime", "cudaMemcpy", 5, 10), kernel("k", 3, 10, 9), op("b", 30, 0)]
+STEP = x("user_annotation", "ProfilerStep#1", 0, 100)
+WITHOUT_WORK = [STEP, op("aten::mm", 10, 50)]
+# A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
+ONE_OF_TWO = [
+    *(STEP, x("user_annotation", "ProfilerStep#2", 100, 100)),
+    *(call("cudaLaunchKernel", 110, 2, 1), kernel("k", 120, 30, 1)),
+]
+TRACES = (EVENTS, LAST, WAITING, WITHOUT_WORK, ONE_OF_TWO, [op("a", 0, 5)], [kernel("a", 0, 5, 1)])
+Rows = Callable[..., list[tuple]]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    """Columns of a table of one of TRACES, over which the models run once."""
+    tables = ["idle_gaps", "step_losses", "host_gpu_overlap", "step_times"]
+    con, found = connect_all(TRACES)
+    run_models(con, load_catalog(), tables)
+
+    def of(trace: list[dict[str, Any]], table: str, columns: str) -> list[tuple]:
+        only(con, found[[*map(id, TRACES)].index(id(trace))], tables)
+        return con.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+
+    return of
+
+
+def test_what_ended_a_gap_and_who_owns_it(rows: Rows) -> None:
     columns = "start_ns, end_ns, cause, name, owned_ns, n_owners, event_name, ended_by, launch_name, module, annotation"
     sync, launch = "cudaStreamSynchronize", "cudaLaunchKernel"
     between = "host_between_operators"
     # Nothing needed the synchronization: what follows until the next work is its own, but for the annotation's 2 us.
-    assert rows_of(EVENTS, "idle_gaps", columns) == [
+    assert rows(EVENTS, "idle_gaps", columns) == [
         (
             *(20 * US, 50 * US, "synchronization", sync, 28 * US, 2),
             *(sync, "second", launch, "Linear_0", "forward"),
@@ -45,40 +78,32 @@ def test_what_ended_a_gap_and_who_owns_it() -> None:
     ]
 
 
-def test_of_two_that_end_a_gap_the_one_launched_first_did() -> None:
-    events = [
-        kernel("before", 0, 10, 1),
-        call("cudaLaunchKernel", 14, 1, 3, tid=2), kernel("launched last", 20, 5, 3, stream=8),
-        call("cudaLaunchKernel", 12, 1, 2), kernel("launched first", 20, 5, 2),
-    ]  # fmt: skip
-    assert rows_of(events, "idle_gaps", "ended_by, duration_ns") == [("launched first", 10 * US)]
+def test_of_two_that_end_a_gap_the_one_launched_first_did(rows: Rows) -> None:
+    assert rows(LAST, "idle_gaps", "ended_by, duration_ns") == [("launched first", 10 * US)]
 
 
-def test_a_step_is_divided() -> None:
+def test_a_step_is_divided(rows: Rows) -> None:
     columns = "duration_ns, compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_ns"
-    assert rows_of(EVENTS, "step_losses", f"{columns}, idle_cause, idle_cause_ns, idle_name") == [
+    assert rows(EVENTS, "step_losses", f"{columns}, idle_cause, idle_cause_ns, idle_name") == [
         (100 * US, 25 * US, 0, 0, 0, 75 * US, "host_between_operators", 32 * US, "forward")
     ]
 
 
-def test_who_was_busy() -> None:
+def test_who_was_busy(rows: Rows) -> None:
     """The host from 2 to 4 and from 27 to 50; the GPU from 10 to 20, 50 to 55, 60 to 65 and 70 to 75."""
-    found = rows_of(
-        EVENTS, "host_gpu_overlap", "step, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns"
-    )
+    found = rows(EVENTS, "host_gpu_overlap", "step, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
     times = (100 * US, 0, 25 * US, 25 * US, 50 * US)
     assert found == [(1, *times), (None, *times)]
 
 
-def test_an_operator_that_waits_is_not_busy() -> None:
-    events = [op("aten::item", 0, 20), x("cuda_runtime", "cudaMemcpy", 5, 10), kernel("k", 3, 10, 9), op("b", 30, 0)]
-    found = rows_of(events, "host_gpu_overlap", "both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
+def test_an_operator_that_waits_is_not_busy(rows: Rows) -> None:
+    found = rows(WAITING, "host_gpu_overlap", "both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
     assert found == [(2 * US, 8 * US, 8 * US, 12 * US)]  # busy 0 to 5 and 15 to 20
 
 
-def test_one_side_alone_is_no_overlap() -> None:
-    assert rows_of([op("a", 0, 5)], "host_gpu_overlap", "step") == []
-    assert rows_of([kernel("a", 0, 5, 1)], "host_gpu_overlap", "step") == []
+def test_one_side_alone_is_no_overlap(rows: Rows) -> None:
+    for trace in TRACES[-2:]:
+        assert rows(trace, "host_gpu_overlap", "step") == []
 
 
 events_of_a_trace = st.lists(
@@ -239,17 +264,15 @@ SUMS_OF_CORES = """
     GROUP BY k.trace_id, u.trace_id HAVING count(DISTINCT k.name) <> count(DISTINCT u.name)"""
 
 
-def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured() -> None:
-    step = x("user_annotation", "ProfilerStep#1", 0, 100)
+def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured(rows: Rows) -> None:
     for table in ("step_losses", "idle_gaps", "host_gpu_overlap"):
-        assert rows_of([step, op("aten::mm", 10, 50)], table, "trace_id") == []
+        assert rows(WITHOUT_WORK, table, "trace_id") == []
     measured = "busy_ns, own_busy_ns, compute_ns, communication_ns"
-    assert rows_of([step, op("aten::mm", 10, 50)], "step_times", measured) == [(None,) * 4]
+    assert rows(WITHOUT_WORK, "step_times", measured) == [(None,) * 4]
     # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
-    events = [step, x("user_annotation", "ProfilerStep#2", 100, 100), call("cudaLaunchKernel", 110, 2, 1)]
-    found = rows_of([*events, kernel("k", 120, 30, 1)], "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
+    found = rows(ONE_OF_TWO, "step_losses", "step, device, compute_ns, idle_ns, idle_cause")
     assert found == [(1, None, 0, 100_000, None), (2, 0, 30_000, 70_000, "host_between_operators")]
-    found = rows_of([*events, kernel("k", 120, 30, 1)], "step_times", f"step, {measured}")
+    found = rows(ONE_OF_TWO, "step_times", f"step, {measured}")
     assert found == [(1, 0, 0, 0, 0), (2, 30_000, 30_000, 30_000, 0)]
 
 
