@@ -183,7 +183,7 @@ def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], w
 
 def test_no_model_runs_for_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
     """But for two that count edges and nodes."""
-    for one in held.values():
+    for one in [*held.values()][: None if SLOW else 1]:
         for words in COMMANDS[:7]:
             tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
         for step in _steps(one):
@@ -241,7 +241,7 @@ def test_the_overlay_is_that_of_the_traces_file(held: dict[str, Held], tmp_path:
         assert drawn[0] == drawn[1]
 
 
-@pytest.mark.parametrize("broken", first_of(["older", "cut off", "missing", "failed"], 2))
+@pytest.mark.parametrize("broken", first_of(["older", "cut off", "missing", "failed"], 1))
 def test_a_table_that_is_not_up_to_date_is_computed(
     held: dict[str, Held], monkeypatch: pytest.MonkeyPatch, ran: list[str], broken: str
 ) -> None:

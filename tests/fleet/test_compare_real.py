@@ -50,7 +50,7 @@ def assert_adds_up(shared: Path, paths: list[Path]) -> None:
             assert [ns / 1e3 for ns in found] == pytest.approx([expected[n], expected[other]], rel=1e-6), (by, paths[n])
 
 
-@pytest.mark.slow  # the parts of one pair add up in the test of parts
+@pytest.mark.slow  # of one pair each operator is counted below
 def test_rows_add_up_to_all_gpu_time(shared: Path) -> None:
     assert_adds_up(shared, [path for path in traces_in(shared) if path.stat().st_size < LARGE])
 
@@ -80,6 +80,7 @@ def test_a_trace_against_itself_and_the_other_way_round(shared: Path, world_of: 
             assert back[key].change == opposite.get(row.change, row.change)
 
 
+@pytest.mark.slow  # 2 s: a whole is counted from its JSON below
 def test_parts_add_up_to_the_whole(shared: Path) -> None:
     """Ranks, and pairs of steps, of a comparison of captures."""
     paths = [
@@ -104,7 +105,7 @@ def test_parts_add_up_to_the_whole(shared: Path) -> None:
         assert one.gpu.grown_name in {row.name for row in rows if row.diff_ns == one.gpu.grown_ns}
 
 
-@pytest.mark.slow  # 2 s: parts that add up are here, too
+@pytest.mark.slow  # 2 s: what runs in a step is counted from its JSON below
 def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., World]) -> None:
     """How long the steps take, how long the GPU does nothing in them, and what ran in them that was launched before."""
     paths = [shared / "traces" / "single" / f"{name}.json.gz" for name in SINGLE]

@@ -75,12 +75,12 @@ def check(path: Path) -> None:
 
 def test_small_shared_traces(shared: Path) -> None:
     for path in [path for path in _shared_traces() if path.stat().st_size <= LARGE and "begin_end" not in path.name][
-        ::3
+        ::6
     ]:
         check(path)
 
 
-@pytest.mark.slow  # a third of the small ones is above
+@pytest.mark.slow  # a sixth of the small ones is above
 def test_every_shared_trace(trace: Path) -> None:
     check(trace)
 

@@ -26,7 +26,7 @@ TRACES = Path(__file__).parents[4] / "shared" / "traces"
 FILES = sorted(
     path for path in TRACES.rglob("*.json*") if "execution_trace" not in path.name and path.parent.name != "stragglers"
 )
-SMALL = {"alexnet", "mi300_sglang_decode_graph"}
+SMALL = {"alexnet"}  # others take seconds: all of it is JSON
 """Of NVIDIA and of AMD, the second with a graph; the others are slow."""
 
 

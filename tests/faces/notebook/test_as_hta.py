@@ -76,7 +76,7 @@ print(rest_graph.summary())
 """
 
 
-@pytest.fixture(params=["pandas", "no pandas"])
+@pytest.fixture(params=[pytest.param("pandas", marks=pytest.mark.slow), "no pandas"])
 def pandas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """pandas, or None where it cannot be imported."""
     if request.param == "pandas":

@@ -25,6 +25,7 @@ def test_a_trace_without_a_path_has_a_page(tmp_path: Path) -> None:
     assert "no critical path, so nothing tells what it would gain" in said
 
 
+@pytest.mark.slow  # 2 s: the sentence is compared with that of `why` in test_page.py
 def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) -> None:
     said = verdict(
         tmp_path,

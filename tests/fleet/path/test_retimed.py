@@ -98,6 +98,7 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
     assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text
 
 
+@pytest.mark.slow  # 5 s: of one rank it is in faces/cli/test_why.py
 def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Path) -> None:
     """All ranks stand still for 5 ms before a kernel that was queued."""
     for path in write_capture(SPEC, tmp_path).paths:
