@@ -23,7 +23,9 @@ from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
 from pipelines.faces.serve.newest import NEWEST
 from pipelines.fleet.trends.openmetrics import Family, openmetrics
+from pipelines.lake import Lake
 from pipelines.models.questions import question_named
+from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.pages import DOCS
 
@@ -41,15 +43,16 @@ def run(*words: object) -> str:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fleet")
-    base = CaptureSpec(ranks=3, steps=4, layers=4, bucket_layers=2)
+    lake = Lake(folder / "lake")
+    base = CaptureSpec(ranks=3, steps=3, layers=2, bucket_layers=1)
     for number, (job, seed) in enumerate(CAPTURES):
         straggler = {"straggler": 1, "straggler_slowdown": 4.0} if number == 2 else {}
-        write_capture(replace(base, seed=seed, **straggler), folder / f"capture{number}")
+        paths = write_capture(replace(base, seed=seed, **straggler), folder / f"capture{number}").paths
         _later(folder / f"capture{number}", number)
-        run("ingest", folder / f"capture{number}", "--lake", folder / "lake", "--job", job)
+        ingest(paths, lake, job=job)
     (folder / "broken.json").write_text("{")
-    CliRunner().invoke(app, ["ingest", str(folder / "broken.json"), "--lake", str(folder / "lake")])
-    return folder / "lake"
+    ingest([folder / "broken.json"], lake)
+    return lake.root
 
 
 def _later(folder: Path, days: int) -> None:

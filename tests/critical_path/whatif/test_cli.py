@@ -71,8 +71,11 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
     )
 
 
-def test_tables_and_sensitivity(trace: Path) -> None:
-    done = what_if(trace, "--scale", "stream:20=0")
+def test_tables_and_sensitivity(trace: Path, tmp_path: Path) -> None:
+    """Of a saved path, which is read in no time: its answers are the trace's (test_of_saved.py)."""
+    saved = tmp_path / "path.zip"
+    assert CliRunner().invoke(app, ["critical-path", str(trace), "--save", str(saved)]).exit_code == 0
+    done = what_if(saved, "--scale", "stream:20=0")
     for text in (
         "161.0 us instead of 367.0 us (-56.1 %)",
         "entered the path: 1 event",
@@ -80,13 +83,13 @@ def test_tables_and_sensitivity(trace: Path) -> None:
         "GPU computing",
     ):
         assert text in done.stdout
-    families = json.loads(what_if(trace, "--sensitivity", "--json").stdout)["families"]
+    families = json.loads(what_if(saved, "--sensitivity", "--json").stdout)["families"]
     assert families[0]["class"] == "COMPUTATION" and families[0]["change_us"] == {
         "-10%": -35.0,
         "-50%": -175.0,
         "-100%": -337.0,
     }
-    shown = what_if(trace, "--sensitivity").stdout
+    shown = what_if(saved, "--sensitivity").stdout
     assert "computing" in shown and "launch overhead" in shown and "kernel_launch_delay" not in shown
 
 
