@@ -13,6 +13,7 @@ from pipelines.fleet.trends.comparison import (
     Difference,
     Pair,
     Part,
+    Short,
     Window,
     _as_long_as_its_path,
 )
@@ -201,6 +202,11 @@ def test_every_step_is_judged() -> None:
     longer = judge(world.compare(base, host), 30)
     assert "the length of step 2 went from 100.0 us to 140.0 us, +40.0 %" in longer.said
     assert longer.said.endswith("grew most: on the host enumerate(DataLoader) +40.0 us")
+    caused = [
+        replace(one, causes=Short(100, 140, None, 0, "data_loading", 40_000)) for one in world.compare(base, host).pairs
+    ]
+    said = judge(replace(world.compare(base, host), pairs=caused), 30).said
+    assert said.endswith("grew most: data loading +40.0 us; on the host enumerate(DataLoader) +40.0 us")
     # How long a trace is says how long it was recorded.
     assert judge(world.compare(base, host, steps="all"), 0).is_fine
     before, _, on_host = small().traces

@@ -157,11 +157,12 @@ class Short(NamedTuple):
 
 @dataclass(frozen=True)
 class OnePair:
-    """A pair of windows, compared: its GPU time by what was asked for, and the host's own time."""
+    """A pair of windows, compared: its GPU time by what was asked for, the host's own time, and its length by causes."""
 
     pair: Pair
     gpu: Short
     host: Short
+    causes: Short
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
     hosts = [(_HOST,) if not part.has_gpu_work else () for part in parts[1:]]
     asked = [(parts[0], (*told, _HOST)), *((part, (*told, *host)) for part, host in zip(parts[1:], hosts, strict=True))]
     of_gpu = "category" if by == CAUSE else by  # causes divide all time
-    asked += [(Part([pair]), (of_gpu, _HOST)) for pair in pairs]
+    asked += [(Part([pair]), (of_gpu, _HOST, CAUSE)) for pair in pairs]
     _fill_compared(con, asked)
     models = load_catalog().models
     for name in _ANSWERS:
@@ -295,7 +296,7 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
         ).fetchall()
     }
     one_by_one = [
-        OnePair(pair, short.get((number, of_gpu), Short()), short.get((number, _HOST), Short()))
+        OnePair(pair, *(short.get((number, what), Short()) for what in (of_gpu, _HOST, CAUSE)))
         for number, pair in enumerate(pairs, len(parts))
     ]
     return Comparison(by, parts[0], parts[1:] or parts[:1], one_by_one)

@@ -283,11 +283,15 @@ def _grown_work(one: OnePair) -> str:
 
 
 def _grown_anywhere(one: OnePair) -> str:
-    """What grew most in a longer step: of its GPU time or, where that explains less than half, of the host."""
+    """What grew most in a longer step: of its GPU time or, where that explains less than half, of the host, and of its causes."""
     longer = one.pair.test.duration_ns - one.pair.control.duration_ns
-    if one.host.grown_name and one.gpu.grown_ns < longer / 2:
-        return f"on the host {one.host.grown_name} {units.difference(one.host.grown_ns)}"
-    return _grown_work(one)
+    if not one.host.grown_name or one.gpu.grown_ns >= longer / 2:
+        return _grown_work(one)
+    said = f"on the host {one.host.grown_name} {units.difference(one.host.grown_ns)}"
+    causes = one.causes
+    if not causes.grown_name or not (causes.control_ns and causes.test_ns):  # not known of both
+        return said
+    return f"{_TITLES[causes.grown_name]} {units.difference(causes.grown_ns)}; {said}"
 
 
 def named(pair: Pair) -> str:
