@@ -97,7 +97,7 @@ class Found:
     """What each edge belongs to (m,): the cause, what it is named after (NAME, …) and the number of that (of a name, a thread,
     a stream), and the event that shows it, as a place among the events. `cut` and `spent`: the name of the
     synchronization that nothing needed whose wait, or whose own time, the edge is; else -1. `freed` are places of edges: waits
-    for a copy to the GPU by the operator that launched it, which wait for nothing without the copy.
+    for a copy to the GPU by the operator that launched it, which are none without the copy; `freed_with`: the copies' own edges.
     """
 
     cause: Ints
@@ -107,6 +107,7 @@ class Found:
     cut: Ints
     spent: Ints
     freed: Ints
+    freed_with: Ints
 
 
 def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> Found:
@@ -158,8 +159,9 @@ class _Window:
         unknown = np.full(m, CAUSES.index("unknown"), dtype=np.int8)
         number = self.events.name[self.dst_event].astype(np.int64)
         nothing = np.full((2, m), -1, dtype=np.int32)
+        none = np.zeros(0, dtype=np.int64)
         return Found(
-            unknown, np.full(m, NAME, dtype=np.int8), number, self.dst_event.copy(), *nothing, np.zeros(0, np.int64)
+            unknown, np.full(m, NAME, dtype=np.int8), number, self.dst_event.copy(), nothing[0], nothing[1], none, none
         )
 
     def _set(
@@ -189,6 +191,7 @@ class _Window:
         self._of_names(is_own & (kind >= _KERNEL))
         self._of_first_calls(is_own & ((kind == _OPERATOR) | (kind == _CALL)))
         self._of_synchronizations()
+        self._of_blocking_copies(is_own)
         self._of_ends()
         self._set(self.edges.earlier, "earlier_work", self.dst_event, BEFORE, np.zeros_like(self.dst_event))
         return self.result
@@ -235,18 +238,6 @@ class _Window:
         operator = self.operator[call]
         waits_inside = (operator >= 0) & (self.cause_of_rule[rule] == CAUSES.index("synchronization"))
         self._set(calls & waits_inside, "host_operators", operator)
-        self._of_blocking_copies(calls, call)
-
-    def _of_blocking_copies(self, calls: Flags, call: Ints) -> None:
-        """A call that returns when the copy has ended which its operator launched is part of the copy. Arguments as in `_of_host`."""
-        events = self.events
-        wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1)
-        wait &= (self.kind[self.src_event] == _COPY) & ~self.names.to_host[events.name[self.src_event]]
-        by = self.operator[np.where(wait, events.launch[self.src_event], -1)]
-        self.result.freed = np.flatnonzero(wait & (by >= 0) & (by == self.operator[self.dst_event]))
-        copy = np.full(len(events.event_id) + 1, -1, dtype=np.int32)
-        copy[self.dst_event[self.result.freed]] = self.src_event[self.result.freed]
-        self._set(calls & (copy[call] >= 0), "copies", call, named=copy[call])
 
     def _of_names(self, own_work: Flags) -> None:
         """Time inside of an event whose name tells a cause."""
@@ -323,6 +314,18 @@ class _Window:
         spent = (self.src_event == self.dst_event) & chosen[self.dst_event]
         for to, which in ((self.result.cut, wait & chosen[self.dst_event]), (self.result.spent, spent)):
             to[which] = events.name[self.dst_event[which]]
+
+    def _of_blocking_copies(self, is_own: Flags) -> None:
+        """An operator that waits for a copy to the GPU that it launched waits for nothing without the copy."""
+        wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1)
+        wait &= (self.kind[self.src_event] == _COPY) & ~self.names.to_host[self.events.name[self.src_event]]
+        by = self.operator[np.where(wait, self.events.launch[self.src_event], -1)]
+        freed = np.flatnonzero(wait & (by >= 0) & (by == self.operator[self.dst_event]))
+        own = np.full(len(self.events.event_id) + 1, -1, dtype=np.int64)
+        of_work = np.flatnonzero(is_own & (self.kind[self.owner] == _COPY))
+        own[self.owner[of_work]] = of_work
+        copy = own[self.src_event[freed]]
+        self.result.freed, self.result.freed_with = freed[copy >= 0], copy[copy >= 0]
 
     def _of_ends(self) -> None:
         """Before the first and after the last GPU work of the window."""

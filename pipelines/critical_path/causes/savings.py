@@ -49,7 +49,7 @@ _EDGES = 24_000_000
 class Shares:
     """What edges belong to (m,): the row that is to be retimed (-1: none) and the cause; and of unneeded synchronizations
     the edges that wait, those that are their own time, and whose (the numbers of their names). `freed`: edges that wait for
-    nothing without what they belong to.
+    nothing without the edges `freed_with`.
     """
 
     row: Ints
@@ -59,6 +59,7 @@ class Shares:
     spent: Ints
     spent_of: Ints
     freed: Ints
+    freed_with: Ints
 
 
 def path_rows(
@@ -90,7 +91,9 @@ def path_rows(
     of_edges = np.where(keys[place] == key, rank[place], -1) if len(keys) else np.full(len(key), -1)
     waits, spent = np.flatnonzero(found.cut >= 0), np.flatnonzero(found.spent >= 0)
     of_edges = of_edges.astype(np.int32)
-    return rows, Shares(of_edges, found.cause, waits, found.cut[waits], spent, found.spent[spent], found.freed)
+    return rows, Shares(
+        of_edges, found.cause, waits, found.cut[waits], spent, found.spent[spent], found.freed, found.freed_with
+    )
 
 
 def _instances(row: Ints, instance: Ints, weight: Ints, n: int) -> tuple[Ints, Ints]:
@@ -146,7 +149,7 @@ class Retimed:
         # Of an end that two edges lead to, one can go.
         leading = np.bincount(graph.dst, minlength=len(graph))
         self.can_go = leading[graph.dst[of.waits]] > 1
-        self.freed = of.freed[leading[graph.dst[of.freed]] > 1]
+        self.can_be_freed = leading[graph.dst[of.freed]] > 1
 
     def without_cause(self, cause: int) -> int:
         """Returns what the window saves without all rows of a cause, ns."""
@@ -167,7 +170,7 @@ class Retimed:
         return self._less((chosen, self.graph.weight[chosen] // 2))
 
     def _without(self, edges: Flags) -> int:
-        freed = self.freed[edges[self.freed]]
+        freed = self.of.freed[self.can_be_freed & edges[self.of.freed_with]]
         edges[freed] = False
         return self._less((np.flatnonzero(edges), 0), (freed, _NEVER))
 

@@ -32,7 +32,7 @@ Key = tuple[int, int]
 @dataclass(frozen=True)
 class RankCauses:
     """The causes of a rank's edges (m,): the place in CAUSES, `key`: what it is named after; and of synchronizations that nothing
-    needed the edges that wait, those that are their own time, and whose they are (keys); `freed` as in Found.
+    needed the edges that wait, those that are their own time, and whose they are (keys); `freed` and `freed_with` as in Found.
     """
 
     cause: npt.NDArray[np.int8]
@@ -42,6 +42,7 @@ class RankCauses:
     spent: Ints
     spent_of: Ints
     freed: Ints
+    freed_with: Ints
 
     @classmethod
     def of(cls, found: Found, text: Ints) -> RankCauses:
@@ -52,7 +53,7 @@ class RankCauses:
         waits, spent = np.flatnonzero(found.cut >= 0), np.flatnonzero(found.spent >= 0)
         whose = (text[found.cut[waits]] * 4 + NAME, text[found.spent[spent]] * 4 + NAME)
         keys = (key & 0x7FFFFFFF).astype(np.int32)
-        return cls(found.cause.astype(np.int8), keys, waits, whose[0], spent, whose[1], found.freed)
+        return cls(found.cause.astype(np.int8), keys, waits, whose[0], spent, whose[1], found.freed, found.freed_with)
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ def _shares(causes: Sequence[RankCauses], own: Ints, names: Sequence[Key]) -> Sh
         edges = edges_of(name)
         of_whom = np.concatenate([getattr(one, f"{name}_of") for one in causes])
         parts += [edges[edges >= 0], of_whom[edges >= 0]]
-    freed = edges_of("freed")
-    parts.append(freed[freed >= 0])
+    freed, copy = edges_of("freed"), edges_of("freed_with")
+    there = (freed >= 0) & (copy >= 0)
+    parts += [freed[there], copy[there]]
     return Shares(np.where(nothing, np.int32(-1), row[own]), np.where(nothing, np.int8(-1), cause[own]), *parts)
 
 

