@@ -47,6 +47,8 @@ class World:
 
 def attack(n: int, seed: int) -> Tally:
     """Stop n commands."""
+    # What a shell starts in the background ignores it, and so does all that starts there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tally, choice = Tally("stops at random moments"), random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         world = prepared(Path(folder))

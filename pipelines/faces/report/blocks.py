@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.faces.report.formats import linked, name, shapes, short_name, words
+from pipelines.faces.report.formats import file_name, linked, name, shapes, short_name, words
 from pipelines.faces.report.subject import Row
 from pipelines.faces.words import in_words
 
@@ -27,7 +27,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        return self.show not in (name, words, shapes, short_name, linked, in_words)
+        return self.show not in (name, words, shapes, short_name, file_name, linked, in_words)
 
 
 @cache

@@ -12,7 +12,7 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.base.foreign_text import visible
 from pipelines.base.units import count, percent, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, paragraph, section, table
-from pipelines.faces.report.formats import linked, words
+from pipelines.faces.report.formats import file_name, linked, words
 from pipelines.faces.report.page import render
 from pipelines.faces.report.pictures.curve import curve
 from pipelines.fleet.trends.fleet_today import MOST, Fleet
@@ -65,7 +65,7 @@ _CAUSES = (
     Column("job_percent", "of the job", percent),
     Column("before_percent", "in the weeks before", percent),
 )
-_REJECTS = (Column("path", "file"), Column("reason", "reason", words), Column("seen_at", "seen", words))
+_REJECTS = (Column("path", "file", file_name), Column("reason", "reason", words), Column("seen_at", "seen", words))
 _FAILURES = (
     Column("trace_id", "trace"),
     Column("table_name", "table"),

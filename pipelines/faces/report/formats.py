@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePath
 from typing import Any
 
 from markupsafe import Markup
@@ -32,6 +33,11 @@ def shorter(text: str, most: int = _LONG) -> str:
 def short_name(value: tuple[str, str]) -> Markup:
     """A name that was shortened: the whole, as the tooltip, and what is shown."""
     return Markup('<code class="name" title="{}">{}</code>').format(visible(value[0]), visible(value[1]))
+
+
+def file_name(value: Any) -> Markup:
+    """The name of a file; its tooltip is the whole path."""
+    return short_name((str(value), PurePath(str(value)).name))
 
 
 def meter(value: float) -> Markup:

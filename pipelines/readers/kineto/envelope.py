@@ -26,6 +26,7 @@ _SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
 _END = re.compile(rf'\}}(\s*,?\s*)\](?={BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}}))'.encode())
 _LONGEST_KEY = 1 << 20
 _MOST_TRIED = 64 << 20  # bytes that are read again to find the array's end
+_SHOWN = 5  # keys, in a message
 _LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
 _RAW = json.JSONDecoder(strict=False)
 _BLANK = re.compile(BLANK.encode())
@@ -69,7 +70,8 @@ class Head:
         return (self._opened or self._open()) and self._members()
 
     def _seen(self) -> str:
-        return ", ".join(self.keys[:12]) or "none"
+        more = f" and {len(self.keys) - _SHOWN} more" if len(self.keys) > _SHOWN else ""
+        return (", ".join(self.keys[:_SHOWN]) or "none") + more
 
     def _open(self) -> bool:
         self.has_bom = self.text.startswith(BOM)

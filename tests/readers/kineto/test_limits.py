@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -84,6 +85,13 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
     assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
     (tmp_path / "good.json").write_bytes(whole)
     load_events(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1))  # 34 MB of small events
+
+
+def test_a_rejection_names_five_keys(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({f"key_{n}": n for n in range(12)}))
+    with pytest.raises(TraceRejected, match=r"\(keys: key_0, key_1, key_2, key_3, key_4 and 7 more\)"):
+        load_events(path, tmp_path)
 
 
 def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
