@@ -198,8 +198,8 @@ class Retimed:
         """The graph sorted, its chains as one edge each: of a training trace that leaves a third to be visited in Python. Where
         an edge may go, both its ends stay: what leads there may then be the last that happens.
         """
-        graph, waits = self.graph, self.of.waits
-        stay = [graph.src[waits], graph.dst[waits], *(self.bounds or ())]
+        graph, may_go = self.graph, np.append(self.of.waits, self.of.freed)
+        stay = [graph.src[may_go], graph.dst[may_go], *(self.bounds or ())]
         chains = _contract(graph, np.concatenate(stay))
         return chains, Forest(ArrayGraph(graph.node_ids[chains.node], chains.src, chains.dst, chains.weight))
 

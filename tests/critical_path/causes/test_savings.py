@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.causes.edge_causes import CAUSES
@@ -19,10 +19,13 @@ _SYNC, _OTHER = CAUSES.index("synchronization"), CAUSES.index("gpu_computing")
 
 @dataclass(frozen=True)
 class Case:
-    """A graph without cycles, and the edges that are one row's, that wait, and that are a wait's own time (places)."""
+    """A graph without cycles, and the edges that are one row's, those of them that wait for nothing without it, that wait for
+    an unneeded synchronization, and that are such a wait's own time (places).
+    """
 
     edges: list[tuple[int, int, int]]
     row: list[int]
+    freed: list[int]
     waits: list[int]
     spent: list[int]
 
@@ -42,8 +45,9 @@ def cases(draw: st.DrawFn) -> Case:
     known = {(a, b) for a, b, _ in edges}
     edges += [(a, b, draw(weights)) for a, b in between if a < b and (a, b) not in known]
     places = st.lists(st.integers(0, len(edges) - 1), unique=True, max_size=6)
-    waits = draw(places)
-    return Case(edges, draw(places), waits, [place for place in draw(places) if place not in waits])
+    row, waits = draw(places), draw(places)
+    freed = draw(st.lists(st.sampled_from(row), unique=True)) if row else []
+    return Case(edges, row, freed, waits, [place for place in draw(places) if place not in waits])
 
 
 def _longest(edges: list[tuple[int, int, int]], gone: set[int], changed: dict[int, int]) -> int:
@@ -53,21 +57,57 @@ def _longest(edges: list[tuple[int, int, int]], gone: set[int], changed: dict[in
     return nx.dag_longest_path_length(graph)
 
 
+_AN_END = [(0, 1, 1), (2, 3, 40), (3, 4, 1), (0, 4, 0)]
+"""Without its third edge, node 3 in the middle of a chain is the last that happens."""
+
+
+@example(Case(_AN_END, row=[2], freed=[2], waits=[], spent=[]))
+@example(Case(_AN_END, row=[], freed=[], waits=[2], spent=[]))
 @settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_savings_are_those_of_networkx(case: Case) -> None:
     src, dst, weight = (np.array([edge[k] for edge in case.edges], dtype=np.int64) for k in range(3))
     row = np.full(len(src), -1)
     row[case.row] = 0
-    waits, spent = (np.array(sorted(places), dtype=np.int64) for places in (case.waits, case.spent))
-    shares = Shares(row, np.where(row == 0, _OTHER, _SYNC), waits, waits * 0, spent, spent * 0)
+    waits, spent, freed = (np.array(sorted(of), dtype=np.int64) for of in (case.waits, case.spent, case.freed))
+    shares = Shares(row, np.where(row == 0, _OTHER, _SYNC), waits, waits * 0, spent, spent * 0, freed)
     length = _longest(case.edges, set(), {})
     window = Retimed(ArrayGraph.from_edges(src, dst, weight), shares, length)
-    own = dict.fromkeys(case.row, 0)
-    assert window.without_row(0, _OTHER, 0) == window.without_cause(_OTHER) == length - _longest(case.edges, set(), own)
+    # Of an end that only one edge leads to, none can go.
+    chooses = {i for i, (_, end, _) in enumerate(case.edges) if sum(b == end for _, b, _ in case.edges) > 1}
+    left = _longest(case.edges, chooses & {*case.freed}, dict.fromkeys(case.row, 0))
+    assert window.without_row(0, _OTHER, 0) == window.without_cause(_OTHER) == length - left
     halved = {i: case.edges[i][2] // 2 for i in case.row}
     assert window.with_half(0) == length - _longest(case.edges, set(), halved)
-    # Of an end that only one edge leads to, none can go.
-    gone = {i for i in case.waits if sum(b == case.edges[i][1] for _, b, _ in case.edges) > 1}
-    left = _longest(case.edges, gone, dict.fromkeys(case.spent, 0))
+    left = _longest(case.edges, chooses & {*case.waits}, dict.fromkeys(case.spent, 0))
     assert window.without_cause(_SYNC) == window.without_row(0, _SYNC, 0) == length - left
+
+
+def _took(edges: list[tuple[int, int, int]], changed: dict[int, int], bounds: tuple[list[int], list[int]]) -> int:
+    """From the first to the last of some nodes, where those that nothing leads to begin at seven times their number."""
+    at: dict[int, int] = {}
+    into = {
+        node: [(a, changed.get(i, w)) for i, (a, b, w) in enumerate(edges) if b == node]
+        for a, b, _ in edges
+        for node in (a, b)
+    }
+    for node in sorted(into):  # edges lead to greater numbers
+        at[node] = max((at[a] + w for a, w in into[node]), default=7 * node)
+    first, last = bounds
+    return max(at[node] for node in last) - min(at[node] for node in first)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(cases(), st.data())
+def test_savings_between_any_nodes(case: Case, data: st.DataObject) -> None:
+    src, dst, weight = (np.array([edge[k] for edge in case.edges], dtype=np.int64) for k in range(3))
+    graph = ArrayGraph.from_edges(src, dst, weight)
+    places = st.lists(st.integers(0, len(graph) - 1), min_size=1, max_size=3, unique=True)
+    chosen = [sorted(data.draw(places)) for _ in range(2)]
+    row, none = np.full(len(src), -1), np.array([], dtype=np.int64)
+    row[case.row] = 0
+    shares = Shares(row, np.full(len(src), _OTHER), none, none, none, none, none)
+    begin, bounds = graph.node_ids.astype(np.int64) * 7, (np.array(chosen[0]), np.array(chosen[1]))
+    nodes = tuple([int(graph.node_ids[place]) for place in places] for places in chosen)
+    less = _took(case.edges, {}, nodes) - _took(case.edges, dict.fromkeys(case.row, 0), nodes)
+    assert Retimed(graph, shares, 0, begin, bounds).without_row(0, _OTHER, 0) == less
