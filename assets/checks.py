@@ -43,7 +43,16 @@ _OF_CAPTURES = """
 _LONE = "SELECT path, rank FROM execution_trace_matches WHERE trace_id IS NULL ORDER BY path"
 _REJECTED = "SELECT path, byte_offset, reason FROM {files} ORDER BY seen_at DESC"
 
-Evaluate = Callable[[list[str]], dg.AssetCheckResult]
+
+@dataclass(frozen=True)
+class Stored:
+    """Rows that are not files: `rows` is what stands after FROM in a query of `con`."""
+
+    con: Any
+    rows: str
+
+
+Evaluate = Callable[[list[str] | Stored], dg.AssetCheckResult]
 
 
 def unique_columns(check: str) -> list[str]:
@@ -86,9 +95,20 @@ class Keys:
                 files = [file for file in maybe if _committed_at(lake, table, Path(file)) > since]
             n_files += len(files)
             twice += [(table, ", ".join(columns), ", ".join(map(str, row)), n) for *row, n in _twice(columns, files)]
-        found = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
         about = {"tables": len({table for table, _ in self.of}), "files": n_files, _DAYS: days, _UNTIL: now}
-        return dg.AssetCheckResult(passed=not twice, metadata={**about, **(found if twice else {})})
+        return twice_result(twice, about)
+
+
+def twice_result(twice: list[tuple[str, str, str, int]], about: dict[str, Any]) -> dg.AssetCheckResult:
+    """Returns what a check of keys says: tables, columns and values that are there more than once, how often."""
+    found = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
+    return dg.AssetCheckResult(passed=not twice, metadata={**about, **(found if twice else {})})
+
+
+def passed_until(last: dg.AssetCheckEvaluation | None, days: str) -> str:
+    """Returns up to which batch a check of keys has looked at the same `days` and passed; '' for none."""
+    before = _said(last) if last and last.passed else {}
+    return str(before[_UNTIL]) if before.get(_DAYS) == days else ""
 
 
 def _not_written_after(lake: Lake, since: float) -> set[str]:
@@ -129,7 +149,7 @@ def unique_keys() -> list[Keys]:
 
 
 def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "traces") -> Evaluate:
-    def evaluate(files: list[str]) -> dg.AssetCheckResult:
+    def evaluate(files: list[str] | Stored) -> dg.AssetCheckResult:
         rows = _fetch(_FINDINGS if of == "traces" else _OF_CAPTURES, files, severity)
         shown = dg.MetadataValue.md(markdown_table(["check", "severity", of, "n", "example"], rows))
         return dg.AssetCheckResult(
@@ -139,7 +159,7 @@ def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "trac
     return evaluate
 
 
-def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
+def _nothing_rejected(files: list[str] | Stored) -> dg.AssetCheckResult:
     rows = _fetch(_REJECTED, files)
     shown = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=4000))
     named = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rows[:_NAMED], 1)}
@@ -159,11 +179,18 @@ BESIDE = dg.AssetCheckSpec(
 
 
 def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
-    """Of the whole lake, because either may come first. A lone one is no failure: it is of no use yet."""
+    """Of the whole lake, because either may come first."""
     if not lake.committed_files("execution_traces"):
-        return dg.AssetCheckResult(passed=True, metadata={"lone": 0})
+        return beside_a_profiler_trace(None)
     with analyst(lake) as con:
-        rows = con.execute(_LONE).fetchall()
+        return beside_a_profiler_trace(con)
+
+
+def beside_a_profiler_trace(con: Any) -> dg.AssetCheckResult:
+    """Returns what the check BESIDE says; `con` is None where there are no execution traces. A lone one is no failure: it is
+    of no use yet.
+    """
+    rows = con.execute(_LONE).fetchall() if con is not None else []
     shown = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], rows[:50], width=4000))
     return dg.AssetCheckResult(
         passed=not rows,
@@ -175,9 +202,11 @@ def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
     )
 
 
-def _fetch(query: str, files: list[str], severity: str = "") -> list[tuple]:
+def _fetch(query: str, files: list[str] | Stored, severity: str = "") -> list[tuple]:
     if not files:
         return []
+    if isinstance(files, Stored):
+        return files.con.execute(query.replace(_FILES, files.rows).replace("{severity}", severity)).fetchall()
     with database.scratch() as con:
         listed = f"read_parquet({file_list(map(Path, files))})"
         return con.execute(query.replace(_FILES, listed).replace("{severity}", severity)).fetchall()
@@ -208,7 +237,7 @@ def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake])
     span, chosen = Span.of(context), context.selected_asset_check_keys
     for keys in unique_keys():
         if keys.spec.key in chosen:
-            result = keys.evaluate(lake, span, _last(context.instance, keys.spec.key))
+            result = keys.evaluate(lake, span, last_evaluation(context.instance, keys.spec.key))
             yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
     for spec, evaluate in findings_checks():
         if spec.key in chosen:
@@ -218,7 +247,7 @@ def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake])
         yield _beside_a_profiler_trace(lake)._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
 
 
-def _last(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
     """Returns what the check found the last time; None if it never ran."""
     done = COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
     found = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=done)

@@ -22,7 +22,7 @@ from pipelines.models.catalog import Catalog, Model, load_catalog
 # Code references, observable sources and backfill policies are beta in the Dagster version that pyproject.toml pins.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-LAKE = "TRACELAKE_LAKE"
+LAKE, FILES = "TRACELAKE_LAKE", "TRACELAKE_DAGSTER_FILES"
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 OWNERS = [os.environ.get("TRACELAKE_OWNER") or "team:performance"]
@@ -43,15 +43,19 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
+def store_address(path: str = "") -> str | None:
+    """Returns the address of the lake that `path`, else TRACELAKE_LAKE, names; None for a folder."""
+    named = path or os.environ.get(LAKE) or ""
+    return named if named.startswith(DUCKLAKE) else None
+
+
 def lake_folder(path: str = "") -> str:
-    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`. Raises UnusablePath for a DuckLake."""
-    folder = path or os.environ.get(LAKE) or "lake"
-    if folder.startswith(DUCKLAKE):
-        raise UnusablePath(
-            f"{LAKE} is the address of a DuckLake ({folder}), and Dagster's assets, sensor and checks work on a lake in a "
-            "folder: name one here, and run `tracelake ingest` and `tracelake materialize` for the DuckLake by cron"
-        )
-    return folder
+    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`. For an address: where Dagster keeps what is
+    its own, TRACELAKE_DAGSTER_FILES, by default a folder in DAGSTER_HOME.
+    """
+    if store_address(path):
+        return os.environ.get(FILES) or str(Path(os.environ.get("DAGSTER_HOME") or ".dagster") / "tracelake")
+    return path or os.environ.get(LAKE) or "lake"
 
 
 def first_day(folder: str) -> str:

@@ -124,22 +124,22 @@ def lake_tables(
     """
     context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
-    files = _named(config, lake)
+    files = named_files(config, lake)
     if files is None:
         files = _watched(lake) if today() in span.days or not span.days else []
     started = time.perf_counter()
     take_in = ingest_isolated if config.isolate else ingest
-    report = take_in(files, lake, config.job, _told(context.log.info))
+    report = take_in(files, lake, config.job, told_of_files(context.log.info))
     seconds = time.perf_counter() - started
     if report.rejected:  # shown in the list of runs
         context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(report.rejected))})
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     for name in (one for one in LAKE_TABLES if one in selected):
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
-        yield dg.MaterializeResult(name, metadata={**shown(lake, name, span), **run, "report": _report(report)})
+        yield dg.MaterializeResult(name, metadata={**shown(lake, name, span), **run, "report": report_of(report)})
 
 
-def _told(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
+def told_of_files(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
     """Returns a function that logs what became of a file: of the first fifty, then of every fiftieth and of those that
     are not whole. Each line is an event in Dagster's database and costs some milliseconds.
     """
@@ -159,7 +159,7 @@ def _watched(lake: Lake) -> list[Path]:
     return sorted(waiting(lake, inbox_files(), and_rejected=True))
 
 
-def _named(config: IngestConfig, lake: Lake) -> list[Path] | None:
+def named_files(config: IngestConfig, lake: Lake) -> list[Path] | None:
     if config.files is not None:
         return [text_path(name) for name in config.files]
     try:
@@ -168,7 +168,7 @@ def _named(config: IngestConfig, lake: Lake) -> list[Path] | None:
         raise dg.Failure(str(error), allow_retries=False) from None
 
 
-def _report(report: IngestReport) -> dg.MarkdownMetadataValue:
+def report_of(report: IngestReport) -> dg.MarkdownMetadataValue:
     rows = [(Path(r.path).name, r.status, r.trace_id, r.rank, r.n_events, r.reason) for r in report.rows[:50]]
     more = f"\n\n{len(report.rows) - 50} more" if len(report.rows) > 50 else ""
     return dg.MetadataValue.md(markdown_table(["file", "status", "trace", "rank", "events", "reason"], rows) + more)

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 import dagster as dg
 
+from assets.metadata import store_address
 from dagster_project.resources import lake_folder
 from pipelines.fleet.trends.findings import FORMATS, Finding, NotTold, findings, tell
 from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
+from pipelines.runs.store import Store, open_store
 
 WEBHOOK, FORMAT = "TRACELAKE_WEBHOOK", "TRACELAKE_WEBHOOK_FORMAT"
 _SECONDS = 300
@@ -26,13 +28,13 @@ class Told(NamedTuple):
     failed: str = ""
 
 
-def tell_new(lake: Lake, told: set[str] | None, url: str, form: str = "json") -> Told:
+def tell_new(lake: Lake | Store, told: set[str] | None, url: str, form: str = "json") -> Told:
     """Post each finding that is not in `told`, up to the first message that does not arrive: the rest is told the next time.
 
     A finding that is gone is forgotten, so that it is told again if it comes back. With `told` None, the first time, files
     that were rejected before are not told.
     """
-    with analyst(lake) as con:
+    with analyst(lake) if isinstance(lake, Lake) else lake.connect(locked=False) as con:
         now = {one.key: one for one in findings(fleet_today(con))}
     if told is None:
         told = {key for key, one in now.items() if one.kind == "rejected"}
@@ -59,8 +61,9 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         url, form = _where()
         if not url:
             return dg.SkipReason(f"{WEBHOOK} is not set")
-        lake = Lake(lake_folder(lake_path))
-        if not lake.exists:
+        address = store_address(lake_path)
+        lake = open_store(address) if address else Lake(lake_folder(lake_path))
+        if isinstance(lake, Lake) and not lake.exists:
             return dg.SkipReason("there are no traces yet")
         told = None if context.cursor is None else set(json.loads(context.cursor))
         found = tell_new(lake, told, url, form)

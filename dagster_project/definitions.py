@@ -5,6 +5,7 @@ import dagster as dg
 from assets.checks import checks
 from assets.critical_path import overlay
 from assets.fleet import captures
+from assets.metadata import store_address
 from assets.models import models, rule_assets
 from assets.regressions import no_regression
 from assets.schedule import schedule_runs, view_assets
@@ -20,12 +21,15 @@ from dagster_project.jobs import (
     schedule_benchmark,
 )
 from dagster_project.old_runs import old_runs_sensor
+from dagster_project.on_ducklake import definitions_of
 from dagster_project.resources import LakeResource
 from dagster_project.sensors import daily_schedule, trace_file_sensor
 
 
 def definitions(lake_path: str = "") -> dg.Definitions:
-    """Returns the definitions for a lake; without a path, for the one that TRACELAKE_LAKE names."""
+    """Returns the definitions for a lake, a folder or an address; without a path, for the one that TRACELAKE_LAKE names."""
+    if address := store_address(lake_path):
+        return definitions_of(address)
     return dg.Definitions(
         assets=[
             trace_files,

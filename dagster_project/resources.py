@@ -7,7 +7,9 @@ from pipelines.lake import Lake
 
 
 class LakeResource(dg.ConfigurableResource[Lake]):
-    """The lake in folder `path`; without one, the folder in TRACELAKE_LAKE, or `./lake`. Holds nothing open."""
+    """The lake in folder `path`; without one, that in TRACELAKE_LAKE, or `./lake`; for an address, the folder of what is
+    Dagster's own. Holds nothing open.
+    """
 
     path: str = ""
 

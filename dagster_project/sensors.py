@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_f
 from pipelines.lake.inbox import look, told, waiting
 from pipelines.lake.layout import MARK, REJECTS
 from pipelines.lake.publish.analyst_file import published_whole_and_now
+from pipelines.runs.store import StoreError
 
 QUIET_SECONDS = 5.0
 MAX_FILES = 1000
@@ -38,7 +39,7 @@ REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
 """What `daily` writes if there is nothing to do: the assets with a freshness policy, and what was rejected."""
 _ASKED, _NOTHING = "asked", "{}"  # in the cursor: the name of what was asked, in the lake; a cursor without
-_NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
+_NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error, StoreError)
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,19 @@ class _Tick:
         return sorted(ready, key=lambda path: (self.tries(path), path))[:MAX_FILES]
 
 
-def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
+There = Callable[[Lake], Set[str] | None]
+"""Which traces are accounted for; None: what the lake itself says."""
+
+
+def trace_file_sensor(
+    lake_path: str = "", job: Any = ingest_and_analyse, there: There = lambda _: None
+) -> dg.SensorDefinition:
     """Returns the sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
     observed = ""  # the state of the folder that was last reported
 
     @dg.sensor(
         name="new_trace_files",
-        job=ingest_and_analyse,
+        job=job,
         minimum_interval_seconds=10,
         description=f"Files of `{INBOX}` that are neither in `traces` nor in `rejects` and have not changed for "
         f"{QUIET_SECONDS:.0f} s → one run. One run at a time; a file whose run failed is retried, after a longer delay each time.",
@@ -98,7 +105,7 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
         inbox = look(folder)
         lake = Lake(lake_folder(lake_path))
         try:
-            quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)))
+            quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), there=there(lake))
         except _NOT_THERE as error:  # a disk that is unavailable for a while is not a reason to stop looking
             return dg.SkipReason(f"the lake cannot be read: {error}")
         asked, is_lost = _read_cursor(lake, context.cursor)
@@ -226,10 +233,12 @@ def _cursor(lake: Lake, asked: Mapping[str, Asked]) -> str:
 new_trace_files = trace_file_sensor()
 
 
-def daily_schedule(lake_path: str = "") -> dg.ScheduleDefinition:
+def daily_schedule(
+    lake_path: str = "", job: Any = ingest_and_analyse, there: There = lambda _: None
+) -> dg.ScheduleDefinition:
     """Returns the schedule `daily` for the lake in `lake_path`; without one, for that of LakeResource."""
 
-    @dg.schedule(name="daily", job=ingest_and_analyse, cron_schedule="30 0 * * *", execution_timezone="UTC")
+    @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         """Once a day what the sensor did not take, whether or not it is on, and rejected files once more.
 
@@ -237,7 +246,7 @@ def daily_schedule(lake_path: str = "") -> dg.ScheduleDefinition:
         """
         day = f"{context.scheduled_execution_time:%Y-%m-%d}"
         key = f"daily-{day}"
-        if not _is_all_done(_instance(context), Lake(lake_folder(lake_path))):
+        if not _is_all_done(_instance(context), Lake(lake_folder(lake_path)), there):
             return dg.RunRequest(run_key=key, partition_key=day)
         nothing = _run_config({"files": []})
         return dg.RunRequest(run_key=key, partition_key=day, run_config=nothing, asset_selection=list(SIGNS_OF_LIFE))
@@ -245,14 +254,17 @@ def daily_schedule(lake_path: str = "") -> dg.ScheduleDefinition:
     return daily
 
 
-def _is_all_done(instance: dg.DagsterInstance | None, lake: Lake) -> bool:
+def _is_all_done(instance: dg.DagsterInstance | None, lake: Lake, there: There) -> bool:
     """Returns whether the whole job would find nothing to do: no file waits, none was rejected, no day's newest run failed, and
     what is committed is published.
     """
     try:
         if instance is None or failed_last(instance, ingest_and_analyse.name):
             return False
-        return not waiting(lake, inbox_files(), and_rejected=True) and published_whole_and_now(lake)
+        known = there(lake)
+        if waiting(lake, inbox_files(), and_rejected=True, there=known):
+            return False
+        return known is not None or published_whole_and_now(lake)
     except _NOT_THERE:  # the run says what is wrong
         return False
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,15 +81,19 @@ def accounted_for(lake: Lake) -> set[str]:
     return {trace for trace, batch in lake.known_traces().items() if batch not in lost} | retired_traces(lake)
 
 
-def waiting(lake: Lake, files: Mapping[Path, str], and_rejected: bool = False) -> dict[Path, str]:
+def waiting(
+    lake: Lake, files: Mapping[Path, str], and_rejected: bool = False, there: Set[str] | None = None
+) -> dict[Path, str]:
     """The files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
     A trace that is no longer in the lake because its batch was damaged waits again; one that ingestion knows to be
     accounted for otherwise (retired, forgotten, superseded) does not, and neither do the files of a lake that lies in the
-    watched folder. `and_rejected`: those that were rejected, too.
+    watched folder. `and_rejected`: those that were rejected, too. `there`: the traces that are accounted for, where not the lake
+    but a store has them.
     """
     outcomes = settled(lake)
-    there = accounted_for(lake)
+    if there is None:
+        there = accounted_for(lake)
 
     def is_done(path: Path, state: str) -> bool:
         outcome = outcomes.get(path)

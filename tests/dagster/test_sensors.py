@@ -6,10 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.metadata import lake_folder
 from dagster_project import sensors
 from dagster_project.definitions import defs
-from dagster_project.resources import LakeResource
 from dagster_project.sensors import daily, daily_schedule, new_trace_files, trace_file_sensor
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import Outcome, settle, state_of
@@ -42,17 +40,6 @@ def test_one_run_for_new_files_and_none_the_second_time(inbox, lake) -> None:
     assert len(requests) == 1
     assert files(lake, requests[0]) == written
     assert tick(cursor) == ([], cursor)
-
-
-def test_a_ducklake_is_refused_with_what_to_use(inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the sensor, by the resource of assets and checks, and by what the definitions ask when they are loaded."""
-    monkeypatch.setenv("TRACELAKE_LAKE", "ducklake:sqlite:/data/c.sqlite?data=/data")
-    told = "work on a lake in a folder: name one here, and run `tracelake ingest`"
-    for refused in (tick, lambda: LakeResource().create_resource(dg.build_init_resource_context()), lake_folder):
-        with pytest.raises(Exception, match="address of a DuckLake") as caught:
-            refused()
-        said = [str(error) for error in (caught.value, caught.value.__cause__) if error]
-        assert any(told in one for one in said), said
 
 
 def test_a_file_that_is_still_written_waits(inbox) -> None:

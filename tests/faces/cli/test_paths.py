@@ -10,7 +10,6 @@ from typer.testing import CliRunner, Result
 
 from pipelines.base.paths import UnusablePath, local_path
 from pipelines.faces.cli.app import app
-from pipelines.faces.notebook.analysis import TraceAnalysis
 from pipelines.lake import Lake
 from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
@@ -59,19 +58,42 @@ def test_a_lake_is_no_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 ADDRESS = "ducklake:sqlite:/data/catalog.sqlite?data=/data/files"
 
 
-def test_what_needs_a_folder_refuses_a_ducklake_and_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    for words, instead in (
-        (("check",), "tracelake materialize"), (("forget", "abc"), "tracelake retention"), (("slice", "abc"), "leave --lake out"),
-        (("ui",), "tracelake serve"),
-    ):  # fmt: skip
+def test_what_needs_a_folder_refuses_a_ducklake_and_says_what_to_use() -> None:
+    for words, told, instead in (
+        (("slice", "abc"), "address of a DuckLake", "leave --lake out"),
+        (("check", "--repair"), "are for a lake in a folder", "tracelake materialize"),
+        (("check", "--rebuild"), "are for a lake in a folder", "tracelake materialize"),
+    ):
         said = tracelake(*words, "--lake", ADDRESS)
-        assert_refused(said, "addressofaDuckLake")
+        assert_refused(said, told.replace(" ", ""))
         assert_refused(said, instead.replace(" ", ""))
     for given in (ADDRESS, Path(ADDRESS)):
         with pytest.raises(UnusablePath, match="open_tables"):
             Lake(given)
-    with pytest.raises(UnusablePath, match="open_tables"):
-        TraceAnalysis(lake=ADDRESS)
+
+
+@pytest.mark.parametrize("home", ["/data/dagster", None])
+def test_the_ui_of_an_address_keeps_dagsters_own_beside_it(
+    home: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dagster", reason="the extra dagster is not installed")
+    started: list[dict[str, str]] = []
+
+    class Server:
+        def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
+            started.append(env)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr("pipelines.faces.cli.lake.demo.subprocess.Popen", Server)
+    monkeypatch.setattr("pipelines.faces.cli.lake.demo.signal.signal", lambda *_: None)
+    monkeypatch.setenv("DAGSTER_HOME", home or "")
+    for lake in (ADDRESS, "lake"):
+        assert tracelake("ui", "--lake", lake).exit_code == 0
+    assert [env["TRACELAKE_LAKE"] for env in started] == [ADDRESS, str(folder / "lake")]
+    homes = [home or str(folder / ".dagster"), str(folder / "lake" / ".dagster")]
+    assert [env["DAGSTER_HOME"] for env in started] == homes
 
 
 def test_a_folder_may_be_called_so(folder: Path) -> None:

@@ -12,12 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.base.extras import need
-from pipelines.faces.cli.console import DEFAULT_LAKE, err, fail, folder_option, local, out, progress, styled
-
-_OF_DUCKLAKE = (
-    "Dagster works on a folder; run `tracelake ingest` and `tracelake materialize` by "
-    "cron, and `tracelake serve` shows it"
-)
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, is_store, local, out, progress, styled
 
 PROJECT = Path(__file__).resolve().parents[4]
 DEMO_PLAN = "fused_sparse_dist"
@@ -117,7 +112,7 @@ ANY = ("0.0.0.0", "::")
 
 
 def ui(
-    lake: Annotated[Path, folder_option(_OF_DUCKLAKE)] = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
     host: Annotated[
         str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")
@@ -128,15 +123,21 @@ def ui(
 ) -> None:
     """Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 
-    By default it listens only on this machine. It rejects other host names and requests from other sites' pages.
+    By default it listens only on this machine. It rejects other host names and requests from other sites' pages. Of a DuckLake
+    Dagster's own files are in DAGSTER_HOME, by default ./.dagster.
 
     Example: `tracelake ui --lake /data/lake`
     """
     need("dagster", "tracelake ui")
+    home = (
+        Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
+        if is_store(lake)
+        else lake.absolute() / ".dagster"
+    )
     env = {
         **os.environ,
-        "TRACELAKE_LAKE": str(lake.absolute()),
-        "DAGSTER_HOME": str(lake.absolute() / ".dagster"),
+        "TRACELAKE_LAKE": str(lake if is_store(lake) else lake.absolute()),
+        "DAGSTER_HOME": str(home),
         "TRACELAKE_UI_STARTER": str(os.getpid()),  # a kill of this process is noticed there
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
     }

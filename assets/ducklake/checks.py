@@ -1,0 +1,86 @@
+"""Asset checks on a DuckLake: the same as on a folder. Keys are looked at in what came since a check last passed."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+import duckdb
+
+from assets.checks import (
+    BESIDE,
+    UNIQUE,
+    Stored,
+    beside_a_profiler_trace,
+    findings_checks,
+    last_evaluation,
+    passed_until,
+    twice_result,
+    unique_keys,
+)
+from assets.metadata import Span
+from assets.regressions import judged
+from pipelines.lake.names import KEYS, RUN_MARK, mark_of
+from pipelines.models.sqltext import quoted, row
+from pipelines.runs.store import open_store
+from pipelines.runs.store.ducklake.attach import LAKE
+from pipelines.runs.store.ducklake.schema import lake_columns
+
+
+def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
+    """Returns the checks of the lake at an address."""
+
+    of_keys = [keys for keys in unique_keys() if mark_of(keys.of[0][0]) != RUN_MARK]
+
+    @dg.multi_asset_check(
+        name="checks",
+        specs=[*(keys.spec for keys in of_keys), *(spec for spec, _ in findings_checks()), BESIDE],
+        can_subset=True,
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        """Evaluate the selected checks."""
+        chosen, days = context.selected_asset_check_keys, Span.of(context).days
+        with open_store(address).connect(locked=False) as con:
+            tables = lake_columns(con)
+            for keys in of_keys:
+                if keys.spec.key in chosen:
+                    since = passed_until(last_evaluation(context.instance, keys.spec.key), address)
+                    of = [(table, columns) for table, columns in keys.of if table in tables]
+                    twice = [found for table, columns in of for found in _twice(con, table, columns, since)]
+                    told = {"tables": len({table for table, _ in of}), "days": address, "read until": _newest(con, of)}
+                    result = twice_result(twice, told)
+                    yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
+            for spec, evaluate in findings_checks():
+                if spec.key in chosen:
+                    table = spec.asset_key.to_user_string()
+                    result = evaluate(Stored(con, _of_days(table, days)) if table in tables else [])
+                    yield result._replace(asset_key=spec.asset_key, check_name=spec.name)
+            if BESIDE.key in chosen:
+                result = beside_a_profiler_trace(con if "execution_traces" in tables else None)
+                yield result._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
+
+    @dg.asset_check(asset="capture_metrics", name="no_regression")
+    def no_regression() -> dg.AssetCheckResult:
+        """In a job's last five captures, no metric is worse than in the earlier ones by more than the noise."""
+        with open_store(address).connect(locked=False) as con:
+            return judged(con)
+
+    return [checks, no_regression]
+
+
+def _twice(con: duckdb.DuckDBPyConnection, table: str, columns: list[str], since: str) -> Iterator[tuple]:
+    named = ", ".join(f'"{column}"' for column in columns)
+    where = "" if table in KEYS else f" WHERE batch_id > {quoted(since)}"
+    query = f"SELECT {named}, count(*) AS n FROM {LAKE}.main.{table}{where} GROUP BY ALL HAVING n > 1 LIMIT 20"
+    for *key, n in con.execute(query).fetchall():
+        yield table, ", ".join(columns), ", ".join(map(str, key)), n
+
+
+def _newest(con: duckdb.DuckDBPyConnection, of: list[tuple[str, list[str]]]) -> str:
+    """Returns the newest batch of these tables."""
+    found = [con.execute(f"SELECT max(batch_id) FROM {LAKE}.main.{table}").fetchall()[0][0] for table, _ in of]
+    return max((name for name in found if name), default="")
+
+
+def _of_days(table: str, days: frozenset[str]) -> str:
+    """Returns the rows that came on these days; all without days."""
+    named = f" WHERE substr(batch_id, 1, 8) IN {row([day.replace('-', '') for day in sorted(days)])}" if days else ""
+    return f"(FROM {LAKE}.main.{table}{named})"

@@ -1,0 +1,187 @@
+"""The tables of a DuckLake as assets: one step ingests files and computes the tables of their traces, one those of captures.
+
+What Dagster keeps of its own (lists of the sensor, which files are done, the page of today) is in a folder of this machine.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+
+from assets.fleet import capture_specs
+from assets.metadata import AGAIN, DAYS, EVERY_DAY, OWNERS, PROCESS_TAG, WHOLE_RANGE, Span, table_spec, today
+from assets.models import model_specs
+from assets.traces import (
+    LAKE_TABLES,
+    REJECTED_TAG,
+    IngestConfig,
+    inbox_files,
+    named_files,
+    report_of,
+    told_of_files,
+)
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import path_text
+from pipelines.base.processes import this_process
+from pipelines.engines.engine import open_engine
+from pipelines.engines.private_lake import Setting
+from pipelines.engines.run import Followed, ingest_on, materialize_on
+from pipelines.engines.unit_work import reject_unread
+from pipelines.engines.work_units import groups_of
+from pipelines.faces.report.fleet import fleet_page
+from pipelines.fleet.trends.findings import findings
+from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
+from pipelines.lake import Lake
+from pipelines.lake.commit.ingested_files import Outcome, settle, settled, states_of
+from pipelines.lake.inbox import waiting
+from pipelines.lake.names import MARK
+from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import IngestReport
+from pipelines.readers.inputs import TraceRow
+from pipelines.runs.store import open_store
+
+IN_PROCESS = "in-process"
+
+
+def there(address: str, lake: Lake) -> set[str]:
+    """Returns which traces of the files that were done are in the store, or were removed from it. Raises StoreError."""
+    asked = {one.trace_id for one in settled(lake).values() if one.trace_id}
+    return open_store(address).known(asked) if asked else set()
+
+
+def ingesting(address: str) -> dg.AssetsDefinition:
+    """Returns the asset of what ingestion writes and of the tables of traces."""
+    specs = [
+        *(table_spec(n, {"ducklake"}, freshness_policy=EVERY_DAY if n == MARK else None) for n in LAKE_TABLES),
+        *model_specs(),
+    ]
+
+    @dg.multi_asset(name="ingest", specs=specs, can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
+    def tables(
+        context: dg.AssetExecutionContext, config: IngestConfig, lake: dg.ResourceParam[Lake]
+    ) -> Iterator[dg.MaterializeResult]:
+        """Ingest the named files or, without names, those in the watched folder, and compute the tables of their traces.
+
+        A unit of files is one transaction. Of tables that other versions of the models computed `fleet` takes care.
+        """
+        context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
+        span = Span.of(context)
+        files = named_files(config, lake)
+        if files is None:
+            is_now = today() in span.days or not span.days
+            files = (
+                sorted(waiting(lake, inbox_files(), and_rejected=True, there=there(address, lake))) if is_now else []
+            )
+        states, started, tell = states_of(files), time.perf_counter(), told_of_files(context.log.info)
+        run = Followed()
+        if files and config.isolate:
+            run.rows = [row for one in groups_of(files) for row in _isolated(address, one.items, config.job)]
+        elif files:
+            with open_engine(IN_PROCESS) as engine:
+                run = ingest_on(engine, address, files, config.job)
+        for one in run.rows:
+            tell(one)
+        _settle(lake, states, run)
+        rejected = [one for one in run.rows if one.status == "rejected"]
+        if rejected:
+            context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(rejected))})
+        if run.failed:
+            first = run.failed[0]
+            raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(first.error)}", allow_retries=False)
+        told = {"seconds": time.perf_counter() - started, "files_given": len(files), "files_rejected": len(rejected)}
+        for name in _chosen(context, [*LAKE_TABLES, *load_catalog().materialized]):
+            yield dg.MaterializeResult(name, metadata={**told, "report": report_of(IngestReport(run.rows))})
+
+    return tables
+
+
+def capturing(address: str) -> dg.AssetsDefinition:
+    """Returns the asset of the tables of captures."""
+
+    @dg.multi_asset(
+        name="fleet",
+        specs=capture_specs(),
+        can_subset=True,
+        partitions_def=DAYS,
+        backfill_policy=WHOLE_RANGE,
+        retry_policy=AGAIN,
+    )
+    def captures(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+        """Update all tables that are missing or of another version of their models: of traces, then of captures."""
+        with open_engine(IN_PROCESS) as engine:
+            run = materialize_on(engine, address)
+        if run.failed:
+            raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}")
+        for name in _chosen(context, load_catalog().of_captures):
+            yield dg.MaterializeResult(name, metadata={"units": run.n_done, "worker_cpu_seconds": run.cpu_seconds})
+
+    return captures
+
+
+def today_page(address: str) -> dg.AssetsDefinition:
+    """Returns the asset of the page of today."""
+
+    @dg.asset(
+        name="fleet_today",
+        deps=["capture_ranks", "captures", "capture_metrics", "rejects"],
+        group_name="fleet",
+        kinds={"html"},
+        owners=OWNERS,
+        freshness_policy=EVERY_DAY,
+    )
+    def fleet_today(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
+        """Each job's newest capture, what got worse, who is waited for, and which files were not read: a page, and in short here."""
+        with open_store(address).connect(locked=False) as con:
+            fleet = read_fleet(con)
+        file = lake.root / "pages" / "fleet.html"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+        unfinished.write_text(fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+        os.replace(unfinished, file)
+        told = {"jobs": len(fleet.jobs), "captures": fleet.n_captures, "traces": fleet.n_traces}
+        more = {
+            "got_worse": len(fleet.worse),
+            "files_not_read": fleet.n_rejects,
+            "findings": sum(1 for _ in findings(fleet)),
+        }
+        return dg.MaterializeResult(metadata={"page": dg.MetadataValue.path(file), **told, **more})
+
+    return fleet_today
+
+
+def _chosen(context: dg.AssetExecutionContext, names: Iterable[str]) -> list[str]:
+    """Returns those that are selected, upstream first, as Dagster wants results."""
+    selected = {key.to_user_string() for key in context.selected_asset_keys}
+    return [name for name in names if name in selected]
+
+
+def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[TraceRow]:
+    """Ingest files that belong together in a process of their own: if it dies, they are rejected."""
+    command = [sys.executable, "-m", "tracelake", "ingest", *map(str, paths), "--lake", address, "--json"]
+    done = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
+    try:
+        return [TraceRow(**row) for row in json.loads(done.stdout)]
+    except (ValueError, TypeError):
+        lines = done.stderr.strip().splitlines()
+        why = f"its process ended with {done.returncode}{f': {lines[-1]}' if lines else ''}"
+        reject_unread(Setting.here(address, None), {path_text(path): why for path in paths})
+        return [TraceRow(path_text(path), "rejected", reason=why) for path in paths]
+
+
+def _settle(lake: Lake, states: dict[Path, str], run: Followed) -> None:
+    """Note which files are done: not those of units that failed, which wait for the next run."""
+    failed = {item for one in run.failed for item in one.items}
+    rows = {one.path: one for one in run.rows}
+    lake.root.mkdir(parents=True, exist_ok=True)
+    done = {path: state for path, state in states.items() if path_text(path) not in failed}
+    outcomes = {}
+    for path, state in done.items():
+        row = rows.get(path_text(path))
+        outcomes[path] = Outcome(state, row.status, row.trace_id) if row else Outcome(state, "part")
+    settle(lake, outcomes)

@@ -1,0 +1,98 @@
+"""Dagster with the address of a DuckLake as its lake: the same assets, sensor, checks and upkeep."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.ducklake.tables import there
+from assets.metadata import lake_folder, today
+from dagster_project.definitions import definitions
+from dagster_project.sensors import trace_file_sensor
+from pipelines.engines.run import materialize_on
+from pipelines.runs.materialize.per_trace import materialize
+from pipelines.runs.store import open_store
+from pipelines.runs.store.ducklake.forgetting import forget
+from pipelines.runs.store.ducklake.store import DuckLakeStore
+from tests.dagster.tiny import age, write_trace
+from tests.runs.store.conftest import need_extensions
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    need_extensions("sqlite")
+    monkeypatch.setenv("TRACELAKE_DAGSTER_FILES", str(tmp_path / "files"))
+    return f"ducklake:sqlite:{tmp_path}/c.sqlite?data={tmp_path}/data"
+
+
+def test_definitions_are_those_of_a_folder(address: str, tmp_path: Path) -> None:
+    """But for the overlay, plans that are run, and the engine's job."""
+    mine, folders = definitions(address), definitions(str(tmp_path / "lake"))
+    keys, all_keys = (one.resolve_asset_graph().get_all_asset_keys() for one in (mine, folders))
+    assert keys <= all_keys
+    left_out = {key.to_user_string() for key in all_keys - keys}
+    assert "overlay" in left_out and {name for name in left_out if not name.startswith("schedule_")} == {"overlay"}
+    assert mine.resolve_asset_graph().asset_check_keys == {
+        key for key in folders.resolve_asset_graph().asset_check_keys if not key.asset_key.to_user_string().startswith("schedule_")
+    }  # fmt: skip
+    assert not (tmp_path / "c.sqlite").exists()
+
+
+@pytest.mark.slow
+def test_files_of_the_inbox_become_tables_once(
+    inbox: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One table stands for all: they are computed as `tracelake ingest` and `materialize` do."""
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    monkeypatch.setattr("assets.ducklake.tables.materialize_on", partial(materialize_on, tables=["kernels"]))
+    for n in range(2):
+        age(write_trace(inbox / f"rank{n}.json", n))
+    (inbox / "broken.json").write_text('{"traceEvents": 7')
+    age(inbox / "broken.json")
+    defs = definitions(address)
+    job = defs.resolve_job_def("ingest_and_analyse")
+
+    def tick(cursor: str | None = None) -> dg.SensorResult | dg.SkipReason:
+        sensor = trace_file_sensor(address, job, lambda lake: there(address, lake))
+        context = dg.build_sensor_context(cursor=cursor)
+        return sensor(context)  # pyright: ignore[reportReturnType]
+
+    def run(asked: dg.SensorResult | dg.SkipReason, n_files: int) -> None:
+        """Start the run that the sensor asks for; then both traces are there once."""
+        assert isinstance(asked, dg.SensorResult) and asked.run_requests and len(asked.run_requests) == 1, asked
+        request = asked.run_requests[0]
+        assert request.tags["tracelake/files"] == str(n_files)
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = job.execute_in_process(run_config=request.run_config, partition_key=today(), instance=instance)
+        assert done.success
+        verdicts = {(one.asset_key.to_user_string(), one.check_name): one for one in done.get_asset_check_evaluations()}
+        assert verdicts["traces", "unique_keys"].passed and not verdicts["rejects", "nothing_rejected"].passed
+        with open_store(address).connect() as con:
+            assert con.execute("SELECT count(*), count(DISTINCT trace_id) FROM traces").fetchall() == [(2, 2)]
+            assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)] * 2
+            found = con.execute("SELECT path, reason FROM rejects").fetchall()
+        assert [path for path, _ in found] == [str(inbox / "broken.json")]
+
+    asked = tick()
+    run(asked, 3)
+    assert (tmp_path / "files" / "pages" / "fleet.html").exists()
+    again = tick(asked.cursor)
+    assert isinstance(again, dg.SensorResult) and "no new files" in str(again.skip_reason), again
+    with open_store(address).connect() as con:
+        trace = con.execute("SELECT trace_id FROM traces ORDER BY path").fetchall()[0][0]
+    forget(DuckLakeStore(address), trace)  # it waits again
+    run(tick(), 1)
+    for upkeep, config in (("retention", {"retire_batches": {"config": {"dry_run": False}}}), ("compaction", {"merge_batches": {"config": {"dry_run": False}}})):  # fmt: skip
+        assert defs.resolve_job_def(upkeep).execute_in_process(run_config={"ops": config}).success
+
+
+def test_dagster_keeps_its_files_beside_its_records(
+    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert lake_folder(address) == str(tmp_path / "files")
+    monkeypatch.delenv("TRACELAKE_DAGSTER_FILES")
+    monkeypatch.setenv("DAGSTER_HOME", "/data/dagster")
+    assert lake_folder(address) == "/data/dagster/tracelake" and lake_folder("/x") == "/x"
