@@ -18,6 +18,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.readers.ingest import expand, ingest, load_trace
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.origin import WrongPattern, describe_origin
+from tests.harness import memory
 from tests.lake.world import assert_whole, capture, shown, write_trace
 
 
@@ -106,7 +107,7 @@ def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest
 
 def test_a_file_without_a_lake(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "rank3.json", 1, distributedInfo={"rank": 2, "world_size": 4})
-    with duckdb.connect() as con:
+    with memory() as con:
         staged = load_trace(con, path)
         catalog = load_catalog()
         for table in ("events", "traces", "findings"):

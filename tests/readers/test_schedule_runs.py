@@ -13,6 +13,7 @@ from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish.analyst_file import publish
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_trace import materialize
+from tests.harness import memory
 
 TASKS = ("Copy", "Forward")
 
@@ -28,7 +29,7 @@ def write_run(
     """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`. `waits_us`:
     Copy is a collective, which waits so long in three of four iterations."""
     folder.mkdir(parents=True)
-    with duckdb.connect() as con:
+    with memory() as con:
 
         def write(table: str, rows: str) -> None:
             con.execute(f"COPY ({rows}) TO '{folder / table}.parquet' (FORMAT parquet)")
@@ -146,7 +147,7 @@ def test_lost_iterations_and_worse_runs_are_seen(lake: Lake, tmp_path: Path) -> 
     write_run(tmp_path / "later" / "c", "c", "sw", 60)  # the same plan and engine as b, slower
     ingest([tmp_path / "later"], lake)
     lost = write_run(tmp_path / "lost", "d", "dataflow", 32)
-    with duckdb.connect() as con:
+    with memory() as con:
         timings = lost / "schedule_task_timings.parquet"
         con.execute(f"COPY (SELECT * FROM '{timings}' WHERE iteration <> 7) TO '{lost / 'left'}' (FORMAT parquet)")
     (lost / "left").replace(timings)

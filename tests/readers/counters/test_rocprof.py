@@ -18,6 +18,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs import Rejected
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
+from tests.harness import memory
 from tests.readers.inputs.read_tables import loaded
 
 HEADER = (
@@ -148,4 +149,4 @@ def test_columns_that_are_absent_are_null_and_other_files_are_not_taken(tmp_path
 def test_a_command_for_traces_says_where_counters_are(tmp_path: Path) -> None:
     path = write(tmp_path / "1_counter_collection.csv", line(1, "A", 1))
     with pytest.raises(TraceRejected, match="ask kernel_counters"):
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)

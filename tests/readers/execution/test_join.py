@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from pipelines.readers.execution import load_execution
 from pipelines.readers.execution.align import align
 from pipelines.readers.ingest import load_trace
-from tests.harness import connect, x
+from tests.harness import connect, memory, x
 from tests.readers.execution.make import Op, write
 
 NAMES = ["a", "b", "a", "c", "b", "d"]
@@ -79,7 +78,7 @@ def test_align_steps_over_what_only_one_side_has() -> None:
 @pytest.mark.parametrize("rank", [0, 5])
 def test_every_operator_of_dlrm_is_joined(shared: Path, rank: int) -> None:
     """The numbers agree by accident only: this PyTorch counts External ids a thread, rf_ids over all threads."""
-    folder, con = shared / "traces" / "ranks" / "dlrm_8", duckdb.connect()
+    folder, con = shared / "traces" / "ranks" / "dlrm_8", memory()
     trace_id = load_trace(con, folder / f"worker{rank}.json.gz").trace_id
     summary = load_execution(con, folder / f"execution_trace_{rank}.json.gz", trace_id)
     assert (summary.schema, summary.method, summary.share) == ("1.0.1", "order", 1.0)

@@ -12,11 +12,12 @@ from pipelines.lake.layout import Batch
 from pipelines.models.catalog import load_catalog
 from pipelines.readers.inputs import SetInput
 from pipelines.readers.inputs.reading import Reading
+from tests.harness import memory
 
 
 def loaded(kind: SetInput, files: Iterable[Path], views: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
     """The tables of the input's scope, filled from all sets among the files, and views over them by name."""
-    con, catalog = duckdb.connect(), load_catalog()
+    con, catalog = memory(), load_catalog()
     reading = Reading(con, catalog, kind.scope, {}, "j")
     for path, of_set in kind.recognise(files).items():
         reading.begin()

@@ -28,6 +28,7 @@ from pipelines.readers.kineto.tolerant_reader import read_stretch
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.conftest import SHARED
 from tests.effort import LARGE, examples, first_of, slow_if
+from tests.harness import memory
 
 SPELLINGS = {
     "cpu_op": "Operator",
@@ -129,7 +130,7 @@ def _by_size(names: list[str]) -> list[Any]:
 @pytest.mark.parametrize("name", _by_size(_listed()) or ["reference material is not there"])
 def test_every_shared_trace_has_each_event_at_its_position(shared: Path, name: str) -> None:
     path = shared / "traces" / name
-    with duckdb.connect() as con:
+    with memory() as con:
         trace = load_trace(con, path)
         rows = con.execute("SELECT event_id, name, ph FROM events ORDER BY event_id").fetchall()
     assert rows == positions(events_in(path))

@@ -6,7 +6,6 @@ import gzip
 import json
 from pathlib import Path
 
-import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines.readers.ingest import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import SEED, SLOW, examples
+from tests.harness import memory
 
 GOOD = b'{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 10, "dur": 5, "args": {}}'
 
@@ -21,7 +21,7 @@ GOOD = b'{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "
 def stage(folder: Path, text: bytes, name: str = "t.json"):
     path = folder / name
     path.write_bytes(text)
-    con = duckdb.connect()
+    con = memory()
     staged = load_trace(con, path)
     rows = con.execute("SELECT event_id, name, start_ns, duration_ns FROM events ORDER BY event_id").fetchall()
     return staged, {f.check_name: f.n for f in staged.findings}, rows, con

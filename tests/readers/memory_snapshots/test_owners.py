@@ -165,6 +165,12 @@ def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> No
     other = _memory(address + 512, 1024, 700_000, 1)
     assert _owner(_joined(tmp_path, one, events)) == (7, "a", None, "clock", 0.7, None)
     assert _owner(_joined(tmp_path, one, [*events, other])) == (7, None, None, None, None, None)
+
+
+@pytest.mark.slow  # one that is not shown is above
+def test_which_of_the_allocations_that_a_trace_shows_this_one_is(tmp_path: Path) -> None:
+    one, address = _one(100)
+    events = [*WINDOW, *map(_event, [Call("op", "a", 1, 50_000, 150_000)])]
     assert _owner(_joined(tmp_path, one, [*events, _memory(address, 512, 700_000, 1, device_type=0)])) == (
         *(7, "a", None, "clock"),
         *(0.7, None),

@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -22,14 +21,14 @@ from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from tests.effort import examples
-from tests.harness import connect_all
+from tests.harness import connect_all, memory
 from tests.readers.nsys.small import range_of, sampled, small, written
 from tests.readers.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
 
 
 def rejection(path: Path) -> str:
     with pytest.raises(TraceRejected) as caught:
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
     assert caught.value.path == str(path)
     return caught.value.reason
 
@@ -72,7 +71,7 @@ def test_a_trigger_never_runs_and_nothing_is_written(tmp_path: Path) -> None:
     )
     before, state = path.read_bytes(), path.stat().st_mtime_ns
     os.chmod(path, 0o400)
-    assert load_trace(duckdb.connect(), path).n_events == 10
+    assert load_trace(memory(), path).n_events == 10
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, state)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
@@ -129,7 +128,7 @@ def test_json_that_is_called_sqlite_is_still_a_trace(tmp_path: Path) -> None:
     (path := tmp_path / "a.sqlite").write_text(
         '{"traceEvents": [{"ph": "X", "ts": 1, "dur": 2, "name": "n", "cat": "cpu_op"}]}'
     )
-    assert load_trace(duckdb.connect(), path).n_events == 1
+    assert load_trace(memory(), path).n_events == 1
 
 
 def test_an_export_that_is_still_running_is_rejected(tmp_path: Path) -> None:
@@ -142,13 +141,13 @@ def test_an_export_that_is_still_running_is_rejected(tmp_path: Path) -> None:
         con.execute("INSERT INTO StringIds VALUES (999, 'late')")
         con.commit()
         assert "a.sqlite-wal lies beside it" in rejection(path)
-    assert load_trace(duckdb.connect(), path).n_events == 10  # closed, and so checkpointed
+    assert load_trace(memory(), path).n_events == 10  # closed, and so checkpointed
 
 
 def test_names_of_files_that_are_not_urls(tmp_path: Path) -> None:
     for name in ("a?b#c%20d.sqlite", "ä b.sqlite", "a&mode=rwc.sqlite", os.fsdecode(b"caf\xe9.sqlite")):
         path = written(small(), tmp_path, "x.sqlite").rename(tmp_path / name)
-        assert load_trace(duckdb.connect(), path).n_events == 10
+        assert load_trace(memory(), path).n_events == 10
 
 
 def test_texts_over_the_limit_are_rejected_by_name(tmp_path: Path) -> None:
@@ -168,7 +167,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET end = NULL WHERE rowid = 1",
         "UPDATE NVTX_EVENTS SET start = 9e300",
     )
-    trace = load_trace(con := duckdb.connect(), path)
+    trace = load_trace(con := memory(), path)
     found = {(one.check_name, one.detail.split(":")[0]): (one.severity, one.n) for one in trace.findings}
     assert found == {
         ("nsys_wrong_type", KERNELS): ("error", 3),
@@ -188,7 +187,7 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
         f"UPDATE {KERNELS} SET start = 50000, end = 40000 WHERE rowid = 2",
         f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {2**61}",
     )
-    trace = load_trace(duckdb.connect(), path)
+    trace = load_trace(memory(), path)
     assert {one.check_name: one.n for one in trace.findings} == {"time_out_of_range": 1, "negative_duration": 1}
 
 
@@ -203,9 +202,9 @@ def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
 
 
 def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
-    trace = load_trace(duckdb.connect(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 12345"))
+    trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 12345"))
     assert [(one.check_name, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
-    trace = load_trace(duckdb.connect(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
+    trace = load_trace(memory(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
     assert not trace.findings  # it names a domain
 
 
@@ -251,7 +250,7 @@ def test_nothing_that_is_needed_is_missing_silently(
     with closing(sqlite3.connect(path)) as con:
         con.execute(f'ALTER TABLE {table} DROP COLUMN "{source.columns[ours]}"')
         con.commit()
-    trace = load_trace(duckdb.connect(), path)
+    trace = load_trace(memory(), path)
     told = [one for one in trace.findings if one.check_name == "nsys_missing_column" and one.severity == "warning"]
     assert [one.detail for one in told] == [f"{table} has no {source.columns[ours]}: NULL"]
 

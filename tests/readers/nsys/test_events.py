@@ -15,14 +15,14 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.nsys.schema import SOURCES
-from tests.harness import connect
+from tests.harness import connect, memory
 from tests.readers.nsys.small import MAIN, PID, START, call, kernel, range_of, record, small, wait, written
 from tests.readers.nsys.writer import NONE, Export
 
 
 def loaded(export: Export, folder: Path) -> tuple[duckdb.DuckDBPyConnection, dict[str, tuple[str, int]]]:
     """A connection with the trace, and its findings."""
-    con = duckdb.connect()
+    con = memory()
     trace = load_trace(con, written(export, folder))
     assert trace.format == "sqlite/nsys" and trace.status == "ok"
     return con, {one.check_name: (one.severity, one.n) for one in trace.findings}
@@ -244,7 +244,7 @@ def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
     with sqlite3.connect(path) as con:
         con.execute("CREATE TABLE OSRT_API AS SELECT 1 AS start")
         con.execute("CREATE TABLE SCHED_EVENTS (start)")
-    con = duckdb.connect()
+    con = memory()
     assert [one.detail for one in load_trace(con, path).findings] == ["tables that are not read: OSRT_API"]
 
 
@@ -255,7 +255,7 @@ def test_tables_with_a_version_in_their_name_are_read(tmp_path: Path) -> None:
         there = {name for (name,) in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for number, name in enumerate(sorted(there & {source.name for source in SOURCES})):
             export.execute(f"ALTER TABLE {name} RENAME TO {name}_V{2 + number % 2}")
-    con = duckdb.connect()
+    con = memory()
     assert load_trace(con, path).findings == ()
     columns = "* EXCLUDE (trace_id, batch_id)"
     assert events(con, columns, "true") == events(plain, columns, "true")
@@ -271,7 +271,7 @@ def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
         con.commit()
     kernels = []
     for _ in range(2):
-        con = duckdb.connect()
+        con = memory()
         findings = load_trace(con, path).findings
         kernels.append(events(con, "name", "cat = 'kernel'"))
         assert ["tables that are not read" in one.detail for one in findings] == [True]

@@ -12,7 +12,7 @@ import duckdb
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.inputs.single_trace import load_trace
-from tests.harness import connect
+from tests.harness import connect, memory
 from tests.readers.nsys.small import CLOCK, SMS, START, call, kernel, range_of, sampled, small, written
 
 
@@ -111,6 +111,6 @@ def test_processes_have_the_samples_of_their_gpu(tmp_path: Path) -> None:
         if row.get("globalPid") == second and "deviceId" in row:
             row["deviceId"] = 1
     for process, n in (("4000", 13), ("4100", 12)):
-        con = duckdb.connect()
+        con = memory()
         load_trace(con, written(export, tmp_path), process=process)
         assert rows(con, "SELECT count(*) FROM events WHERE cat = 'gpu_metrics'") == [(n,)]

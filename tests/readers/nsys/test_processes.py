@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from pipelines.base import database
@@ -14,6 +13,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.nsys.read import processes
+from tests.harness import memory
 from tests.readers.nsys.small import PID, call, kernel, range_of, small, written
 from tests.readers.nsys.writer import Export
 
@@ -72,17 +72,14 @@ def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> N
     assert processes(path) == []
     ((row,),) = (ingest([path], Lake(tmp_path / "lake")).rows,)
     assert (row.status, row.rank, row.n_events) == ("ok", 3, 10)
-    found = {one.check_name: (one.severity, one.n) for one in load_trace(duckdb.connect(), path).findings}
+    found = {one.check_name: (one.severity, one.n) for one in load_trace(memory(), path).findings}
     assert found == {"nsys_idle_processes": ("info", 1)}
 
 
 def test_rows_of_no_process_are_counted(tmp_path: Path) -> None:
     export = small()
     kernel(export, "nobody's", 70_000, 71_000, 30, 7, globalPid=None)
-    found = {
-        one.check_name: (one.severity, one.n)
-        for one in load_trace(duckdb.connect(), written(export, tmp_path)).findings
-    }
+    found = {one.check_name: (one.severity, one.n) for one in load_trace(memory(), written(export, tmp_path)).findings}
     assert found == {"nsys_no_process": ("warning", 1)}
 
 
@@ -90,7 +87,7 @@ def test_a_command_on_the_file_says_which_processes_there_are(tmp_path: Path) ->
     with pytest.raises(
         TraceRejected, match=r"2 processes with GPU work: 4000 \(python3\), 4100 \(python3\).*tracelake ingest"
     ):
-        load_trace(duckdb.connect(), written(several(), tmp_path))
+        load_trace(memory(), written(several(), tmp_path))
 
 
 def test_work_that_belongs_to_nobody_is_rejected(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import struct
 from pathlib import Path
 
-import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -19,6 +18,7 @@ from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.nsys.processes import device_ranks, gpu_processes, pid_of
 from pipelines.readers.nsys.ranks import ranks_of as ranks_of_all
 from pipelines.readers.sqlite_exports.opened import opened
+from tests.harness import memory
 from tests.readers.nsys.small import MAIN, PID, kernel, small, written
 from tests.readers.nsys.writer import Export
 
@@ -136,7 +136,7 @@ def test_the_environment_tells_the_rank_of_the_only_process(tmp_path: Path) -> N
         (opened_one, "rank7.sqlite", (7, "file_name", None)),
         (opened_one, "a.sqlite", (1, "nccl", 2)),
     ):
-        con = duckdb.connect()
+        con = memory()
         load_trace(con, written(given, tmp_path, name))
         assert con.execute("SELECT rank, rank_source, world_size FROM traces").fetchall() == [expected]
 
@@ -171,7 +171,7 @@ def test_a_file_whose_gpus_tell_ranks_is_a_capture(tmp_path: Path) -> None:
 
 def test_one_process_of_a_file_has_the_rank_that_it_has_in_a_lake(tmp_path: Path) -> None:
     for export, rank in ((on_gpus(0, 1), 1), (on_gpus(0, 0), None)):
-        con = duckdb.connect()
+        con = memory()
         load_trace(con, written(export, tmp_path, "rank7.sqlite"), process="4100")
         assert con.execute("SELECT rank FROM traces").fetchall() == [(rank,)]
 

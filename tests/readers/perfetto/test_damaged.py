@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 'perfetto'")
 
-import duckdb
 
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import examples
+from tests.harness import memory
 from tests.readers.perfetto.test_events import BEGIN, END, event
 from tests.readers.perfetto.writer import Written, pb
 
@@ -52,7 +52,7 @@ def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: in
     """What is there was written, and either nothing is missing or a finding tells."""
     path = tmp_path_factory.mktemp("cut") / "a.pftrace"
     path.write_bytes(gzip.compress(WHOLE)[: -1 - end % 60] if packed else WHOLE[:end])
-    con = duckdb.connect()
+    con = memory()
     try:
         trace = load_trace(con, path)
     except TraceRejected as error:
@@ -73,7 +73,7 @@ def test_changed_bytes_are_no_bug(tmp_path_factory: pytest.TempPathFactory, chan
         changed[place] = value
     path = tmp_path_factory.mktemp("changed") / "a.pftrace"
     path.write_bytes(changed)
-    con = duckdb.connect()
+    con = memory()
     try:
         trace = load_trace(con, path)
     except TraceRejected as error:

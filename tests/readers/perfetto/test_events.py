@@ -13,6 +13,7 @@ pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 
 
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
+from tests.harness import memory
 from tests.readers.perfetto.writer import Written, pb
 
 BEGIN, END, INSTANT, COUNTER = (pb.TrackEvent.Type.Value(f"TYPE_{name}") for name in ("SLICE_BEGIN", "SLICE_END", "INSTANT", "COUNTER"))  # fmt: skip
@@ -20,7 +21,7 @@ BEGIN, END, INSTANT, COUNTER = (pb.TrackEvent.Type.Value(f"TYPE_{name}") for nam
 
 def loaded(path: Path, content: bytes) -> tuple[duckdb.DuckDBPyConnection, ReadTrace]:
     path.write_bytes(content)
-    con = duckdb.connect()
+    con = memory()
     return con, load_trace(con, path)
 
 

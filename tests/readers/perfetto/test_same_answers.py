@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import duckdb
 import pytest
 
 pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 'perfetto'")
 
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.synthetic import write_capture
+from tests.harness import memory
 from tests.readers.nsys.test_same_answers import OF_RANDOM, SPECS, compare, in_order
 from tests.readers.nsys.writer import document_of
 from tests.readers.perfetto.writer import as_said, write
@@ -49,7 +49,7 @@ def test_arguments_are_those_of_kineto(tmp_path: Path) -> None:
     (rank,) = write_capture(SPECS["training"], tmp_path).ranks
     told = []
     for path in pair_of(rank.path):
-        con = duckdb.connect()
+        con = memory()
         load_trace(con, path)
         query = "SELECT cat, name, start_ns, args FROM events WHERE ph = 'X' AND cat NOT IN ('Trace', 'gpu_user_annotation') ORDER BY ALL"
         rows = con.execute(query).fetchall()

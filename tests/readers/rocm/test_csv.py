@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
 from tests.effort import examples
+from tests.harness import memory
 from tests.readers.rocm.small import PID, small
 from tests.readers.rocm.writer import GPU
 
@@ -75,7 +75,7 @@ def write(folder: Path, rows: Rows, beginning: str = "4000_") -> Path:
 
 
 def events(path: Path) -> tuple[list[tuple], ReadTrace]:
-    con = duckdb.connect()
+    con = memory()
     trace = load_trace(con, path)
     query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY event_id"
     return con.execute(query).fetchall(), trace
@@ -118,7 +118,7 @@ def test_a_folder_is_one_trace(tmp_path: Path) -> None:
 def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
     write(tmp_path, rows_of_small())
     with pytest.raises(TraceRejected, match=r"read together with 4000_kernel_trace\.csv"):
-        load_trace(duckdb.connect(), tmp_path / "4000_hip_api_trace.csv")
+        load_trace(memory(), tmp_path / "4000_hip_api_trace.csv")
     (tmp_path / "4000_kernel_trace.csv").unlink()
     (tmp_path / "4000_memory_copy_trace.csv").unlink()
     told, trace = events(tmp_path / "4000_hip_api_trace.csv")
@@ -234,11 +234,11 @@ def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
     merged = write(tmp_path / "merged", {name: [*other[name], *first[name]] for name in first}, "")
     told = {}
     for pid, alone in ((PID, first), (OTHER, {**other, "agent_info": first["agent_info"]})):
-        con = duckdb.connect()
+        con = memory()
         trace = load_trace(con, merged, process=str(pid))
         query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY ALL"
         found = con.execute(query).fetchall()
-        load_trace(con := duckdb.connect(), write(tmp_path / str(pid), alone))
+        load_trace(con := memory(), write(tmp_path / str(pid), alone))
         assert found == con.execute(query).fetchall() and len(found) > 8
         told[pid] = {one.check_name: one.n for one in trace.findings}
         assert trace.metadata["distributedInfo"]["rank"] == [PID, OTHER].index(pid)
@@ -246,7 +246,7 @@ def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
     n_copies = len(first["memory_copy_trace"])
     assert told[OTHER]["rocm_process_by_call"] == n_copies and "rocm_process_by_call" not in told[PID]
     with pytest.raises(TraceRejected, match="2 processes with GPU work: 4000, 5000; each is a trace"):
-        load_trace(duckdb.connect(), merged)
+        load_trace(memory(), merged)
     assert [row.status for row in ingest([merged], Lake(tmp_path / "lake")).rows] == ["ok", "ok"]
 
 
@@ -286,7 +286,7 @@ def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None
     first, second, rest = other.read_bytes().split(b"\n", 2)
     other.write_bytes(first + b"\n" + second + b"\r\n" + rest)
     with pytest.raises(TraceRejected, match=f"{other.name}: DuckDB cannot read it as CSV.*copy it again"):
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
 
 
 def test_what_agents_lack_is_told(tmp_path: Path) -> None:
@@ -316,6 +316,6 @@ def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory
         )
     other.write_bytes(raw)
     try:
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
     except TraceRejected as error:
         assert "please report" not in error.reason, error.reason

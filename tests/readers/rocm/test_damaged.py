@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,7 @@ from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.rocm.schema import sources_of
 from tests.effort import examples
-from tests.harness import connect_all
+from tests.harness import connect_all, memory
 from tests.readers.rocm.small import small
 from tests.readers.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
 
@@ -39,7 +38,7 @@ def test_a_view_in_place_of_a_table_is_refused(tmp_path: Path) -> None:
     table = f"rocpd_kernel_dispatch{END}"
     path = changed(tmp_path, f"ALTER TABLE {table} RENAME TO k", f"CREATE VIEW {table} AS SELECT * FROM k")
     with pytest.raises(TraceRejected, match=r"is not a plain table.*rocprofv3"):
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
 
 
 def test_a_file_that_is_cut_off_names_the_table(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_a_file_that_is_cut_off_names_the_table(tmp_path: Path) -> None:
     path = database.write(tmp_path / "a.db")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(TraceRejected, match=r"SQLite cannot (read|open).*(copy it again|malformed)"):
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
 
 
 def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         f"UPDATE rocpd_event{END} SET extdata = x'00', stack_id = 1.5 WHERE id = 1",
         f'UPDATE rocpd_region{END} SET "end" = NULL WHERE id = 2',
     )
-    trace = load_trace(duckdb.connect(), path)
+    trace = load_trace(memory(), path)
     found = {
         (one.check_name, one.detail.split(END)[0]): (one.severity, one.n) for one in trace.findings if END in one.detail
     }
@@ -73,7 +72,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
 
 def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
     for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
-        trace = load_trace(duckdb.connect(), changed(tmp_path, wrong))
+        trace = load_trace(memory(), changed(tmp_path, wrong))
         assert [(one.severity, one.n) for one in trace.findings if one.check_name == "rocm_no_track"] == [
             ("warning", 1)
         ]
@@ -82,7 +81,7 @@ def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("pid", "check"), [("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")])
 def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: str) -> None:
     path = changed(tmp_path, f"UPDATE rocpd_region{END} SET pid = {pid} WHERE id = 2")
-    trace = load_trace(con := duckdb.connect(), path)
+    trace = load_trace(con := memory(), path)
     assert [one.n for one in trace.findings if one.check_name == check] == [1]
     assert con.execute("SELECT count(*) FROM events WHERE cat = 'cuda_runtime'").fetchall() == [(3,)]
 
@@ -95,7 +94,7 @@ def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
         con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")
         con.commit()
     with pytest.raises(TraceRejected, match=f"{table}{END} has [0-9]+ rows too many with the same id"):
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
 
 
 @settings(max_examples=examples(40))
@@ -132,7 +131,7 @@ def test_nothing_that_is_needed_is_missing_silently(
     with closing(sqlite3.connect(path)) as con:
         con.execute(f'ALTER TABLE "{source.name}" DROP COLUMN "{theirs}"')
         con.commit()
-    trace = load_trace(duckdb.connect(), path)
+    trace = load_trace(memory(), path)
     told = [
         one.detail for one in trace.findings if one.check_name == "rocm_missing_column" and one.severity == "warning"
     ]

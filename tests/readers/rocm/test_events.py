@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
+from tests.harness import memory
 from tests.readers.rocm.small import PID, small
 from tests.readers.rocm.writer import CPU, GPU, GUID, Database
 
@@ -17,7 +17,7 @@ OTHER = "11111111-2222-3333-4444-555555555555"
 
 
 def test_a_small_run(tmp_path: Path) -> None:
-    con = duckdb.connect()
+    con = memory()
     trace = load_trace(con, small().write(tmp_path / "a.db"))
     query = "SELECT ph, cat, name, pid, tid, start_ns, duration_ns, device, stream, correlation, bytes FROM events ORDER BY event_id"
     assert con.execute(query).fetchall() == [
@@ -47,7 +47,7 @@ def test_a_small_run(tmp_path: Path) -> None:
 
 
 def found(database: Database, folder: Path) -> dict[str, tuple[str, int]]:
-    trace = load_trace(duckdb.connect(), database.write(folder / "a.db"))
+    trace = load_trace(memory(), database.write(folder / "a.db"))
     return {one.check_name: (one.severity, one.n) for one in trace.findings if one.check_name != "rocm_no_wall_clock"}
 
 
@@ -59,7 +59,7 @@ def test_devices_are_numbers_of_gpus(tmp_path: Path) -> None:
     database.copy("DEVICE_TO_HOST", 72_000, 73_000, 21, 3, PID, 8, (5, CPU))
     database.copy("DEVICE_TO_DEVICE", 74_000, 75_000, 22, 3, PID, 8, (5, GPU))
     database.dispatch("unknown agent", 76_000, 77_000, 23, 3, PID, agent=9)
-    load_trace(con := duckdb.connect(), database.write(tmp_path / "a.db"))
+    load_trace(con := memory(), database.write(tmp_path / "a.db"))
     query = "SELECT device, list(name ORDER BY name) FROM events WHERE stream = 3 GROUP BY device ORDER BY device"
     assert con.execute(query).fetchall() == [
         (1, ["Memcpy DtoD (Device -> Device)", "Memcpy DtoH (Device -> Host)", "second"]),
@@ -73,7 +73,7 @@ def test_calls_of_hsa_and_of_the_profiler(tmp_path: Path) -> None:
     database.call("ncclAllReduce", 4_000, 4_500, 31, PID, "RCCL_API")
     database.call("roctxProfilerPause", 4_600, 4_700, 32, PID, "MARKER_CONTROL_API")
     database.marker("of the process", 500, 95_000, 33, PID, "roctxProcessRangeA")
-    load_trace(con := duckdb.connect(), database.write(tmp_path / "a.db"))
+    load_trace(con := memory(), database.write(tmp_path / "a.db"))
     query = "SELECT name, cat, tid FROM events WHERE correlation = 30 OR name IN ('ncclAllReduce', 'of the process') \
         OR name LIKE 'roctx%' ORDER BY name"
     assert con.execute(query).fetchall() == [
@@ -100,7 +100,7 @@ def test_without_streams_the_queue_counts(tmp_path: Path) -> None:
     database = small()
     for row in database.rows["rocpd_kernel_dispatch"]:
         row["stream_id"] = None
-    load_trace(con := duckdb.connect(), database.write(tmp_path / "a.db"))
+    load_trace(con := memory(), database.write(tmp_path / "a.db"))
     assert con.execute("SELECT DISTINCT stream FROM events WHERE cat = 'kernel'").fetchall() == [(1,)]
     assert found(database, tmp_path)["rocm_no_stream"] == ("warning", 2)
 
@@ -111,11 +111,11 @@ def test_other_databases_of_amd_are_named(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "a.db") as con:
         con.execute("CREATE TABLE rocpd_api (id INTEGER)")
     with pytest.raises(TraceRejected, match=r"rocmProfileData.*rocprofv3 --sys-trace --output-format rocpd"):
-        load_trace(duckdb.connect(), tmp_path / "a.db")
+        load_trace(memory(), tmp_path / "a.db")
     with sqlite3.connect(tmp_path / "b.db") as con:
         con.execute("CREATE TABLE rocpd_string (id INTEGER)")
     with pytest.raises(TraceRejected, match=r"without rocpd_kernel_dispatch.*it has rocpd_string"):
-        load_trace(duckdb.connect(), tmp_path / "b.db")
+        load_trace(memory(), tmp_path / "b.db")
 
 
 def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
         assert con.execute(query).fetchall() == [(2,)]
     assert [row.status for row in ingest([path], lake).rows] == ["known"] * 2
     with pytest.raises(TraceRejected, match="2 processes with GPU work: 4000, 4100"):
-        load_trace(duckdb.connect(), path)
+        load_trace(memory(), path)
 
 
 def test_two_processes_of_one_number_are_two_traces(tmp_path: Path) -> None:
@@ -157,19 +157,26 @@ def ranks_of_both(
     databases[1].rows["rocpd_info_node"][0]["machine_id"] = host
     path, found = databases[0].write(folder / "both.db", (databases[1],)), []
     for process in ("4000", "4100"):
-        con = duckdb.connect()
+        con = memory()
         load_trace(con, path, process=process)
         query = "SELECT rank, world_size, rank_source, metadata ->> '$.distributedInfo.one_clock' FROM traces"
         found += con.execute(query).fetchall()
     return found
 
 
+UNKNOWN = [(None, None, None, None)] * 2
+
+
 def test_ranks_of_processes(tmp_path: Path) -> None:
-    """The environment's, else the number of each one's only GPU on one machine; unknown where two have one."""
-    unknown = [(None, None, None, None)] * 2
+    """The environment's, else the number of each one's only GPU; unknown where two have one."""
     assert ranks_of_both(tmp_path, (0, 3)) == [(rank, None, "device", "true") for rank in (0, 3)]
-    assert ranks_of_both(tmp_path, (0, 0)) == unknown
-    assert ranks_of_both(tmp_path, (0, 3), host="m8") == unknown
+    assert ranks_of_both(tmp_path, (0, 0)) == UNKNOWN
     assert ranks_of_both(tmp_path, (0, 0), ("9", "8")) == [(rank, 16, "environment", "true") for rank in (9, 8)]
+
+
+@pytest.mark.slow  # what tells a rank is above
+def test_ranks_of_processes_on_two_machines_and_that_cannot_be(tmp_path: Path) -> None:
+    """A GPU's number is a rank on one machine only, and two processes are no one rank, nor one beyond the world's size."""
+    assert ranks_of_both(tmp_path, (0, 3), host="m8") == UNKNOWN
     assert ranks_of_both(tmp_path, (0, 0), ("9", "8"), "m8")[0] == (9, 16, "environment", "false")
-    assert ranks_of_both(tmp_path, (0, 0), ("9", "9")) == ranks_of_both(tmp_path, (0, 0), ("16", "8")) == unknown
+    assert ranks_of_both(tmp_path, (0, 0), ("9", "9")) == ranks_of_both(tmp_path, (0, 0), ("16", "8")) == UNKNOWN

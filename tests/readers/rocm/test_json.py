@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from pipelines.lake import Lake
@@ -16,6 +15,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import SLOW
+from tests.harness import memory
 from tests.readers.rocm.small import PID
 from tests.readers.rocm.test_csv import events, rows_of_small, write
 from tests.readers.rocm.writer import GPU
@@ -132,13 +132,13 @@ def test_what_is_wrong_is_found_and_placed(tmp_path: Path, name: str) -> None:
     change, check, place = BAD[name]
     whole = document()
     change(whole["rocprofiler-sdk-tool"][0])
-    trace = load_trace(duckdb.connect(), put(tmp_path, json.dumps(whole)))
+    trace = load_trace(memory(), put(tmp_path, json.dumps(whole)))
     assert any(one.check_name == check and place in one.detail for one in trace.findings), trace.findings
 
 
 def test_what_is_not_strict_json_is_found(tmp_path: Path) -> None:
     text = json.dumps(document()).replace('"size": 64', '"size": NaN, "size": 64', 1)
-    trace = load_trace(duckdb.connect(), put(tmp_path, text))
+    trace = load_trace(memory(), put(tmp_path, text))
     found = {one.check_name: one.n for one in trace.findings}
     assert (found["repaired_nan"], found["repaired_duplicate_key"], trace.status) == (1, 1, "repaired")
 
@@ -150,8 +150,8 @@ def test_each_process_is_a_trace(tmp_path: Path) -> None:
     del second["buffer_records"]["kernel_dispatch"][0]
     path = put(tmp_path, json.dumps({"rocprofiler-sdk-tool": [first, second]}))
     with pytest.raises(TraceRejected, match=rf"several processes \({PID}, 4100\), each a trace of its own: name one"):
-        load_trace(duckdb.connect(), path)
-    traces = [load_trace(duckdb.connect(), path, process=name) for name in (str(PID), "4100")]
+        load_trace(memory(), path)
+    traces = [load_trace(memory(), path, process=name) for name in (str(PID), "4100")]
     assert [one.n_events for one in traces] == [9, 8] and len({one.trace_id for one in traces}) == 2
     assert [one.metadata["rocprofv3"]["process_id"] for one in traces] == [PID, 4100]
     assert all("rocm_processes" in {one.check_name for one in trace.findings} for trace in traces)
@@ -159,24 +159,24 @@ def test_each_process_is_a_trace(tmp_path: Path) -> None:
     assert [(row.status, row.n_events) for row in ingest([path], lake).rows] == [("ok", 9), ("ok", 8)]
     del first["metadata"]["pid"]
     path = put(tmp_path, json.dumps({"rocprofiler-sdk-tool": [first, second]}))
-    assert load_trace(duckdb.connect(), path, process="1").n_events == 8
+    assert load_trace(memory(), path, process="1").n_events == 8
 
 
 def test_two_files_in_one_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(TraceRejected, match="two files"):
-        load_trace(duckdb.connect(), put(tmp_path, json.dumps(document()) * 2))
+        load_trace(memory(), put(tmp_path, json.dumps(document()) * 2))
 
 
 def test_mutated_copies_are_read_with_a_finding_or_rejected_with_a_place(tmp_path: Path) -> None:
     """What is cut is rejected with its place; a byte changed is never a crash."""
     whole = json.dumps(document()).encode()
     chance = random.Random(4711)
-    for number in range(400 if SLOW else 20):
+    for number in range(400 if SLOW else 10):
         at = chance.randrange(40, len(whole) - 1)
         cut = number % 2 == 0
         data = whole[:at] if cut else whole[:at] + bytes([chance.randrange(256)]) + whole[at + 1 :]
         try:
-            load_trace(duckdb.connect(), put(tmp_path, data))
+            load_trace(memory(), put(tmp_path, data))
         except TraceRejected as rejected:
             assert rejected.reason and "4000_results.json" in str(rejected)
             assert not cut or rejected.byte_offset is not None

@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from hypothesis import strategies as st
 
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import ReadTrace, TraceRejected
+from tests.harness import memory
 
 CELLS = st.one_of(
     st.none(),
@@ -78,7 +78,7 @@ def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
 def read_or_rejected(path: Path) -> ReadTrace | None:
     """Returns the trace; None for a file that is rejected with a reason that is no bug of ours."""
     try:
-        return load_trace(duckdb.connect(), path)
+        return load_trace(memory(), path)
     except TraceRejected as error:
         assert error.path == str(path) and "please report" not in error.reason, error.reason
         return None

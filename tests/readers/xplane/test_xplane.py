@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import SLOW
-from tests.harness import each
+from tests.harness import each, memory
 from tests.readers.xplane.writer import Plane, part, space
 
 BEGAN = 1_700_000_000_000_000_000
@@ -64,7 +62,7 @@ def test_a_real_file_has_all_its_events(shared: Path) -> None:
                 expected[where, 3 in event] += 1
                 lasting[where] += (begin + event.get(3, 0) + 500) // 1000 - (begin + 500) // 1000
                 first[where] = min(first.get(where, begin), begin)
-    con = duckdb.connect()
+    con = memory()
     trace = load_trace(con, real)
     events = "FROM events WHERE ph <> 'M'"
     counts = con.execute(f"SELECT pid, ph = 'X', count(*) {events} GROUP BY ALL").fetchall()
@@ -112,7 +110,7 @@ def host() -> Plane:
 
 
 def test_what_becomes_what(tmp_path: Path) -> None:
-    con = duckdb.connect()
+    con = memory()
     trace = load_trace(con, put(tmp_path, space(gpu(), host(), TASK)))
     rows = con.execute(
         "SELECT cat, ph, name, pid, tid, start_ns, duration_ns, bytes FROM events ORDER BY event_id"
@@ -163,7 +161,7 @@ def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None
         (3, "XLA Ops", 0, [("%fusion.1 = f32[8] fusion()", 1000, 4_000_000, {"efficiency": 0.5})]),
     ]
     plane = Plane("/device:TPU:0", lines, {"device_type_string": "TPU v5e"}, {"%fusion.1 = f32[8] fusion()": told})
-    con = duckdb.connect()
+    con = memory()
     trace = load_trace(con, put(tmp_path, space(plane)))
     assert con.execute("SELECT cat, stream, start_ns FROM events ORDER BY event_id").fetchall() == [
         ("gpu_user_annotation", 1, 0), ("gpu_user_annotation", 2, 0), ("kernel", 3, 1),
@@ -177,7 +175,7 @@ def test_ops_of_a_tpu_have_flops_and_bytes_and_no_launch(tmp_path: Path) -> None
 
 
 def findings_of(folder: Path, data: bytes) -> dict[str, str]:
-    return {one.check_name: one.detail for one in load_trace(duckdb.connect(), put(folder, data)).findings}
+    return {one.check_name: one.detail for one in load_trace(memory(), put(folder, data)).findings}
 
 
 def test_what_is_wrong_is_found_and_placed(tmp_path: Path) -> None:
@@ -215,7 +213,7 @@ def test_mutated_copies_are_read_or_rejected_with_their_place(tmp_path: Path) ->
         cut = number % 2 == 0
         data = whole[:at] if cut else whole[:at] + bytes([chance.randrange(256)]) + whole[at + 1 :]
         try:
-            trace = load_trace(duckdb.connect(), put(tmp_path, data))
+            trace = load_trace(memory(), put(tmp_path, data))
         except TraceRejected as rejected:
             assert rejected.byte_offset is not None or "planes" in rejected.reason or "events" in rejected.reason
         else:
@@ -231,6 +229,6 @@ def test_a_large_file_is_not_held(tmp_path: Path) -> None:
     path = put(tmp_path, space(plane, TASK))
     del plane
     tracemalloc.start()
-    load_trace(duckdb.connect(), path)
+    load_trace(memory(), path)
     assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
