@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ THREADS = "TRACELAKE_THREADS"
 MEMORY = "TRACELAKE_MEMORY"
 """Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes."""
 MODELS_GB = 2  # what models may use of one group of traces or captures; the rest is spilled
+_numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
@@ -101,6 +103,23 @@ def scratch() -> duckdb.DuckDBPyConnection:
     # Without its cache of files: one that was damaged since, but has the same size and time, is read as it is.
     _scratch[key] = connect(config={"enable_external_file_cache": False})
     return cursor(_scratch[key])
+
+
+@contextmanager
+def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yields a connection that only reads a database file: of the database of `scratch`, as to open another takes longer.
+
+    DuckDB refuses a file that this process has attached already.
+    """
+    name, file = f"attached_{next(_numbers)}", str(path).replace("'", "''")
+    with scratch() as con:
+        con.execute(f"ATTACH '{file}' AS {name} (READ_ONLY)")
+        try:
+            con.execute(f"USE {name}")
+            yield con
+        finally:
+            con.execute("USE memory")
+            con.execute(f"DETACH {name}")
 
 
 @contextmanager

@@ -191,7 +191,7 @@ def verify(built: Path, contents: Contents) -> None:
     try:
         if built.with_name(f"{built.name}.wal").exists():
             raise NotPublished("part of it was not written (its log remains); is the disk full?")
-        with database.connect(built, read_only=True) as con:
+        with database.attached(built) as con:
             there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
             if missing := sorted(set(contents.catalog.public) - there):
                 raise NotPublished(f"{len(missing)} tables are missing, such as {missing[0]}")
