@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import duckdb
 
-from pipelines.models.sqltext import quoted
+from pipelines.lake.read.query_tree import nodes, tree_of
 
 # Each is called by tests/engines/spark/test_functions.py on both engines.
 ALIKE = frozenset(
@@ -35,25 +34,19 @@ def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
 
     `con`: any connection; the query is text there. It must be one that DuckDB can parse.
     """
-    tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
-    if tree["error"]:
+    tree = tree_of(con, query)
+    if not tree:
         return ONLY_SELECT
-    todo = [tree]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict):
-            called = node.get("function_name")
-            if called and (told := _unlike_call(called, node.get("children", []))):
-                return told
-            if node.get("type") == "SHOW_REF":
-                return ONLY_SELECT
-            if node.get("distinct_on_targets"):
-                return "DISTINCT ON loses its order on Spark: write QUALIFY row_number() OVER (…) = 1"
-            if node.get("sample"):
-                return "a sample of rows is another one on Spark"
-            todo += node.values()
-        elif isinstance(node, list):
-            todo += node
+    for node in nodes(tree):
+        called = node.get("function_name")
+        if called and (told := _unlike_call(called, node.get("children", []))):
+            return told
+        if node.get("type") == "SHOW_REF":
+            return ONLY_SELECT
+        if node.get("distinct_on_targets"):
+            return "DISTINCT ON loses its order on Spark: write QUALIFY row_number() OVER (…) = 1"
+        if node.get("sample"):
+            return "a sample of rows is another one on Spark"
     return None
 
 

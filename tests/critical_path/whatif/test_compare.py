@@ -21,6 +21,7 @@ from pipelines.critical_path.whatif.sensitivity import rank_families
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import NoGraph, Window
 from pipelines.models.catalog import load_catalog
+from tests.critical_path.test_covers import frame
 from tests.effort import SLOW, examples, first_of
 from tests.harness import connect, kernel, op
 from tests.synthetic.random_capture import random_capture
@@ -218,6 +219,14 @@ def test_sensitivity_is_what_scenarios_say() -> None:
         assert {f.kernel_class for f in everything} == {"CPU", "COMPUTATION", "GAP", "HOST"}
         assert sum(f.on_path_us for f in everything) == 367
         assert {f.name: f.change_us[100] for f in everything if f.kernel_class == "HOST"} == {"ProfilerStep#0": -3.0}
+
+
+@pytest.mark.parametrize(("removed", "length"), [("train.py(1): fit", 30.0), ("train.py(5): load", 90.0)])
+def test_host_time_goes_with_all_that_is_inside_what_is_named(removed: str, length: float) -> None:
+    outer, inner = frame("train.py(1): fit", 10, 100), frame("train.py(5): load", 40, 40)
+    with opened([op("a", 0, 10), outer, inner, op("b", 110, 20)]) as (_, window):
+        found = next(what_if(window, [Scenario(((removed, 0.0),))]))
+    assert (found.before.length_us, found.after.length_us) == (130.0, length)
 
 
 def test_a_call_that_only_waits_is_no_saving(shared: Path) -> None:
