@@ -16,6 +16,7 @@ import pipelines.models.run as running
 from pipelines.critical_path.answer.saved_path import restore_path
 from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.critical_path.whatif.window import WINDOW_TABLES, load
 from pipelines.faces.subject import NotATrace, subject
 from pipelines.lake.commit.manifest import Failure
 from pipelines.lake.lake import Lake, Staged
@@ -197,6 +198,14 @@ def test_a_scenario_takes_the_stored_graph(held: dict[str, Held], ran: list[str]
     for words in COMMANDS[7:]:
         tracelake(words[0], one.trace_id, *words[1:], "--lake", one.lake)
     assert set(ran) == {"_profiles"}
+
+
+def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
+    for one in held.values():
+        with subject(one.trace_id, one.lake, WINDOW_TABLES) as (con, trace_id):
+            has_sync = load(con, load_catalog(), WindowRequest(trace_id)).has_sync_events
+        assert has_sync == (b'"cuda_sync"' in gzip.decompress(one.file.read_bytes()))
+    assert "_recording_traces" not in ran
 
 
 @pytest.mark.slow  # 2 s: the answers are compared above
