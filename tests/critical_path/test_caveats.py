@@ -186,8 +186,14 @@ def test_what_the_window_lacks_or_exceeds_is_told() -> None:
         *launched("gemm", 1010, 1921, 500, 2),
         kernel("orphan", 1200, 10, 77, stream=9),
     ]
-    said = caveats_of([*steps, *work], "ProfilerStep#1")
+    con, trace_id = connect([*steps, *work])
+    window = WindowRequest(trace_id, "ProfilerStep#1", annotation="ProfilerStep#1")
+    request_windows(con, [window])
+    run_models(con, load_catalog(), ANSWERED)
+    answer = answer_in(con, window)
+    said = by_name(answer)
     assert said["earlier_work"]["time_us"] == 1921 - 1010
+    assert answer.summary["gpu_earlier_work"] == pytest.approx(100 * (1921 - 1010) / (2421 - 1000))
     assert said["runs_past_window"]["time_us"] == 2421 - 1900
     assert said["unlaunched_work"]["n"] == 1
     early = [*launched("gemm", 10, 8, 100, 1)]
