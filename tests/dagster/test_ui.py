@@ -24,10 +24,12 @@ from unittest.mock import AsyncMock
 import pytest
 from typer.testing import CliRunner
 
+from assets.groups import LINEAGE, WAY
 from dagster_project import serve
 from dagster_project.serve import SETTINGS, commands, prepare, why_not, write_workspace
 from dagster_project.server_access import LOCAL, Guard, refusal
 from pipelines.faces.cli.app import app
+from tests.faces.serve.browser import browser
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTATION = "mutation{setNuxSeen}"
@@ -227,6 +229,23 @@ def test_the_ui_answers_its_own_pages_only_and_ends_whole(running: Ui) -> None:
     assert running.process.wait(60) == 0
     assert members(running.marker) == []
     assert why_not(running.port) is None
+
+
+_GROUPS = """[...document.querySelectorAll('svg foreignObject')].map(one =>
+  (box => [one.textContent.trim(), box.left, box.right, box.top, box.bottom])(one.getBoundingClientRect()))"""
+
+
+@pytest.mark.slow  # in a browser; that the address selects these groups is in test_definitions.py
+def test_the_way_from_a_trace_to_why_is_on_one_screen(running: Ui) -> None:
+    with browser() as page:
+        page.size(1440, 900)
+        page.open(f"http://127.0.0.1:{running.port}{LINEAGE}")
+        page.until(f"({_GROUPS}).length >= {sum(map(len, WAY))}", 120)
+        places = {name: box for name, *box in page.js(_GROUPS)}
+    assert places.keys() == {group for stage in WAY for group in stage}
+    assert all(0 <= left < right <= 1440 and 0 <= top < bottom <= 900 for left, right, top, bottom in places.values())
+    lefts = [min(places[group][0] for group in stage) for stage in WAY]
+    assert lefts == sorted(lefts)
 
 
 _SERVED = """

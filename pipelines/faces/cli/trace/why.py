@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
@@ -85,7 +85,8 @@ class _Asked(NamedTuple):
 
     def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
         """What another command has to be told to speak of the same window."""
-        window = self.annotation or (answer.window["window_id"] if self.step else "full")
+        of_step = cast("Why", answer).window["window_id"] if self.step else "full"  # a capture is asked without steps
+        window = self.annotation or of_step
         of_window = [] if window == "full" else ["--annotation", window]
         of_window += ["--instance", self.instance] if self.instance is not None else []
         return of_window + (["--process", process] if process else [])
