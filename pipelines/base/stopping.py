@@ -54,6 +54,7 @@ def listen() -> None:
     """From now on signals end this program: at once, or by KeyboardInterrupt inside `unwinding`. For the main thread of a
     program that is ours alone; a signal that is ignored (as SIGINT in a shell's background) stays ignored.
     """
+    atexit.register(_finish)  # the first, so that it is called last
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     for number in _TOLD:
@@ -88,6 +89,13 @@ def _stop(number: int, _: object) -> None:
     if not is_first or not _unwinds:  # nothing is there to be undone, or nobody waits for it
         _leave()
     raise KeyboardInterrupt
+
+
+def _finish() -> None:
+    """From here on signals change nothing: all is done, and while Python ends, one would kill it without a word."""
+    with suppress(ValueError):  # in _watch, which ends the process itself
+        for number in _TOLD:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _watch(reads: int) -> None:

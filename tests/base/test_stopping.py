@@ -71,6 +71,15 @@ def test_what_a_shell_ignores_for_it_stays_ignored() -> None:
     assert ended(HEAD + program, signal.SIGINT)[:2] == (0, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_python_ends_comes_too_late(number: int) -> None:
+    """Modules are emptied after all that was registered for the end; handlers of signals are gone by then."""
+    last = f"class Last:\n    def __del__(self, os=os): os.kill(os.getpid(), {int(number)})\n"
+    program = f"import os\n{HEAD}stopping.listen()\n{last}kept = Last()\nprint('done', flush=True)\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_duckdb_swallows_a_keyboard_interrupt() -> None:
     """What is_stop is there for: if this fails, DuckDB has another way, which is_stop must know."""
     program = (
