@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.answer import PathAnswer, critical_path
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
@@ -27,10 +28,6 @@ Waits = dict[int, tuple[int, str]]
 """What waited → what it waited for, and the basis."""
 
 
-def inferred(trace: Any) -> Waits:
-    return inferred_in([trace])[0]
-
-
 def inferred_in(traces: list[Any]) -> list[Waits]:
     """Of each trace."""
     query = "SELECT event_id, source_event_id, basis FROM _inferred_waits"
@@ -38,11 +35,17 @@ def inferred_in(traces: list[Any]) -> list[Waits]:
     return [{event: (source, basis) for event, source, basis in con.execute(query).fetchall()} for con in connections]
 
 
-def answer_of(trace: Any, **overrides: str) -> Any:
-    con, trace_id = connect(trace)
-    return critical_path(
-        con, load_catalog(), WindowRequest(trace_id), overrides={("default", k): v for k, v in overrides.items()}
-    )
+def inferred_and_answered(traces: Iterable[Any]) -> list[tuple[Waits, PathAnswer]]:
+    """Of each trace as a whole; the models run once."""
+    con, found = connect_all(traces)
+    run_models(con, load_catalog(), [*ANSWERED, "_profiles", "_inferred_waits"])
+    told = []
+    for trace_id in found:
+        only(con, trace_id, ["_inferred_waits"])
+        rows = con.execute("SELECT event_id, source_event_id, basis FROM _inferred_waits").fetchall()
+        waits = {event: (source, basis) for event, source, basis in rows}
+        told.append((waits, answer_in(con, WindowRequest(trace_id))))
+    return told
 
 
 def document_of(path: Path) -> dict[str, Any]:
@@ -136,12 +139,13 @@ STREAMS = [
 
 
 def test_a_stream_that_was_told_to_wait_waited_for_what_ended_last() -> None:
-    assert inferred(STREAMS) == {4: (1, "wait_call"), 7: (4, "wait_call")}
-    answer = answer_of(STREAMS)
+    ((waits, answer),) = inferred_and_answered([STREAMS])
+    assert waits == {4: (1, "wait_call"), 7: (4, "wait_call")}
     # 10 to the first start, 500 + 300 + 100, and 2 + 3 between; without inference the path does not know of the collective.
     assert (answer.length_us, answer.summary["gpu_communication_bound"]) == (915, pytest.approx(100 * 300 / 915))
     assert [answer.path[place]["name"] for place in answer.inferred] == ["ncclDevKernel_AllReduce", "gemm"]
-    assert "gpu_communication_bound" not in answer_of(STREAMS, infer_waits="never").summary
+    ((_, never),) = answers([STREAMS], infer_waits="never")
+    assert "gpu_communication_bound" not in never.summary
 
 
 def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
@@ -152,24 +156,29 @@ def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
     assert (1, 7, "KERNEL_KERNEL_DELAY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
 
 
-def test_rows_of_another_kind_of_wait_are_rows_of_waits() -> None:
+def test_what_was_not_waited_for() -> None:
+    # Rows of another kind of wait are rows of waits.
     told = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
-    assert inferred(told) == {}
-
-
-def test_what_was_launched_after_the_call_was_not_waited_for() -> None:
-    later = [dict(event) for event in STREAMS]
     # Stream 24's work was launched after the call that waits, and ended between; the collective is what was waited for.
-    later += [call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)]
-    assert inferred(later)[7] == (4, "wait_call")
-
-
-def test_what_ended_after_the_work_began_was_not_waited_for() -> None:
-    """But for 2 us, which clocks of streams differ by: the gemm begins at 815."""
+    later = [*STREAMS, call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)]
+    # It ended after the work began, but for 2 us, which clocks of streams differ by: the gemm begins at 815.
     beside = [
         [*STREAMS, call("cudaLaunchKernel", 20, 2, 9), kernel("copy", 600, us, 9, stream=24)] for us in (300, 218, 216)
     ]
-    assert [waits[7] for waits in inferred_in(beside)] == [(4, "wait_call"), (4, "wait_call"), (9, "wait_call")]
+    # Another thread launched it after the call began.
+    of_another_thread = [
+        *blocked("cudaStreamSynchronize"),
+        call("cudaLaunchKernel", 500, 5, 7, tid=2),
+        kernel("copy", 600, 445, 7, stream=9),
+    ]
+    # A call that does not block, or only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do.
+    names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
+    traces = [told, later, *beside, of_another_thread, *map(blocked, names)]
+    of_told, of_later, *of_beside, blocking = (found := inferred_in(traces))[:6]
+    assert of_told == {} and of_later[7] == (4, "wait_call")
+    assert [waits[7] for waits in of_beside] == [(4, "wait_call"), (4, "wait_call"), (9, "wait_call")]
+    assert blocking[3] == (2, "blocking_call")
+    assert found[6:] == [{}] * len(names)
 
 
 GAPS = (  # the gap, what other work covers of it, how late before its end that ended (us); it was waited for
@@ -212,9 +221,8 @@ def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
 
 def test_a_blocking_call_waited_for_what_ended_in_it() -> None:
     names = ("cudaStreamSynchronize", "hipDeviceSynchronize", "cudaFree", "cuStreamSynchronize")
-    traces = [blocked(name) for name in names]
-    assert inferred_in(traces) == [{3: (2, "blocking_call")}] * len(names)
-    for name, (_, answer) in zip(names, answers(traces), strict=True):
+    for name, (waits, answer) in zip(names, inferred_and_answered(map(blocked, names)), strict=True):
+        assert waits == {3: (2, "blocking_call")}
         by_name = {row["name"]: row["duration_us"] for row in answer.path}
         assert (by_name["gemm"], by_name[name]) == (980, 50)  # the 50 us after the kernel's end stay the call's own
         assert answer.length_us == pytest.approx(2000)
@@ -257,7 +265,8 @@ def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_a
 
 def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
     trace = [*two_streams(600.8), call("cudaLaunchKernel", 425, 2, 9), kernel("copy", 602, 400, 9, stream=30)]
-    assert inferred(trace)[10] == (7, "blocking_call")
+    (waits,) = inferred_in([trace])
+    assert waits[10] == (7, "blocking_call")
 
 
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:
@@ -279,21 +288,6 @@ def test_a_call_does_not_wait_for_its_copy_between_devices() -> None:
         for name in ("PtoP (Device -> Device)", "DtoD", "HtoD (Pageable -> Device)")
     )
     assert [len(waits) for waits in found] == [0, 0, 1]
-
-
-def test_a_call_that_does_not_block_did_not_wait() -> None:
-    """Nor one that only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do."""
-    names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
-    assert inferred_in([blocked(name) for name in names]) == [{}] * len(names)
-
-
-def test_work_launched_by_another_thread_after_the_call_began_was_not_waited_for() -> None:
-    later = [
-        *blocked("cudaStreamSynchronize"),
-        call("cudaLaunchKernel", 500, 5, 7, tid=2),
-        kernel("copy", 600, 445, 7, stream=9),
-    ]
-    assert inferred(later)[3] == (2, "blocking_call")
 
 
 def waited_for(name: str) -> list[dict[str, Any]]:
@@ -366,25 +360,29 @@ def test_a_copying_call_waited_for_its_copy() -> None:
     assert waited[3] == (4, "own_copy") and 3 not in did_not
 
 
-@pytest.mark.parametrize(("kind", "cpu_us"), [("Pageable", 105), ("Pinned", 1100)])
-def test_a_copy_to_pageable_memory_ends_before_its_call_returns(kind: str, cpu_us: float) -> None:
+def test_a_copy_to_pageable_memory_ends_before_its_call_returns() -> None:
     """What CUDA says of it, however short the copy; to pinned memory a call that lasts as long may do anything else."""
-    trace = [
-        op("step", 0, 1100),
-        *(call("cudaLaunchKernel", 10, 5, 1), kernel("nccl", 20, 980, 1, stream=20)),
-        call("cudaStreamWaitEvent", 20, 2, 2),
-        call("cudaMemcpyAsync", 30, 990, 3),
-        kernel(f"Memcpy DtoH (Device -> {kind})", 1004, 1, 3, cat="gpu_memcpy"),
+    own_copy = {4: (5, "own_copy")}
+    expected = {"Pageable": (own_copy, 105), "Pinned": ({}, 1100)}
+    traces = [
+        [
+            op("step", 0, 1100),
+            *(call("cudaLaunchKernel", 10, 5, 1), kernel("nccl", 20, 980, 1, stream=20)),
+            call("cudaStreamWaitEvent", 20, 2, 2),
+            call("cudaMemcpyAsync", 30, 990, 3),
+            kernel(f"Memcpy DtoH (Device -> {kind})", 1004, 1, 3, cat="gpu_memcpy"),
+        ]
+        for kind in expected
     ]
-    assert inferred(trace) == {5: (2, "wait_call")} | ({4: (5, "own_copy")} if kind == "Pageable" else {})
-    path = answer_of(trace).path
-    assert sum(step["duration_us"] for step in path if step["bound_by"] == "cpu_bound") == cpu_us
+    for (own, cpu_us), (waits, answer) in zip(expected.values(), inferred_and_answered(traces), strict=True):
+        assert waits == {5: (2, "wait_call")} | own
+        assert sum(step["duration_us"] for step in answer.path if step["bound_by"] == "cpu_bound") == cpu_us
 
 
 def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> None:
     trace = [call("hipLaunchKernel", 10, 5, 1), kernel("decode", 400_000, 100, 1)]
-    assert inferred(trace) == {1: (None, "before_trace")}
-    answer = answer_of(trace)
+    ((waits, answer),) = inferred_and_answered([trace])
+    assert waits == {1: (None, "before_trace")}
     assert answer.summary["gpu_earlier_work"] > 99 and "gpu_kernel_launch_overhead" not in answer.summary
 
 
@@ -418,11 +416,9 @@ def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) 
     """In cuda_event_sync that is the cudaMemcpyAsync to pageable memory, which returns 9 us after its copy of 2 us."""
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
-    assert inferred_in(traces) == [{}] * len(names)
-    told, plain = (
-        [answer for _, answer in answers(traces, **how)]
-        for how in ({}, {"infer_waits": "never", "forward_thread": "by_name"})
-    )
+    waits, told = zip(*inferred_and_answered(traces), strict=True)
+    assert [*waits] == [{}] * len(names)
+    plain = [answer for _, answer in answers(traces, infer_waits="never", forward_thread="by_name")]
     for name, one, other in zip(names, told, plain, strict=True):
         steps, before = ([(row["event_id"], row["duration_us"]) for row in answer.path] for answer in (one, other))
         if name == "cuda_event_sync":
@@ -464,18 +460,29 @@ def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
     )
 
 
-@pytest.mark.parametrize(("earlier_end", "label"), [(80, "gpu_earlier_work"), (40, "gpu_kernel_kernel_overhead")])
-def test_a_gap_is_named_after_what_fills_half_of_it(earlier_end: float, label: str) -> None:
+def test_a_gap_is_named_after_what_fills_half_of_it() -> None:
     """The launch returns at 20 and its kernel begins at 100; work of the step before has the stream until then or less long."""
-    trace = [
-        *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, earlier_end - 5, 1)),
-        x("user_annotation", "ProfilerStep#1", 10, 100),
-        *(op("aten::mm", 12, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 100, 300, 2)),
+    expected = {80: "gpu_earlier_work", 40: "gpu_kernel_kernel_overhead"}
+    traces = [
+        [
+            *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, end - 5, 1)),
+            x("user_annotation", "ProfilerStep#1", 10, 100),
+            *(op("aten::mm", 12, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 100, 300, 2)),
+        ]
+        for end in expected
     ]
-    con, trace_id = connect(trace)
-    answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep"))
-    (gap,) = [step for step in answer.path if step["duration_us"] == pytest.approx(80, abs=3)]
-    assert gap["bound_by"] == label
+    for label, path in zip(expected.values(), paths_of_steps(traces), strict=True):
+        (gap,) = [step for step in path if step["duration_us"] == pytest.approx(80, abs=3)]
+        assert gap["bound_by"] == label
+
+
+def paths_of_steps(traces: list[Any]) -> list[list[dict[str, Any]]]:
+    """Of the step of each trace; the models run once."""
+    con, found = connect_all(traces)
+    windows = [WindowRequest(trace_id, "w", annotation="ProfilerStep") for trace_id in found]
+    request_windows(con, windows)
+    run_models(con, load_catalog(), ANSWERED)
+    return [answer_in(con, window).path for window in windows]
 
 
 def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> None:
@@ -489,12 +496,10 @@ def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> 
         ]
         for end in expected
     ]
-    con, found = connect_all(traces)
-    windows = [WindowRequest(trace_id, "w", annotation="ProfilerStep") for trace_id in found]
-    request_windows(con, windows)
-    run_models(con, load_catalog(), ANSWERED)
-    paths = [answer_in(con, window).path for window in windows]
-    told = [{step["name"]: step["bound_by"] for step in path if step["duration_us"] == 300} for path in paths]
+    told = [
+        {step["name"]: step["bound_by"] for step in path if step["duration_us"] == 300}
+        for path in paths_of_steps(traces)
+    ]
     assert told == [{"cudaDeviceSynchronize": label} for label in expected.values()]
 
 

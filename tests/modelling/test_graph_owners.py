@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +76,51 @@ def work_rows(con: duckdb.DuckDBPyConnection) -> list[tuple]:
 
 # By hand --------------------------------------------------------------------------------------------------------------
 
+PROGRAM = [MM, TWICE, ADD]
+DISAGREEING = [MM, (*TWICE[:2], 1), (*TWICE[:2], 1), ADD]
+MODULES = [
+    x("python_function", "nn.Module: Net_0", 5, 38, **{"Python id": 1}),
+    x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
+    x("user_annotation", "load", 20.5, 7),
+]
+ONCE, AGAIN = replay(kernels_of(PROGRAM), 500, 1), replay(kernels_of(PROGRAM), 700, 2)
+CAPTURE = calls(PROGRAM, 0, 100, is_captured=True)
+BY_HAND = {
+    "two replays": [*CAPTURE, *ONCE, *AGAIN],
+    "no capture": [
+        *calls([MM], 0, 100, is_captured=False),
+        x("cpu_op", "aten::launcher", 499, 20),
+        *replay(["gemm", "add", "gemm", "add"], 500, 1),
+    ],
+    "captures that disagree": [*CAPTURE, *calls(DISAGREEING, 200, 300, is_captured=True), *ONCE],
+    "in modules": [*MODULES, *CAPTURE, *ONCE, *AGAIN],
+    "one of two captures in modules": [*MODULES, *CAPTURE, *calls(PROGRAM, 200, 300, is_captured=True), *ONCE],
+    "launched in modules": [*MODULES, *calls(PROGRAM, 0, 100, is_captured=False)],
+    "launched, then replayed": [
+        *calls([*PROGRAM, MM], 0, 100, is_captured=False),
+        *replay(kernels_of([*PROGRAM, MM]), 500, 1),
+    ],
+}
+ByHand = Callable[[str], duckdb.DuckDBPyConnection]
 
-def test_every_replay_runs_the_operators_of_the_capture_again() -> None:
+
+@pytest.fixture(scope="module")
+def by_hand() -> ByHand:
+    """TABLES of one of these traces, over which the models run once."""
+    con, found = connect_all(BY_HAND.values())
+    run_models(con, load_catalog(), TABLES)
+
+    def of(name: str) -> duckdb.DuckDBPyConnection:
+        only(con, found[[*BY_HAND].index(name)], TABLES)
+        return con
+
+    return of
+
+
+def test_every_replay_runs_the_operators_of_the_capture_again(by_hand: ByHand) -> None:
     """Two replays of mm, sum (2 kernels), add: 3 operators each, known by their first kernel; the flops count each time."""
-    program = [MM, TWICE, ADD]
-    trace = [
-        *calls(program, 0, 100, is_captured=True),
-        *replay(kernels_of(program), 500, 1),
-        *replay(kernels_of(program), 700, 2),
-    ]
-    first = [i for i, event in enumerate(trace) if event["name"] == "gemm"]
-    con = computed(trace)
+    first = [i for i, event in enumerate(BY_HAND["two replays"]) if event["name"] == "gemm"]
+    con = by_hand("two replays")
     known = ("capture", 0.7)
     assert work_rows(con) == [
         row
@@ -103,11 +137,9 @@ def test_every_replay_runs_the_operators_of_the_capture_again() -> None:
     assert found.fetchall() == [(24_000, 24_000, 0, 24_000, 96, 1.0)]
 
 
-def test_a_replay_without_capture_stays_the_graph_s() -> None:
+def test_a_replay_without_capture_stays_the_graph_s(by_hand: ByHand) -> None:
     """An operator that launches a graph is not the operator of its kernels."""
-    launching = x("cpu_op", "aten::launcher", 499, 20)
-    trace = [*calls([MM], 0, 100, is_captured=False), launching, *replay(["gemm", "add", "gemm", "add"], 500, 1)]
-    con = computed(trace)
+    con = by_hand("no capture")
     assert [(row[1], row[6], row[7]) for row in work_rows(con)] == [
         ("aten::mm", None, "launch"),
         ("aten::launcher", "graph", None),
@@ -117,15 +149,9 @@ def test_a_replay_without_capture_stays_the_graph_s() -> None:
     assert con.execute("SELECT graph_ns, graph_known_ns FROM op_work_coverage").fetchall() == [(12_000, 0)]
 
 
-def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none() -> None:
+def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none(by_hand: ByHand) -> None:
     """One sum of two kernels, or two of one: the same name for each kernel, but not how often it ran."""
-    once, twice = [MM, TWICE, ADD], [MM, (*TWICE[:2], 1), (*TWICE[:2], 1), ADD]
-    trace = [
-        *calls(once, 0, 100, is_captured=True),
-        *calls(twice, 200, 300, is_captured=True),
-        *replay(kernels_of(once), 500, 1),
-    ]
-    con = computed(trace)
+    con = by_hand("captures that disagree")
     assert [(row[1], row[3]) for row in work_rows(con)] == [("aten::mm", 1), ("aten::add", 1)]
     assert [op for (op,) in con.execute("SELECT op FROM kernel_owners ORDER BY event_id").fetchall()] == [
         "aten::mm", "aten::sum", "aten::sum", "aten::add",
@@ -152,11 +178,6 @@ def test_captures_with_other_arguments_give_no_flops() -> None:
         assert rows["aten::add"][2] == ADD[1], key
 
 
-MODULES = [
-    x("python_function", "nn.Module: Net_0", 5, 38, **{"Python id": 1}),
-    x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
-    x("user_annotation", "load", 20.5, 7),
-]
 NESTED = [  # of MM, TWICE, ADD at 10, 20, 30
     ("annotation", "load", "replay", 2, 6000),
     ("module", "Linear_3", "replay", 1, 3000),
@@ -165,11 +186,9 @@ NESTED = [  # of MM, TWICE, ADD at 10, 20, 30
 _NAMES = "SELECT kind, name, phase, n, sum_ns FROM span_names WHERE phase = 'replay' ORDER BY ALL"
 
 
-def test_modules_and_annotations_around_the_capture_own_the_replays() -> None:
+def test_modules_and_annotations_around_the_capture_own_the_replays(by_hand: ByHand) -> None:
     """Twice as much for two replays; a kernel counts once in each name, however often the graph was captured."""
-    program = [MM, TWICE, ADD]
-    capture = [*MODULES, *calls(program, 0, 100, is_captured=True)]
-    con = computed([*capture, *replay(kernels_of(program), 500, 1), *replay(kernels_of(program), 600, 2)])
+    con = by_hand("in modules")
     assert con.execute(_NAMES).fetchall() == [(*row[:3], 2 * row[3], 2 * row[4]) for row in NESTED]
     owners = con.execute("SELECT module, count(*) FROM kernel_owners GROUP BY 1 ORDER BY 1").fetchall()
     assert owners == [("Linear_3", 2), ("Net_0", 6)]
@@ -178,11 +197,9 @@ def test_modules_and_annotations_around_the_capture_own_the_replays() -> None:
     ]
 
 
-def test_names_around_only_one_of_two_captures_are_left_out() -> None:
+def test_names_around_only_one_of_two_captures_are_left_out(by_hand: ByHand) -> None:
     """The second capture ran outside of the modules; its operators are the same."""
-    program = [MM, TWICE, ADD]
-    two = [*MODULES, *calls(program, 0, 100, is_captured=True), *calls(program, 200, 300, is_captured=True)]
-    con = computed([*two, *replay(kernels_of(program), 500, 1)])
+    con = by_hand("one of two captures in modules")
     assert con.execute(_NAMES).fetchall() == []
     assert con.execute("SELECT DISTINCT module, op IS NULL FROM kernel_owners").fetchall() == [(None, False)]
 
@@ -213,9 +230,9 @@ def test_names_that_the_program_gave_are_annotations() -> None:
     assert con.execute(_NAMES).fetchall() == [("annotation", f"layers.{n}", "replay", 1, 3000) for n in (0, 1)]
 
 
-def test_the_innermost_module_of_launched_work() -> None:
+def test_the_innermost_module_of_launched_work(by_hand: ByHand) -> None:
     """An annotation inside the module, and a module around both, are not it."""
-    con = computed([*MODULES, *calls([MM, TWICE, ADD], 0, 100, is_captured=False)])
+    con = by_hand("launched in modules")
     found = con.execute("SELECT op, module, source FROM kernel_owners ORDER BY event_id").fetchall()
     assert [row[:2] for row in found] == [
         ("aten::mm", "Linear_3"), ("aten::sum", "Net_0"), ("aten::sum", "Net_0"), ("aten::add", "Net_0"),
@@ -360,9 +377,8 @@ def test_layers_of_a_decode_step_on_the_path(shared: Path) -> None:
     assert [layer for layer, _ in rows] == list(range(36)) and all(n <= by_layer[layer] for layer, n in rows)
 
 
-def test_eager_work_and_its_replay_cost_the_same() -> None:
+def test_eager_work_and_its_replay_cost_the_same(by_hand: ByHand) -> None:
     """The same program launched, then replayed: equal operators, arguments and formulas."""
-    program = [MM, TWICE, ADD, MM]
-    con = computed([*calls(program, 0, 100, is_captured=False), *replay(kernels_of(program), 500, 1)])
+    con = by_hand("launched, then replayed")
     rows = [row[1:7] for row in work_rows(con)]
     assert rows[:4] == rows[4:] and [row[7] for row in work_rows(con)] == ["launch"] * 4 + ["eager"] * 4
