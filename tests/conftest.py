@@ -13,6 +13,9 @@ import hypothesis
 import pytest
 
 from pipelines.base import extras
+from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import types_of_tables
+from pipelines.models.run import run_models
 from tests.effort import ALL_STEPS, SEED, SHARE, SLOW, shares
 
 # A shell starts what runs in its background with interrupts ignored, and so would be the programs that tests interrupt.
@@ -36,6 +39,12 @@ SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parent
 def pytest_report_header() -> str:
     """What decides which tests, and which steps of them, a run has; given again, it has the same."""
     return f"SEED={SEED} SLOW={os.environ.get('SLOW') or '0'} STEPS={'all' if ALL_STEPS else 'few'}"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What is remembered of the models' texts is made before there are workers, each of which would make it (4 CPU s)."""
+    if getattr(session.config.option, "numprocesses", 0) and not hasattr(session.config, "workerinput"):
+        types_of_tables(load_catalog(), run_models)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` takes some out: a test's share depends on those beside it
