@@ -23,7 +23,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import LISTS, at_once, named
-from tests.harness import call, connect, connect_all, each, kernel, rows_of, x
+from tests.harness import call, connect, connect_all, each, kernel, only, rows_of, x
 from tests.modelling.graph_traces import Op, blocks, captured, eager, replay
 
 ADD: Op = ("aten::add", [[8], [8]])
@@ -175,15 +175,21 @@ def spec(origin: str, **more: Any) -> CaptureSpec:
     )
 
 
-@pytest.mark.parametrize(
-    ("origin", "source", "confidence"),
-    [("none", "repetition", 0.5), ("warm_up", "eager", 0.8), ("capture", "capture", 0.7), ("both", "eager", 0.8)],
-)
-def test_operators_of_a_synthetic_capture(tmp_path: Path, origin: str, source: str, confidence: float) -> None:
+ORIGINS = {"none": ("repetition", 0.5), "warm_up": ("eager", 0.8), "capture": ("capture", 0.7), "both": ("eager", 0.8)}
+"""Where the program shows what it recorded, and how its replays' operators are then known."""
+
+
+def test_operators_of_synthetic_captures(tmp_path: Path) -> None:
     """2 steps of 3 tokens, each a replay of 5 layers of 8 kernels, whose operators the program knows."""
-    path = write_capture(spec(origin), tmp_path).paths[0]
-    con, _ = connect(path)
-    run_models(con, load_catalog(), ["graph_kernels", "kernels", "_host_ancestors", "threads"])
+    con, found = connect_all([write_capture(spec(origin), tmp_path / origin).paths[0] for origin in ORIGINS])
+    tables = ["graph_kernels", "kernels", "events"]
+    run_models(con, load_catalog(), [*tables, "_host_ancestors", "threads"])
+    for trace_id, (origin, how) in zip(found, ORIGINS.items(), strict=True):
+        only(con, trace_id, tables)
+        check_operators(con, origin, how)
+
+
+def check_operators(con: duckdb.DuckDBPyConnection, origin: str, known_by: tuple[str, float]) -> None:
     rows = con.execute(
         "SELECT replay_id, ordinal, period, repetition, repetition_ordinal, op, source, confidence, duration_ns "
         "FROM graph_kernels ORDER BY replay_id, ordinal"
@@ -192,7 +198,7 @@ def test_operators_of_a_synthetic_capture(tmp_path: Path, origin: str, source: s
     for _, ordinal, period, repetition, inside, op, *how, _ in rows:
         assert (period, repetition, inside) == (8, ordinal // 8, ordinal % 8)
         expected = LAYER[inside] or ATTENTION
-        assert (op, *how) == (None if origin == "none" else expected, source, confidence)
+        assert (op, *how) == (None if origin == "none" else expected, *known_by)
     in_graphs = "JOIN events AS l ON l.event_id = k.launch_event_id WHERE l.name = 'cudaGraphLaunch'"
     ((expected,),) = con.execute(f"SELECT sum(k.duration_ns) FROM kernels AS k {in_graphs}").fetchall()
     assert sum(row[-1] for row in rows) == expected > 0
@@ -205,19 +211,23 @@ def test_operators_of_a_synthetic_capture(tmp_path: Path, origin: str, source: s
         assert wrong == 0
 
 
-@pytest.mark.parametrize("origin", ["warm_up", "capture"])
-def test_another_trace_has_the_capture(tmp_path: Path, origin: str) -> None:
+def test_another_trace_has_the_capture(tmp_path: Path) -> None:
     """Other kernels, other steps, another seed; the replays of the first trace get the operators of the second."""
-    replays = write_capture(spec("none"), tmp_path / "replays").paths[0]
-    origins = write_capture(spec(origin, seed=4, first_step=7), tmp_path / "origins").paths[0]
-    con, (trace_id, capture_id) = connect_all([replays, origins])
-    use_capture(con, trace_id, capture_id)
+    pairs = [
+        write_capture(made, tmp_path / origin / str(number)).paths[0]
+        for seed, origin in enumerate(("warm_up", "capture"))
+        for number, made in enumerate((spec("none", seed=seed), spec(origin, seed=4, first_step=7)))
+    ]
+    con, found = connect_all(pairs)
+    for trace_id, capture_id in zip(found[::2], found[1::2], strict=True):
+        use_capture(con, trace_id, capture_id)
     run_models(con, load_catalog(), ["graph_kernels"])
-    rows = con.execute(
-        f"SELECT repetition_ordinal, op, capture_trace_id FROM graph_kernels WHERE trace_id = '{trace_id}'"
-    ).fetchall()
-    assert len(rows) == 240
-    assert {row for row in rows} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
+    for trace_id, capture_id in zip(found[::2], found[1::2], strict=True):
+        rows = con.execute(
+            f"SELECT repetition_ordinal, op, capture_trace_id FROM graph_kernels WHERE trace_id = '{trace_id}'"
+        ).fetchall()
+        assert len(rows) == 240
+        assert {row for row in rows} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
 
 
 # By hand --------------------------------------------------------------------------------------------------------------
