@@ -21,7 +21,7 @@ ALIKE = frozenset(
         *("abs", "round", "floor", "ceil", "ceiling", "greatest", "least", "nullif", "coalesce", "ifnull"),
         *("sqrt", "ln", "exp", "pow", "power", "**", "^", "sign"),
         *("lower", "upper", "length", "trim", "ltrim", "rtrim", "replace", "substr", "substring"),
-        *("contains", "starts_with", "ends_with", "split_part", "concat", "reverse", "string_agg"),
+        *("contains", "starts_with", "ends_with", "split_part", "concat", "concat_ws", "reverse", "string_agg"),
         *("regexp_extract", "regexp_matches", "regexp_replace", "->>", "json_extract_string"),
         *("date_part", "date_trunc", "epoch"),
     ]

@@ -27,7 +27,14 @@ ROW_BY_ROW = (
     *("greatest(a, 3)", "least(f, 1.5)", "nullif(a, 5)", "coalesce(a, 1)", "ifnull(a, 2)"),
     *("sqrt(abs(f))", "ln(abs(f))", "exp(f / 1e10)", "pow(f, 2)", "power(f, 2)", "f ** 2", "f ^ 2"),
     *("lower(s)", "upper(s)", "length(s)", "trim(s)", "ltrim(s)", "rtrim(s)", "rtrim(s, 'z/')", "trim(s, ' {')"),
-    *("replace(s, 'a', 'b')", "substr(s, 2)", "substring(s, 2, 3)", "reverse(s)", "concat(s, 'x', NULL)"),
+    *(
+        "replace(s, 'a', 'b')",
+        "substr(s, 2)",
+        "substring(s, 2, 3)",
+        "reverse(s)",
+        "concat(s, 'x', NULL)",
+        "concat_ws(':', s, NULL, 1)",
+    ),
     *(
         "contains(s, 'a')",
         "starts_with(s, 'x')",
