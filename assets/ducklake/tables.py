@@ -16,7 +16,7 @@ import dagster as dg
 
 from assets.fleet import capture_specs
 from assets.metadata import AGAIN, DAYS, EVERY_DAY, OWNERS, PROCESS_TAG, WHOLE_RANGE, Span, table_spec, today
-from assets.models import model_specs
+from assets.models import model_specs, upstream_first
 from assets.traces import (
     LAKE_TABLES,
     REJECTED_TAG,
@@ -95,7 +95,7 @@ def ingesting(address: str) -> dg.AssetsDefinition:
             first = run.failed[0]
             raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(first.error)}", allow_retries=False)
         told = {"seconds": time.perf_counter() - started, "files_given": len(files), "files_rejected": len(rejected)}
-        for name in _chosen(context, [*LAKE_TABLES, *load_catalog().materialized]):
+        for name in _chosen(context, [*LAKE_TABLES, *upstream_first()]):
             yield dg.MaterializeResult(name, metadata={**told, "report": report_of(IngestReport(run.rows))})
 
     return tables

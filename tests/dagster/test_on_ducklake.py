@@ -10,9 +10,11 @@ import pytest
 
 from assets.ducklake.tables import there
 from assets.metadata import lake_folder, today
+from assets.models import model_specs, upstream_first
 from dagster_project.definitions import definitions
 from dagster_project.sensors import trace_file_sensor
 from pipelines.engines.run import materialize_on
+from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_trace import materialize
 from pipelines.runs.store import open_store
 from pipelines.runs.store.ducklake.forgetting import forget
@@ -87,6 +89,17 @@ def test_files_of_the_inbox_become_tables_once(
     run(tick(), 1)
     for upkeep, config in (("retention", {"retire_batches": {"config": {"dry_run": False}}}), ("compaction", {"merge_batches": {"config": {"dry_run": False}}})):  # fmt: skip
         assert defs.resolve_job_def(upkeep).execute_in_process(run_config={"ops": config}).success
+
+
+def test_results_come_after_those_that_they_show_as_their_upstream() -> None:
+    place = {name: number for number, name in enumerate(upstream_first())}
+    late = [
+        (spec.key.to_user_string(), dep.asset_key.to_user_string())
+        for spec in model_specs()
+        for dep in spec.deps
+        if place.get(dep.asset_key.to_user_string(), -1) > place[spec.key.to_user_string()]
+    ]
+    assert not late and place.keys() == {*load_catalog().materialized}
 
 
 def test_dagster_keeps_its_files_beside_its_records(

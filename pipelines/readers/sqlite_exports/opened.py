@@ -22,8 +22,8 @@ from pipelines.readers.kineto.limits import allow
 MAGIC = b"SQLite format 3\0"
 _WAL = 2  # in the header's bytes 18 and 19: recent writes may be in a file beside this one
 _GENERATED = (2, 3)  # in `hidden` of table_xinfo
-# The last one: of a message about a name that is not UTF-8.
-_UNREADABLE = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError)
+# The last two: of a message about a name that is not UTF-8; of a row that a flipped bit made as long as that.
+_UNREADABLE = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError, MemoryError)
 _CHUNK_ROWS = 20_000
 _CHUNK_CHARACTERS = 16 << 20
 
@@ -96,7 +96,7 @@ class Exported:
         try:
             yield
         except _UNREADABLE as error:
-            text = str(error)
+            text = str(error) or "a row takes more memory than there is"
             if "too big" in text:
                 why = f"{table} has a text over {self._max_text_mib} MiB; {allow('max_event_mib')}"
             else:

@@ -76,6 +76,15 @@ def test_a_trigger_never_runs_and_nothing_is_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_row_that_is_said_to_be_larger_than_memory_is_a_rejection(shared: Path, tmp_path: Path) -> None:
+    """64 bytes of a real file were overwritten: SQLite has no memory for what they now say."""
+    content = bytearray((shared / "traces" / "nsys" / "healthy_1pct.sqlite").read_bytes())
+    content[50840:50904] = b"\xff" * 64
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(content)
+    assert "CUPTI_ACTIVITY_KIND_" in (reason := rejection(path)) and "more memory than there is" in reason
+
+
 def test_a_file_that_is_cut_off_names_the_table(tmp_path: Path) -> None:
     export = small()
     for i in range(20_000):
