@@ -307,8 +307,15 @@ def uneven(n: int) -> Iterator[Event]:
         long = i % 97 == 0
         yield op("aten::a", i * 50, 49 if not long else 49.999)
         yield op("aten::b", i * 50, 0.001)
-        yield x("user_annotation", "part", i * 50, 5000 if long else 0.5, tid=2)
+        yield x("user_annotation", "part", i * 50, 4800 if long else 0.5, tid=2)
         yield from launched(i * 50, 1e6 if long else 0.003, i + 1, 7 + i % 3, start=60 + (i // 97) * 1e6)
+
+
+def crossing_annotations(n: int) -> Iterator[Event]:
+    """Each twentieth annotation ends after the next one of its kind began."""
+    for i in range(n // 3):
+        yield x("user_annotation", "part", i * 50, 1010 if i % 20 == 0 else 0.5, tid=2)
+        yield from launched(i * 50, 40, i + 1)
 
 
 AXES: dict[str, Callable[[int], Any]] = {
@@ -330,6 +337,7 @@ AXES: dict[str, Callable[[int], Any]] = {
             streams_waited_for,
             long_names,
             uneven,
+            crossing_annotations,
         ),
     )
 }

@@ -20,6 +20,7 @@ SIZES = (12_000, 192_000)
 GROWING = {
     "nested annotations": "a kernel counts in each annotation around it",
     "streams waited for": "a wait for the device has an edge from the last work of each stream, HTA's rule 2.8.7",
+    "crossing annotations": "one that begins while another is open is inside it, and so inside all that this is inside",
 }
 """What costs what it says: told, and not held against the others."""
 _LEAST = 60  # events: what is paid in any case
