@@ -19,13 +19,13 @@ _SYNC, _OTHER = CAUSES.index("synchronization"), CAUSES.index("gpu_computing")
 
 @dataclass(frozen=True)
 class Case:
-    """A graph without cycles, and the edges that are one row's, those of them that wait for nothing without it, that wait for
-    an unneeded synchronization, and that are such a wait's own time (places).
+    """A graph without cycles, and the edges that are one row's, that wait for nothing without another edge, by that edge, that
+    wait for an unneeded synchronization, and that are such a wait's own time (places).
     """
 
     edges: list[tuple[int, int, int]]
     row: list[int]
-    freed: list[int]
+    freed: dict[int, int]
     waits: list[int]
     spent: list[int]
 
@@ -44,9 +44,9 @@ def cases(draw: st.DrawFn) -> Case:
     between = draw(st.lists(st.tuples(node, node), max_size=6, unique=True))
     known = {(a, b) for a, b, _ in edges}
     edges += [(a, b, draw(weights)) for a, b in between if a < b and (a, b) not in known]
-    places = st.lists(st.integers(0, len(edges) - 1), unique=True, max_size=6)
-    row, waits = draw(places), draw(places)
-    freed = draw(st.lists(st.sampled_from(row), unique=True)) if row else []
+    place = st.integers(0, len(edges) - 1)
+    places = st.lists(place, unique=True, max_size=6)
+    row, waits, freed = draw(places), draw(places), draw(st.dictionaries(place, place, max_size=6))
     return Case(edges, row, freed, waits, [place for place in draw(places) if place not in waits])
 
 
@@ -61,21 +61,23 @@ _AN_END = [(0, 1, 1), (2, 3, 40), (3, 4, 1), (0, 4, 0)]
 """Without its third edge, node 3 in the middle of a chain is the last that happens."""
 
 
-@example(Case(_AN_END, row=[2], freed=[2], waits=[], spent=[]))
-@example(Case(_AN_END, row=[], freed=[], waits=[2], spent=[]))
+@example(Case(_AN_END, row=[3], freed={2: 3}, waits=[], spent=[]))
+@example(Case(_AN_END, row=[], freed={}, waits=[2], spent=[]))
 @settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_savings_are_those_of_networkx(case: Case) -> None:
     src, dst, weight = (np.array([edge[k] for edge in case.edges], dtype=np.int64) for k in range(3))
     row = np.full(len(src), -1)
     row[case.row] = 0
-    waits, spent, freed = (np.array(sorted(of), dtype=np.int64) for of in (case.waits, case.spent, case.freed))
-    shares = Shares(row, np.where(row == 0, _OTHER, _SYNC), waits, waits * 0, spent, spent * 0, freed)
+    waits, spent = (np.array(sorted(of), dtype=np.int64) for of in (case.waits, case.spent))
+    freed, freed_with = (np.array([*of], dtype=np.int64) for of in (case.freed, case.freed.values()))
+    shares = Shares(row, np.where(row == 0, _OTHER, _SYNC), waits, waits * 0, spent, spent * 0, freed, freed_with)
     length = _longest(case.edges, set(), {})
     window = Retimed(ArrayGraph.from_edges(src, dst, weight), shares, length)
     # Of an end that only one edge leads to, none can go.
     chooses = {i for i, (_, end, _) in enumerate(case.edges) if sum(b == end for _, b, _ in case.edges) > 1}
-    left = _longest(case.edges, chooses & {*case.freed}, dict.fromkeys(case.row, 0))
+    gone = {edge for edge, without in case.freed.items() if without in case.row}
+    left = _longest(case.edges, chooses & gone, dict.fromkeys(case.row, 0))
     assert window.without_row(0, _OTHER, 0) == window.without_cause(_OTHER) == length - left
     halved = {i: case.edges[i][2] // 2 for i in case.row}
     assert window.with_half(0) == length - _longest(case.edges, set(), halved)
@@ -106,7 +108,7 @@ def test_savings_between_any_nodes(case: Case, data: st.DataObject) -> None:
     chosen = [sorted(data.draw(places)) for _ in range(2)]
     row, none = np.full(len(src), -1), np.array([], dtype=np.int64)
     row[case.row] = 0
-    shares = Shares(row, np.full(len(src), _OTHER), none, none, none, none, none)
+    shares = Shares(row, np.full(len(src), _OTHER), none, none, none, none, none, none)
     begin, bounds = graph.node_ids.astype(np.int64) * 7, (np.array(chosen[0]), np.array(chosen[1]))
     nodes = tuple([int(graph.node_ids[place]) for place in places] for places in chosen)
     less = _took(case.edges, {}, nodes) - _took(case.edges, dict.fromkeys(case.row, 0), nodes)
