@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -88,3 +89,11 @@ def test_what_is_nested_too_deeply_has_no_tree() -> None:
     with connect_parser() as con:
         assert named_in(con, f"SELECT {'(' * 900}1{')' * 900}, (FROM kernels)") is not None
         assert named_in(con, "SELECT " + "(SELECT " * 400 + "1" + ")" * 400) is None
+
+
+def test_parsing_reads_no_file(tmp_path: Path) -> None:
+    (tmp_path / "schema.sql").write_text("SELECT 1;")
+    (tmp_path / "load.sql").write_text("")
+    for _ in range(2):  # the second connection is to the database of the first
+        with connect_parser() as parser, pytest.raises(QueryRefused, match="reads files"):
+            refuse_but_reading(f"IMPORT DATABASE '{tmp_path}'", parser)
