@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -258,14 +257,9 @@ def _checksum(path: Path) -> int:
 
 def _fixed(lake: Lake, catalog: Catalog) -> dict[str, str]:
     """Returns what the analysts' file depends on besides batches: the lake's place, and a hash over the rest."""
-    texts = [duckdb.__version__, _FORMAT, content_of(lake.root / PRICES), _versions(catalog)]
+    models = [f"{name}={catalog.version(name)}" for name in catalog.public]
+    texts = [duckdb.__version__, _FORMAT, content_of(lake.root / PRICES), *models]
     return {_REST: digest_of(texts), _ROOT: str(lake.root.resolve()), _CATALOG: content(lake.root).state[0]}
-
-
-@lru_cache(maxsize=8)
-def _versions(catalog: Catalog) -> str:
-    """Returns a hash over the versions of all public tables, which a run asks for after each of its steps."""
-    return digest_of([f"{name}={catalog.version(name)}" for name in catalog.public])
 
 
 def _stamp(path: Path) -> str:
