@@ -264,7 +264,7 @@ def test_a_call_for_one_stream_waited_for_what_ended_as_long_before_its_return_a
 
 
 def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
-    trace = [*two_streams(600.8), call("cudaLaunchKernel", 425, 2, 9), kernel("copy", 602, 400, 9, stream=30)]
+    trace = [*two_streams(600), call("cudaLaunchKernel", 425, 2, 9), kernel("copy", 602, 400, 9, stream=30)]
     (waits,) = inferred_in([trace])
     assert waits[10] == (7, "blocking_call")
 
