@@ -270,6 +270,18 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     assert [one.n for one in trace.findings if one.check_name == "rocm_missing_column" and other.name in one.detail]
 
 
+def test_a_stray_quote_in_the_first_line_takes_no_line_with_it_unsaid(tmp_path: Path) -> None:
+    """DuckDB finds no row then, and no error."""
+    path = write(tmp_path, rows_of_small())
+    header, *lines = path.read_bytes().split(b"\n")
+    quoted = b'"' + header.strip().replace(b",", b'","') + b'"'
+    path.write_bytes(b"\n".join([quoted.replace(b'"Accum', b'""Accum'), *lines]))
+    told, trace = events(path)
+    broken = sum(one.n for one in trace.findings if one.check_name == "rocm_broken_line")
+    kernels = sum(row[1] == "kernel" for row in told)
+    assert broken == sum(bool(line.strip()) for line in lines) - kernels and broken > 0 and trace.status == "partial"
+
+
 def test_a_column_without_a_name(tmp_path: Path) -> None:
     """A comma too many at the end of the first line: the other columns are read, and the lines are one value short."""
     path = write(tmp_path, rows_of_small())
