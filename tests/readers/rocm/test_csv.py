@@ -252,7 +252,10 @@ def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
 
 def test_rows_of_no_process_and_of_idle_ones_are_counted(tmp_path: Path) -> None:
     rows = rows_of_small()
-    rows["hip_api_trace"] += [["HIP_RUNTIME_API", "hipInit", 7, 70, 900, 1, 2]] * 2
+    launched, at = rows["kernel_trace"][0][
+        8:10
+    ]  # the thread says whose a kernel is, and not a later call with its number
+    rows["hip_api_trace"] += [["HIP_RUNTIME_API", "hipInit", 7, 70, launched, at - 1, at]] * 2
     rows["kernel_trace"].append([*rows["kernel_trace"][0][:4], 71, *rows["kernel_trace"][0][5:8], 999, 3, 4, *rows["kernel_trace"][0][11:]])  # fmt: skip
     found, trace = events(write(tmp_path, rows))
     told = {one.check_name: one.n for one in trace.findings}
