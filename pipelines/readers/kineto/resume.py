@@ -8,7 +8,7 @@ from pipelines.readers.kineto.json_repair import BLANK
 from pipelines.readers.kineto.reading_result import FindingCounter
 
 # Where an entry may begin. Objects inside an entry look the same, but only an entry has a phase.
-_OBJECT = re.compile(r'(?<=[}\],\s])\{\s*"')
+_OBJECT = re.compile(r'(?<=[}\],\s/])\{\s*"')  # the slash may end a comment
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
 _CLOSING = re.compile(rf'\]{BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}})')

@@ -36,10 +36,7 @@ def busiest(window: Window, weight: np.ndarray) -> int:
     own = window.own_time_of
     gaps = window.gap_owner < len(window.events.event_id)
     thread = np.append(window.events.thread, -1)[own]
-    # Both ends are on the thread: where clocks disagree, an operator's time leads to work that began before its launch, too.
-    on_cpu = (thread >= 0) & ~gaps
-    for end in (window.src_event, window.dst_event):
-        on_cpu &= np.append(window.events.thread, -1)[end] == thread
+    on_cpu = (thread >= 0) & ~gaps & (np.append(window.events.thread, -1)[window.src_event] == thread)
     of_threads = np.bincount(thread[on_cpu], weight[on_cpu]) if on_cpu.any() else np.zeros(1)
     stream = np.append(window.events.stream, -1)[own]
     node = window.graph.node_ids

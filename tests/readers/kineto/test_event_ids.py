@@ -269,6 +269,14 @@ def test_a_broken_event_moves_no_other(data: st.DataObject, pieces: tuple[int, i
         assert damages <= {f.check_name for f in trace.findings}
 
 
+def test_after_an_unreadable_event_the_next_may_begin_right_behind_a_comment() -> None:
+    events = [(GOOD % ("cpu_op", i, "{}")).encode() for i in range(4)]
+    events[1] = DAMAGES["no colon"][0](events[1])
+    events[2] = DAMAGES["comment"][0](events[2])
+    _, rows = read(b"[" + b",\n".join(events) + b"]")
+    assert [row for row in rows if row[0] != 1] == [(i, f"n{i}", "X") for i in (0, 2, 3)]
+
+
 NESTED = {"ph": "X", "name": "outer", "ts": 1, "args": {"l": [{"name": f"inner {i}"} for i in range(40)]}}
 
 
