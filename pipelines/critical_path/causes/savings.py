@@ -10,7 +10,6 @@ import numpy.typing as npt
 from pipelines.critical_path.causes.edge_causes import CAUSES, Flags, Found
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
-from pipelines.critical_path.longest.longest_path import Chains, _contract
 from pipelines.critical_path.whatif.sorted_graph import Forest
 
 _NEVER = -(1 << 60)  # the weight of a wait that is gone
@@ -145,7 +144,7 @@ class Retimed:
     ) -> None:
         self.graph, self.of, self.length = graph, of, length
         self.begin, self.bounds = begin, bounds
-        self._forest: tuple[Chains, Forest] | None = None
+        self._forest: Forest | None = None
         # Of an end that two edges lead to, one can go.
         leading = np.bincount(graph.dst, minlength=len(graph))
         self.can_go = leading[graph.dst[of.waits]] > 1
@@ -181,7 +180,7 @@ class Retimed:
     def _less(self, *changes: tuple[Ints, Ints | int]) -> int:
         """What it takes less with other weights of some edges: in their place while it is retimed, for a copy of all is large."""
         if self._forest is None:
-            self._forest = self._sorted()
+            self._forest = Forest(self.graph)
             if self.bounds is not None:
                 self.length = self._takes(self.graph.weight)
         weight = self.graph.weight
@@ -194,22 +193,7 @@ class Retimed:
             for edges, own in before:
                 weight[edges] = own
 
-    def _sorted(self) -> tuple[Chains, Forest]:
-        """The graph sorted, its chains as one edge each: of a training trace that leaves a third to be visited in Python. Where
-        an edge may go, both its ends stay: what leads there may then be the last that happens.
-        """
-        graph, may_go = self.graph, np.append(self.of.waits, self.of.freed)
-        stay = [graph.src[may_go], graph.dst[may_go], *(self.bounds or ())]
-        chains = _contract(graph, np.concatenate(stay))
-        return chains, Forest(ArrayGraph(graph.node_ids[chains.node], chains.src, chains.dst, chains.weight))
-
     def _takes(self, weight: npt.NDArray[np.int64]) -> int:
         assert self._forest is not None
-        chains, forest = self._forest
-        total = np.append(0, np.cumsum(weight))
-        begin = None if self.begin is None else self.begin[chains.node]
-        at = forest.distances(total[chains.last + 1] - total[chains.first], begin).at
-        if self.bounds is None:
-            return int(at.max())
-        first, last = (np.searchsorted(chains.node, of) for of in self.bounds)
-        return int(at[last].max() - at[first].min())
+        at = self._forest.distances(weight, self.begin).at
+        return int(at.max() if self.bounds is None else at[self.bounds[1]].max() - at[self.bounds[0]].min())

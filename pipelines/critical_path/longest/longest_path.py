@@ -67,8 +67,7 @@ def _uncontracted(graph: ArrayGraph) -> Chains:
     return Chains(np.arange(len(graph)), src, dst, graph.weight, places, places)
 
 
-def _contract(graph: ArrayGraph, nodes: Nodes | None = None) -> Chains:
-    """Contracts chains of edges that were inserted one after the other. `nodes`: those that stay in any case."""
+def _contract(graph: ArrayGraph) -> Chains:
     n, src, dst, weight = len(graph), graph.src, graph.dst, graph.weight
     # One count at a time: of a long trace's path, this is where memory is fullest.
     count = np.bincount(src, minlength=n)
@@ -81,8 +80,6 @@ def _contract(graph: ArrayGraph, nodes: Nodes | None = None) -> Chains:
     backwards = weight < 0  # a path may start at such an edge, so its ends stay nodes
     inside[src[backwards]] = False
     inside[dst[backwards]] = False
-    if nodes is not None:
-        inside[nodes] = False
     continues = np.zeros(len(src), dtype=bool)
     continues[1:] = (dst[:-1] == src[1:]) & inside[src[1:]]
     first = np.flatnonzero(~continues).astype(src.dtype)
