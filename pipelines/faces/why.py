@@ -111,8 +111,8 @@ class Cause:
         """The command that shows it, for a trace that has these `names`."""
         short = glob_of(self.rows[0]["name"], names)
         parts = self.kind["command"].split()
-        if "rank" in self.rows[0] and (parts[0] == "critical-path" or "op:{name}=0.5" in parts):
-            parts = ["capture-path", "{trace}"]  # of a folder, operators are not told apart
+        if "rank" in self.rows[0] and parts[0] == "critical-path":
+            parts = ["capture-path", "{trace}"]
         if not self.on_gpu:  # collectives of the host are of no class of GPU work
             parts = [part.replace("communication=", "{name}=") for part in parts]
         if self.rows[0]["name"] == "outside operators":  # of a capture, of all threads

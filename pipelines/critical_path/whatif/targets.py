@@ -20,6 +20,8 @@ A target selects the time of events (edges that are an event's own time) or a ki
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,8 +45,9 @@ class NothingMatches(TracelakeError, LookupError):
 
 
 def owner_kinds(scenario: Scenario) -> list[str]:
-    """Returns which of op, module and layer its targets name: then the window needs its owners."""
-    named = {kind for kind, colon, _ in (target.partition(":") for target, _ in scenario.scale) if colon}
+    """Returns which of op, module and layer its targets name (`rank:2:op:NAME`, too): then the window needs its owners."""
+    targets = (re.sub(r"^rank:\d+:", "", target) for target, _ in scenario.scale)
+    named = {kind for kind, colon, _ in (target.partition(":") for target in targets) if colon}
     return [kind for kind in KINDS if kind in named]
 
 

@@ -23,9 +23,10 @@ from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
+from pipelines.critical_path.whatif.owners import owners_of
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.sorted_graph import Forest
-from pipelines.critical_path.whatif.targets import NothingMatches, factors
+from pipelines.critical_path.whatif.targets import NothingMatches, factors, owner_kinds
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
 from pipelines.fleet.path.drift import drifting_ranks
@@ -140,8 +141,18 @@ class Retimed:
         }
         lengths = (float(at.max() - start) / 1000 for at in (before, after))
         n_inferred = sum(one.window.n_inferred for one in self.ranks)
-        caveats = (*self.caveats, *self._lacking(by))
+        caveats = (*self.caveats, *self._unselected(scenario), *self._lacking(by))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats)  # type: ignore[arg-type]
+
+    def _unselected(self, scenario: Scenario) -> Iterator[str]:
+        """The caveat on GPU time that no target of a kind can select."""
+        for kind in owner_kinds(scenario):
+            owners = [one.window.owners for one in self.ranks]
+            if most := max(one.unknown_percent[kind] for one in owners if one):
+                yield (
+                    f"up to {most:.1f} % of a rank's GPU time ran in graph replays whose {kind} is not known: "
+                    f"no {kind}: target selects it"
+                )
 
     def _lacking(self, by: np.ndarray) -> Iterator[str]:
         """The caveat that one rank's answer has: the gain is of gaps of a rank's path in which its trace may lack events."""
@@ -178,16 +189,19 @@ def _on_rank(target: str, factor: float, rank: int) -> Scenario:
     return Scenario(((inner, factor),))
 
 
-def load_capture(con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None) -> Retimed:
+def load_capture(
+    con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None, with_owners: bool = False
+) -> Retimed:
     """Join the graphs of a capture's ranks: those that `lake` has stored and that are up to date, else they are computed from
-    `traces`, `events` and `findings` (of the lake, or in `con`). Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
+    `traces`, `events` and `findings` (of the lake, or in `con`). `with_owners`: for scenarios that name an operator, module or
+    layer. Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
     """
     instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
     if not instances:
         raise NotJoined(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
-    windows = _windows(con, ranks, lake)
+    windows = _windows(con, ranks, lake, with_owners)
     return replace(retimed(windows, instances), caveats=(*_caveats(con, capture_id, ranks), *_unseen(windows)))
 
 
@@ -211,12 +225,16 @@ def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[Jo
         yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"
 
 
-def _windows(con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None) -> list[RankedWindow]:
+def _windows(
+    con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, with_owners: bool
+) -> list[RankedWindow]:
     found: list[RankedWindow] = []
     first = 0
     for rank in ranks:
         with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as own:
             window = load(own, load_catalog(), WindowRequest(rank.trace_id))
+            if with_owners:
+                window = replace(window, owners=owners_of(own, load_catalog(), rank.trace_id))
         found.append(RankedWindow(rank.rank, window, rank.offset_ns, first))
         first += len(window.graph)
     return found

@@ -8,11 +8,16 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.critical_path.whatif.owners import Owners
+from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.faces.cli.app import app
+from pipelines.fleet.path.retimed import Retimed
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.fleet.path.opened_once import opened_once
 
@@ -60,6 +65,29 @@ def test_everything_faster_is_what_happens(capture: tuple[Path, Capture], tmp_pa
     actual = before.again({"class:COMPUTATION": 0.5}, tmp_path)
     found = asked(folder, "--scale", "class:COMPUTATION=0.5")
     assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.01)
+
+
+@pytest.mark.slow  # 5 s: an operator of one rank is in tests/critical_path/whatif
+def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
+    capture: tuple[Path, Capture], tmp_path: Path
+) -> None:
+    folder, before = capture
+    actual = before.again({"sm90_xmma_gemm*": 0.5}, tmp_path)
+    products = [word for op in ("mm", "addmm") for word in ("--scale", f"op:aten::{op}=0.5")]
+    found = asked(folder, *products)
+    assert found["after"]["length_us"] == pytest.approx(us(actual), rel=0.002)
+    one = asked(folder, *(word.replace("op:", "rank:1:op:") for word in products))
+    assert one == asked(folder, "--scale", "rank:1:sm90_xmma_gemm*=0.5")
+    assert found["after"]["length_us"] <= one["after"]["length_us"] < 0.95 * one["before"]["length_us"]
+
+
+def test_what_no_operator_selects_is_told() -> None:
+    windows = [SimpleNamespace(window=SimpleNamespace(owners=Owners({}, {"op": of}))) for of in (0.0, 31.26)]
+    nothing = np.zeros(0, dtype=np.int64)
+    whole = Retimed(windows, None, nothing, nothing, nothing, nothing)  # pyright: ignore[reportArgumentType]
+    (said,) = whole._unselected(Scenario((("rank:1:op:aten::mm", 0.5),)))
+    assert said.startswith("up to 31.3 % of a rank's GPU time ran in graph replays whose op is not known")
+    assert not [*whole._unselected(Scenario((("op", 0.5), ("class:CPU", 0.5))))]
 
 
 @pytest.mark.slow  # five commands on three ranks; what a scenario cannot name is in tests/critical_path/whatif
