@@ -56,8 +56,7 @@ def test_what_is_planted_is_found(blocks: Blocks) -> None:
         ms = float(us) / 1000
         shown = float(found[rank][0].split()[0])
         assert (abs(shown - ms) < 0.02, found[rank][1]) == (True, f"{last} of 8")
-    counts = ([int(cell.replace(",", "")) for cell in row[:3]] for row in rows("FROM clock_offsets"))
-    clocks = {rank: (offset, error) for rank, offset, error in counts}
+    clocks = {int(row[0]): (int(row[1]), int(row[2])) for row in rows("FROM clock_offsets")}
     for rank, offset in enumerate((0, 40_000, -25_000, 15_000)):
         assert abs(clocks[rank][0] - offset) <= clocks[rank][1] + clocks[0][1]
     assert [row[-1] for row in rows("AS night")[:15]].count("rank 1") == 5

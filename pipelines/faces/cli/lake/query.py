@@ -20,7 +20,7 @@ from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_da
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, and cut after three lines."""
-_NUMBERED = re.compile(r"(^|_)(id|ids|rank|step|device|stream|pid|tid|port|line|number|place|layer|repetition)$")
+_NUMBERED = re.compile(r"(^|_)(id|ids|rank|step|device|stream|pid|tid|port|line|number|place|layer|repetition|correlation|ns)$")
 """Columns of numbers that name something: ranks, steps, devices, ids."""
 
 
@@ -205,7 +205,7 @@ def _print_table(answer: Any, limit: int) -> None:
 
 
 def _cell(column: str, value: Any) -> str:
-    """A value for people: counts with thousands apart, and whole numbers that name something as they are."""
+    """A value for people: counts with thousands apart; numbers that name something, and ns, as a query takes them."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and not _NUMBERED.search(column)
     return f"{value:,}" if is_count else shown(value)
 
