@@ -25,8 +25,8 @@ told AS (
     LEFT JOIN _inferred_edges AS i
         ON i.window_no = w.window_no AND i.dst_event_id = l.event_id AND i.src_event_id = l.source_event_id
             AND NOT i.dst_is_start
-    LEFT JOIN found AS f ON f.window_no = w.window_no AND f.event_id = l.event_id AND l.waits_for_one
-    WHERE l.is_call AND i.window_no IS NULL AND f.event_id IS NULL
+    LEFT JOIN found AS f ON f.window_no = w.window_no AND f.event_id = l.event_id
+    WHERE l.is_call AND i.window_no IS NULL AND (f.event_id IS NULL OR NOT l.waits_for_one)
     UNION ALL
     SELECT w.window_no, q.event_id, q.source_event_id, q.source_end_ns, k.event_id IS NOT NULL, TRUE, TRUE
     FROM _queue_waits AS q
