@@ -20,7 +20,9 @@ from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_da
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
 """Columns of sentences: folded where they are too wide, and cut after three lines."""
-_NUMBERED = re.compile(r"(^|_)(id|ids|rank|step|device|stream|pid|tid|port|line|number|place|layer|repetition|correlation|ns)$")
+_NUMBERED = re.compile(
+    r"(^|_)(id|ids|rank|step|device|stream|pid|tid|port|line|number|place|layer|repetition|correlation|ns)$"
+)
 """Columns of numbers that name something: ranks, steps, devices, ids."""
 
 
