@@ -137,7 +137,8 @@ def test_a_key_twice_is_found_however_many_events_came_before(
     with pieces_of(900, 400):
         _, findings, rows, _ = stage(tmp_path, trace(*[GOOD] * 24, twice))
     assert (findings, len(rows)) == ({"repaired_duplicate_key": 1}, 25)
-    assert before[0] == 0 and len(set(before)) > 2 and max(before) > 4
+    # Pieces are read beside each other: which one is looked at first is not said.
+    assert min(before) == 0 and len(set(before)) > 2 and max(before) > 4
 
 
 def test_text_that_only_looks_like_this_is_untouched(tmp_path: Path) -> None:
