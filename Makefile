@@ -39,7 +39,7 @@ test: $(INSTALLED_DEV) $(if $(filter-out 0,$(SLOW)),$(INSTALLED_SLOW))
 
 # `-k`, as with `-m` slow tests would run without SLOW.
 test-ducklake: $(INSTALLED_LAKE)
-	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines
+	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines tests/dagster/test_on_ducklake.py
 
 types: $(TYPED)
 
