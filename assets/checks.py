@@ -100,7 +100,9 @@ class Keys:
 
 
 def twice_result(twice: list[tuple[str, str, str, int]], about: dict[str, Any]) -> dg.AssetCheckResult:
-    """Returns what a check of keys says: tables, columns and values that are there more than once, how often."""
+    """Returns the result of a check of keys: `twice` has each table, its key columns, a value that stands there more than once, and
+    how often.
+    """
     found = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
     return dg.AssetCheckResult(passed=not twice, metadata={**about, **(found if twice else {})})
 
@@ -187,8 +189,8 @@ def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
 
 
 def beside_a_profiler_trace(con: Any) -> dg.AssetCheckResult:
-    """Returns what the check BESIDE says; `con` is None where there are no execution traces. A lone one is no failure: it is
-    of no use yet.
+    """Returns the result of the check `BESIDE`; `con` is None where there are no execution traces. One without its profiler trace
+    is a warning and no failure: the other may still come.
     """
     rows = con.execute(_LONE).fetchall() if con is not None else []
     shown = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], rows[:50], width=4000))

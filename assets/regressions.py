@@ -26,7 +26,7 @@ def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
 
 
 def judged(con: Any) -> dg.AssetCheckResult:
-    """Returns what the check says of the tables that a connection shows."""
+    """Returns the check's result for the tables that a connection shows."""
     found, unnamed = regressions(con), without_job(con)
     worse = [one for one in found if one.verdict.status == "REGRESSION"]
     shown = [one for one in found if one.verdict.status in ("REGRESSION", "SUSPECT")]

@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 
@@ -34,9 +35,14 @@ def today_page(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
     if not lake.exists:
         return dg.MaterializeResult(metadata={"jobs": 0})
     with analyst(lake) as con:
-        fleet = read_fleet(con)
+        return written(con, lake)
+
+
+def written(con: Any, lake: Lake) -> dg.MaterializeResult:
+    """Write the page into the lake's folder, from the tables that a connection shows."""
+    fleet = read_fleet(con)
     file = lake.root / PAGES / "fleet.html"
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     unfinished.write_text(fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
     os.replace(unfinished, file)

@@ -4,12 +4,10 @@ What Dagster keeps of its own (lists of the sensor, which files are done, the pa
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +15,7 @@ import dagster as dg
 from assets.fleet import capture_specs
 from assets.metadata import AGAIN, DAYS, EVERY_DAY, OWNERS, PROCESS_TAG, WHOLE_RANGE, Span, table_spec, today
 from assets.models import model_specs, upstream_first
+from assets.today import written
 from assets.traces import (
     LAKE_TABLES,
     REJECTED_TAG,
@@ -34,9 +33,6 @@ from pipelines.engines.private_lake import Setting
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.unit_work import reject_unread
 from pipelines.engines.work_units import groups_of
-from pipelines.faces.report.fleet import fleet_page
-from pipelines.fleet.trends.findings import findings
-from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
 from pipelines.lake import Lake
 from pipelines.lake.commit.ingested_files import Outcome, settle, settled, states_of
 from pipelines.lake.inbox import waiting
@@ -138,19 +134,7 @@ def today_page(address: str) -> dg.AssetsDefinition:
     def fleet_today(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
         """Each job's newest capture, what got worse, who is waited for, and which files were not read: a page, and in short here."""
         with open_store(address).connect(locked=False) as con:
-            fleet = read_fleet(con)
-        file = lake.root / "pages" / "fleet.html"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-        unfinished.write_text(fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
-        os.replace(unfinished, file)
-        told = {"jobs": len(fleet.jobs), "captures": fleet.n_captures, "traces": fleet.n_traces}
-        more = {
-            "got_worse": len(fleet.worse),
-            "files_not_read": fleet.n_rejects,
-            "findings": sum(1 for _ in findings(fleet)),
-        }
-        return dg.MaterializeResult(metadata={"page": dg.MetadataValue.path(file), **told, **more})
+            return written(con, lake)
 
     return fleet_today
 

@@ -24,8 +24,8 @@ SELECT
     u.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     u.peak_kind,  -- Where the peaks of compute and memory come from: datasheet or measured; NULL for an unknown device.
     u.busy_ns,  -- Time in which its GPU work ran, ns: the three utilizations refer to it.
-    -- Matrix operations at the peaks of their types, divided by busy_ns; NULL where no operator has a model or the
-    -- device is not known; so the next.
+    -- Matrix operations at the peaks of their types, divided by busy_ns. This and the next are NULL where no operator has
+    -- a model, or the device is not known.
     u.hfu_busy AS compute_utilization,
     u.bandwidth_utilization AS memory_utilization,  -- Least traffic at the memory's bandwidth, divided by busy_ns.
     -- Share of its operators' GPU time that has a model: the two utilizations count nothing of the rest. NULL without
@@ -37,7 +37,7 @@ SELECT
     -- Bytes of its collectives at what a rank's links carry, divided by busy_ns; NULL where bytes, group or links are
     -- known of none. Copies between devices are not in it.
     CASE WHEN s.known_ns > 0 THEN s.links_ns / nullif(CAST(u.busy_ns AS DOUBLE), 0) END AS interconnect_utilization,
-    -- Share of its collectives' summed time of which all that is known.
+    -- Share of its collectives' summed time for which bytes, group and links are known.
     CAST(s.known_ns AS DOUBLE) / nullif(s.sum_ns, 0) AS interconnect_coverage
 FROM span_utilization AS u
 LEFT JOIN sent AS s ON s.trace_id = u.trace_id AND s.span_id = u.span_id AND s.phase = u.phase

@@ -10,7 +10,7 @@ SELECT
     m.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
     m.device,  -- Device number; -1 for the CPU.
     count(*) AS n_samples,  -- Allocations and releases.
-    -- Allocated meanwhile, bytes.
+    -- Bytes allocated while the span was open.
     TRY_CAST(sum(CASE WHEN m.delta_bytes > 0 THEN m.delta_bytes ELSE 0 END) AS BIGINT) AS allocated_in_span_bytes,
     TRY_CAST(sum(m.delta_bytes) AS BIGINT) AS net_bytes,  -- By how much what is in use grew, bytes.
     -- Most in use by tensors, bytes; NULL where the trace does not say.

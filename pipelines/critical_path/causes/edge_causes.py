@@ -96,8 +96,9 @@ class Edges:
 class Found:
     """What each edge belongs to (m,): the cause, what it is named after (NAME, …) and the number of that (of a name, a thread,
     a stream), and the event that shows it, as a place among the events. `cut` and `spent`: the name of the
-    synchronization that nothing needed whose wait, or whose own time, the edge is; else -1. `freed` are places of edges: waits
-    for a copy to the GPU by the operator that launched it, which are none without the copy; `freed_with`: the copies' own edges.
+    synchronization that nothing needed whose wait, or whose own time, the edge is; else -1. `freed`: places of
+    edges on which an operator waits for a copy to the GPU that it launched; `freed_with`: the edge of each copy. Without the copy
+    there is no wait.
     """
 
     cause: Ints

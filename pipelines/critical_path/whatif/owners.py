@@ -14,8 +14,13 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
-KINDS = ("op", "module", "layer")
-"""Prefixes of targets that need this."""
+KINDS = {"op": "operator", "module": "module", "layer": "layer"}
+"""Prefixes of targets that need this, and what they name."""
+
+
+def unselected(kind: str) -> str:
+    """Says of GPU time why no target of a kind selects it."""
+    return f"ran in graph replays whose {KINDS[kind]} is not known: no {kind}: target selects it"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
-from pipelines.critical_path.whatif.owners import owners_of
+from pipelines.critical_path.whatif.owners import owners_of, unselected
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors, owner_kinds
@@ -149,10 +149,7 @@ class Retimed:
         for kind in owner_kinds(scenario):
             owners = [one.window.owners for one in self.ranks]
             if most := max(one.unknown_percent[kind] for one in owners if one):
-                yield (
-                    f"up to {most:.1f} % of a rank's GPU time ran in graph replays whose {kind} is not known: "
-                    f"no {kind}: target selects it"
-                )
+                yield f"up to {most:.1f} % of a rank's GPU time {unselected(kind)}"
 
     def _lacking(self, by: np.ndarray) -> Iterator[str]:
         """The caveat that one rank's answer has: the gain is of gaps of a rank's path in which its trace may lack events."""

@@ -83,7 +83,7 @@ def _of(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scaled(value: float | None, by: float) -> float | None:
-    """Rounded to 12 places: the last digits of a sum depend on the order of its rows, which is another one in each lake."""
+    """Rounded to 12 places: the last digits of a sum depend on the order of its rows, which differs from lake to lake."""
     return None if value is None else round(value / by, 12)
 
 

@@ -86,7 +86,7 @@ def test_what_no_operator_selects_is_told() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     whole = Retimed(windows, None, nothing, nothing, nothing, nothing)  # pyright: ignore[reportArgumentType]
     (said,) = whole._unselected(Scenario((("rank:1:op:aten::mm", 0.5),)))
-    assert said.startswith("up to 31.3 % of a rank's GPU time ran in graph replays whose op is not known")
+    assert said.startswith("up to 31.3 % of a rank's GPU time ran in graph replays whose operator is not known")
     assert not [*whole._unselected(Scenario((("op", 0.5), ("class:CPU", 0.5))))]
 
 

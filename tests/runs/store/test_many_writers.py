@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from pipelines.lake import Lake
 from pipelines.runs.store import open_store
+from pipelines.runs.store.ducklake.schema import has_own
+from pipelines.runs.store.ducklake.store import DuckLakeStore
 from tests.effort import SLOW
 from tests.runs.store.world import make_unit
 
@@ -43,6 +46,34 @@ def committed(folder: Path, each: int) -> list[float]:
 @pytest.mark.ducklake("sqlite")
 def test_eight_workers_commit_without_an_error(tmp_path: Path) -> None:
     committed(tmp_path, 5 if SLOW else 1)
+
+
+_HOLDS = """
+import sqlite3, sys, time
+con = sqlite3.connect(sys.argv[1], isolation_level=None)
+con.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+time.sleep(6)
+con.execute("COMMIT")
+"""
+
+
+@pytest.mark.slow  # 6 s: DuckDB itself waits for 5
+@pytest.mark.ducklake("sqlite")
+def test_who_has_opened_the_catalog_waits_for_another_that_writes(tmp_path: Path) -> None:
+    """A process of its own: locks of files are between processes."""
+    store = open_store(f"ducklake:sqlite:{tmp_path}/catalog.sqlite?data={tmp_path}/data")
+    store.commit(Lake(make_unit(tmp_path / "unit" / "lake", [1], ["kernels"]).root))
+    assert isinstance(store, DuckLakeStore)
+    with (
+        store.writer() as con,
+        subprocess.Popen(
+            [sys.executable, "-c", _HOLDS, tmp_path / "catalog.sqlite"], stdout=subprocess.PIPE, text=True
+        ) as other,
+    ):
+        assert other.stdout and other.stdout.readline() == "held\n"
+        assert has_own(con)
+        assert other.wait() == 0
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
     with opened_capture([folder], lake, TABLES) as (con, beginning):
         # Of files a lake was made just now, which has no graphs.
         there = Lake(lake) if beginning and not is_store(lake) else None
-        by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
-        whole = load_capture(con, find_capture(con, beginning), there, with_owners=bool(by_owner))
+        whole = load_capture(con, find_capture(con, beginning), there, with_owners=any(map(owner_kinds, scenarios)))
         found = [whole.gain(scenario) for scenario in scenarios]
     if json:
         told = [gain.as_json() for gain in found]

@@ -67,5 +67,5 @@ def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
         with open_engine(IN_PROCESS) as engine:
             run = materialize_on(engine, address, load_catalog().of_captures)
         if run.failed:
-            raise fail(f"the trace is gone, and its captures were not computed: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
+            raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
     return gone

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pipelines.critical_path.whatif.window import Window
 
 _SHOWN = 15
-_KINDS = {"op": "operator", "module": "module", "layer": "layer"}
 _NAME = 60
 _CLASSES = {"CPU": "operators and calls", "HOST": "host outside operators", "GAP": "delay"}
 """Classes that are of no GPU work, in words."""
@@ -122,6 +121,7 @@ def what_if(
     """
     from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.whatif.before_after import what_if as compare
+    from pipelines.critical_path.whatif.owners import unselected
     from pipelines.critical_path.whatif.sensitivity import rank_families
     from pipelines.critical_path.whatif.targets import owner_kinds
 
@@ -167,7 +167,7 @@ def what_if(
         out.print(table)
     for kind, percent in lost.items():
         if percent:
-            where = f"of the trace's GPU time ran in graph replays whose {_KINDS[kind]} is not known: no {kind}: target selects it. What would tell: {REPLAY_INPUTS}"
+            where = f"of the trace's GPU time {unselected(kind)}. What would tell: {REPLAY_INPUTS}"
             out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
     tell_inferred(window.n_inferred)
 

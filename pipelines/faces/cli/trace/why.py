@@ -245,7 +245,9 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
 
 
 def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequence[str] = ()) -> None:
-    """Print the answer for people, in at most 80 columns; `subject` is what they called the trace, `options` what of it is meant."""
+    """Print the answer for people, in at most 80 columns; `subject` is what they called the trace, `options` are
+    those that other commands need to speak of the same window.
+    """
     from pipelines.faces.why import on_a_screen
 
     width = min(out.width, _WIDTH)

@@ -19,7 +19,7 @@ from pipelines.runs.store.ducklake.objects import check_data, give_access
 from pipelines.runs.store.interface import StoreError
 
 LAKE = "lake"
-_PATIENCE_S = 60.0  # for a catalog in a DuckDB file, which one process at a time can have open for writing
+_PATIENCE_S = 60.0  # for a catalog in a file, which one process at a time can write, or have open for writing
 _READERS_PATIENCE_S = 8.0  # somebody waits for the answer
 _ADVICE = (
     (r"unable to open database file|Cannot open (file|database)", "there is no such catalog; `tracelake ingest` makes it, given where its data is (?data=…)"),
@@ -79,7 +79,9 @@ def _attach(con: duckdb.DuckDBPyConnection, address: Address, read_only: bool, c
     options = ["READ_ONLY"] if read_only else ["DATA_INLINING_ROW_LIMIT 0"]
     options += [] if create else ["CREATE_IF_NOT_EXISTS false"]
     options += [f"DATA_PATH {quoted(address.data + '/')}"] if address.data else []
-    until = time.monotonic() + (_READERS_PATIENCE_S if read_only else _PATIENCE_S)
+    patience_s = _READERS_PATIENCE_S if read_only else _PATIENCE_S
+    options += [f"META_BUSY_TIMEOUT {1000 * patience_s:.0f}"] if address.kind == "sqlite" else []  # DuckDB's is 5 s
+    until = time.monotonic() + patience_s
     while True:
         try:
             con.execute(
