@@ -27,6 +27,7 @@ _WHOLE_STEPS = 0.9
 """A window whose steps take up this part of it is told per step."""
 _CLAUSE = 0.05
 """A cause that takes this part of the window or more has a clause in the sentence."""
+_ALL = 0.99  # of a cause's time
 _NAME = 48  # characters
 _SHOWN = 6  # causes
 _LEAST = 1  # percent of the window that a cause has on a screen
@@ -86,7 +87,14 @@ class Cause:
             for ns, what in ((self.saves, "gone"), (self.halved, "halved"))
             if ns is not None
         )
-        return f"{self.title}: {units.time(self.duration / steps)}{each}{saved}"
+        return f"{self.title}: {units.time(self.duration / steps)}{each}{self._bare(steps)}{saved}"
+
+    def _bare(self, steps: int) -> str:
+        """Of communication and copies how much nothing hides, unless that is all. Rows of a capture do not know it."""
+        may_be_hidden = self.kind["cause"] in ("copies", "communication") and "rank" not in self.rows[0]
+        if not may_be_hidden or self.felt >= _ALL * self.duration:
+            return ""
+        return f" ({units.time(self.felt / steps)} with no computing beside it)"
 
     @cached_property
     def advice(self) -> str:

@@ -341,6 +341,8 @@ def test_communication_beside_which_something_computes_is_not_said_to_have_nothi
     (row,) = [row for row in found.rows if row["cause"] == "communication"]
     assert row["duration_ns"] > row["exposed_ns"] == 500_000
     assert "500.0 us it communicates, with no computing to hide it" in found.sentence
+    (told,) = [one.told(1) for one in found.causes if one.kind["cause"] == "communication"]
+    assert "(500.0 us with no computing beside it), gone saves" in told
 
 
 def test_calls_of_other_vendors_launch() -> None:
