@@ -11,14 +11,16 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.base import database
 from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
+from pipelines.models.sqltext import quoted
 from pipelines.readers import events_by_sql, secrets
-from pipelines.readers.ingest import ingest
+from pipelines.readers.ingest import ingest, load_trace
 from pipelines.readers.inputs import single_trace
-from pipelines.readers.kineto import events_file
-from pipelines.readers.secrets import MASK, masked
+from pipelines.readers.kineto import reader
+from pipelines.readers.secrets import MASK, masked, may_hold_secrets
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, x
@@ -156,6 +158,35 @@ def test_each_kind_of_secret_and_each_provider() -> None:
     assert found == EACH
 
 
+def test_what_holds_no_secret_for_sure_has_none() -> None:
+    texts = [
+        *EACH,
+        *EACH.values(),
+        *map(json.dumps, [*ARGS, *HARMLESS, METADATA]),
+        *TOLD,
+        "\u212aey=abc",
+        "to\\u006ben=abc",
+    ]
+    parts = [text[first : first + 40] for text in texts for first in range(0, len(text), 7)]
+    with duckdb.connect() as con:
+        listed = ", ".join(f"({quoted(text)})" for text in parts)
+        rows = con.execute(f"SELECT m, {masked('m')}, {masked('m', is_name=True)} FROM (VALUES {listed}) AS t (m)")
+        sure = [row for row in rows.fetchall() if not may_hold_secrets(row[0].encode())]
+    assert len(sure) > len(parts) / 4
+    assert [row for row in sure if row != (row[0],) * 3] == []
+    assert may_hold_secrets("\u212aey=abc".encode()) and may_hold_secrets(b"to\\u006ben=abc")
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN=abcdef", "HF_\\u0054OKEN=abcdef"])
+def test_a_file_of_one_event_is_looked_at(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "trace.json"
+    event = json.dumps(x("cpu_op", "NAME", 1, 1)).replace("NAME", name)
+    path.write_text(f'{{"traceEvents": [{event}]}}')
+    with database.connect() as con:
+        load_trace(con, path)
+        assert "abcdef" not in con.execute("SELECT name FROM events").fetchall()[0][0]
+
+
 def test_what_is_no_secret_stays(tmp_path: Path) -> None:
     with duckdb.connect() as con:
         for args in HARMLESS:
@@ -170,7 +201,7 @@ def test_what_is_no_secret_stays(tmp_path: Path) -> None:
 @pytest.mark.slow  # no lake of now needs it; what is found is what is masked, above
 def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, path = Lake(tmp_path / "lake"), written(tmp_path / "in")
-    for module in (events_file, events_by_sql):
+    for module in (reader, events_by_sql):
         monkeypatch.setattr(module, "with_masks", lambda query: query)
     monkeypatch.setattr(single_trace, "masked", lambda column: column)
     ingest([path], lake)

@@ -22,13 +22,14 @@ from pipelines.readers.drawings import named
 from pipelines.readers.inputs.find import events_input
 from pipelines.readers.kineto import ReadTrace, TraceRejected
 from pipelines.readers.origin import describe_origin
-from pipelines.readers.secrets import masked
+from pipelines.readers.secrets import masked, may_hold_secrets
 
 if TYPE_CHECKING:
     import duckdb
 
 _TABLES = ("traces", "findings")
 _SHOWN = 20  # names in a sentence
+_TEXTS = ("metadata", "job", "host", "device_name")  # of a trace, that may hold a secret
 
 
 def insert_trace(
@@ -51,8 +52,10 @@ def insert_trace(
         "metadata": json.dumps(trace.metadata, default=str),
     }
     insert_values(con, "_staged_traces", [about])
-    hidden = ", ".join(f"{name} = {masked(name)}" for name in ("metadata", "job", "host", "device_name"))
-    con.execute(f"UPDATE _staged_traces SET {hidden} WHERE trace_id = {quoted(trace.trace_id)}")
+    texts = [name for name in _TEXTS if may_hold_secrets(str(about.get(name)).encode("utf-8", "replace"))]
+    if texts:
+        hidden = ", ".join(f"{name} = {masked(name)}" for name in texts)
+        con.execute(f"UPDATE _staged_traces SET {hidden} WHERE trace_id = {quoted(trace.trace_id)}")
     insert_values(con, "_staged_findings", [which | asdict(finding) for finding in named(trace).findings])
 
 

@@ -26,7 +26,6 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRe
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
-from pipelines.readers.secrets import with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +68,7 @@ def load_events(
     with _reading() as con:
         _prepare(con, reader, batch_id)
         compression = "none" if lean else "zstd"
-        tables = reader.tables(con, with_masks(catalog.models["events"].sql))
+        tables = reader.tables(con, catalog.models["events"].sql)
         write_tables(map(_lean, tables) if lean else tables, part, compression)
         return _finished(con, catalog, reader, part, compression)
 

@@ -35,6 +35,7 @@ from pipelines.readers.kineto.scan import Scan, scan, stamp_of
 from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
 from pipelines.readers.kineto.source import Kept, Source, TooLarge
 from pipelines.readers.kineto.tolerant_reader import read_stretch
+from pipelines.readers.secrets import may_hold_secrets, with_masks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,8 +83,8 @@ class TraceReader:
         self.base_ns = base_of(self.metadata)
 
     def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
-        """Yields the result of `query` over the entries, one table per piece; it reads them as `raw_events` and numbers
-        them from 0.
+        """Yields the result of `query` over the entries, one table per piece, without secrets; it reads them as `raw_events`
+        and numbers them from 0.
 
         `event_id` is the position in traceEvents. Afterward `metadata` has everything in the file: its base differs
         from `base_ns` if the end of the array was hard to find.
@@ -243,9 +244,12 @@ class _Pieces:
     def _table(self, raw_events: str, file: Path) -> pa.Table | None:
         try:
             with database.cursor(self.con) as cursor:
-                query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
-                # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
                 is_small = file.stat().st_size < _SMALL
+                # To plan the masks takes as long as to read few events.
+                masks = not is_small or may_hold_secrets(file.read_bytes())
+                events = with_masks(self.query) if masks else self.query
+                query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{events}\n)"
+                # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
                 return (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
         except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
             return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
