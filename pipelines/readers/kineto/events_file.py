@@ -30,6 +30,7 @@ from pipelines.readers.origin import unusable_numbers
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ONE_THREAD = 1 << 20  # bytes of a part that a second thread would not read sooner, and that need no disk to be sorted
 # The median time, which all others are compared with. Times of metadata events mean nothing.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
@@ -146,8 +147,9 @@ def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str)
 def _finished(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
 ) -> ReadTrace:
-    con.execute("RESET threads")  # nothing else is running by now
-    con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
+    if part.stat().st_size > _ONE_THREAD:
+        con.execute("RESET threads")  # nothing else is running by now
+        con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
     counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
