@@ -30,6 +30,26 @@ def _create(con: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]
 
 def create_empty(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
     """Create the tables of a scope that ingestion writes in `con`, with their columns and types and no rows."""
+    for table, types in _types_of_scope(catalog, scope).items():
+        _create(con, table, types)
+
+
+@lru_cache
+def _types_of_scope(catalog: Catalog, scope: str) -> dict[str, dict[str, str]]:
+    def found() -> dict[str, dict[str, str]]:
+        with database.connect() as con:
+            _create_by_sql(con, catalog, scope)
+            return {table: dict(_described(con, table)) for table in catalog.ingested(scope)}
+
+    digest = digest_of([duckdb.__version__, scope, *(catalog.version(table) for table in catalog.ingested(scope))])
+    return remembered(f"types-of-{scope}", digest, found)
+
+
+def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
+    return [(row[0], row[1]) for row in con.execute(f"DESCRIBE {table}").fetchall()]
+
+
+def _create_by_sql(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
     for table in catalog.ingested(scope):
         model = catalog.models[table]
         given = create_given(con, catalog, [table])
@@ -67,7 +87,7 @@ def _dry_run(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Types]:
     tables = [*dict.fromkeys([*catalog.public, *private])]
     with database.connect() as con:
         for scope in {model.scope for model in catalog.models.values() if model.kind == "lake"}:
-            create_empty(con, catalog, scope)
+            _create_by_sql(con, catalog, scope)
         create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
         run(con, catalog, tables, types={})
-        return {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in tables}
+        return {n: _described(con, n) for n in tables}

@@ -67,7 +67,12 @@ def masked(column: str, *, is_name: bool = False) -> str:
     text = column
     for pattern, left in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
         text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(left)}, 'g')"
-    return f"CASE WHEN regexp_matches({column}, {quoted(_HINT)}) THEN {text} ELSE {column} END"
+    return f"CASE WHEN {may_be_secret(column)} THEN {text} ELSE {column} END"
+
+
+def may_be_secret(column: str) -> str:
+    """Returns SQL: whether the text in a column may hold what `masked` replaces."""
+    return f"regexp_matches({column}, {quoted(_HINT)})"
 
 
 def with_masks(query: str, texts: tuple[str, ...] = ("args", "extra"), names: tuple[str, ...] = ("name",)) -> str:

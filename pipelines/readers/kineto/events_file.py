@@ -149,7 +149,9 @@ def _finished(
 ) -> ReadTrace:
     if part.stat().st_size > _ONE_THREAD:
         con.execute("RESET threads")  # nothing else is running by now
-        con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
+        con.execute(
+            f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}"
+        )  # all begin events are sorted together
     counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
