@@ -16,6 +16,7 @@ from tests.effort import SLOW
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
 
 
+@pytest.mark.slow
 def test_mutated_files_of_other_tools() -> None:
     n = 21 if SLOW else 7  # kinds take turns: one of each
     tally = attack(n, 14)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def is_in(e: dict[str, Any], w: dict[str, Any], works: dict[tuple[int, int], boo
     return bool(owns) and e["duration_ns"] >= least and e["start_ns"] <= w["end_ns"] and end >= w["start_ns"]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(SPANS, SPANS, SPANS, SPANS)
 def test_every_event_with_every_window(windows: list, frames: list, operators: list, launches: list) -> None:

@@ -235,6 +235,7 @@ def joined(part: Part) -> bool:
     return any(one.kind != "unjoined" for one in part.walk())
 
 
+@pytest.mark.slow
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(programs().filter(lambda parts: any(map(joined, parts))), 25))
 def test_any_program_is_as_long_as_its_longest_flow(found: list[list[Part]]) -> None:
@@ -256,6 +257,7 @@ def test_any_program_is_as_long_as_its_longest_flow(found: list[list[Part]]) -> 
     assert len({*edges[1]}) == len(edges[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rank", "profile"),
     first_of(

@@ -137,6 +137,7 @@ def check(path: CriticalPath, graph: nx.DiGraph) -> None:
         assert compared.before.summary == pytest.approx(path.answer.summary)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory: Any, data: st.DataObject) -> None:

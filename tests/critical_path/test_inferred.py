@@ -75,6 +75,7 @@ def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_p
     assert far
 
 
+@pytest.mark.slow
 def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
     """Of the waits for an event that held work up, nearly all are found; what is inferred from a call is right."""
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=7, compute_streams=3, layers=6)

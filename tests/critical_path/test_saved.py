@@ -90,6 +90,7 @@ def tracelake(*words: object) -> Result:
     return done
 
 
+@pytest.mark.slow
 def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Path) -> None:
     """Through the command line, with the file moved and the trace gone; the rest in this process, which costs less."""
     copy = shutil.copy(trace, tmp_path / trace.name)

@@ -97,6 +97,7 @@ def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st
         assert length(longer) == length(edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_random_captures(profile: str) -> None:
     con, traces = connect_all(random_capture(seed) for seed in range(5 if SLOW else 2))

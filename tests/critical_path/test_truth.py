@@ -34,6 +34,7 @@ CAPTURES = [
 ]
 
 
+@pytest.mark.slow
 def test_general_captures_in_full_and_step_by_step(tmp_path: Path) -> None:
     ranks = [rank for spec in CAPTURES for rank in write_capture(spec, tmp_path / spec.shape).ranks]
     con, traces = connect_all(rank.path for rank in ranks)

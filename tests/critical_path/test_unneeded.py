@@ -25,6 +25,7 @@ _QUICK = [(_WITHOUT, *_ASKED[0]), (_WITH_WAITS, *_ASKED[1])]
 _SLOW = [(trace, *asked) for trace in _TRACES for asked in _ASKED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trace", "profile", "settings"), first_of([*_QUICK, *(case for case in _SLOW if case not in _QUICK)], 1)
 )

@@ -25,6 +25,7 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_deleting_old_runs(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         before = size(tmp_path)

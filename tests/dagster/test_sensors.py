@@ -97,6 +97,7 @@ def namesake() -> None:
     """Of the job that is watched."""
 
 
+@pytest.mark.slow
 def test_daily_asks_for_little_only_if_the_whole_job_would_find_nothing(inbox, lake) -> None:
     """Each thing that is left to do makes it the whole job: a file, a rejected one, a failed run, what is not published."""
     from datetime import UTC, datetime

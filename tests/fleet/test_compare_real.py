@@ -136,7 +136,7 @@ def test_windows_measured_from_their_json(shared: Path, world_of: Callable[..., 
 @pytest.mark.parametrize(
     ("a", "b", "step"),
     [
-        pytest.param("single/h100_qwen", "single/mi300_qwen", 6),
+        pytest.param("single/h100_qwen", "single/mi300_qwen", 6, marks=pytest.mark.slow),
         pytest.param("ranks/dlrm_8/worker0", "ranks/dlrm_8/worker7", 10, marks=pytest.mark.slow),  # the same of ranks
         pytest.param("ranks/dlrm_8/worker2", "ranks/dlrm_8/worker5", None, marks=pytest.mark.slow),
         pytest.param("single/mi300_rccl_metadata", "single/mi300_qwen", None, marks=pytest.mark.slow),
@@ -156,6 +156,7 @@ def test_operators_counted_from_their_json(
     assert len(rows) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "a", "b"),
     first_of([("sampled_128", "rank0", "rank1"), ("torchrec_4", "0", "2"), ("dlrm_8", "worker0", "worker7")], 1),

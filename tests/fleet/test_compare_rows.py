@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from pipelines.fleet.trends.comparison import totals, usual_by
 from tests.fleet.compare_world import KINDS, World, small, times
 
 
+@pytest.mark.slow
 def test_kernels_of_two_vendors_meet_at_their_operator() -> None:
     before, after, _ = small().traces
     unlaunched = "(launch not in the trace)"

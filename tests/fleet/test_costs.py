@@ -145,6 +145,7 @@ def random_trace(seed: int) -> tuple[list[dict], dict[int, int]]:
     return [*trace, op("end", max(free.values()) + rng.randint(-20, 20), 10)], waits
 
 
+@pytest.mark.slow
 def test_random_traces_painted() -> None:
     """The causes tile the whole trace."""
     traces = [random_trace(seed) for seed in range(12)]

@@ -83,6 +83,7 @@ def test_the_truth_of_a_simulation(capture: Capture, whole: Path) -> None:
         assert flag == (rank == capture.straggler)
 
 
+@pytest.mark.slow
 def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, whole: Path, tmp_path: Path) -> None:
     grown = Lake(tmp_path / "grown")
     sizes = (2, 3, 4) if SLOW else (2, 4)

@@ -53,6 +53,7 @@ def capture_of(lake: Lake, job: str) -> str:
     return capture_id
 
 
+@pytest.mark.slow
 def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> None:
     one, two = capture_of(lake, "one"), capture_of(lake, "two")
     part = part_of(lake, one)

@@ -47,6 +47,7 @@ def near(expected_us: float) -> Any:
     return pytest.approx(expected_us * 1000, abs=MICROSECOND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_lanes(con_of: Opened, shared: Path, name: str) -> None:
     lane = reference(shared, name)

@@ -29,6 +29,7 @@ def run(*words: object) -> Any:
     return json.loads(result.output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=slow_if(name != "dlrm_8")) for name in CULPRITS])
 def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
     files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]

@@ -51,6 +51,7 @@ def truth(lake: Lake) -> list[tuple[str, str]]:
     return sorted((member.trace.trace_id, name) for name, capture in found.items() for member in capture.members)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2 if SLOW else 1))
 def test_every_trace_of_a_capture_joins_it_as_ranks_come_in(lake: Lake, tmp_path: Path, seed: int) -> None:
     """Four captures of two jobs in one folder, their ranks in several batches and any order; late ones regroup."""

@@ -189,6 +189,7 @@ def test_a_merge_that_ends_before_its_mark_shows_nothing_twice(lake: Lake, monke
     assert everything(lake) == before
 
 
+@pytest.mark.slow
 def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     before, there = everything(lake), manifest.entries(lake.root).keys()
     merged_files = compact.__globals__["merged_files"]

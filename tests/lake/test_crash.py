@@ -86,6 +86,7 @@ def test_materialize_killed_at_a_step(tmp_path: Path) -> None:
         assert shown(lake, tables) == expected, f"step {step}"
 
 
+@pytest.mark.slow
 def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_lake(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture(tmp_path / "in", ranks=1), lake)

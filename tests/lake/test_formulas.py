@@ -68,6 +68,7 @@ def _done(lake: Lake) -> list[str]:
     return sorted(one.table for one in materialize(lake, TABLES, and_publish=False))
 
 
+@pytest.mark.slow
 def test_formulas_of_a_lake_make_outdated_what_reads_them(tmp_path: Path) -> None:
     lake = _lake(tmp_path)
     assert _done(lake) == sorted(TABLES) and _done(lake) == []

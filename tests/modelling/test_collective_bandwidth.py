@@ -42,6 +42,7 @@ def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 def test_ideal_times_of_a_step_are_the_reference_s(shared: Path) -> None:
     """Four collectives a step over links of 448 GB/s."""
     reference = json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())

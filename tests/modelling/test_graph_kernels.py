@@ -451,6 +451,7 @@ def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[int, Op | None
     return events, expected
 
 
+@pytest.mark.slow
 @settings(max_examples=LISTS)
 @given(at_once(programs(), 60))
 def test_operators_are_right_or_null_and_no_work_is_lost(many: list[tuple[list[dict[str, Any]], dict]]) -> None:

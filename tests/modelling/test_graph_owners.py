@@ -260,6 +260,7 @@ def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[Call | None], 
     return trace, program, begins
 
 
+@pytest.mark.slow
 @settings(max_examples=LISTS)
 @given(at_once(programs(), 30))
 def test_every_run_of_every_operator_is_counted_once(many: list[tuple]) -> None:

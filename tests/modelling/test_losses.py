@@ -141,6 +141,7 @@ def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool =
     return any(e["tid"] == tid and (not waits or "Synchronize" in e["name"]) for e in calls)
 
 
+@pytest.mark.slow
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(events_of_a_trace, 40))
 def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, int, int]]]) -> None:

@@ -122,6 +122,7 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
         assert bandwidth == (n_bytes and pytest.approx(n_bytes / gpu_ns / device["hbm_gbs"], rel=1e-12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", named([*TRACES, "v100_ns_absolute"]))
 def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: str) -> None:
     """778 pairs of events cross in the last of these traces."""

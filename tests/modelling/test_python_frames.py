@@ -81,6 +81,7 @@ def test_a_trace_without_frames_has_no_rows() -> None:
     assert rows_of([call("cudaLaunchKernel", 2, 2, 1), kernel("k", 5, 5, 1)], "python_frame_gpu_time", "frame") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mi300_sglang_decode_graph", "h100_qwen", *named(["mi300_qwen", "b200_eager_71_process_groups"])]
 )

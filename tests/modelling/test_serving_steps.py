@@ -252,6 +252,7 @@ def test_real_servers(shared: Path, name: str) -> None:
     assert found == [(*FRAMES[name], "kernels")]
 
 
+@pytest.mark.slow
 def test_traces_of_training_have_no_serving_steps(shared: Path) -> None:
     paths = [shared / "traces" / name for name in ("ranks/torchrec_4/0.json.gz", "critical_path/alexnet.json.gz")]
     for con in each(paths, "serving_steps"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -264,6 +265,7 @@ SPANS = st.tuples(st.sampled_from(MAKERS), st.integers(0, 30), st.integers(0, 20
 LAUNCHES = st.tuples(st.integers(0, 40), st.integers(1, 2))
 
 
+@pytest.mark.slow
 @settings(max_examples=LISTS, deadline=None)
 @given(at_once(st.tuples(st.lists(SPANS, max_size=18), st.lists(LAUNCHES, min_size=1, max_size=6)), 30))
 def test_owners_are_those_of_a_walk_up_the_stack(drawn: list[tuple[list[tuple], list[tuple[int, int]]]]) -> None:

@@ -116,6 +116,7 @@ def crossing_pairs(path: Path, in_ns: Callable[[str], int]) -> int:
     return n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", named(TRACES))
 def test_crossing_pairs_are_counted_in_exact_time(shared: Path, name: str) -> None:
     """The reference read times as floats: where they are absolute microseconds, 778 of its pairs are rounding."""

@@ -66,6 +66,7 @@ def test_efficiencies_and_dragging_stages_are_the_reference_s(reference: dict) -
     assert of_times("efficiency, dragging_stage", duration_ns=8) == [None, None]
 
 
+@pytest.mark.slow
 def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference: dict, shared: Path) -> None:
     stalls = json.loads((shared / "golden" / "modelling" / "dataload.json").read_text())
     for run, cases in reference["pipeline_real"].items():

@@ -72,6 +72,7 @@ def test_spans_and_operators_add_up(computed: tuple[duckdb.DuckDBPyConnection, d
         assert con.execute(query).fetchall() == [(total,)]
 
 
+@pytest.mark.slow
 def test_from_the_worst_step_to_the_worst_module_to_the_worst_operator(shared: Path) -> None:
     """One query each, as docs/modelling.md prints them."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()

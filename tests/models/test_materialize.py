@@ -116,6 +116,7 @@ def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
     assert not list((lake.root / STAGING).glob("*/*"))
 
 
+@pytest.mark.slow
 def test_a_trace_that_needs_too_much_memory_is_left_out_with_a_sentence(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_trace_that_needs_too_much_memory_is_left_out_with_a_sentence(
     assert all("needs more memory than the 1907MiB" in reason and "fewer steps" in reason for (reason,) in reasons)
 
 
+@pytest.mark.slow
 def test_chosen_batches_only(lake: Lake, tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "more.json", 9)], lake)
     first, second = lake.batches()

@@ -60,6 +60,7 @@ def test_a_query_without_what_it_needs_has_no_rows(query: str) -> None:
             assert con.execute(query).fetchall() == []
 
 
+@pytest.mark.slow
 def test_tables_are_those_of_running_every_model() -> None:
     """All stored tables of a few events, of which many models have no rows: rows, columns and types."""
     con, _ = connect(list(steps(24)))

@@ -45,6 +45,7 @@ def compared(con: duckdb.DuckDBPyConnection, tables: list[str]) -> list[str]:
     return [name for name, plan in plans.items() if any(join in plan for join in EVERY_PAIR)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_no_model_of_a_path_compares_every_row_with_every_row(profile: str) -> None:
     con, trace_id = connect([op("a", 0, 100), call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 50, 1)])

@@ -59,6 +59,7 @@ def test_the_version_follows_from_all_that_is_imported(tmp_path: Path) -> None:
     assert read_code(package(tmp_path / "other", other="import p.a  # more")).versions["p.a"] == before
 
 
+@pytest.mark.slow
 def test_a_change_of_the_networkx_conversion_is_a_change_of_the_paths(tmp_path: Path) -> None:
     """It was left out of a list once. networkx reaches backend.py, and that from_networkx.py, by an entry point."""
     copy = tmp_path / PACKAGE.name

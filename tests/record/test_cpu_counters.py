@@ -88,6 +88,7 @@ def test_what_is_missing_is_said(number: int, told: str, tmp_path: Path, monkeyp
         assert found.source.startswith("none: ") and told in found.source and found.read() is None
 
 
+@pytest.mark.slow
 def test_spans_have_counts_and_the_recording_says_of_what(counters: ThreadCounters, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from pipelines.record.spans import record_spans

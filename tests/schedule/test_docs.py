@@ -37,6 +37,7 @@ def ran(page: str) -> Iterator[tuple[re.Match[str], str]]:
         yield block, out.getvalue()
 
 
+@pytest.mark.slow
 def test_every_block_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the engines need torch")
     monkeypatch.chdir(tmp_path)

@@ -204,6 +204,7 @@ def test_impossible_specs_are_refused(wrong: dict[str, Any]) -> None:
         CaptureSpec(**wrong)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_size(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pipelines.synthetic import CaptureSpec, write_capture\n"

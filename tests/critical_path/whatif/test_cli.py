@@ -37,6 +37,7 @@ def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
     assert what_if(trace, *words).exit_code == 1  # one of the patterns matches nothing
 
 
+@pytest.mark.slow
 def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(trace: Path, tmp_path: Path) -> None:
     """Of a file and of its saved path, in text and JSON; not where cuda_sync rows tell them, and not of one stream."""
     document = json.loads(trace.read_text())

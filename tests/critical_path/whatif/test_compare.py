@@ -201,6 +201,7 @@ def recomputed(con: duckdb.DuckDBPyConnection, scale: list[tuple[str, float]]) -
     return nx.dag_longest_path_length(graph)
 
 
+@pytest.mark.slow
 def test_sensitivity_is_what_scenarios_say() -> None:
     with opened(textbook("comm_bound").events()) as (_, window):
         ranked = rank_families(window)

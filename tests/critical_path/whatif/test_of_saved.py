@@ -123,6 +123,7 @@ def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
     assert done.exit_code == 1 and "cut.zip is damaged" in done.stderr
 
 
+@pytest.mark.slow
 def test_graphs_without_a_path(tmp_path: Path) -> None:
     """An empty one, and one that profile hta refuses: as from the trace."""
     own_stream = [

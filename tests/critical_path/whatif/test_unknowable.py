@@ -61,6 +61,7 @@ def _predicted(trace: list[dict[str, Any]], change: dict[str, float]) -> Compari
         return next(what_if(window, [Scenario(tuple(change.items()))]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "change"),
     [(_call_for_one_of_two_streams, {"*gemm*": 2.0}), (_stream_that_waits_for_one_of_two_events, {"host": 0.0})],

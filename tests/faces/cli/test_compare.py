@@ -218,6 +218,7 @@ def test_folders_are_captures(captures: tuple[Path, list[Path], list[str]]) -> N
     assert [one["where"] for one in asked(folder, b, "--lake", lake)["ranks"]] == ["rank 0", "rank 1"]
 
 
+@pytest.mark.slow
 def test_without_gpu_time_the_length_of_steps_is_judged_and_of_whole_traces_nothing(tmp_path: Path) -> None:
     (path,) = written(tmp_path, cpu=BEFORE[:2])
     done = run(path, path, "--fail-on", "5%")
@@ -315,6 +316,7 @@ def test_the_page_of_captures(shared: Path, tmp_path: Path) -> None:
     assert "step 6, rank 3" in page.texts["steps"] and "left out as warm-up" in page.texts["verdict"]
 
 
+@pytest.mark.slow
 def test_names_are_text_on_the_page(tmp_path: Path) -> None:
     name = "<img src=x onerror=y>[red]\x1b[2J"
     events = [x("cpu_op", name, 0, 9), call("cudaLaunchKernel", 1, 1, 1), kernel(name, 10, 5, 1)]

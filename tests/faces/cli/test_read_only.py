@@ -130,6 +130,7 @@ def test_notebooks_and_consoles_say_it_too(closed: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_the_ui_says_where_it_cannot_keep_its_records(tmp_path: Path) -> None:
     pytest.importorskip("dagster", reason="the extra dagster is not installed")
     (tmp_path / "file").touch()

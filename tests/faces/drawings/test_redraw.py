@@ -49,6 +49,7 @@ def as_it_was(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
     ).fetchnumpy()  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_without_a_change_nothing_moves(profile: str, tmp_path: Path) -> None:
     """The path's rule says more than that: what the model does not explain stays, too."""

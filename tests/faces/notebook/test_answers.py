@@ -157,6 +157,7 @@ def test_a_roofline_and_a_bandwidth_of_a_real_trace(shared: Path) -> None:
         assert roofline and all(row["flops_per_byte"] > 0 and row["suspect"] is not None for row in roofline)
 
 
+@pytest.mark.slow
 def test_altair_draws_them(both: TraceAnalysis) -> None:
     if find_spec("altair") is None:
         with pytest.raises(MissingExtra, match=r"pip install .*\[plots\]'"):

@@ -78,6 +78,7 @@ def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture, pr
     assert [row["change_50_percent_us"] for row in ours] == [row["change_us"]["-50%"] for row in families]
 
 
+@pytest.mark.slow
 def test_length_is_that_of_the_machine(analysis: TraceAnalysis, capture: Capture) -> None:
     for rank in capture.ranks:
         cp_graph, success = analysis.critical_path_analysis(rank=rank.rank)

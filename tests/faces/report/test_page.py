@@ -222,6 +222,7 @@ def test_foreign_names_stay_text(tmp_path: Path) -> None:
         assert "<script>alert(1)</script>" in page.texts[section], section
 
 
+@pytest.mark.slow
 def test_a_trace_of_the_cpu_alone_says_what_is_not_measured(tmp_path: Path) -> None:
     path = tmp_path / "cpu.json"
     path.write_text(json.dumps({"traceEvents": [op("aten::mm", 0, 10), op("aten::add", 10, 5)]}))

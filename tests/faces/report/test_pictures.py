@@ -29,6 +29,7 @@ def _newest(lake: Lake) -> str:
         return con.execute("SELECT path FROM traces ORDER BY ingested_at DESC, trace_id").fetchall()[0][0]
 
 
+@pytest.mark.slow
 def test_a_capture_s_pictures(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     assert pictures(lake, "rank_steps") == {}

@@ -50,6 +50,7 @@ def test_it_serves_and_ends_with_a_query_running(tmp_path: Path) -> None:
     assert process.returncode in (0, 130, -signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_it_says_that_there_is_no_login(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     process, port = start("--lake", str(tmp_path / "lake"), "--host", "0.0.0.0", "--allow-host", "traces.example")

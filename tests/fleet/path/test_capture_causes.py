@@ -110,6 +110,7 @@ def test_shared_captures(shared: Path, name: str, monkeypatch: pytest.MonkeyPatc
     assert guessed == ([said] if path["guessed_us"] else [])
 
 
+@pytest.mark.slow
 def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first(tmp_path: Path) -> None:
     """They meet on the host, which no path leads through: each has its own."""
     for rank, ns in enumerate((3000, 9000)):

@@ -60,6 +60,7 @@ def test_the_straggler_as_fast_as_the_others(capture: tuple[Path, Capture], tmp_
     assert set(found["ranks"]) == {"0", "1", "2"} and found["caveats"] == []
 
 
+@pytest.mark.slow
 def test_everything_faster_is_what_happens(capture: tuple[Path, Capture], tmp_path: Path) -> None:
     folder, before = capture
     actual = before.again({"class:COMPUTATION": 0.5}, tmp_path)

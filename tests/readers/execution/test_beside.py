@@ -76,6 +76,7 @@ def run(*words: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_the_command_by_data(tmp_path: Path) -> None:
     asked, saved = trace(tmp_path / "rank0.json"), tmp_path / "path.zip"
     nodes(tmp_path / "et.json")

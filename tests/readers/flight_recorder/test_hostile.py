@@ -63,6 +63,7 @@ KEPT: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
     """Each in a folder of its own beside a good dump; the traces, the other dumps and publishing go on."""
     wrong = {

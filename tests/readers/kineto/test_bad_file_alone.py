@@ -80,6 +80,7 @@ def test_a_rank_in_the_name_that_does_not_fit(tmp_path: Path) -> None:
     assert checks(lake) == {"unusable_number": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [f"{ODD_BYTES}.json", f"{ODD_BYTES}/x.json", "back\\slash.json", "a\\x41.json", "x\n.json"]
 )

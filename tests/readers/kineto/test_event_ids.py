@@ -127,7 +127,7 @@ def _by_size(names: list[str]) -> list[Any]:
     return [pytest.param(n, marks=slow_if(f.is_file() and f.stat().st_size > LARGE)) for n, f in files.items()]
 
 
-@pytest.mark.parametrize("name", _by_size(_listed()) or ["reference material is not there"])
+@pytest.mark.parametrize("name", first_of(_by_size(_listed()) or ["reference material is not there"], 12))
 def test_every_shared_trace_has_each_event_at_its_position(shared: Path, name: str) -> None:
     path = shared / "traces" / name
     with memory() as con:

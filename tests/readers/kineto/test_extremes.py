@@ -59,6 +59,7 @@ def test_times_are_exact_or_null_and_counted(tmp_path: Path, field: str, text: s
         assert con.execute("SELECT end_ns IS NULL FROM events WHERE event_id = 1").fetchall() == [(ns is None,)]
 
 
+@pytest.mark.slow
 def test_a_base_that_pushes_times_out_of_range(tmp_path: Path) -> None:
     events = trace(GOOD, GOOD.replace(b'"ts": 10', f'"ts": {FAR}'.encode()))
     base = b'"baseTimeNanoseconds": 1700000000000000000, '
@@ -177,6 +178,7 @@ def test_no_model_stumbles(traces: list[list]) -> None:
     all_models(*traces, *WORST)
 
 
+@pytest.mark.slow
 def test_no_model_stumbles_over_any_value_of_any_field() -> None:
     """A trace for each field of each kind of event and each value, in one connection: every 97th, with SLOW=1 every 13th."""
     found: list[list] = []

@@ -52,6 +52,7 @@ def seconds(folder: Path, text: bytes) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(GROWING, 3))
 def test_time_grows_with_the_file_and_no_faster(tmp_path: Path, name: str) -> None:
     size, make = GROWING[name]

@@ -104,6 +104,7 @@ def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path
     assert [row[4:8] for row in asked] == [("aten::empty", "Linear_3", f"{INNER[0]}:7 forward", "clock"), (None,) * 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "calls", "owner"),
     first_of([

@@ -158,6 +158,7 @@ def waits(by_rank: dict[int, list[tuple[int, Call]]]) -> dict[tuple[int, int], l
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(24), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 20))
 def test_who_the_others_wait_for_is_what_a_walk_finds(

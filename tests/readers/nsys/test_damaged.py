@@ -243,6 +243,7 @@ def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory
     read_or_rejected(path)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(80))
 @given(st.sampled_from(sorted(small().rows)), st.data())
 def test_nothing_that_is_needed_is_missing_silently(

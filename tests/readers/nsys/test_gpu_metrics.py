@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -86,6 +87,7 @@ def test_the_export_tells_which_device_is_which_gpu(tmp_path: Path) -> None:
     assert rows(con, "SELECT DISTINCT device, gpu FROM gpu_metrics") == [(0, 1)] and findings == {"nsys_other_gpus": 13}
 
 
+@pytest.mark.slow
 def test_what_is_missing_or_wrong_is_told(tmp_path: Path) -> None:
     con, findings = asked(changed(tmp_path, "DROP TABLE TARGET_INFO_GPU_METRICS"))
     assert rows(con, "SELECT metric, unit FROM gpu_metrics WHERE value = 4") == [

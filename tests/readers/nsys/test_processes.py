@@ -51,6 +51,7 @@ def test_each_process_with_gpu_work_is_a_trace(tmp_path: Path) -> None:
     assert [(row.status, row.trace_id) for row in again] == [("known", row.trace_id) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_process_has_the_answers_that_it_has_alone(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([written(several(), tmp_path)], lake)

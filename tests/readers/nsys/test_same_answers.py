@@ -109,6 +109,7 @@ def test_synthetic_captures(tmp_path: Path, schema: str) -> None:
     compare(pairs_of(tmp_path, SPECS, SCHEMAS[schema]))
 
 
+@pytest.mark.slow
 def test_the_path_has_the_length_that_the_simulation_knows(tmp_path: Path) -> None:
     capture = write_capture(SPECS["two ranks"], tmp_path)
     con, found = connect_all(
@@ -133,6 +134,7 @@ def random_pairs(folder: Path, seeds: int, schema: dict[str, tuple[str, ...]]) -
     return pairs
 
 
+@pytest.mark.slow
 def test_few_random_captures(tmp_path: Path) -> None:
     compare(random_pairs(tmp_path, 3, NEW), OF_RANDOM)
 

@@ -65,6 +65,7 @@ def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: in
     assert len(names) == N or told & {"truncated", "unmatched_begin"} or (not packed and end in BOUNDARIES)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
 def test_changed_bytes_are_no_bug(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]) -> None:

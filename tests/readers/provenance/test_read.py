@@ -253,6 +253,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None)
 @given(
     st.fixed_dictionaries({}, optional={"cppCodeToPost": _JSON, "postToPre": _JSON, "version": _JSON}),

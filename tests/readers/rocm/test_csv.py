@@ -318,6 +318,7 @@ def test_what_agents_lack_is_told(tmp_path: Path) -> None:
     assert [one.n for one in trace.findings if one.check_name == "rocm_broken_line"] == [1]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

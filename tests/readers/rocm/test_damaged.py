@@ -97,6 +97,7 @@ def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
         load_trace(memory(), path)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
@@ -119,6 +120,7 @@ def test_models_run_on_whatever_is_in_the_tables(
         run_models(con, load_catalog(), MODELS)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(st.data())
 def test_nothing_that_is_needed_is_missing_silently(

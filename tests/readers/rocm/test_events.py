@@ -167,6 +167,7 @@ def ranks_of_both(
 UNKNOWN = [(None, None, None, None)] * 2
 
 
+@pytest.mark.slow
 def test_ranks_of_processes(tmp_path: Path) -> None:
     """The environment's, else the number of each one's only GPU; unknown where two have one."""
     assert ranks_of_both(tmp_path, (0, 3)) == [(rank, None, "device", "true") for rank in (0, 3)]

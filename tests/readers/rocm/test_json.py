@@ -167,6 +167,7 @@ def test_two_files_in_one_are_rejected(tmp_path: Path) -> None:
         load_trace(memory(), put(tmp_path, json.dumps(document()) * 2))
 
 
+@pytest.mark.slow
 def test_mutated_copies_are_read_with_a_finding_or_rejected_with_a_place(tmp_path: Path) -> None:
     """What is cut is rejected with its place; a byte changed is never a crash."""
     whole = json.dumps(document()).encode()

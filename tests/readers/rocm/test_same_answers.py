@@ -36,6 +36,7 @@ def test_synthetic_captures(tmp_path: Path) -> None:
     compare([one for path in paths for one in pair_of(path)])
 
 
+@pytest.mark.slow
 def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:
     """Nsight Systems has the run without records of waits, as rocprofiler-sdk sees it; copies are called otherwise there."""
     (rank,) = write_capture(CaptureSpec(ranks=1, steps=2, layers=2, gz=False), tmp_path).ranks

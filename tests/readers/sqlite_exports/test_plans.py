@@ -33,6 +33,7 @@ def file_of(tool: str, folder: Path) -> Path:
     return folder / "a.pftrace"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["nsys", "rocm", "perfetto"])
 def test_no_model_compares_every_row_with_every_row(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: dict[str, str] = {}

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import SLOW
@@ -205,6 +207,7 @@ def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
     assert findings_of(tmp_path, space(plane, TASK) + newer) == {}
 
 
+@pytest.mark.slow
 def test_mutated_copies_are_read_or_rejected_with_their_place(tmp_path: Path) -> None:
     whole = space(gpu(), host(), TASK)
     chance = random.Random(4711)
@@ -220,6 +223,7 @@ def test_mutated_copies_are_read_or_rejected_with_their_place(tmp_path: Path) ->
             assert not cut or at >= len(whole) - len(part(4, "tw003")) or trace.findings, at
 
 
+@pytest.mark.slow
 def test_a_large_file_is_not_held(tmp_path: Path) -> None:
     """100 MB of a stat that is not read."""
     plane = gpu()

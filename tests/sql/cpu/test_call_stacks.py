@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def test_nested_touching_and_instant_events() -> None:
     assert rows == [(0, None, 1), (1, 0, 2), (2, 0, 2), (3, 4, 2), (4, None, 1), (5, None, 1)]
 
 
+@pytest.mark.slow
 @settings(max_examples=LISTS, deadline=None)
 @given(
     at_once(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(1, 2)), min_size=1, max_size=20), 40)
