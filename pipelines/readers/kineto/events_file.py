@@ -30,7 +30,7 @@ from pipelines.readers.origin import unusable_numbers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ONE_THREAD = 1 << 20  # bytes of a part that a second thread would not read sooner, and that need no disk to be sorted
+_FEW_EVENTS = 10_000  # which a second thread would not read sooner, and which need no disk to be sorted
 # The median time, which all others are compared with. Times of metadata events mean nothing.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
@@ -147,7 +147,7 @@ def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str)
 def _finished(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
 ) -> ReadTrace:
-    if part.stat().st_size > _ONE_THREAD:
+    if reader.n_events > _FEW_EVENTS:
         con.execute("RESET threads")  # nothing else is running by now
         con.execute(
             f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}"

@@ -258,6 +258,9 @@ class _Reader:
                 self.found("truncated", at)
         if following is not None:
             self.found("unreadable_event", at)
+            left = self.text[at:following].rstrip()
+            if left.endswith("*/") and (comment := left.rfind("/*")) >= 0:  # of the next one
+                self.found("repaired_comment", at + comment)
             self.out.entries.append("null")
             self._resumed = following
         return following

@@ -273,8 +273,9 @@ def test_after_an_unreadable_event_the_next_may_begin_right_behind_a_comment() -
     events = [(GOOD % ("cpu_op", i, "{}")).encode() for i in range(4)]
     events[1] = DAMAGES["no colon"][0](events[1])
     events[2] = DAMAGES["comment"][0](events[2])
-    _, rows = read(b"[" + b",\n".join(events) + b"]")
+    trace, rows = read(b"[" + b",\n".join(events) + b"]")
     assert [row for row in rows if row[0] != 1] == [(i, f"n{i}", "X") for i in (0, 2, 3)]
+    assert {f.check_name: f.n for f in trace.findings} == {"unreadable_event": 1, "repaired_comment": 1}
 
 
 NESTED = {"ph": "X", "name": "outer", "ts": 1, "args": {"l": [{"name": f"inner {i}"} for i in range(40)]}}
