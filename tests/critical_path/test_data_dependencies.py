@@ -149,6 +149,7 @@ def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() ->
     assert serial_edges == data_edges
 
 
+@pytest.mark.slow
 def test_the_time_around_operators_stays_with_the_operator_after_it() -> None:
     """10 before op2 (20), 10 before op3 (30), 30 at the end: op3's way is longer, 10 + 30 + 30."""
     serial, data, _, edges = solved()["time around"]

@@ -359,6 +359,7 @@ def test_who_listens_to_all_is_told_what_that_means(
     assert all(part in told for part in said) and ("caveat" in told) == bool(said)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -66,6 +66,7 @@ def test_lanes(con_of: Opened, shared: Path, name: str) -> None:
         assert contradiction == near(lane["contradiction_us"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_clocks(con_of: Opened, shared: Path, name: str) -> None:
     expected = reference(shared, name)["clock"]

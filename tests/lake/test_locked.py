@@ -294,6 +294,7 @@ def test_a_query_is_stopped_from_another_thread(world: dict[str, Path]) -> None:
             _asked(locked, forever)  # and so is every later one
 
 
+@pytest.mark.slow
 def test_the_query_after_one_that_was_stopped_is_answered(world: dict[str, Path]) -> None:
     """The interrupt of the one before comes late: it does not count."""
 

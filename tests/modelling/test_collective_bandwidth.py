@@ -15,6 +15,7 @@ from tests.effort import named
 from tests.harness import connect, kernel, rows_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", named(["a100_nccl_metadata", "b200_eager_71_process_groups", "mi300_rccl_metadata"]))
 def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
     reference = json.loads((shared / "golden" / "modelling" / f"comm__{trace}.json").read_text())["rows"]

@@ -78,6 +78,7 @@ def flops(op: str, dims: list, concrete: list[str] | None = None, tensors: int |
     return found.flops_uncausal
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None)
 @given(sizes, sizes, sizes, sizes)
 def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> None:

@@ -225,6 +225,7 @@ REAL = {
 FRAMES = {"mi300_sglang_decode_graph": ("decode", None), "b200_eager_71_process_groups": ("prefill", 888)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", named(REAL))
 def test_real_servers(shared: Path, name: str) -> None:
     """The name and the kernels say the same, each on its own; busy time is that of the JSON."""

@@ -71,6 +71,7 @@ def innermost(found: list[dict], thread: str = "MainThread") -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_a_program_is_where_it_is(tmp_path: Path) -> None:
     (script := tmp_path / "program.py").write_text(PROGRAM)
     command = [

@@ -109,6 +109,7 @@ def test_abort_says_what_it_cannot_end_and_leaves_a_working_engine() -> None:
     assert eventually(lambda: own_threads() == [])
 
 
+@pytest.mark.slow
 @every_engine
 def test_what_nobody_holds_any_more_goes_with_its_threads(engine: Any) -> None:
     class Batch:

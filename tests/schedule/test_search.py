@@ -225,6 +225,7 @@ def test_the_local_search_finds_what_an_exhaustive_one_does_in_500_problems(monk
     compare(range(500), 5, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages filled up to an equal share of the work, in the order of a serial run; a stream a task, or a stage."""

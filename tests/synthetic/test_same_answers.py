@@ -30,6 +30,7 @@ def answers(
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "told"),
     [

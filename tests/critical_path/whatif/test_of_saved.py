@@ -156,6 +156,7 @@ HELD_UP = [
 ]
 
 
+@pytest.mark.slow
 def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
     """In what-if from the trace, from the file, and after an edit; no scenario of gaps or operators takes it away."""
     con, trace_id = connect(HELD_UP)

@@ -249,6 +249,7 @@ def test_flight_recorder_dumps(tmp_path: Path) -> None:
     run("sql", "SELECT * FROM flight_recorder_verdicts, flight_recorder_entries", "--lake", lake)
 
 
+@pytest.mark.slow
 def test_recordings_and_their_flame_graph(tmp_path: Path) -> None:
     one = Recording(tmp_path / "in", "stacks", "run[/x]\x1b[2J", 42, 3)
     for at, name in enumerate(NAMES):

@@ -108,6 +108,7 @@ def test_limits_are_options_with_the_same_defaults() -> None:
         assert str(field.default) in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows",
     [

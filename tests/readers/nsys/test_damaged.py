@@ -153,6 +153,7 @@ def test_an_export_that_is_still_running_is_rejected(tmp_path: Path) -> None:
     assert load_trace(memory(), path).n_events == 10  # closed, and so checkpointed
 
 
+@pytest.mark.slow
 def test_names_of_files_that_are_not_urls(tmp_path: Path) -> None:
     for name in ("a?b#c%20d.sqlite", "ä b.sqlite", "a&mode=rwc.sqlite", os.fsdecode(b"caf\xe9.sqlite")):
         path = written(small(), tmp_path, "x.sqlite").rename(tmp_path / name)

@@ -145,6 +145,7 @@ def test_random_captures(tmp_path: Path, schema: dict[str, tuple[str, ...]]) -> 
     compare(random_pairs(tmp_path, 40, schema), OF_RANDOM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(["alexnet", "cuda_event_sync", "simple_add"], 1))
 def test_real_traces(shared: Path, tmp_path: Path, name: str) -> None:
     """Traces of real runs with waits, written as exports of them: the graph is the same, edge for edge."""

@@ -226,6 +226,7 @@ def of_other(rows: Rows) -> Rows:
     return found
 
 
+@pytest.mark.slow
 def test_each_process_of_merged_files_is_a_trace(tmp_path: Path) -> None:
     """With the events that it has in files of its own, though both count correlation ids from the same number."""
     first = rows_of_small()

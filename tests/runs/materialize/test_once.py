@@ -225,6 +225,7 @@ def test_roles_that_changed_are_noticed(lake: Lake) -> None:
     assert {one.table for one in run_order.materialize_all(lake, TABLES)} == set(TABLES[2:])
 
 
+@pytest.mark.slow
 def test_what_comes_in_during_a_run_is_not_taken_for_complete(lake: Lake, tmp_path: Path) -> None:
     late = write_trace(tmp_path / "late.json", 9)
 
