@@ -21,7 +21,7 @@ from pipelines.faces.cli.fleet.fleet import _causes
 from pipelines.faces.report import page as report
 from pipelines.faces.report import subject
 from pipelines.faces.serve.newest import NEWEST
-from pipelines.fleet.trends.openmetrics import Family, openmetrics
+from pipelines.fleet.trends.openmetrics import Family, _scaled, openmetrics
 from pipelines.lake import Lake
 from pipelines.models.questions import question_named
 from pipelines.readers.ingest import ingest
@@ -192,6 +192,16 @@ def test_what_the_gpu_time_goes_to_and_what_grew_most_since_the_weeks_before() -
         "grew most: data loading of job vision, 50 % of its time this week, 10 % in the weeks before",
     ]
     assert len(list(_causes(rows[:1]))) == 1  # nothing to compare it with
+    # More of a job's time, but it grew less.
+    assert "grew most: data loading" in [*_causes([{**rows[0], "before_percent": 90.0}, *rows[1:]])][-1]
+
+
+def test_a_sum_s_last_digits_are_not_told() -> None:
+    assert [_scaled(ns, 1e9) for ns in (10009411.999999998, 10009412.000000002, None)] == [
+        0.010009412,
+        0.010009412,
+        None,
+    ]
 
 
 def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> None:

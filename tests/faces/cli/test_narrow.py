@@ -86,8 +86,9 @@ def test_a_name_in_a_narrow_column_takes_lines_before_it_loses_letters() -> None
 
 
 def test_counts_have_their_thousands_apart_and_what_names_something_has_not() -> None:
-    names = ("n_kernels", "bytes", "rank", "waiting_stream", "event_id", "is_new", "step_ms")
-    shown = [
-        _cell(name, value) for name, value in zip(names, (2234, 5746640, 1024, 1007, 123456, True, 0.5), strict=True)
-    ]
-    assert shown == ["2,234", "5,746,640", "1024", "1007", "123456", "True", "0.5"]
+    counted = {"n_kernels": (2234, "2,234"), "bytes": (5746640, "5,746,640"), "is_new": (True, "True")}
+    named = {"rank": 1024, "waiting_stream": 1007, "event_id": 123456, "start_ns": 2234, "correlation": 4711}
+    asked = counted | {"step_ms": (0.5, "0.5")} | {name: (value, str(value)) for name, value in named.items()}
+    assert {name: _cell(name, value) for name, (value, _) in asked.items()} == {
+        name: told for name, (_, told) in asked.items()
+    }
