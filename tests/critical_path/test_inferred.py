@@ -342,6 +342,40 @@ def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> No
     assert kernels == pytest.approx(50 + 100 + 880) and host == pytest.approx(1020 + 880)
 
 
+def test_a_stream_waits_for_an_older_event_where_the_newest_ended_over_2_us_too_late() -> None:
+    """Kernels 1 and 4 of stream 20, each with its event, and 8 on stream 7, which starts before 4 ends."""
+
+    def waiting(late: float) -> list[dict[str, Any]]:
+        return [
+            *(call("cudaLaunchKernel", 0, 5, 1), kernel("comm", 10, 20, 1, stream=20)),
+            call("cudaEventRecord", 8, 2, 2),
+            *(call("cudaLaunchKernel", 12, 5, 3), kernel("comm", 30, 70 + late, 3, stream=20)),
+            *(call("cudaEventRecord", 18, 2, 4), call("cudaStreamWaitEvent", 22, 2, 5)),
+            *(call("cudaLaunchKernel", 26, 5, 6), kernel("gemm", 100, 50, 6)),
+        ]
+
+    con, found = connect_all(map(waiting, (2, 2.001)))
+    run_models(con, load_catalog(), ["_likely_waits", "_profiles"])
+    likely = (
+        "SELECT event_id, source_event_id FROM _likely_waits JOIN _profiles USING (trace_profile_id) WHERE trace_id = "
+    )
+    assert [con.execute(f"{likely}'{trace_id}'").fetchall() for trace_id in found] == [[(8, 4)], [(8, 1)]]
+
+
+def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it() -> None:
+    """Kernels that end at 200 and 300; the device's sync returns at 303. Without the second one it returns at 203."""
+    trace = [
+        op("step", 0, 400),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 40, 160, 1)),
+        *(call("cudaLaunchKernel", 20, 5, 2), kernel("comm", 45, 255, 2, stream=20)),
+        call("cudaDeviceSynchronize", 50, 253, 3),
+    ]
+    con, trace_id = connect(trace)
+    window = load(con, load_catalog(), WindowRequest(trace_id))
+    (compared,) = what_if(window, [Scenario((("comm", 0.0),))])
+    assert (compared.before.length_us, compared.after.length_us) == (400, 300)
+
+
 def test_a_device_that_works_longer_is_waited_for_by_its_sync() -> None:
     """Collectives of 800 us that take twice as long end at 1620; the call then returns with them, and 1097 us are left."""
     after = {}
