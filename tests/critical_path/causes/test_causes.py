@@ -275,12 +275,12 @@ def test_a_synchronization_that_a_copy_needs_is_its_operators_own() -> None:
     assert copied[("host_operators", "aten::mm")] == 10
 
 
-@pytest.mark.parametrize("name", ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"])
-def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str) -> None:
-    events = [
+def copied(name: str, *around: dict[str, Any]) -> list[dict[str, Any]]:
+    """A copy of 100 us behind a kernel, and a synchronization with it; a kernel of 300 us follows."""
+    return [
         *LAUNCHED,
         kernel("gemm", 30, 300, 1),
-        op("aten::to", 50, 390),
+        *around,
         call("cudaMemcpyAsync", 55, 5, 3),
         kernel(name, 331, 100, 3, cat="gpu_memcpy"),
         call("cudaStreamSynchronize", 62, 374, 9),
@@ -289,7 +289,11 @@ def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(n
         call("cudaLaunchKernel", 455, 10, 2),
         kernel("gemm", 475, 300, 2),
     ]
-    found = answer(events)
+
+
+@pytest.mark.parametrize("name", ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"])
+def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(name: str) -> None:
+    found = answer(copied(name, op("aten::to", 50, 390)))
     check(found)
     (row,) = [row for row in found.rows if row["cause"] == "copies"]
     assert row["duration_ns"] == 100_000
@@ -297,6 +301,12 @@ def test_without_a_blocking_copy_to_the_gpu_nobody_waits_for_what_is_before_it(n
         assert row["saves_ns"] == pytest.approx(145_000, abs=6000)
     else:  # what is read is waited for
         assert row["saves_ns"] <= 102_000
+
+
+def test_an_operator_that_waits_for_the_copy_of_another_one_waits_without_it_for_what_is_before() -> None:
+    found = answer(copied("Memcpy HtoD (Pageable -> Device)", op("aten::to", 50, 11), op("aten::item", 61, 380)))
+    (row,) = [row for row in found.rows if row["cause"] == "copies"]
+    assert row["duration_ns"] == 100_000 and row["saves_ns"] <= 102_000
 
 
 def test_a_wait_for_a_queue_is_named_after_it_and_not_after_who_calls_it() -> None:
