@@ -10,7 +10,9 @@ password may be one), and neither are tokenizers.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
+from pipelines.base import database
 from pipelines.models.sqltext import quoted
 
 MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
@@ -73,6 +75,17 @@ def masked(column: str, *, is_name: bool = False) -> str:
 def may_be_secret(column: str) -> str:
     """Returns SQL: whether the text in a column may hold what `masked` replaces."""
     return f"regexp_matches({column}, {quoted(_HINT)})"
+
+
+def masked_names(texts: Collection[str]) -> dict[str, str]:
+    """Returns the names in which something is masked, each with what is left of it."""
+    suspect = [text for text in texts if may_hold_secrets(text.encode("utf-8", "replace"))]
+    if not suspect:
+        return {}
+    listed = ", ".join(f"({quoted(text)})" for text in suspect)
+    with database.scratch() as con:
+        query = f"SELECT name, {masked('name', is_name=True)} FROM (VALUES {listed}) AS given (name)"
+        return {name: left for name, left in con.execute(query).fetchall() if name != left}
 
 
 def with_masks(query: str, texts: tuple[str, ...] = ("args", "extra"), names: tuple[str, ...] = ("name",)) -> str:

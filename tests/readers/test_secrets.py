@@ -112,8 +112,11 @@ def test_none_of_twelve_is_stored_or_shown(tmp_path: Path) -> None:
         "args": ["sql", "SELECT args, extra FROM events", "--format", "csv"],
         "report": ["report", str(path), "--out", str(tmp_path / "report.html")],
     }
+    commands = {name: [*words, "--lake", str(lake.root)] for name, words in commands.items()}
+    commands["dump"] = ["flight-recorder", str(path.parent), "--json"]
+    commands["snapshot"] = ["memory", str(path.parent / "rank0_snapshot.pickle"), "--json"]
     for name, words in commands.items():
-        done = CliRunner().invoke(app, [*words, "--lake", str(lake.root)])
+        done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, (name, done.output)
         texts[name] = done.output
     texts |= {file: (tmp_path / file).read_text() for file in ("slice.json", "report.html")}
