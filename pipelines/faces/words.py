@@ -43,6 +43,7 @@ WORDS = {
     "sync_return": "return of a wait",
     "cross_stream_wait": "wait for another stream",
     "head": "before the first event",
+    "gap": "host outside operators",
     # delays and waits, by the type of their edges
     "kernel_launch_delay": "launch overhead",
     "kernel_kernel_delay": "gaps between kernels",

@@ -233,7 +233,7 @@ def test_command_line_on_a_capture_of_the_lake_and_on_files(dlrm: Lake, shared: 
     shown = CliRunner().invoke(app, ["capture-path", capture_id, "--lake", str(dlrm.root)])
     assert shown.exit_code == 0
     assert "65.05" in shown.stdout and "34.95" in shown.stdout
-    assert "sync return (inferred)" in shown.stdout
+    assert "return of a wait (inferred)" in shown.stdout
     assert "20.8 % of the path" in shown.stdout
     assert "DistributedDataParallel.forward" in shown.stdout
 

@@ -12,6 +12,7 @@ from pipelines.base.kernel_names import short_name, short_names
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.opened_trace import ProcessOption
+from pipelines.faces.words import in_words
 
 if TYPE_CHECKING:
     from pipelines.fleet.path.answer import CapturePath
@@ -92,7 +93,7 @@ def _shares(answer: CapturePath) -> Table:
         for kind, guessed in parts:
             time = _time(own, kind, guessed)
             n = sum((s.kind, s.guessed) == (kind, guessed) for s in own)
-            label = styled("{}" + (" [yellow](inferred)[/]" if guessed else ""), kind.replace("_", " "))
+            label = styled("{}" + (" [yellow](inferred)[/]" if guessed else ""), in_words(kind))
             table.add_row("", label, f"{n:,}", units.time_us(time), f"{100 * time / answer.span_us:.2f}")
         table.add_section()
     rest = list(answer.share_us.items())[_RANKS:]
@@ -134,9 +135,8 @@ def _stretches(answer: CapturePath) -> Table:
         end = stretch.start_us + stretch.dur_us
         own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
         longest = max(own, key=lambda s: s.dur_us)
-        most = (
-            f"{longest.kind.replace('_', ' ')} {units.time_us(longest.dur_us)} {short_name(longest.owner or '', _NAME)}"
-        )
+        time = units.time_us(longest.dur_us)
+        most = f"{in_words(longest.kind)} {time} {short_name(longest.owner or '', _NAME)}"
         table.add_row(units.time_us(stretch.start_us), str(stretch.rank), units.time_us(stretch.dur_us), most)
     if len(answer.stretches) > _SHOWN:
         table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")
