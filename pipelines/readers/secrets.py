@@ -77,15 +77,15 @@ def may_be_secret(column: str) -> str:
     return f"regexp_matches({column}, {quoted(_HINT)})"
 
 
-def masked_names(texts: Collection[str]) -> dict[str, str]:
-    """Returns the names in which something is masked, each with what is left of it."""
+def masked_texts(texts: Collection[str], *, is_name: bool = False) -> dict[str, str]:
+    """Returns the texts in which something is masked, each with what is left of it."""
     suspect = [text for text in texts if may_hold_secrets(text.encode("utf-8", "replace"))]
     if not suspect:
         return {}
     listed = ", ".join(f"({quoted(text)})" for text in suspect)
     with database.scratch() as con:
-        query = f"SELECT name, {masked('name', is_name=True)} FROM (VALUES {listed}) AS given (name)"
-        return {name: left for name, left in con.execute(query).fetchall() if name != left}
+        query = f"SELECT told, {masked('told', is_name=is_name)} FROM (VALUES {listed}) AS given (told)"
+        return {text: left for text, left in con.execute(query).fetchall() if text != left}
 
 
 def with_masks(query: str, texts: tuple[str, ...] = ("args", "extra"), names: tuple[str, ...] = ("name",)) -> str:

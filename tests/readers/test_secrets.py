@@ -184,10 +184,13 @@ def test_what_holds_no_secret_for_sure_has_none() -> None:
 def test_a_file_of_one_event_is_looked_at(tmp_path: Path, name: str) -> None:
     path = tmp_path / "trace.json"
     event = json.dumps(x("cpu_op", "NAME", 1, 1)).replace("NAME", name)
-    path.write_text(f'{{"traceEvents": [{event}]}}')
-    with database.connect() as con:
-        load_trace(con, path)
-        assert "abcdef" not in con.execute("SELECT name FROM events").fetchall()[0][0]
+    process = json.dumps({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "NAME"}}).replace("NAME", name)
+    path.write_text(f'{{"traceEvents": [{event}, {process}]}}')
+    for lean in (False, True):  # without a lake, few arguments are read
+        with database.connect() as con:
+            load_trace(con, path, lean=lean)
+            told = con.execute("SELECT name, args FROM events").fetchall()
+        assert "abcdef" not in str(told) and str(told).count(MASK) == 2
 
 
 def test_what_is_no_secret_stays(tmp_path: Path) -> None:

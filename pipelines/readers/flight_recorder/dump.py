@@ -19,7 +19,7 @@ from pipelines.readers.flight_recorder.fields import ints, needed, number, recor
 from pipelines.readers.flight_recorder.frames import user_frame
 from pipelines.readers.flight_recorder.opcodes import Bomb
 from pipelines.readers.flight_recorder.plain_pickle import NotPlain, load_plain
-from pipelines.readers.secrets import masked_names
+from pipelines.readers.secrets import masked_texts
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _VERSION = re.compile(r"^2\.(\d+)")
@@ -260,7 +260,7 @@ def _entries(given: Sequence[Any]) -> tuple[Entry, ...]:
 
 def _without_secrets(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """A function of a program may be called with one on its command line, and be named after that."""
-    masks = masked_names({entry.frame for entry in entries if entry.frame})
+    masks = masked_texts({entry.frame for entry in entries if entry.frame}, is_name=True)
     return tuple(replace(entry, frame=masks[entry.frame]) if entry.frame in masks else entry for entry in entries)
 
 

@@ -26,6 +26,7 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRe
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
+from pipelines.readers.secrets import masked_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ def load_events(
     with _reading() as con:
         _prepare(con, reader, batch_id)
         compression = "none" if lean else "zstd"
-        tables = reader.tables(con, catalog.models["events"].sql)
+        tables = reader.tables(con, catalog.models["events"].sql, *([()] if lean else []))
         write_tables(map(_lean, tables) if lean else tables, part, compression)
         return _finished(con, catalog, reader, part, compression)
 
@@ -81,10 +82,17 @@ def _lean(table: pa.Table) -> pa.Table:
 
     nothing = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
     is_metadata = compute.call_function("match_like", [table.column("ph")], compute.MatchSubstringOptions("M"))
-    args = compute.call_function("if_else", [is_metadata, table.column("args"), nothing])
+    args = _masked(compute.call_function("if_else", [is_metadata, table.column("args"), nothing]))
     for name, values in (("args", args), ("extra", pa.nulls(table.num_rows, pa.string()))):
         table = table.set_column(table.schema.get_field_index(name), name, values)
     return table
+
+
+def _masked(args: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    masks = masked_texts([text for text in args.unique().to_pylist() if text])
+    return pa.chunked_array([[masks.get(text, text) for text in args.to_pylist()]], pa.string()) if masks else args
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []

@@ -19,7 +19,6 @@ from pipelines.models.python_tables import given_table
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 _COLUMNS = (
@@ -80,7 +79,6 @@ _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
 )
-_FEW_ROWS = 30_000  # of a file
 _PERHAPS_TWICE = [_NESTED.format(column) for column in _JSONS]
 _PERHAPS_TWICE += [f"coalesce(len(json_keys({column})) > 1, false)" for column in _JSONS if column != "args"]
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
@@ -188,16 +186,26 @@ def _unmarked(columns: tuple[str, ...]) -> str:
     return ", ".join(kept.format(column) for column in columns)
 
 
-def has_key_twice(con: duckdb.DuckDBPyConnection, table: pa.Table, n_before: int = 0) -> bool:
-    """Returns whether some arguments have a key twice. Few lists of keys are different: looking at each row's costs 4 times
-    as much. Few rows are looked at here: to read an Arrow table DuckDB imports pandas, which takes as long as a million rows.
-    `n_before`: rows of the file that were looked at before.
+def with_kinds(query: str) -> str:
+    """Returns the query with a column _kind: rows whose arguments have other keys have another one."""
+    return f"SELECT *, hash(json_keys(args)) AS _kind FROM (\n{query}\n)"
+
+
+def has_key_twice(table: pa.Table, known: set[int]) -> bool:
+    """Returns whether some arguments have a key twice. One of each kind is looked at; those without are added to `known`, and are
+    not looked at again.
     """
-    if n_before + table.num_rows < _FEW_ROWS:
-        return any(_is_twice(text) for text in table["args"].to_pylist() if text)
-    keys = con.from_arrow(table.select(["args"])).project("json_keys(args) AS keys")
-    kinds = keys.aggregate("any_value(keys) AS keys", "hash(keys)")
-    return bool(kinds.filter("len(keys) <> list_unique(keys)").limit(1).fetchall())
+    kinds = table["_kind"].combine_chunks()
+    if new := set(kinds.unique().to_pylist()) - known:
+        import numpy as np
+
+        # Not to_numpy(), which imports pandas: that takes as long as reading 100,000 events.
+        values, args = np.frombuffer(kinds.buffers()[1], dtype=np.uint64)[kinds.offset :], table["args"]
+        texts = (args[int((values == kind).argmax())].as_py() for kind in new)
+        if any(_is_twice(text) for text in texts if text):
+            return True
+        known |= new
+    return False
 
 
 def _is_twice(text: str) -> bool:

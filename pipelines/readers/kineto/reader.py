@@ -28,6 +28,7 @@ from pipelines.readers.kineto.piece import (
     has_no_number,
     known_keys,
     read_times_as_text,
+    with_kinds,
     write_piece,
 )
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, TraceRejected
@@ -82,9 +83,11 @@ class TraceReader:
         self.metadata: dict[str, Any] = {**self._scan.after, **self._before}
         self.base_ns = base_of(self.metadata)
 
-    def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
-        """Yields the result of `query` over the entries, one table per piece, without secrets; it reads them as `raw_events`
-        and numbers them from 0.
+    def tables(
+        self, con: duckdb.DuckDBPyConnection, query: str, texts: tuple[str, ...] = ("args", "extra")
+    ) -> Iterator[pa.Table]:
+        """Yields the result of `query` over the entries, one table per piece; it reads them as `raw_events` and numbers them
+        from 0. Secrets are masked in names and in `texts`.
 
         `event_id` is the position in traceEvents. Afterward `metadata` has everything in the file: its base differs
         from `base_ns` if the end of the array was hard to find.
@@ -92,7 +95,7 @@ class TraceReader:
         cutter = Cutter(self._second_pass(), self._head, self.folder)
         cutter.found = self._found
         cutter.start()
-        pieces = _Pieces(con, query, cutter)
+        pieces = _Pieces(con, query, texts, cutter)
         try:
             import_module("pyarrow.parquet")  # which takes as long as cutting the first piece
             for table in pieces.tables():
@@ -141,18 +144,22 @@ class TraceReader:
         return TraceRejected(str(self.path), error.offset, f"{error.reason}; it is {what}" if what else error.reason)
 
 
+def _alone(query: str) -> str:
+    return f"SELECT * FROM (\n{query}\n)"
+
+
 class _Pieces:
     """Reads piece after piece; `carry` is an entry that the next piece completes.
 
     `tail` is the text after the array, starting where it is still long enough to be cut into pieces.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, query: str, cutter: Cutter) -> None:
-        self.con, self.query, self.cutter = con, query, cutter
+    def __init__(self, con: duckdb.DuckDBPyConnection, query: str, texts: tuple[str, ...], cutter: Cutter) -> None:
+        self.con, self.query, self.texts, self.cutter = con, query, texts, cutter
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
-        self.n_checked = 0  # rows whose keys were looked at
+        self.kinds: set[int] = set()  # of arguments whose keys were looked at
         self.has_text_times = False  # whether doubles do not hold their times
         self.after: dict[str, Any] = {}
 
@@ -234,21 +241,17 @@ class _Pieces:
 
     def _checked(self, raw_events: str, file: Path) -> pa.Table | None:
         """Returns None also for a piece in which arguments have a key twice."""
-        table = self._table(raw_events, file)
-        if table is None:
-            return None
-        n_before, self.n_checked = self.n_checked, self.n_checked + table.num_rows
-        with database.cursor(self.con) as cursor:
-            return None if has_key_twice(cursor, table, n_before) else table
+        table = self._table(raw_events, file, with_kinds)
+        return None if table is None or has_key_twice(table, self.kinds) else table.drop_columns("_kind")
 
-    def _table(self, raw_events: str, file: Path) -> pa.Table | None:
+    def _table(self, raw_events: str, file: Path, told: Callable[[str], str] = _alone) -> pa.Table | None:
         try:
             with database.cursor(self.con) as cursor:
                 is_small = file.stat().st_size < _SMALL
                 # To plan the masks takes as long as to read few events.
                 masks = not is_small or may_hold_secrets(file.read_bytes())
-                events = with_masks(self.query) if masks else self.query
-                query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{events}\n)"
+                events = with_masks(self.query, self.texts) if masks else self.query
+                query = f"WITH raw_events AS ({raw_events})\n{told(events)}"
                 # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
                 return (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
         except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
