@@ -15,6 +15,7 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqlfile import STAGED
 
 Types = list[tuple[str, str]]
+_INSTALLED = digest_of([__file__])[:16]  # so that versions beside each other do not push out what the other remembers
 
 
 def create_staged(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> str:
@@ -42,7 +43,7 @@ def _types_of_scope(catalog: Catalog, scope: str) -> dict[str, dict[str, str]]:
             return {table: dict(_described(con, table)) for table in catalog.ingested(scope)}
 
     digest = digest_of([duckdb.__version__, scope, *(catalog.version(table) for table in catalog.ingested(scope))])
-    return remembered(f"types-of-{scope}", digest, found)
+    return remembered(f"types-of-{scope}-{_INSTALLED}", digest, found)
 
 
 def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
@@ -78,7 +79,7 @@ def types_of_tables(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Type
     if catalog.shipped:  # rows of rules change no type
         return types_of_tables(catalog.shipped, run)
     digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
-    found = remembered("types-of-tables", digest, lambda: _dry_run(catalog, run))
+    found = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog, run))
     return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
 
 
