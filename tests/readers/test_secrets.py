@@ -17,10 +17,11 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
 from pipelines.models.sqltext import quoted
 from pipelines.readers import events_by_sql, secrets
+from pipelines.readers.flight_recorder.dump import read_dump
 from pipelines.readers.ingest import ingest, load_trace
 from pipelines.readers.inputs import single_trace
 from pipelines.readers.kineto import reader
-from pipelines.readers.secrets import MASK, masked, may_hold_secrets
+from pipelines.readers.secrets import MASK, masked, masked_name, may_hold_secrets
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, x
@@ -227,3 +228,29 @@ def test_a_lake_of_an_older_version_is_found_and_mended(tmp_path: Path, monkeypa
     )
     assert json.loads(done.stdout) == [{"n": 9}]
     assert secrets.MASK in stored(lake.root)
+
+
+def test_dumps_and_snapshots_that_are_read_without_a_lake_are_masked(tmp_path: Path) -> None:
+    secret = SECRETS[0]
+    frames = [{"name": f"--token {secret}", "filename": f"/x/HF_TOKEN={secret}/train.py", "line": 3}]
+    groups = {"0": {"name": "0", "desc": f"of {secret}", "ranks": "[0, 1]"}}
+    for rank, calls in enumerate([[waits(1, frames=frames)], []]):
+        made(tmp_path, rank, *calls, groups=groups, pg_status={"0": {"note": secret}})
+    block = {"address": 1, "size": 1024, "requested_size": 1000, "state": "active_allocated", "frames": frames}
+    segment = {"device": 0, "address": 1, "total_size": 1024, "stream": 0, "segment_type": "small", "blocks": [block]}
+    snapshot = tmp_path / "rank0_snapshot.pickle"
+    snapshot.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]]}))
+    dumps = [str(tmp_path / f"dump_{rank}") for rank in (0, 1)]
+    for words in (["flight-recorder", *dumps], ["memory", str(snapshot)]):
+        for as_json in ([], ["--json"]):
+            said = CliRunner().invoke(app, [*words, *as_json], env={"COLUMNS": "300"})
+            assert said.exit_code == 0, said.output
+            assert secret not in said.output and f"HF_TOKEN={MASK}" in said.output
+    assert secret not in str(read_dump(dumps[0]))
+
+
+def test_a_text_is_masked_as_a_column_is() -> None:
+    with duckdb.connect() as con:
+        for text in [*EACH, *TOLD, *map(json.dumps, [*ARGS, METADATA]), "\u212aey=abc"]:
+            (row,) = con.execute(f"SELECT {masked('m', is_name=True)} FROM (SELECT {quoted(text)} AS m)").fetchall()
+            assert masked_name(text) == row[0]

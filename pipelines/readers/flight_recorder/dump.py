@@ -217,7 +217,7 @@ def _group(name: str, told: Any) -> Group:
     try:
         ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
     except ValueError:
-        raise ValueError(f"{where}: ranks is {ranks[:_SHOWN]!r}, not a list of numbers") from None
+        raise ValueError(f"{where}: ranks is {text(ranks)[:_SHOWN]!r}, not a list of numbers") from None
     if isinstance(ranks, list | tuple) and len(ranks) > _MOST_CALLS:
         raise ValueError(f"{where}: {len(ranks):,} ranks")
     return Group(name, text(str(given.get("desc") or "")), tuple(sorted(ints(f"{where}: ranks", ranks))))
@@ -232,7 +232,7 @@ def _status(given: Mapping[str, Any]) -> Status:
 def _said(top: Mapping[str, Any], key: str) -> str | None:
     """Returns what the dump says there, as JSON; None for nothing."""
     try:
-        return json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
+        return text(json.dumps(top[key], default=str, allow_nan=False)) if top.get(key) else None
     except (ValueError, TypeError):
         raise ValueError(
             f"{key} cannot be kept as JSON: a number is not finite, a key is not text, or it contains itself"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pipelines.models.sqltext import as_text
+from pipelines.readers.secrets import masked_name
 
 LARGEST = 2**63 - 1  # a BIGINT
 _MOST_BITS = 192
@@ -70,9 +72,10 @@ def needed(given: Mapping[str, Any], key: str) -> Any:
     return given[key]
 
 
+@lru_cache(1024)
 def text(value: str) -> str:
-    """Returns a text that can be stored: lone surrogates are escaped."""
-    return value if value.isascii() else as_text(value)
+    """Returns a text that can be stored and shown: lone surrogates are escaped, what looks like a secret is masked."""
+    return masked_name(value if value.isascii() else as_text(value))
 
 
 def _short(value: Any) -> str:
@@ -81,5 +84,5 @@ def _short(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:  # too long for repr
         return f"a number of {value.bit_length():,} bits"
     if isinstance(value, str | int | float):
-        return repr(value)[:60]
+        return text(repr(value))[:60]
     return _KINDS.get(type(value), f"a {type(value).__name__}")

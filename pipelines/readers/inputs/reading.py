@@ -63,7 +63,7 @@ class Reading:
                 getattr(import_module(given.module), given.function.partition(":")[2])(self.con)
         types = self.con.execute(f"DESCRIBE main.{table}").fetchall()
         self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
-        self._mask(table, [name for name, kind, *_ in types if kind == "VARCHAR" and name not in ("path", "file")])
+        self._mask(table, [name for name, kind, *_ in types if kind == "VARCHAR" and name != "path"])
         self.con.execute(f"DROP {kind} {STAGED}{table}")
         self.filled.add(table)
 
