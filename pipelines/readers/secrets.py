@@ -10,9 +10,7 @@ password may be one), and neither are tokenizers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
-from pipelines.base import database
 from pipelines.models.sqltext import quoted
 
 MASK = "***"  # no rule finds a secret in it, so that masking twice changes nothing
@@ -61,16 +59,19 @@ def may_hold_secrets(text: bytes) -> bool:
     return b"\\" in text or not text.isascii() or _HINT_BYTES.search(text) is not None
 
 
-def masked_name(text: str) -> str:
-    """Returns what `masked` makes of a name, for texts that no table holds."""
+def masked_text(text: str, *, is_name: bool = False) -> str:
+    """Returns what `masked` makes of a text, for those that no table holds."""
     if not may_hold_secrets(text.encode("utf-8", "surrogatepass")):
         return text
     import pyarrow as pa
     from pyarrow import compute
 
     told = pa.array([text], pa.string())
-    for pattern, left in (_EXPORTED, *_RULES):  # by RE2, too: time grows with a text's length, whatever stands there
-        told = compute.replace_substring_regex(told, pattern, left)
+    for pattern, left in (
+        _EXPORTED if is_name else _ASSIGNED,
+        *_RULES,
+    ):  # by RE2, too: time grows with a text's length, whatever stands there
+        told = compute.call_function("replace_substring_regex", [told], compute.ReplaceSubstringOptions(pattern, left))
     return told[0].as_py()
 
 
@@ -88,17 +89,6 @@ def masked(column: str, *, is_name: bool = False) -> str:
 def may_be_secret(column: str) -> str:
     """Returns SQL: whether the text in a column may hold what `masked` replaces."""
     return f"regexp_matches({column}, {quoted(_HINT)})"
-
-
-def masked_texts(texts: Collection[str], *, is_name: bool = False) -> dict[str, str]:
-    """Returns the texts in which something is masked, each with what is left of it."""
-    suspect = [text for text in texts if may_hold_secrets(text.encode("utf-8", "replace"))]
-    if not suspect:
-        return {}
-    listed = ", ".join(f"({quoted(text)})" for text in suspect)
-    with database.scratch() as con:
-        query = f"SELECT told, {masked('told', is_name=is_name)} FROM (VALUES {listed}) AS given (told)"
-        return {text: left for text, left in con.execute(query).fetchall() if text != left}
 
 
 def with_masks(query: str, texts: tuple[str, ...] = ("args", "extra"), names: tuple[str, ...] = ("name",)) -> str:

@@ -21,7 +21,7 @@ from pipelines.readers.flight_recorder.dump import read_dump
 from pipelines.readers.ingest import ingest, load_trace
 from pipelines.readers.inputs import single_trace
 from pipelines.readers.kineto import reader
-from pipelines.readers.secrets import MASK, masked, masked_name, may_hold_secrets
+from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, x
@@ -253,4 +253,4 @@ def test_a_text_is_masked_as_a_column_is() -> None:
     with duckdb.connect() as con:
         for text in [*EACH, *TOLD, *map(json.dumps, [*ARGS, METADATA]), "\u212aey=abc"]:
             (row,) = con.execute(f"SELECT {masked('m', is_name=True)} FROM (SELECT {quoted(text)} AS m)").fetchall()
-            assert masked_name(text) == row[0]
+            assert masked_text(text, is_name=True) == row[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from pipelines.readers.flight_recorder.fields import ints, needed, number, recor
 from pipelines.readers.flight_recorder.frames import user_frame
 from pipelines.readers.flight_recorder.opcodes import Bomb
 from pipelines.readers.flight_recorder.plain_pickle import NotPlain, load_plain
-from pipelines.readers.secrets import masked_texts
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _VERSION = re.compile(r"^2\.(\d+)")
@@ -172,7 +171,7 @@ def read_dump(path: str | Path) -> Dump:
     try:
         configs = record("pg_config", top.get("pg_config") or {}).items()
         groups = {text(str(name)): _group(text(str(name)), given) for name, given in configs}
-        entries = _without_secrets(_entries(several("entries", top.get("entries"))))
+        entries = _entries(several("entries", top.get("entries")))
         told = record("pg_status", top.get("pg_status") or {}).items()
         statuses = {whole("the group of pg_status", pg_id): _status(record("pg_status", of)) for pg_id, of in told}
         library = top.get("comm_lib_version") or top.get("nccl_version")
@@ -256,12 +255,6 @@ def _entries(given: Sequence[Any]) -> tuple[Entry, ...]:
     if n_sizes > _MOST_SIZES:
         raise ValueError(many)
     return tuple(found)
-
-
-def _without_secrets(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """A function of a program may be called with one on its command line, and be named after that."""
-    masks = masked_texts({entry.frame for entry in entries if entry.frame}, is_name=True)
-    return tuple(replace(entry, frame=masks[entry.frame]) if entry.frame in masks else entry for entry in entries)
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:

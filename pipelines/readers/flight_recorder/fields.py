@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from pipelines.models.sqltext import as_text
-from pipelines.readers.secrets import masked_name
+from pipelines.readers.secrets import masked_text
 
 LARGEST = 2**63 - 1  # a BIGINT
 _MOST_BITS = 192
@@ -75,7 +75,7 @@ def needed(given: Mapping[str, Any], key: str) -> Any:
 @lru_cache(1024)
 def text(value: str) -> str:
     """Returns a text that can be stored and shown: lone surrogates are escaped, what looks like a secret is masked."""
-    return masked_name(value if value.isascii() else as_text(value))
+    return masked_text(value if value.isascii() else as_text(value), is_name=True)
 
 
 def _short(value: Any) -> str:

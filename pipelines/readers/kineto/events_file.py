@@ -26,7 +26,7 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRe
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
-from pipelines.readers.secrets import masked_texts
+from pipelines.readers.secrets import masked_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +91,10 @@ def _lean(table: pa.Table) -> pa.Table:
 def _masked(args: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
 
-    masks = masked_texts([text for text in args.unique().to_pylist() if text])
-    return pa.chunked_array([[masks.get(text, text) for text in args.to_pylist()]], pa.string()) if masks else args
+    masks = {text: masked_text(text) for text in args.unique().to_pylist() if text}
+    if all(text == left for text, left in masks.items()):
+        return args
+    return pa.chunked_array([[masks.get(text, text) for text in args.to_pylist()]], pa.string())
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []
