@@ -7,6 +7,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -351,8 +352,12 @@ def test_communication_beside_which_something_computes_is_not_said_to_have_nothi
     (row,) = [row for row in found.rows if row["cause"] == "communication"]
     assert row["duration_ns"] > row["exposed_ns"] == 500_000
     assert "500.0 us it communicates, with no computing to hide it" in found.sentence
-    (told,) = [one.told(1) for one in found.causes if one.kind["cause"] == "communication"]
-    assert "(500.0 us with no computing beside it), gone saves" in told
+    (of,) = [one for one in found.causes if one.kind["cause"] == "communication"]
+    assert "(500.0 us with no computing beside it), gone saves" in of.told(1)
+    bare = replace(of, rows=[{**row, "exposed_ns": row["duration_ns"]}])  # nothing hides it: its time says all
+    assert ", gone saves" in bare.told(1) and "(" not in bare.told(1)
+    one, two = (replace(of, rows=[{**row, "halved_saves_ns": 5000}] * n) for n in (1, 2))
+    assert "halved saves 5.0 us" in one.told(1) and "halved" not in two.told(1)  # half of one row is not half of all
 
 
 def test_calls_of_other_vendors_launch() -> None:
