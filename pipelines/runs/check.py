@@ -140,11 +140,23 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
 
 def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
     """Returns how many rows of a file hold what looks like a secret (pipelines/readers/secrets.py)."""
-    texts, names = _TEXTS.get(table_of(path), ((), ()))
+    texts, names = _told(con, path)
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
     rows = f"read_parquet({quoted(path)}, hive_partitioning = false)"
     return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
+
+
+def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the columns of a file that hold texts, and those that hold names, as an input brought them along: of dumps,
+    snapshots and other sets all are names. What models compute is made of them.
+    """
+    table = table_of(path)
+    model = load_catalog().models.get(table)
+    if table in _TEXTS or model is None or model.kind != "lake" or table == REJECTS:
+        return _TEXTS.get(table, ((), ()))
+    columns = con.execute(f"DESCRIBE FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
+    return (), tuple(name for name, kind, *_ in columns if kind == "VARCHAR" and name != "path")
 
 
 def _secret(lake: Lake, path: Path, n: int) -> Fault:
@@ -159,7 +171,7 @@ def _mask(lake: Lake, path: Path) -> str:
     batch, table = Batch(path.stem), table_of(path)
     staged = lake.staging(batch) / f"{table}.masked"
     with database.connect() as con:
-        rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_TEXTS[table])
+        rows = with_masks(f"FROM read_parquet({quoted(path)}, hive_partitioning = false)", *_told(con, path))
         con.execute(f"COPY ({rows}) TO {quoted(staged)} (FORMAT parquet, COMPRESSION zstd)")
         n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged)})").fetchall()[0][0]
     lake.put(table, batch, staged, n_rows)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from pipelines.models import dry_run
 from pipelines.models.cache import digest_of, remembered
+from pipelines.models.catalog import Catalog
 
 
 def test_the_same_digest_is_computed_once_and_another_anew(own_cache: Path) -> None:
@@ -32,3 +36,12 @@ def test_a_home_that_cannot_be_written_only_costs_time(own_cache: Path) -> None:
 
 def test_texts_are_told_apart() -> None:
     assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
+
+
+def test_two_installations_keep_the_types_of_their_tables_beside_each_other(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for installed in ("one", "other"):
+        monkeypatch.setattr(dry_run, "_INSTALLED", installed)
+        dry_run._types_of_scope.__wrapped__(Catalog({}, {}), "trace")
+    assert len(list(own_cache.rglob("types-of-trace-*.json"))) == 2
