@@ -67,10 +67,8 @@ def masked_text(text: str, *, is_name: bool = False) -> str:
     from pyarrow import compute
 
     told = pa.array([text], pa.string())
-    for pattern, left in (
-        _EXPORTED if is_name else _ASSIGNED,
-        *_RULES,
-    ):  # by RE2, too: time grows with a text's length, whatever stands there
+    # By RE2, too: time grows with a text's length, whatever stands there.
+    for pattern, left in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
         told = compute.call_function("replace_substring_regex", [told], compute.ReplaceSubstringOptions(pattern, left))
     return told[0].as_py()
 

@@ -159,9 +159,8 @@ def _finished(
 ) -> ReadTrace:
     if reader.n_events > _FEW_EVENTS:
         con.execute("RESET threads")  # nothing else is running by now
-        con.execute(
-            f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}"
-        )  # all begin events are sorted together
+        # All begin events are sorted together.
+        con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")
     counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
