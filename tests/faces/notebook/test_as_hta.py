@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import pyarrow as pa
 import pytest
 
 from pipelines.faces.notebook import TraceAnalysis as Ours
@@ -81,6 +82,7 @@ def pandas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     """pandas, or None where it cannot be imported."""
     if request.param == "pandas":
         return pytest.importorskip("pandas")
+    pa.array([0])  # pyarrow looks for pandas once per process, and cannot take a module that is None
     monkeypatch.setitem(sys.modules, "pandas", None)
     return None
 
