@@ -42,8 +42,15 @@ def _types_of_scope(catalog: Catalog, scope: str) -> dict[str, dict[str, str]]:
             _create_by_sql(con, catalog, scope)
             return {table: dict(_described(con, table)) for table in catalog.ingested(scope)}
 
-    digest = digest_of([duckdb.__version__, scope, *(catalog.version(table) for table in catalog.ingested(scope))])
+    digest = _digest(catalog, catalog.ingested(scope))
     return remembered(f"types-of-{scope}-{_INSTALLED}", digest, found)
+
+
+def _digest(catalog: Catalog, tables: Iterable[str]) -> str:
+    """Returns a hash over all that the types of these tables depend on: a version does not tell what ingestion gives."""
+    given = [repr((name, table.columns)) for name, table in sorted(catalog.given.items())]
+    told = [repr((catalog.version(name), sorted(catalog.models[name].staged.items()))) for name in tables]
+    return digest_of([duckdb.__version__, *given, *told])
 
 
 def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
@@ -78,7 +85,7 @@ def types_of_tables(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Type
     """Returns the columns and DuckDB types of every public table, and of what they are made of; `run`: run_models."""
     if catalog.shipped:  # rows of rules change no type
         return types_of_tables(catalog.shipped, run)
-    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
+    digest = _digest(catalog, catalog.models)
     found = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog, run))
     return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
 

@@ -10,6 +10,8 @@ password may be one), and neither are tokenizers.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pipelines.models.sqltext import quoted
 
@@ -89,7 +91,14 @@ def may_be_secret(column: str) -> str:
     return f"regexp_matches({column}, {quoted(_HINT)})"
 
 
-def with_masks(query: str, texts: tuple[str, ...] = ("args", "extra"), names: tuple[str, ...] = ("name",)) -> str:
+def told_by_dumps(described: Iterable[tuple[Any, ...]]) -> list[str]:
+    """Returns the columns that hold names as a dump, a snapshot or another set brought them along, of what DESCRIBE returns: all
+    texts but the file's own path.
+    """
+    return [name for name, kind, *_ in described if kind == "VARCHAR" and name != "path"]
+
+
+def with_masks(query: str, texts: Sequence[str] = ("args", "extra"), names: Sequence[str] = ("name",)) -> str:
     """Returns a query, by default of events, with what looks like a secret masked in columns of text and of names."""
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     replaced = f" REPLACE ({', '.join(f'{text} AS {name}' for name, text in hidden)})" if hidden else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from pipelines.lake.read.damage import Broken, unreadable
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import create_staged
 from pipelines.models.sqltext import quoted
-from pipelines.readers.secrets import masked, with_masks
+from pipelines.readers.secrets import masked, told_by_dumps, with_masks
 from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
@@ -147,16 +147,16 @@ def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
     return con.execute(f"SELECT count(*) FROM {rows} WHERE {differs}").fetchall()[0][0] if differs else 0
 
 
-def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the columns of a file that hold texts, and those that hold names, as an input brought them along: of dumps,
-    snapshots and other sets all are names. What models compute is made of them.
+def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the columns of a file that hold texts, and those that hold names, as an input brought them along. What models
+    compute is made of them.
     """
     table = table_of(path)
     model = load_catalog().models.get(table)
     if table in _TEXTS or model is None or model.kind != "lake" or table == REJECTS:
         return _TEXTS.get(table, ((), ()))
     columns = con.execute(f"DESCRIBE FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
-    return (), tuple(name for name, kind, *_ in columns if kind == "VARCHAR" and name != "path")
+    return (), told_by_dumps(columns)
 
 
 def _secret(lake: Lake, path: Path, n: int) -> Fault:

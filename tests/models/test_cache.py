@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipelines.models import dry_run
 from pipelines.models.cache import digest_of, remembered
-from pipelines.models.catalog import Catalog
+from pipelines.models.catalog import Catalog, load_catalog
 
 
 def test_the_same_digest_is_computed_once_and_another_anew(own_cache: Path) -> None:
@@ -45,3 +46,15 @@ def test_two_installations_keep_the_types_of_their_tables_beside_each_other(
         monkeypatch.setattr(dry_run, "_INSTALLED", installed)
         dry_run._types_of_scope.__wrapped__(Catalog({}, {}), "trace")
     assert len(list(own_cache.rglob("types-of-trace-*.json"))) == 2
+
+
+def test_types_are_found_again_where_only_what_ingestion_gives_changed() -> None:
+    catalog = load_catalog()
+    staged = {name: model for name, model in catalog.models.items() if model.staged}
+    name, model = next(iter(staged.items()))
+    (column, kind), *others = model.staged.items()
+    other = replace(model, staged={column: f"{kind}[]", **dict(others)})
+    assert dry_run._digest(catalog, [name]) != dry_run._digest(Catalog({name: other}, catalog.given), [name])
+    given = next(table for table in catalog.given.values() if table.columns)
+    changed = {**catalog.given, given.name: replace(given, columns=given.columns[1:])}
+    assert dry_run._digest(catalog, [name]) != dry_run._digest(Catalog(catalog.models, changed), [name])

@@ -13,6 +13,7 @@ from pipelines.readers.secrets import masked_text
 LARGEST = 2**63 - 1  # a BIGINT
 _MOST_BITS = 192
 _KINDS = {list: "a list", tuple: "a list", dict: "an object", bytes: "bytes"}
+_LONG = 1000  # characters of a text that is not kept in memory
 _LONGEST_MS = 2**53 / 1e6  # 104 days
 
 
@@ -72,10 +73,16 @@ def needed(given: Mapping[str, Any], key: str) -> Any:
     return given[key]
 
 
-@lru_cache(1024)
 def text(value: str) -> str:
     """Returns a text that can be stored and shown: lone surrogates are escaped, what looks like a secret is masked."""
+    return _repeated(value) if len(value) < _LONG else _stored(value)
+
+
+def _stored(value: str) -> str:
     return masked_text(value if value.isascii() else as_text(value), is_name=True)
+
+
+_repeated = lru_cache(1024)(_stored)  # names of groups and functions stand in each entry
 
 
 def _short(value: Any) -> str:

@@ -16,7 +16,7 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.dry_run import create_empty, create_staged
 from pipelines.models.sqlfile import STAGED
 from pipelines.models.sqltext import file_list, quoted
-from pipelines.readers.secrets import masked, may_be_secret
+from pipelines.readers.secrets import masked, may_be_secret, told_by_dumps
 
 
 class Reading:
@@ -63,7 +63,7 @@ class Reading:
                 getattr(import_module(given.module), given.function.partition(":")[2])(self.con)
         types = self.con.execute(f"DESCRIBE main.{table}").fetchall()
         self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
-        self._mask(table, [name for name, kind, *_ in types if kind == "VARCHAR" and name != "path"])
+        self._mask(table, told_by_dumps(types))
         self.con.execute(f"DROP {kind} {STAGED}{table}")
         self.filled.add(table)
 

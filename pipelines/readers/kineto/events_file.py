@@ -70,7 +70,7 @@ def load_events(
     with _reading() as con:
         _prepare(con, reader, batch_id)
         compression = "none" if lean else "zstd"
-        tables = reader.tables(con, catalog.models["events"].sql, *([()] if lean else []))
+        tables = reader.tables(con, catalog.models["events"].sql, () if lean else ("args", "extra"))
         write_tables(map(_lean, tables) if lean else tables, part, compression)
         return _finished(con, catalog, reader, part, compression)
 

@@ -187,7 +187,7 @@ def _unmarked(columns: tuple[str, ...]) -> str:
 
 
 def with_kinds(query: str) -> str:
-    """Returns the query with a column _kind: rows whose arguments have other keys have another one."""
+    """Returns the query with a column _kind, a hash over the keys of the arguments."""
     return f"SELECT *, hash(json_keys(args)) AS _kind FROM (\n{query}\n)"
 
 

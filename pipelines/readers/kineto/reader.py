@@ -144,10 +144,6 @@ class TraceReader:
         return TraceRejected(str(self.path), error.offset, f"{error.reason}; it is {what}" if what else error.reason)
 
 
-def _alone(query: str) -> str:
-    return f"SELECT * FROM (\n{query}\n)"
-
-
 class _Pieces:
     """Reads piece after piece; `carry` is an entry that the next piece completes.
 
@@ -214,7 +210,7 @@ class _Pieces:
         table = self._with_doubles(piece)
         if table is None and not self.has_unknown:
             query = known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked)
-            table = self._checked(query, piece.file)
+            table = self._table(query, piece.file)
             # Once one piece needs its times as text, later ones probably do, too.
             self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
         if table is not None:
@@ -225,37 +221,34 @@ class _Pieces:
         if not piece.doubles:
             return None
         skipped = self.has_unknown or self.has_text_times
-        table = None if skipped else self._checked(exact_times(piece.file, 1 << 20), piece.file)
+        table = None if skipped else self._table(exact_times(piece.file, 1 << 20), piece.file)
         if table is None:
             read_times_as_text(piece.file)
         return table
 
     def _read(self, file: Path, limit: int, marked: bool, mended: bool = False) -> pa.Table | None:
         """Reads a piece without bare words. Once one unknown key occurs, later pieces probably have it too."""
-        read = self._table if mended else self._checked
-        table = None if self.has_unknown else read(known_keys(file, limit, marked=marked, mended=mended), file)
+        known = None if self.has_unknown else known_keys(file, limit, marked=marked, mended=mended)
+        table = self._table(known, file, mended) if known else None
         if table is None:
-            table = read(all_keys(file, limit, marked, mended), file)
+            table = self._table(all_keys(file, limit, marked, mended), file, mended)
             self.has_unknown = self.has_unknown or table is not None
         return table
 
-    def _checked(self, raw_events: str, file: Path) -> pa.Table | None:
-        """Returns None also for a piece in which arguments have a key twice."""
-        table = self._table(raw_events, file, with_kinds)
-        return None if table is None or has_key_twice(table, self.kinds) else table.drop_columns("_kind")
-
-    def _table(self, raw_events: str, file: Path, told: Callable[[str], str] = _alone) -> pa.Table | None:
+    def _table(self, raw_events: str, file: Path, mended: bool = False) -> pa.Table | None:
+        """Returns None for a piece that DuckDB cannot read, and unless it is mended for one with a key twice in arguments."""
         try:
             with database.cursor(self.con) as cursor:
                 is_small = file.stat().st_size < _SMALL
                 # To plan the masks takes as long as to read few events.
                 masks = not is_small or may_hold_secrets(file.read_bytes())
                 events = with_masks(self.query, self.texts) if masks else self.query
-                query = f"WITH raw_events AS ({raw_events})\n{told(events)}"
+                query = f"WITH raw_events AS ({raw_events})\n{with_kinds(events)}"
                 # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
-                return (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
+                table = (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
         except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
             return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
+        return None if not mended and has_key_twice(table, self.kinds) else table.drop_columns("_kind")
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
         # The bracket that ends the array was cut off after the last plain piece.

@@ -124,13 +124,6 @@ def test_the_command_for_time_outside_operators_of_a_capture_matches_something()
     assert cause.command("job/") == "tracelake what-if job/ --scale host_gap=0.5"
 
 
-def test_what_nothing_hides_is_told_unless_it_is_all() -> None:
-    kind = next(row for row in rule_rows("cause_kinds") if row["cause"] == "communication")
-    row = {"name": "AllReduce", "duration_ns": 1000, "cause_saves_ns": None, "halved_saves_ns": None}
-    told = [Cause(kind, [{**row, "exposed_ns": ns}]).told(1).partition(": ")[2] for ns in (400, 1000)]
-    assert told == ["1.0 us (0.4 us with no computing beside it)", "1.0 us"]
-
-
 def test_a_number_stays_with_its_unit() -> None:
     text = "communication exposed: 1.35 ms, gone saves 1.10 ms, halved saves 675.7 us"
     assert _wrapped(text, len(text) - 1)[1] == "675.7 us" and _wrapped("half of it (50 %)", 15) == [

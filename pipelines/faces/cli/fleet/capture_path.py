@@ -58,7 +58,7 @@ def _print(answer: CapturePath) -> None:
     out.print(_stretches(answer))
     gap, guessed = answer.kind_us.get("gap", 0.0), answer.guessed_us
     out.print(
-        f"outside operators (gap): {units.time_us(gap)}, {answer.gap_percent:.1f} % of the path; "
+        f"host outside operators: {units.time_us(gap)}, {answer.gap_percent:.1f} % of the path; "
         f"{units.time_us(answer.unowned_us)} of it in no annotation and no Python function"
     )
     if answer.n_guessed:
