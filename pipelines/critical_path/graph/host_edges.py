@@ -19,6 +19,7 @@ from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.critical_path.graph.hand_offs import SHORT_NS, HandOffs, Roles, hand_offs
 from pipelines.critical_path.graph.host_nodes import HostEvents, HostNodes, host_nodes
 from pipelines.critical_path.graph.stack_order import EVENTS, Flags, Ints
+from pipelines.models.catalog import load_catalog
 from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.models.sqltext import quoted
@@ -32,62 +33,28 @@ _NODES = (
 _PART = 1 << 18  # rows that are written at a time
 _HAND_OFFS = 1 << 40
 """The first number of hand-offs in a window, behind all other edges of its threads."""
-_OF = "c.side = 'cpu' AND c.window_no BETWEEN {first} AND {last} AND w.covers_window"
-_EVENTS = f"""
-    SELECT
-        CAST(c.window_no AS INTEGER) AS "window", CAST(c.thread_id AS INTEGER) AS thread_id, c.event_id AS event,
-        c.start_ns - w.start_ns AS start, c.duration_ns AS duration, c.is_operator,
-        CAST(coalesce(r.process_no, 0) AS INTEGER) AS process, coalesce(r.is_working, FALSE) AS works,
-        coalesce(r.only_polls, FALSE) AS polls, coalesce(r.is_autograd, FALSE) AS autograd,
-        coalesce(r.calls_backward, FALSE) AS calls, coalesce(r.runs_collectives, FALSE) AS serves
-    FROM _clip AS c
-    JOIN _asked_windows AS w ON w.window_no = c.window_no
-    LEFT JOIN _thread_roles AS r ON r.trace_profile_id = w.trace_profile_id AND r.thread_id = c.thread_id
-    WHERE {_OF}
-"""
-_FRAMES = f"""
-    SELECT
-        c.window_no AS "window", c.event_id AS event, coalesce(regexp_matches(e.name, {{waiting}}), FALSE) AS waits,
-        CASE
-            WHEN e.cat <> 'python_function' THEN CASE WHEN starts_with(e.name, 'ProfilerStep#') THEN 0 ELSE 2 END
-            WHEN regexp_matches(e.name, {{library}}) AND NOT regexp_matches(e.name, {{shown}}) THEN 0
-            ELSE 1
-        END AS shown
-    FROM _clip AS c
-    JOIN _asked_windows AS w ON w.window_no = c.window_no
-    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id
-    WHERE {_OF} AND NOT c.is_operator
-"""
-_WINDOWS = """
-    SELECT
-        w.window_no AS "window", w.end_ns - w.start_ns AS until,
-        coalesce(max(c.start_ns + c.duration_ns - w.start_ns), -1) AS work_end
-    FROM _asked_windows AS w
-    LEFT JOIN _clip AS c ON c.window_no = w.window_no AND c.side = 'gpu'
-    WHERE w.window_no BETWEEN {first} AND {last}
-    GROUP BY ALL ORDER BY w.window_no
-"""
-# GPU work that began before the call that launched it: the clocks of both disagree.
-_EARLY = """
-    SELECT k.window_no AS "window", k.event_id AS event, k.start_ns - w.start_ns AS "at", l.thread_id
-    FROM _clip AS k
-    JOIN _asked_windows AS w ON w.window_no = k.window_no
-    JOIN _clip AS l ON l.window_no = k.window_no AND l.event_id = k.launch_event_id AND l.is_operator
-    WHERE k.side = 'gpu' AND k.launch_in_window AND k.launch_ts_ns > k.start_ns AND w.covers_window
-        AND k.window_no BETWEEN {first} AND {last}
-"""
-# Loops that asked until GPU work had ended, of which the window has the last call.
-_LOOPS = """
-    SELECT
-        c.window_no AS "window", c.thread_id, c.event_id AS event, c.start_ns - w.start_ns AS "start",
-        p.last_event_id AS last
-    FROM _poll_loops AS p
-    JOIN _asked_windows AS w ON w.trace_profile_id = p.trace_profile_id
-    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = p.event_id AND c.is_operator
-    JOIN _clip AS l ON l.window_no = w.window_no AND l.event_id = p.last_event_id AND l.is_operator
-    WHERE p.has_waited AND w.covers_window AND c.window_no BETWEEN {first} AND {last}
-    ORDER BY c.window_no, p.last_event_id, c.start_ns, c.event_id
-"""
+# What is read of each model for windows {first} … {last}: name here → expression. The SQL of the models is part of the query:
+# tables of all windows would be copies of _clip.
+_READ = {
+    "_thread_events": {
+        "window": "CAST(window_no AS INTEGER)", "thread_id": "CAST(thread_id AS INTEGER)", "event": "event_id",
+        "start": "at_ns", "duration": "duration_ns", "is_operator": "is_operator",
+        "process": "CAST(process_no AS INTEGER)", "works": "is_working", "polls": "only_polls",
+        "autograd": "is_autograd", "calls": "calls_backward", "serves": "runs_collectives",
+    },
+    "_thread_frames": {
+        "window": "window_no", "event": "event_id", "is_function": "is_function", "is_step": "is_step",
+        "waits": "coalesce(regexp_matches(name, {waiting}), FALSE)",
+        "library": "is_function AND coalesce(regexp_matches(name, {library}) AND NOT regexp_matches(name, {shown}), FALSE)",
+    },
+    "_work_ends": {"window": "window_no", "until": "until_ns", "work_end": "coalesce(work_end_ns, -1)"},
+    "_early_launches": {"window": "window_no", "event": "event_id", "at": "at_ns", "thread_id": "thread_id"},
+    "_loop_calls": {
+        "window": "window_no", "thread_id": "thread_id", "event": "event_id", "start": "at_ns", "last": "last_event_id",
+    },
+}  # fmt: skip
+_RUNS = ("_thread_events", "_thread_frames", "_work_ends", "_early_launches", "_loop_calls")
+_ORDER = {"_work_ends": "window_no", "_loop_calls": "window_no, last_event_id, at_ns, event_id"}
 _INSERTS = {
     "_host_edges": '"window", ordinal, src, dst, code, elapsed, claim, nullif(owner, -1), inferred',
     "_host_roots": '"window", node, "at"',
@@ -118,6 +85,7 @@ _INSERTS = {
         ("is_inferred", "BOOLEAN", "A hand-off that no arrow and no name shows: inferred from the times."),
     ),
     reads=_READS,
+    runs=_RUNS,
 )
 @python_model(
     "_host_roots",
@@ -125,6 +93,7 @@ _INSERTS = {
     doc="One row: the first node of a host thread, in a window that the path covers, where no other thread handed over to it.",
     columns=_NODES,
     reads=_READS,
+    runs=_RUNS,
 )
 @python_model(
     "_gap_nodes",
@@ -132,6 +101,7 @@ _INSERTS = {
     doc="One row: the start or end of an annotation or Python function outside operators, which is a node of a window that the path covers.",
     columns=_NODES,
     reads=_READS,
+    runs=_RUNS,
 )
 @python_model(
     "_left_out",
@@ -139,6 +109,7 @@ _INSERTS = {
     doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end; or it lies within a loop that asked until GPU work had ended.",
     columns=(("window_no", "BIGINT", "The window."), ("event_id", "BIGINT", "The event.")),
     reads=_READS,
+    runs=_RUNS,
 )
 @python_model(
     "_gap_owners",
@@ -155,6 +126,7 @@ _INSERTS = {
         ),
     ),
     reads=_READS,
+    runs=_RUNS,
 )
 @python_model(
     "_early_work",
@@ -167,14 +139,14 @@ _INSERTS = {
         ("elapsed_ns", "BIGINT", "Time from that node to the work's start, ns."),
     ),
     reads=_READS,
+    runs=_RUNS,
 )
 def host_edges(con: duckdb.DuckDBPyConnection) -> None:
     """Create the six tables from `_clip`, for the windows that the path covers."""
     for name in _INSERTS:
         create_table(con, name)
     counted = con.execute(
-        "SELECT c.window_no, count(*) FROM _clip AS c JOIN _asked_windows AS w ON w.window_no = c.window_no "
-        "WHERE w.covers_window AND c.side = 'cpu' GROUP BY 1 ORDER BY 1"
+        f"SELECT window_no, count(*) FROM (\n{_sql('_thread_events')}\n) GROUP BY window_no ORDER BY window_no"
     ).fetchall()
     patterns = {
         "waiting": _any_of(con, "SELECT name_pattern FROM waiting_frames"),
@@ -196,7 +168,16 @@ def _any_of(con: duckdb.DuckDBPyConnection, query: str) -> str:
     return quoted("|".join(f"({pattern})" for (pattern,) in con.execute(query).fetchall()))
 
 
-def _columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+def _sql(model: str) -> str:
+    return load_catalog().models[model].sql
+
+
+def _columns(con: duckdb.DuckDBPyConnection, model: str, these: dict[str, Any]) -> dict[str, Any]:
+    """Returns the columns of a model (_READ) for some windows."""
+    columns = ", ".join(f'{expression.format(**these)} AS "{name}"' for name, expression in _READ[model].items())
+    query = f"SELECT {columns} FROM (\n{_sql(model)}\n) WHERE window_no BETWEEN {these['first']} AND {these['last']}"
+    if order := _ORDER.get(model):
+        query += f" ORDER BY {order}"
     return {name: np.asarray(column) for name, column in con.execute(query).fetchnumpy().items()}
 
 
@@ -207,10 +188,10 @@ def _narrow(column: Ints) -> Ints:
 
 def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[tuple[str, dict[str, Ints]]]:
     """Yields the names and rows of the six tables for some windows, one after another: what is done with is let go."""
-    rows = _columns(con, _EVENTS.format(**these))
+    rows = _columns(con, "_thread_events", these)
     rows["event"] = _narrow(rows["event"])
-    windows = _columns(con, _WINDOWS.format(**these))
-    loops = _columns(con, _LOOPS.format(**these))
+    windows = _columns(con, "_work_ends", these)
+    loops = _columns(con, "_loop_calls", these)
     kept = _kept(rows, windows["window"], windows["work_end"]) & ~_within_loops(rows, loops)
     left = ~kept & rows["is_operator"]
     yield "_left_out", {"window": rows["window"][left], "event": rows["event"][left]}
@@ -221,7 +202,7 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     del key, kept, left
     window = (threads >> 20).astype(np.int32)
     roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls", "serves")))
-    waits, shown = _of_names(rows, _columns(con, _FRAMES.format(**these)))
+    waits, shown = _of_names(rows, _columns(con, "_thread_frames", these))
     of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator")}
     # In a list, so that host_nodes alone holds them and can let them go.
     events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)]
@@ -234,7 +215,7 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
     bound = np.zeros(len(nodes.node), dtype=bool)
     bound[found.to] = True
     roots = ~nodes.before & ~bound
-    early = _early(nodes, threads, _columns(con, _EARLY.format(**these)))
+    early = _early(nodes, threads, _columns(con, "_early_launches", these))
     yield (
         "_gap_owners",
         {
@@ -279,7 +260,8 @@ def _of_names(rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints
     key = frames["window"] << 40 | frames["event"]
     order = np.argsort(key)
     place = order[np.searchsorted(key[order], rows["window"][asked].astype(np.int64) << 40 | rows["event"][asked])]
-    waits[asked], shown[asked] = frames["waits"][place], frames["shown"][place]
+    rank = np.where(frames["is_function"], ~frames["library"], np.where(frames["is_step"], 0, 2))
+    waits[asked], shown[asked] = frames["waits"][place], rank[place]
     return waits, shown
 
 
