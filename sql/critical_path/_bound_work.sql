@@ -28,8 +28,9 @@ possible AS (
         y.event_id IS NOT NULL AS is_early,
         -- Later work of a graph follows the first, and what was launched long before the stream was free follows that.
         g.first_ns < k.start_ns
-        -- (Work that the trace does not have is taken to end when what waited for it began.)
-        OR greatest(CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END, k.last_end_ns)
+        -- (What it overlaps is taken to end when it begins; work that the trace does not have, when what waited for it
+        -- began.)
+        OR greatest(CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END, least(k.last_end_ns, k.start_ns))
         > k.launch_ts_ns + f.launch_ns + CAST(least(4 * f.launch_spread_ns, 20000) AS BIGINT)
             AS is_launched_before,
         CASE

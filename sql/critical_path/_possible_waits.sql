@@ -1,6 +1,6 @@
 -- One row: GPU work of a window that the path covers and work of the window on another stream that it waited for.
 -- How: the waits of _kernel_waits, and those that a trace without cuda_sync rows makes likely, which the times do not
--- contradict by more than clocks disagree (10 us, and 2 us where only times show a wait).
+-- contradict by more than clocks disagree (10 us; what is inferred was held to 2 us before).
 WITH waits AS (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
     FROM _kernel_waits AS w
@@ -23,4 +23,4 @@ JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
 WHERE
     s.covers_window AND s.stream_key <> k.stream_key AND s.start_ns <= k.start_ns
-    AND s.start_ns + s.duration_ns <= k.start_ns + CASE WHEN w.is_inferred THEN 2000 ELSE 10000 END
+    AND s.start_ns + s.duration_ns <= k.start_ns + 10000

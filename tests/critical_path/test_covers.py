@@ -220,6 +220,28 @@ def test_a_coincidence_is_no_hand_off() -> None:
         assert ("outside operators, thread 1", 500) in found, why
 
 
+def test_a_wait_beside_a_thread_that_goes_on_is_not_for_what_it_did_before() -> None:
+    waiting = [op("a", 0, 100), frame("threading.py(320): wait", 100, 490), op("b", 600, 1000)]
+    autograds = [op("aten::forward", 0, 100), *launch(1, 10), op("aten::optimizer", 600, 1000), *launch(2, 610)]
+    works = [(op(name, 120, 180, tid=2), op(name, 400, 900, tid=2)) for name in ("worker", BACKWARD)]
+    for found in owners_of_all([*waiting, *works[0]], [*autograds, *works[1], *launch(3, 410, tid=2)]):
+        assert "hand-off, thread 1" not in dict(found)
+
+
+def test_autograd_works_for_the_thread_that_its_arrows_come_from() -> None:
+    """Not for one beside it that also launches work and did something later."""
+    trace = [
+        *(op("aten::forward", 0, 200), *launch(1, 10), op("aten::optimizer", 600, 200), *launch(2, 610)),
+        *(op("aten::other", 0, 215, tid=3), *launch(3, 20, tid=3), *launch(4, 700, tid=3)),
+        *(op(BACKWARD, 230, 300, tid=2), *launch(5, 240, tid=2)),
+        {"ph": "s", "id": 1, "pid": 100, "tid": 1, "ts": 1, "cat": "fwdbwd", "name": "fwdbwd"},
+        {"ph": "f", "id": 1, "pid": 100, "tid": 2, "ts": 231, "cat": "fwdbwd", "name": "fwdbwd", "bp": "e"},
+    ]
+    found = owners(trace)
+    begins = [who for who, _ in found].index(BACKWARD)
+    assert found[begins - 2 : begins] == [("aten::forward", 188), ("hand-off, thread 2", 30)]
+
+
 def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
     """Another thread works for less than half of it, which alone would be a coincidence."""
     names = ("threading.py(320): wait", "run_backward", "train.py(7): think")
@@ -295,6 +317,43 @@ def test_a_stream_keeps_its_order() -> None:
         (5, 6, "KERNEL_LAUNCH_DELAY", 6000),  # bound
     ]
     assert owners_in(path)[-2:] == [("launch delay, stream 7", 6), ("k3", 700)]
+
+
+def test_work_that_overlaps_the_work_before_it_follows_what_held_it_up() -> None:
+    """Its launch where that came after the work that it overlaps began, else that work."""
+    late, early = (
+        [
+            *(op("a", 0, 1500), call("cudaLaunchKernel", 10, 5, 1), kernel("k1", 100, 915, 1)),
+            *(call("cudaLaunchKernel", at, 5, 2), kernel("k2", 505, 900, 2)),
+        ]
+        for at in (500, 16)
+    )
+    query = "SELECT bound_by FROM _bound_work WHERE overlaps_last"
+    found = [con.execute(query).fetchall() for con in each([late, early], "_bound_work", *TABLES)]
+    assert found == [[("launch",)], [("last",)]]
+
+
+def test_a_wait_for_work_that_ended_a_little_later_claims_no_time() -> None:
+    """By 5 us: clocks disagree by as much as that. Weights are never below 0."""
+    trace = [
+        *(op("a", 0, 300), call("cudaLaunchKernel", 10, 5, 1), kernel("k1", 16, 100, 1, stream=20)),
+        *(call("cudaEventRecord", 20, 2, 2), call("cudaStreamWaitEvent", 24, 2, 3)),
+        sync(
+            "Stream Wait Event",
+            26,
+            84,
+            3,
+            7,
+            wait_on_stream=20,
+            wait_on_cuda_event_record_corr_id=2,
+            wait_on_cuda_event_id=1,
+        ),
+        *(call("cudaLaunchKernel", 30, 5, 4), kernel("k2", 111, 100, 4)),
+    ]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["_bound_work", *TABLES])
+    assert con.execute("SELECT max(since_wait_ns) FROM _bound_work").fetchall() == [(0,)]
+    assert con.execute("SELECT min(path_weight_ns) >= 0 FROM critical_path_edges").fetchall() == [(True,)]
 
 
 def test_a_short_return_is_the_calls_time_too() -> None:

@@ -99,6 +99,12 @@ def test_a_full_queue_keeps_the_rule() -> None:
     check_rule({"traceEvents": FULL["with copies in between"]})
 
 
+def test_what_a_launch_takes_is_no_average_with_one_that_loads_a_module() -> None:
+    loads = launches(500, 120, took=lambda i: {125: 3005, 130: 905}.get(i, 5))  # the queue empties during the first
+    (con,) = each([loads], "_bound_calls", "critical_path_windows")
+    assert con.execute("SELECT DISTINCT need_ns FROM _bound_calls").fetchall() == [(5000,)]
+
+
 @pytest.mark.slow  # a large trace
 def test_a_v100_whose_queue_holds_1022(shared: Path) -> None:
     con, _ = connect_all([shared / "traces" / "single" / "v100_ns_absolute.json.gz"])
