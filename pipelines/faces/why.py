@@ -179,7 +179,8 @@ class Why:
         of = f"Of each {whole} step" if steps > 1 else f"Of {whole}"
         if not self.window["busy_ns"]:
             told = [f"{units.time(one.duration / steps)} {one.title}{_of_name(one)}" for one in self.causes[:2]]
-            return f"{of} none runs on a GPU: {', '.join(told)}."
+            # It ran on none, or only the work is not recorded, or the file ends before it: all of them are true of this.
+            return f"{of.replace('Of', 'In')} the trace shows no GPU work: {', '.join(told)}."
         computes = f"{of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
         others = sorted((one for one in others if one.felt >= _CLAUSE * length), key=lambda one: -one.felt)

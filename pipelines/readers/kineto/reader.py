@@ -242,13 +242,15 @@ class _Pieces:
                 is_small = file.stat().st_size < _SMALL
                 # To plan the masks takes as long as to read few events.
                 masks = not is_small or may_hold_secrets(file.read_bytes())
-                events = with_masks(self.query, self.texts) if masks else self.query
-                query = f"WITH raw_events AS ({raw_events})\n{with_kinds(events)}"
+                events = with_masks(self.query, self.texts) if masks else with_masks(self.query, (), ())
+                query = f"WITH raw_events AS ({raw_events})\n{events if mended else with_kinds(events)}"
                 # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
                 table = (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
         except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
             return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
-        return None if not mended and has_key_twice(table, self.kinds) else table.drop_columns("_kind")
+        if mended:
+            return table
+        return None if has_key_twice(table, self.kinds) else table.drop_columns("_kind")
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
         # The bracket that ends the array was cut off after the last plain piece.

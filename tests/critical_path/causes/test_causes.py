@@ -444,7 +444,7 @@ def test_without_gpu_work_the_host_is_told() -> None:
     check(found)
     assert (
         found.sentence
-        == "Of 1.00 ms none runs on a GPU: 800.0 us operators on the host (aten::mm), 200.0 us host between operators."
+        == "In 1.00 ms the trace shows no GPU work: 800.0 us operators on the host (aten::mm), 200.0 us host between operators."
     )
 
 
