@@ -96,12 +96,15 @@ def load_questions() -> dict[str, Question]:
 
 
 def questions_about(text: str) -> list[Question]:
-    """Returns the questions with this text in their name, question, words or reading; those that only the reading has last."""
-    found = []
+    """Returns the questions with this text in their name, question, words or reading; those that only the reading has last.
+
+    A hyphen also stands for a blank, as in names of questions.
+    """
+    found, asked = [], {text.lower(), text.lower().replace("-", " ")}
     for one in load_questions().values():
         first = f"{one.name} {one.question} {one.words}".lower()
-        if text.lower() in f"{first} {one.reading}".lower():
-            found.append((text.lower() not in first, one))
+        if any(words in f"{first} {one.reading}".lower() for words in asked):
+            found.append((not any(words in first for words in asked), one))
     return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 

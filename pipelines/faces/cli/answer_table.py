@@ -18,6 +18,7 @@ from pipelines.faces.cli.narrow_tables import LEAST, Kind
 
 MOST_LINES = 3
 """Lines of a cell."""
+_WORD = 5  # characters of a word in a heading that is never cut: rank, steps
 
 
 def print_answer(
@@ -47,7 +48,8 @@ def _widths(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int)
     for lines in range(1, MOST_LINES + 1):
         whole, others = [], []
         for (heading, *values), kind in zip(columns, kinds, strict=True):
-            least = next(size for size in count(1) if len(_parts(heading, size)) <= lines)
+            shortest = max((len(word) for word in heading.split("_") if len(word) <= _WORD), default=1)
+            least = next(size for size in count(shortest) if len(_parts(heading, size)) <= lines)
             (whole if kind is Kind.WHOLE else others).append(max(least, *map(len, values), 1) if values else least)
         wished = widest = max(others, default=0)
         while widest > LEAST and sum(whole) + sum(min(size, widest) for size in others) > room:

@@ -88,7 +88,7 @@ def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trac
     if step in steps or 1 <= step <= len(steps):
         return step if step in steps else steps[step - 1]
     shown = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
-    raise NoSlice(f"there is no step {step}: there are {shown}", _LISTED)
+    raise NoSlice(f"there is no step {step}: the trace has step{'s' if len(steps) > 1 else ''} {shown}", _LISTED)
 
 
 def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:

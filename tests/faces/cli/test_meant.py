@@ -67,8 +67,8 @@ def test_a_step_by_its_number_or_its_place(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--step", 9], "there is no step 9: there are 5, 6, 7"),
-        (["--step", 0], "there is no step 0: there are 5, 6, 7"),
+        (["--step", 9], "there is no step 9: the trace has steps 5, 6, 7"),
+        (["--step", 0], "there is no step 0: the trace has steps 5, 6, 7"),
         (
             ["--step", 5, "--trace", "other.json"],
             "there is no such trace: --trace takes the beginning of an id, or a file's name",

@@ -103,7 +103,7 @@ def test_times_of_rows_are_no_values(lake: Path, tmp_path: Path) -> None:
     [
         (["--sql", "SELECT 1 AS one"], "the columns are one"),
         (["--sql", "SELECT start_ns FROM kernels WHERE FALSE"], "no rows with a time"),
-        (["--step", "77"], "there is no step 77: there are 0, 1, 2"),
+        (["--step", "77"], "there is no step 77: the trace has steps 0, 1, 2"),
         (["--sql", "DROP TABLE traces"], "error:"),
         (["--sql", "SELECT 'noon' AS start_ns"], "must be a number of nanoseconds"),
         (["--sql", "SELECT 1 AS start_ns, 'long' AS duration_ns"], "duration_ns must be a number of nanoseconds"),
