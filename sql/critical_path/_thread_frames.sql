@@ -2,7 +2,7 @@
 SELECT
     c.window_no,  -- The window.
     c.event_id,  -- The event.
-    e.cat = 'python_function' AS is_function,  -- A Python function; else an annotation.
+    coalesce(e.cat = 'python_function', FALSE) AS is_function,  -- A Python function; else an annotation.
     coalesce(starts_with(e.name, 'ProfilerStep#'), FALSE) AS is_step,  -- The annotation of a step.
     e.name  -- Its name.
 FROM _clip AS c
