@@ -80,6 +80,8 @@ def unwinding() -> Iterator[None]:
 def end() -> int:
     """Say on stderr that the command was stopped; returns its exit status."""
     _tell()
+    # A module (`-m`) dies by SIGINT at its end if KeyboardInterrupt left its last exec(), in which dataclasses are made.
+    exec("")
     return exit_code()
 
 

@@ -28,10 +28,18 @@ BUSY = {
 }
 
 
-def ended(program: str, number: int, after_s: float = 0.0) -> tuple[int, str, float]:
-    """Status, stderr and seconds from the signal to the end of a program, `after_s` after it says that it is ready."""
+def ended(program: str, number: int, after_s: float = 0.0, folder: Path | None = None) -> tuple[int, str, float]:
+    """Status, stderr and seconds from the signal to the end of a program, `after_s` after it says that it is ready. It runs as a
+    module (`-m`) in a folder if one is given.
+    """
+    if folder:
+        (folder / "program.py").write_text(program)
     process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, *(("-m", "program") if folder else ("-c", program))],
+        cwd=folder or ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout and process.stdout.readline() == "ready\n"
     time.sleep(after_s)
@@ -52,6 +60,13 @@ def test_a_program_ends_in_time_with_one_line(what: str, number: int) -> None:
     code, told, seconds = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{BUSY[what]}", number)
     assert code == 128 + number and seconds < 2
     assert told == f"{ {2: 'interrupted', 15: 'terminated'}[number] }: the same command run again finishes\n"
+
+
+def test_a_signal_while_a_class_is_made_gives_its_status_too(tmp_path: Path) -> None:
+    """Dataclasses are made by exec(): a module (`python -m tracelake`) whose last one a signal ended died by SIGINT."""
+    program = BUSY["unwinds"].replace("time.sleep(60)", "exec('time.sleep(60)')")
+    told = ended(f"{HEAD}stopping.listen()\nprint('ready', flush=True)\n{program}", signal.SIGTERM, 0.1, tmp_path)
+    assert told[:2] == (143, "terminated: the same command run again finishes\n")
 
 
 @pytest.mark.slow  # that the program ends shows most

@@ -122,7 +122,7 @@ def test_ranks_without_a_path_through_them_are_told_one_by_one_the_longest_first
     assert "rank by rank:" in result.stderr and "no path through its ranks: no matched collectives" in result.stderr
     lines = result.stdout.splitlines()
     first, second = lines.index("rank 1"), lines.index("rank 0")
-    assert first < second and lines[first + 1].startswith("Of 10.10 ms") and lines[second + 1].startswith("Of 4.10 ms")
+    assert first < second and lines[first + 1].startswith("In 10.10 ms") and lines[second + 1].startswith("In 4.10 ms")
     assert f"tracelake what-if {tmp_path / 'rank1.json'}" in result.stdout
     told: Any = why(tmp_path)
     assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100, 100])
