@@ -297,6 +297,22 @@ def test_time_of_nobody_else() -> None:
     assert ("earlier work, not in the trace", 462_900) in copy
 
 
+def test_traps_of_a_prototype() -> None:
+    """Kernels of a graph that begin long after its launch, while the host does something else; hipFree on two threads at once."""
+    late = [
+        *(op("a", 0, 1000), call("cudaGraphLaunch", 100, 5, 1)),
+        *(kernel("k1", 600, 50, 1), kernel("k2", 660, 2000, 1)),
+    ]
+    two = [
+        *(op("a", 0, 15), call("hipLaunchKernel", 1, 5, 1), kernel("k", 10, 100, 1)),
+        *(op("b", 0, 15, tid=2), call("hipLaunchKernel", 2, 5, 2, tid=2), kernel("k", 12, 90, 2, stream=8)),
+        *(call("hipFree", 20, 3000, 3), call("hipFree", 20, 2900, 4, tid=2), op("next", 3020, 10)),
+    ]
+    of_graph, of_two = owners_of_all(late, two)
+    assert of_graph[:2] == [("a", 100), ("launch delay, stream 7", 500)]
+    assert of_two[-3:] == [("k", 100), ("hipFree", 2910), ("next", 10)]
+
+
 def test_a_stream_keeps_its_order() -> None:
     """An edge between neighbours even where the launch held the second up; it claims all where it bound."""
     trace = [
