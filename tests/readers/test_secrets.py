@@ -17,12 +17,12 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
 from pipelines.models.sqltext import as_text, quoted
 from pipelines.readers import events_by_sql, secrets
-from pipelines.readers.flight_recorder import dump
+from pipelines.readers.flight_recorder import dump, fields
 from pipelines.readers.flight_recorder.dump import read_dump
 from pipelines.readers.ingest import ingest, load_trace
 from pipelines.readers.inputs import Reading, single_trace
 from pipelines.readers.kineto import reader
-from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets
+from pipelines.readers.secrets import MASK, masked, masked_text, may_hold_secrets, told_by_dumps
 from pipelines.runs.check import check
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.harness import call, kernel, x
@@ -258,3 +258,12 @@ def test_a_text_is_masked_as_a_column_is() -> None:
         for text in [*EACH, *TOLD, *map(json.dumps, [*ARGS, METADATA]), "\u212aey=abc"]:
             (row,) = con.execute(f"SELECT {masked('m', is_name=True)} FROM (SELECT {quoted(text)} AS m)").fetchall()
             assert masked_text(text, is_name=True) == row[0]
+
+
+def test_a_text_of_a_dump_is_masked_whatever_its_length() -> None:
+    for n in (1, 5000):  # the longer one is not kept in memory
+        assert fields.text(f"{'x' * n} HF_TOKEN=abcdef") == f"{'x' * n} HF_TOKEN={MASK}"
+
+
+def test_a_dump_s_own_path_stays_as_it_is() -> None:
+    assert told_by_dumps([("path", "VARCHAR"), ("name", "VARCHAR", "YES"), ("n", "BIGINT")]) == ["name"]
