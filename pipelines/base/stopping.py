@@ -80,7 +80,8 @@ def unwinding() -> Iterator[None]:
 def end() -> int:
     """Say on stderr that the command was stopped; returns its exit status."""
     _tell()
-    # A module (`-m`) dies by SIGINT at its end if KeyboardInterrupt left its last exec(), in which dataclasses are made.
+    # Dataclasses are made by exec(). If KeyboardInterrupt came out of the last one, Python, run with -m, kills itself by SIGINT
+    # in the end, whatever the status; an exec() that ends well clears that.
     exec("")
     return exit_code()
 

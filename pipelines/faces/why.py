@@ -176,12 +176,12 @@ class Why:
         """What the window's time goes to, in one sentence."""
         length, steps = self.length, self.steps
         whole = units.time(length / steps)
-        of = f"Of each {whole} step" if steps > 1 else f"Of {whole}"
+        of = f"each {whole} step" if steps > 1 else whole
         if not self.window["busy_ns"]:
             told = [f"{units.time(one.duration / steps)} {one.title}{_of_name(one)}" for one in self.causes[:2]]
-            # It ran on none, or only the work is not recorded, or the file ends before it: all of them are true of this.
-            return f"{of.replace('Of', 'In')} the trace shows no GPU work: {', '.join(told)}."
-        computes = f"{of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
+            # There was none, it was not recorded, or the file ends before it: this is true of each.
+            return f"In {of} the trace shows no GPU work: {', '.join(told)}."
+        computes = f"Of {of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
         others = sorted((one for one in others if one.felt >= _CLAUSE * length), key=lambda one: -one.felt)
         told = [f"{units.time(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]

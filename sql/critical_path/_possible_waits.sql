@@ -1,6 +1,6 @@
 -- One row: GPU work of a window that the path covers and work of the window on another stream that it waited for.
 -- How: the waits of _kernel_waits, and those that a trace without cuda_sync rows makes likely, which the times do not
--- contradict by more than clocks disagree (10 us; what is inferred was held to 2 us before).
+-- contradict by more than clocks disagree (10 us; _inferred_waits and _likely_waits allow 2).
 WITH waits AS (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
     FROM _kernel_waits AS w
