@@ -30,7 +30,10 @@ possible AS (
         g.first_ns < k.start_ns
         -- (What it overlaps is taken to end when it begins; work that the trace does not have, when what waited for it
         -- began.)
-        OR greatest(CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END, least(k.last_end_ns, k.start_ns))
+        OR greatest(
+            CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END,
+            CASE WHEN k.last_end_ns > k.start_ns THEN k.start_ns ELSE k.last_end_ns END
+        )
         > k.launch_ts_ns + f.launch_ns + CAST(least(4 * f.launch_spread_ns, 20000) AS BIGINT)
             AS is_launched_before,
         CASE

@@ -372,6 +372,19 @@ def test_a_wait_for_work_that_ended_a_little_later_claims_no_time() -> None:
     assert con.execute("SELECT min(path_weight_ns) >= 0 FROM critical_path_edges").fetchall() == [(True,)]
 
 
+def test_the_first_work_of_a_stream_is_behind_no_other() -> None:
+    """It waited for work that ended 384 us before it began, and its launch is as late: nothing held that up."""
+    trace = [
+        *(op("a", 0, 300), call("cudaLaunchKernel", 10, 5, 1), kernel("k1", 16, 100, 1, stream=20)),
+        *(call("cudaEventRecord", 20, 2, 2), call("cudaStreamWaitEvent", 24, 2, 3)),
+        sync("Stream Wait Event", 26, 84, 3, 7, wait_on_stream=20, wait_on_cuda_event_record_corr_id=2),
+        *(call("cudaLaunchKernel", 30, 5, 4), kernel("k2", 500, 100, 4)),
+    ]
+    (con,) = each([trace], "_bound_work", *TABLES)
+    query = "SELECT bound_by FROM _bound_work WHERE last_event_id IS NULL AND since_wait_ns IS NOT NULL"
+    assert con.execute(query).fetchall() == [("launch",)]
+
+
 def test_a_short_return_is_the_calls_time_too() -> None:
     trace = [
         *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1)),
