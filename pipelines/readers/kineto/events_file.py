@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,10 @@ def load_events(
     with _reading() as con:
         _prepare(con, reader, batch_id)
         compression = "none" if lean else "zstd"
-        tables = reader.tables(con, catalog.models["events"].sql, () if lean else ("args", "extra"))
-        write_tables(map(_lean, tables) if lean else tables, part, compression)
+        texts = () if lean else ("args", "extra")
+        # To close a connection that threads still read with, as after an interrupt, can end the process (SIGSEGV).
+        with closing(reader.tables(con, catalog.models["events"].sql, texts)) as tables:
+            write_tables(map(_lean, tables) if lean else tables, part, compression)
         return _finished(con, catalog, reader, part, compression)
 
 

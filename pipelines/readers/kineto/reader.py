@@ -8,7 +8,7 @@ that piece. Memory does not grow with the file: only a few pieces are in flight.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -85,7 +85,7 @@ class TraceReader:
 
     def tables(
         self, con: duckdb.DuckDBPyConnection, query: str, texts: tuple[str, ...] = ("args", "extra")
-    ) -> Iterator[pa.Table]:
+    ) -> Generator[pa.Table, None, None]:
         """Yields the result of `query` over the entries, one table per piece; it reads them as `raw_events` and numbers them
         from 0. Secrets are masked in names and in `texts`.
 
@@ -164,12 +164,16 @@ class _Pieces:
         waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
         readers = database.threads(READERS)
         with ThreadPoolExecutor(readers) as pool:
-            for piece in self.cutter.pieces():
-                waiting.append((piece, pool.submit(self._plainly, piece)))
-                if len(waiting) > readers:
+            try:
+                for piece in self.cutter.pieces():
+                    waiting.append((piece, pool.submit(self._plainly, piece)))
+                    if len(waiting) > readers:
+                        yield from self._settled(*waiting.popleft())
+                while waiting:
                     yield from self._settled(*waiting.popleft())
-            while waiting:
-                yield from self._settled(*waiting.popleft())
+            finally:
+                for _, reading in waiting:
+                    reading.cancel()
 
     def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> Iterator[pa.Table]:
         table, self.after = reading.result(), piece.metadata

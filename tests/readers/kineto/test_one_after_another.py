@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from pipelines.readers.kineto import ReadTrace, TraceRejected, events_file
+from pipelines.readers.kineto import ReadTrace, TraceRejected, events_file, segments
+from pipelines.readers.kineto.reader import _Pieces
 
 
 def _file(folder: Path, name: str, events: list[dict], **metadata: object) -> Path:
@@ -73,3 +76,33 @@ def test_a_connection_that_failed_or_spilled_is_not_used_again(
     assert not events_file._cleared(con)
     events_file._idle.clear()
     con.close()
+
+
+def test_an_interrupt_ends_all_reading_before_the_connection_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB closes the cursors of the threads with it, in the middle of their queries: a segmentation fault."""
+    monkeypatch.setattr(segments, "PIECE_BYTES", 1 << 15)
+    monkeypatch.setattr(segments, "TAIL_BYTES", 1 << 12)
+    event = {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    path = _file(tmp_path, "pieces", [event] * 4_000)
+    begun, ended, read = [], [], _Pieces._plainly
+
+    def slowly(pieces: _Pieces, piece: segments.Piece) -> object:
+        begun.append(piece)
+        time.sleep(0.1)
+        table = read(pieces, piece)
+        ended.append(piece)
+        return table
+
+    def interrupted(tables: Iterator[object], *_: object) -> None:
+        next(tables)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Pieces, "_plainly", slowly)
+    monkeypatch.setattr(events_file, "write_tables", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        events_file.load_events(path, tmp_path)
+    assert len(begun) == len(ended) > 1
+    time.sleep(0.2)
+    assert len(begun) == len(ended) < 4_000 * 60 // (1 << 15)  # what had not begun never does
