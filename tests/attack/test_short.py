@@ -24,6 +24,7 @@ from tests.effort import SLOW
 SEED = 14
 
 
+@pytest.mark.slow  # tests/readers/kineto/test_malformed.py
 def test_mutated_files_go_in_or_are_rejected() -> None:
     n = 40 if SLOW else 20
     tally, counts, failures = attacked(range(n), SEED, models=False)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.critical_path.invariants import check_rule
 from tests.critical_path.mutated import broken
 from tests.critical_path.test_polls import launched, polls
-from tests.effort import LISTS, at_once
+from tests.effort import LISTS, SLOW, at_once
 from tests.harness import kernel
 
 
@@ -18,7 +18,7 @@ from tests.harness import kernel
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
-@given(at_once(broken(), 64))
+@given(at_once(broken(), 64 if SLOW else 32))
 def test_the_rule_holds(traces: list[dict[str, Any]]) -> None:
     """No edge claims more than passed, every node but the start is bound, and the path is as long as its window."""
     check_rule(*traces)

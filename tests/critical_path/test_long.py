@@ -45,13 +45,14 @@ def said(*words: object) -> str:
     return done.output
 
 
+@pytest.mark.slow  # tests/critical_path/test_windows.py
 @pytest.mark.parametrize(
     "options",
     [
         ("--json",),
-        pytest.param(("--alternatives", 2), marks=pytest.mark.slow),
-        pytest.param(("--profile", "hta", "--json"), marks=pytest.mark.slow),
-        pytest.param(("--annotation", "ProfilerStep", "--instance", "1:2", "--json"), marks=pytest.mark.slow),
+        ("--alternatives", 2),
+        ("--profile", "hta", "--json"),
+        ("--annotation", "ProfilerStep", "--instance", "1:2", "--json"),
     ],
 )
 def test_a_trace_that_counts_as_long_has_the_same_path(

@@ -46,6 +46,7 @@ def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
     assert answer.success and len(rows) > 4
 
 
+@pytest.mark.slow  # test_they_are_the_rows_of_the_table
 def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> None:
     text = said(trace, "--top", 3, "--save", tmp_path / "path.zip")
     table = text[text.index("where the time goes") :]

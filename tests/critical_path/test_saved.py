@@ -135,6 +135,7 @@ def test_a_path_of_no_edges(tmp_path: Path) -> None:
     assert len(restored.graph()) == restored.nodes.num_rows == restored.path.num_rows == 0
 
 
+@pytest.mark.slow  # test_nodes_edges_path_and_summary_are_what_they_were
 def test_no_other_file_is_overwritten(trace: Path, file: Path, tmp_path: Path) -> None:
     (tmp_path / "precious.json").write_text("{}")
     with pytest.raises(FileExistsError, match=r"precious\.json exists"):

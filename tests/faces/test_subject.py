@@ -174,6 +174,7 @@ def test_ids_of_more_traces_do_too(shared: Path, tmp_path: Path, name: str) -> N
     _all(_held(shared, (name,), tmp_path / "lake")[name])
 
 
+@pytest.mark.slow  # test_an_id_answers_as_its_file_does
 @pytest.mark.parametrize("words", first_of(((words,) for words in OTHERS), 1), ids=" ".join)
 def test_what_is_not_stored_is_computed(held: dict[str, Held], ran: list[str], words: tuple[str, ...]) -> None:
     one = held[SMALL[0]]

@@ -39,6 +39,7 @@ def test_kernels_of_two_vendors_meet_at_their_operator() -> None:
     assert times(small().compare(before, after, "module").whole.rows) == {"(no module)": (34, 45.5, "increased")}
 
 
+@pytest.mark.slow  # tests/fleet/test_compare_real.py
 def test_counts_and_the_order_of_rows() -> None:
     rows = small().compare(small().traces[0], small().traces[1]).whole.rows
     assert [(row.name, row.control_n, row.test_n, row.diff_n, row.diff_ns) for row in rows] == [

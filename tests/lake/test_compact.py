@@ -209,6 +209,7 @@ def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: p
     assert everything(lake) == before
 
 
+@pytest.mark.slow  # a lake of its own
 def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
     first, *_ = sorted(lake.batches())
     materialize(lake, ["streams"], [first])

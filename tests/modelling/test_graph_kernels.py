@@ -422,6 +422,7 @@ def layered(draw: st.DrawFn) -> tuple[list[str], int, int, int]:
     return [*head, *block * n, *tail], len(block), len(head), len(block) * n
 
 
+@pytest.mark.slow  # test_operators_of_synthetic_captures
 @settings(max_examples=LISTS)
 @given(at_once(layered(), 40))
 def test_layers_that_were_put_there_are_found(many: list[tuple[list[str], int, int, int]]) -> None:

@@ -132,6 +132,7 @@ def squares(events: list[dict[str, Any]], tables: list[str]) -> dict[str, int]:
     return {name: n for name, n in rows.items() if n > 12 * len(events)}
 
 
+@pytest.mark.slow  # test_nor_does_any_model_where_host_and_device_have_many_rows
 def test_many_steps_and_waits_make_no_square() -> None:
     """Joins whose plan says nothing bad: every step with every event, every wait with every launch on its stream."""
     assert squares(list(steps(1800)), [*PATH]) == {}

@@ -87,7 +87,8 @@ def test_a_query_fails_naming_the_file_or_answers_without_it(lake: Lake, fault: 
     assert f"left out: {path}" in said
 
 
-@pytest.mark.parametrize("fault", [pytest.param(_remove, marks=pytest.mark.slow), _cut])
+@pytest.mark.slow  # test_a_query_fails_naming_the_file_or_answers_without_it
+@pytest.mark.parametrize("fault", [_remove, _cut])
 def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(
     lake: Lake, tmp_path: Path, fault: Callable[[Path], None]
 ) -> None:
@@ -174,9 +175,8 @@ def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], N
     assert shown(lake, SHOWN) == expected
 
 
-@pytest.mark.parametrize(
-    ("table", "fault"), [("events", _flip), pytest.param("traces", _remove, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # test_repair_computes_again
+@pytest.mark.parametrize(("table", "fault"), [("events", _flip), ("traces", _remove)])
 def test_repair_takes_out_what_cannot_be_computed(
     lake: Lake, whole: Path, table: str, fault: Callable[[Path], None]
 ) -> None:

@@ -29,6 +29,7 @@ def written(folder: Path, origin: str, seed: int = 0) -> Path:
     return write_capture(spec, folder).paths[0]
 
 
+@pytest.mark.slow  # tests/modelling/test_graph_owners.py
 @pytest.mark.parametrize(("origin", "source"), first_of([("capture", "capture"), ("warm_up", "eager")], 1))
 def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, source: str) -> None:
     replays, startup = written(tmp_path / "a", "none"), written(tmp_path / "b", origin, seed=3)

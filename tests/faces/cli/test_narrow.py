@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -42,6 +43,7 @@ def test_beginning_and_end_stay() -> None:
     assert shortened(["ampere_sgemm_128x64_tn_very_long_name_of_a_kernel_v2"], 20) == ["ampere_sge…kernel_v2"]
 
 
+@pytest.mark.slow  # tests/faces/cli/test_first_hour.py
 @given(NAMES.filter(bool), st.lists(st.integers(0, 10**12), min_size=1), st.integers(40, 120))
 def test_numbers_stay(names: list[str], numbers: list[int], width: int) -> None:
     columns = [["name", *names], ["ns", *map(str, numbers)], ["detail", "a sentence that is folded where it must be"]]

@@ -57,6 +57,7 @@ def test_its_commands_are_answered(trace: Path) -> None:
         run(*shlex.split(command)[1:])
 
 
+@pytest.mark.slow  # test_its_commands_are_answered
 @pytest.mark.parametrize("asked", [("--step", "6"), ("--annotation", "ProfilerStep", "--instance", "1")])
 def test_its_commands_speak_of_the_same_window(trace: Path, asked: tuple[str, ...]) -> None:
     said = once("why", trace, *asked).stdout
@@ -65,6 +66,7 @@ def test_its_commands_speak_of_the_same_window(trace: Path, asked: tuple[str, ..
     assert length and f"instead of {length[1]} " in run(*shlex.split(command)[1:]).stdout
 
 
+@pytest.mark.slow  # tests/faces/cli/test_meant.py
 def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     (whole, *steps) = json.loads(run("why", trace, "--step", "all", "--json").stdout)
     assert [one["window"]["window_id"] for one in steps] == ["ProfilerStep#5", "ProfilerStep#6", "ProfilerStep#7"]
@@ -75,6 +77,7 @@ def test_steps_by_number_and_all_of_them(trace: Path) -> None:
     assert "the trace has no step 9: its steps are 5, 6, 7" in run("why", trace, "--step", "9", code=1).output
 
 
+@pytest.mark.slow  # tests/critical_path/test_windows.py
 def test_what_runs_under_an_annotation(trace: Path) -> None:
     step = json.loads(once("why", trace, "--step", "6", "--json").stdout)
     named = json.loads(run("why", trace, "--annotation", "ProfilerStep", "--instance", "1", "--json").stdout)

@@ -97,6 +97,7 @@ def test_data_frames(both: TraceAnalysis) -> None:
     assert found.to_polars()["rank"].to_list() == [0, 1]
 
 
+@pytest.mark.slow  # tests/faces/cli/test_start.py
 def test_the_first_answer_needs_no_ibis(lake: Lake) -> None:
     """Ibis takes two seconds to import: an answer comes without it, and without computing anything again."""
     program = (
@@ -131,6 +132,7 @@ def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis) -> None:
         assert list(chart._repr_mimebundle_()) == ["application/vnd.vegalite.v5+json", "text/plain"]
 
 
+@pytest.mark.slow  # test_every_chart_names_columns_of_its_rows
 def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -> None:
     parts = both.plot.breakdown().data.to_dicts()
     for rank in (0, 1):

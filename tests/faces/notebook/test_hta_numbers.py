@@ -85,6 +85,7 @@ def test_temporal_breakdown_and_overlap(sampled: TraceAnalysis, theirs: dict[str
     assert found == [tuple(row) for row in theirs["comm_comp_overlap"]["rows"]]
 
 
+@pytest.mark.slow  # tests/sql/summary/test_hta_analyses.py
 def test_kernel_breakdown(sampled: TraceAnalysis, theirs: dict[str, Any]) -> None:
     """All names: with fewer, HTA takes max, min, mean and deviation of the sums."""
     _, kernels = sampled.get_gpu_kernel_breakdown(num_kernels=None)

@@ -57,6 +57,7 @@ def path(analysis: TraceAnalysis) -> CriticalPath:
     return analysis.critical_path_analysis(rank=0, **WINDOW)
 
 
+@pytest.mark.slow  # tests/faces/test_subject.py
 @pytest.mark.parametrize("profile", first_of(["default", "hta"], 1))
 def test_equal_to_the_command_line(analysis: TraceAnalysis, capture: Capture, profile: str) -> None:
     found = analysis.critical_path_analysis(rank=0, profile=profile, **WINDOW)
@@ -222,6 +223,7 @@ def events_of(file: str) -> list[dict]:
         return json.load(drawn)["traceEvents"]
 
 
+@pytest.mark.slow  # tests/faces/drawings
 @pytest.mark.parametrize("options", first_of([{}, {"only_show_critical_events": False, "show_all_edges": True}], 1))
 def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, tmp_path: Path, options: dict) -> None:
     """The command's, also of a restored path; the path of another rank is refused."""

@@ -210,6 +210,7 @@ def hostile_trace() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow  # tests/faces/cli/test_nasty.py
 def test_foreign_names_stay_text(tmp_path: Path) -> None:
     path = tmp_path / "<u>rank0.json"
     printable = HOSTILE.replace("\0", "")
@@ -316,6 +317,7 @@ def assert_fits_a_phone(pages: list[Path]) -> None:
             assert page.told == []
 
 
+@pytest.mark.slow  # a browser
 def test_it_does_not_scroll_sideways_on_a_phone(world: tuple[Page, Path]) -> None:
     assert_fits_a_phone([world[1].parent / "report.html"])
 

@@ -40,6 +40,7 @@ def check(told: dict[str, Any]) -> None:
             assert 0 <= one["saves_us"] <= one["duration_us"] + 0.001
 
 
+@pytest.mark.slow  # tests/critical_path/causes/test_planted.py
 def test_the_late_rank_is_named_with_what_it_does_and_saves_what_a_second_run_saves(tmp_path: Path) -> None:
     usual = CaptureSpec(ranks=3, steps=6, shape="planted", sync_each_step=False, collective_skew_ns=0)
     late = replace(usual, plant="late_rank", straggler=1, straggler_slowdown=20.0)

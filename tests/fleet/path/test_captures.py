@@ -206,6 +206,7 @@ def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckD
     assert (len(joined), joined.n_edges, len(joined.meetings)) == (32_586, 33_054, 8)
 
 
+@pytest.mark.slow  # tests/critical_path/whatif
 def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duckdb.DuckDBPyConnection) -> None:
     """They are those that its events give."""
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]

@@ -48,6 +48,7 @@ def slept(trace: dict[str, Any], rank: int, is_synced: bool) -> dict[str, Any]:
     return trace if is_synced else without_sync_rows(trace)
 
 
+@pytest.mark.slow  # tests/critical_path/test_polls.py
 @pytest.mark.parametrize("is_synced", first_of([False, True], 1))
 def test_a_watchdog_that_polls_owns_no_time(is_synced: bool, tmp_path: Path) -> None:
     for rank, path in enumerate(write_capture(SPEC, tmp_path).paths):

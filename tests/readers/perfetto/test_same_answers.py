@@ -25,6 +25,7 @@ def pair_of(kineto: Path) -> list[Path]:
     return [said, write(document_of(said), kineto.with_suffix(".pftrace"))]
 
 
+@pytest.mark.slow  # tests/readers/perfetto/test_events.py
 def test_a_synthetic_capture(tmp_path: Path) -> None:
     (rank,) = write_capture(SPECS["side streams"], tmp_path).ranks
     compare(pair_of(rank.path))

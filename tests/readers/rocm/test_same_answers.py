@@ -24,6 +24,7 @@ def pair_of(kineto: Path) -> list[Path]:
     return [amd, database_of(document_of(amd)).write(kineto.with_suffix(".db"))]
 
 
+@pytest.mark.slow  # test_real_traces_of_amd
 def test_a_synthetic_capture(tmp_path: Path) -> None:
     (rank,) = write_capture(SPECS["side streams"], tmp_path).ranks
     compare(pair_of(rank.path))

@@ -107,6 +107,7 @@ def test_without_its_note_a_run_looks_at_everything_and_writes_only_that(lake: L
     assert rewritten == []
 
 
+@pytest.mark.slow  # a lake of its own
 def test_a_run_publishes_once(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake)
     assert not complete(lake)

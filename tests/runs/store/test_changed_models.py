@@ -76,6 +76,7 @@ def materialize_in(address: str, environment: dict[str, str]) -> None:
     assert materialize_on(InProcess(), address, TRACES).failed == []
 
 
+@pytest.mark.slow  # tests/lake/test_incremental.py
 def test_old_rows_are_replaced(opened: Open, units: list[Lake], right: dict[str, list[tuple]]) -> None:
     store = opened()
     for unit in units[:2]:
