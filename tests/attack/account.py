@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Collection
 from decimal import ROUND_HALF_UP, Decimal, DecimalException
+from operator import itemgetter
 from typing import Any
 
 # These say something of the trace and not that something of the file is not there.
@@ -15,8 +17,12 @@ _NUMBERS = {"correlation": "correlation", "stream": "stream", "device": "device"
 _KNOWN = {*_COLUMNS, "cat", "ts", "dur", "args"}
 
 
-class Twice(ValueError):
-    """A key stands twice in an object."""
+class Object(dict[str, Any]):
+    """With its members as they stand, of which several may have the same key."""
+
+    def __init__(self, members: list[tuple[str, Any]]) -> None:
+        super().__init__(members)
+        self.members = members
 
 
 def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int]) -> str:
@@ -55,25 +61,34 @@ def entries_of(data: bytes) -> int | None:
 
 
 def _parsed(data: bytes) -> tuple[Any, str]:
-    """The document, or what keeps the file from being strict JSON with every key once."""
+    """The document, or what keeps the file from being strict JSON with every key once. Text that should have been a name keeps
+    its keys as they stand, so that none is lost: that is compared with its row.
+    """
     if data[:2] == b"\x1f\x8b":
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error):
             return None, "the gzip stream is damaged"
     try:
-        return json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_float=Decimal), ""
-    except Twice:
-        return None, "a key stands twice"
+        document = json.loads(data.decode(), object_pairs_hook=Object, parse_constant=_no_constant, parse_float=Decimal)
     except (ValueError, RecursionError, DecimalException):
         return None, "it is no strict JSON"
+    whole = Object([("traceEvents", document)]) if isinstance(document, list) else document
+    return (None, "a key stands twice") if _has_twice(whole) else (document, "")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Twice
-    return found
+def _has_twice(value: Any, kept: Collection[str] = ()) -> bool:
+    """`kept`: keys of an event whose values are text."""
+    if isinstance(value, list):
+        return any(_has_twice(one) for one in value)
+    if not isinstance(value, Object):
+        return False
+    if len(value) < len(value.members):
+        return True
+    events = value.get("traceEvents")
+    if isinstance(events, list) and any(_has_twice(event, _COLUMNS) for event in events):
+        return True
+    return any(_has_twice(one) for key, one in value.items() if key not in kept and key != "traceEvents")
 
 
 def _no_constant(name: str) -> Any:
@@ -98,7 +113,11 @@ def _lost(event: Any, row: dict[str, Any], shift: int) -> list[str]:
     for key, column in _COLUMNS.items():
         value = event.get(key)
         wanted = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        if value is not None and (row[column] is None or (isinstance(wanted, str) and row[column] != wanted)):
+        if isinstance(value, dict | list):
+            is_there = _normal(_read(row[column])) == _normal(value)
+        else:
+            is_there = row[column] is not None and (not isinstance(wanted, str) or row[column] == wanted)
+        if value is not None and not is_there:
             lost.append(f"{key} {_short(value)} is {_short(row[column])}")
     if event.get("cat") is not None and row["cat"] is None:
         lost.append(f"cat {_short(event['cat'])}")
@@ -148,15 +167,15 @@ def _lost_args(args: Any, row: dict[str, Any]) -> list[str]:
 
 def _read(text: str | None) -> Any:
     try:
-        return None if text is None else json.loads(text, parse_float=Decimal)
+        return None if text is None else json.loads(text, object_pairs_hook=Object, parse_float=Decimal)
     except (ValueError, RecursionError):
         return f"no JSON: {text}"
 
 
 def _normal(value: Any) -> Any:
     """Equal for equal JSON, however its numbers are written."""
-    if isinstance(value, dict):
-        return {key: _normal(inner) for key, inner in value.items()}
+    if isinstance(value, Object):
+        return sorted(((key, _normal(inner)) for key, inner in value.members), key=itemgetter(0))
     if isinstance(value, list):
         return [_normal(inner) for inner in value]
     if isinstance(value, int | Decimal) and not isinstance(value, bool):

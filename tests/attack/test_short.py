@@ -101,6 +101,14 @@ def test_rows_that_are_missing_and_broken_text_need_a_finding(
     )
 
 
+def test_a_name_that_is_an_object_keeps_a_key_that_stands_twice() -> None:
+    text = b'[{"ph": "X", "name": {"a": 1, "a": 2.50}, "ts": 1, "dur": 1}]'
+    row = {**dict.fromkeys(("cat", "pid", "tid", "flow_id", "bp", "scope", "args", "extra")), "ph": "X"}
+    row |= {"start_ns": 1000, "duration_ns": 1000}
+    assert silent_loss(text, [row | {"name": '{"a":1,"a":2.5}'}], {}) == ""
+    assert "name" in silent_loss(text, [row | {"name": '{"a":2.5}'}], {})
+
+
 def test_one_file_s_traceback_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a batch fails, each of its files is tried alone, and only the guilty one is counted."""
     guilty = made(SEED, 2)[1]
