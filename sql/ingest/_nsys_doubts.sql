@@ -45,6 +45,12 @@ found AS (
     WHERE is_for_event AND record_correlation IS NULL
     UNION ALL
     SELECT
+        'nsys_device_of_wait', 'info', count(*),
+        'waits that name another device than the GPU work of their context: they count as waits for that work'
+    FROM _nsys_event_waits
+    WHERE told_device <> device
+    UNION ALL
+    SELECT
         'nsys_unknown_wait', 'warning', count(*),
         'waits of a kind that is not known: the critical path lacks their edges'
     FROM _nsys_event_waits

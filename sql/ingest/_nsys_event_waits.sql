@@ -1,6 +1,7 @@
 -- One row: a wait in an export of Nsight Systems, with the record of the CUDA event that it waits for.
 -- How: by the number of the record where the export has one (event_sync); else the last record of that event before the
--- call that waits, as Kineto pairs them. Waits for a stream or a context have no record.
+-- call that waits, as Kineto pairs them. Waits for a stream or a context have no record. Of a process on a GPU that is
+-- not the first, waits say device 0: a context is of one device, which its work tells.
 WITH called AS (
     SELECT correlation, min(start_ns) AS start_ns
     FROM _nsys_calls
@@ -14,6 +15,12 @@ records AS (
 ),
 timed_records AS (
     SELECT context, stream, correlation, cuda_event, start_ns FROM records WHERE start_ns IS NOT NULL
+),
+contexts AS (
+    SELECT context, min(device) AS device
+    FROM _nsys_work
+    GROUP BY context
+    HAVING count(DISTINCT device) = 1
 ),
 waits AS (
     SELECT
@@ -49,7 +56,8 @@ latest AS (
 SELECT
     w.start_ns,  -- Start, ns since the session's start.
     w.end_ns,  -- End, ns.
-    w.device,  -- CUDA device of the process.
+    coalesce(x.device, w.device) AS device,  -- CUDA device: that of the context's work, where there is some.
+    w.device AS told_device,  -- The same as the row of the wait says.
     CASE WHEN w.stream IN (4294967295, -1) THEN -1 ELSE w.stream END AS stream,  -- Stream; -1 for none, as in Kineto.
     w.correlation,  -- Correlation id.
     w.context,  -- CUDA context.
@@ -62,3 +70,4 @@ SELECT
 FROM waits AS w
 LEFT JOIN numbered AS n ON n.wait_no = w.wait_no
 LEFT JOIN latest AS l ON l.wait_no = w.wait_no
+LEFT JOIN contexts AS x ON x.context = w.context

@@ -36,6 +36,27 @@ def launches(
     return trace
 
 
+def behind_copies(n: int, limit: int) -> Events:
+    """Launches of small kernels, and of a long copy from the host before every seventh, which takes no room in the queue."""
+    trace: Events = []
+    now, free, begins = 0.0, 0.0, []
+    for i in range(n):
+        if i % 7 == 0:
+            trace += [call("cudaMemcpyAsync", now, 3, 1000 + i)]
+            trace += [
+                kernel("Memcpy HtoD (Pinned -> Device)", max(free, now + 6), 300, 1000 + i) | {"cat": "gpu_memcpy"}
+            ]
+            free, now = max(free, now + 6) + 301, now + 4
+        end = now + 5
+        if i >= limit and begins[i - limit] > now:
+            end = max(end, begins[i - limit] + 8)
+        begins.append(max(free, now + 6))
+        free = begins[-1] + 6
+        trace += [call("cudaLaunchKernel", now, end - now, i + 1), kernel("k", begins[-1], 5, i + 1)]
+        now = end + 1
+    return trace
+
+
 def jitter(at: float, by: float) -> Any:
     rng = random.Random(3)
     return lambda i: rng.uniform(at - by, at + by)
@@ -70,6 +91,22 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
     for name, limit, waits in zip(FULL, (120, 100, 120), found, strict=False):
         assert waits == [(2 * i, 2 * (i - limit) + 1) for i in range(limit, 200)], name
     assert dict(zip(NOT_FULL, found[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
+
+
+def test_copies_from_the_host_hold_up_the_queue_and_take_no_room() -> None:
+    """As on an H100 that copies: 1,021 launches wait, behind any number of copies, and none of them is slow of itself."""
+    trace = behind_copies(400, 120)
+    (con,) = each([trace], "_profiles", "_queue_waits", "events")
+    query = """
+        SELECT c.correlation - 1, arg_max(w.name, w.start_ns) FROM _queue_waits AS q
+        JOIN events AS c ON c.event_id = q.event_id JOIN events AS w ON w.event_id = q.source_event_id
+        GROUP BY ALL ORDER BY 1
+    """
+    found = con.execute(query).fetchall()
+    expected = ["Memcpy HtoD (Pinned -> Device)" if (i - 120) % 7 == 0 else "k" for i in range(120, 400)]
+    assert found == [*zip(range(120, 400), expected, strict=True)]
+    found, _ = next(iter(paths_of([*trace, call("cudaDeviceSynchronize", 9000, 14000, 9999)])))
+    assert sum(us for who, us, _ in found if who == "cudaLaunchKernel") < 50
 
 
 def test_a_launch_that_blocked_waited_for_the_stream() -> None:

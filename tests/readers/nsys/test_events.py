@@ -194,6 +194,24 @@ def test_a_whole_graph_is_neither_computation_nor_communication(tmp_path: Path) 
     assert con.execute("SELECT class FROM kernels WHERE name LIKE 'CUDA graph%'").fetchall() == [("OTHER",)]
 
 
+def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> None:
+    """As in real exports of two processes: the work of the second is on device 1, and its waits say device 0."""
+    export = small()
+    for work in export.rows["CUPTI_ACTIVITY_KIND_KERNEL"]:
+        work["deviceId"] = 1
+    wait(export, 4, 70_000, 70_100, 16, NONE)
+    export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"][-1]["contextId"] = 9  # did no work, so nothing says otherwise
+    _, findings = loaded(export, tmp_path)
+    assert findings == {"nsys_device_of_wait": ("info", 2)}
+    con, _ = connect(tmp_path / "a.sqlite")
+    assert events(con, "name, device", "cat = 'cuda_sync'") == [
+        ("Stream Wait Event", 1), ("Context Sync", 1), ("Context Sync", 0),
+    ]  # fmt: skip
+    run_models(con, load_catalog(), ["critical_path"])
+    path = con.execute("SELECT name, duration_ns FROM critical_path WHERE duration_ns > 0 ORDER BY seq").fetchall()
+    assert ("relu", 19_000) in path and ("gemm", 32_000) in path
+
+
 def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
     """Another release may number kinds anew."""
     export = small()
