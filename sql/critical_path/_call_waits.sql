@@ -1,7 +1,7 @@
 -- One row: a call of a window that the path covers and GPU work that it waited for, or that had ended before it began.
 -- How: what cuda_sync rows tell (_sync_edges) or what is inferred (_inferred_edges, _likely_waits; with such rows or
 -- without, _queue_waits; a call for one stream or event waited for one), where the times do not contradict it by more
--- than clocks disagree (10 us). The work may lie outside the window.
+-- than clocks disagree (10 us, and 1 % of a longer call, at most 50). The work may lie outside the window.
 WITH found AS (
     SELECT DISTINCT window_no, dst_event_id AS event_id FROM _inferred_edges WHERE NOT dst_is_start
 ),
@@ -62,5 +62,6 @@ SELECT DISTINCT
     is_launch  -- The call launches work, and its stream's queue was full at times.
 FROM placed
 WHERE
-    source_event_id IS NOT NULL AND source_end_ns <= end_ns + 10000
+    source_event_id IS NOT NULL
+    AND source_end_ns <= end_ns + greatest(10000, least(50000, (end_ns - start_ns) // 100))
     AND (source_start_ns IS NULL OR source_start_ns <= end_ns)

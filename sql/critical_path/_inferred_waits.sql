@@ -58,7 +58,8 @@ own_copies AS (
     JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = w.event_id AND e.cat = 'gpu_memcpy'
     JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE
-        w.end_ns > c.start_ns AND w.end_ns <= c.start_ns + c.duration_ns + 10000
+        w.end_ns > c.start_ns
+        AND w.end_ns <= c.start_ns + c.duration_ns + greatest(10000, least(50000, c.duration_ns // 100))
         -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did; and
         -- where the copy began after it, or is one of pinned memory or between devices, it did not wait.
         AND (
@@ -73,23 +74,25 @@ waits AS (
     -- In traces, work begins up to 2 us before the end of what it waited for.
     SELECT
         w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns,
-        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, w.start_ns, CAST(NULL AS VARCHAR) AS pid,
-        FALSE AS waits_for_one, FALSE AS waits_for_stream
+        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, CAST(NULL AS BIGINT) AS returned_ns, w.start_ns,
+        CAST(NULL AS VARCHAR) AS pid, FALSE AS waits_for_one, FALSE AS waits_for_stream
     FROM work AS w
     JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
     SELECT
         trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001),
-        start_ns + 2000, start_ns, NULL, FALSE, FALSE
+        start_ns + 2000, NULL, start_ns, NULL, FALSE, FALSE
     FROM work
     WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
     UNION ALL
-    -- A call may return up to 10 us before the end of what it waited for, because GPU and host clocks differ. Shorter
-    -- calls tell us nothing, and neither do those that only ask whether work has ended.
+    -- A call may return up to 10 us before the end of what it waited for (of a longer call 1 %, at most 50 us), because
+    -- GPU and host clocks differ. Shorter calls tell us nothing, and neither do those that only ask whether work has
+    -- ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
-        e.start_ns + e.duration_ns + 10000, NULL, t.pid, NOT e.waits_for_device,
+        e.start_ns + e.duration_ns + greatest(10000, least(50000, e.duration_ns // 100)),
+        e.start_ns + e.duration_ns, NULL, t.pid, NOT e.waits_for_device,
         NOT e.waits_for_device AND NOT e.waits_for_event
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
@@ -167,7 +170,7 @@ answers AS (
 sources AS (
     SELECT
         a.trace_profile_id, a.event_id, a.basis, a.start_ns, a.after_ns, w.event_id AS source_event_id,
-        w.start_ns AS source_ts_ns, a.end_ns, a.waits_for_one, a.until_ns - 10000 - a.end_ns AS return_ns
+        w.start_ns AS source_ts_ns, a.end_ns, a.waits_for_one, a.returned_ns - a.end_ns AS return_ns
     FROM answers AS a
     JOIN work AS w
         ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
@@ -186,7 +189,7 @@ sources AS (
 -- What the calls themselves make likely, where that ended in the call.
 likely AS (
     SELECT
-        w.trace_profile_id, w.event_id, l.source_event_id, h.end_ns, w.until_ns - 10000 - h.end_ns AS return_ns
+        w.trace_profile_id, w.event_id, l.source_event_id, h.end_ns, w.returned_ns - h.end_ns AS return_ns
     FROM waits AS w
     JOIN _likely_waits AS l
         ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id AND l.is_call
@@ -254,6 +257,7 @@ WHERE
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > 1000000
         -- A call that waited for its own copy, which began late although nothing recorded held it up.
-        OR w.end_ns <= c.start_ns + c.duration_ns + 10000 AND w.start_ns - c.start_ns > 1000000
+        OR w.end_ns <= c.start_ns + c.duration_ns + greatest(10000, least(50000, c.duration_ns // 100))
+        AND w.start_ns - c.start_ns > 1000000
         AND (w.busy_until_ns IS NULL OR w.busy_until_ns < c.start_ns)
     )
