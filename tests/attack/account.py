@@ -86,9 +86,11 @@ def _has_twice(value: Any, kept: Collection[str] = ()) -> bool:
     if len(value) < len(value.members):
         return True
     events = value.get("traceEvents")
-    if isinstance(events, list) and any(_has_twice(event, _COLUMNS) for event in events):
-        return True
-    return any(_has_twice(one) for key, one in value.items() if key not in kept and key != "traceEvents")
+    if isinstance(events, list):
+        kept = (*kept, "traceEvents")
+        if any(_has_twice(event, _COLUMNS) for event in events):
+            return True
+    return any(_has_twice(one) for key, one in value.items() if key not in kept)
 
 
 def _no_constant(name: str) -> Any:
