@@ -5,11 +5,22 @@ WITH queues AS (
     WHERE source = 'kernel'
     GROUP BY agent
 ),
+untimed AS (
+    SELECT 'GPU work' AS what FROM _rocm_work WHERE start_ns IS NULL OR end_ns IS NULL
+    UNION ALL
+    SELECT 'calls and ranges' FROM _rocm_calls WHERE start_ns IS NULL OR end_ns IS NULL
+),
 found AS (
     SELECT
-        'rocm_one_stream' AS check_name, 'warning' AS severity, count(*) AS n,
+        'rocm_without_time' AS check_name, 'warning' AS severity, count(*) AS n,
+        what || ': rows without a start or an end' AS detail
+    FROM untimed
+    GROUP BY what
+    UNION ALL
+    SELECT
+        'rocm_one_stream', 'warning', count(*),
         'devices whose kernels ran on several queues, all on one stream: streams were not recorded, so work that '
-        || 'ran at the same time counts as one stream''s; profile with --hip-runtime-trace' AS detail
+        || 'ran at the same time counts as one stream''s; profile with --hip-runtime-trace'
     FROM queues
     WHERE n_queues > 1 AND n_streams = 1
     UNION ALL

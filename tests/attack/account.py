@@ -10,6 +10,8 @@ from decimal import ROUND_HALF_UP, Decimal, DecimalException
 from operator import itemgetter
 from typing import Any
 
+from pipelines.readers.kineto.numbers import LATEST_NS
+
 # These say something of the trace and not that something of the file is not there.
 _NO_LOSS = {"unmatched_begin", "unmatched_end", "negative_duration", "sub_nanosecond_time"}
 _COLUMNS = {"ph": "ph", "name": "name", "pid": "pid", "tid": "tid", "id": "flow_id", "bp": "bp", "s": "scope"}
@@ -41,7 +43,9 @@ def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int
         return ""
     if len(rows) != len(events):
         return "" if told else f"{len(events)} entries, {len(rows)} rows, and no finding"
+    # Times are relative to nothing where the file's base cannot be one, which a finding says.
     shift = _shift(document)
+    shift = 0 if findings.get("unusable_number") and abs(shift) > LATEST_NS else shift
     lost = [
         (at, what)
         for at, (event, row) in enumerate(zip(events, rows, strict=True))

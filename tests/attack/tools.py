@@ -29,10 +29,11 @@ from pipelines.readers.inputs import Rejected
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.attack.tally import Tally
+from tests.conftest import SHARED
 from tests.readers.inputs.read_tables import loaded
 
 SECONDS, MEMORY_MIB = 20.0, 400
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = SHARED / "traces"
 _SENTENCE = re.compile(r"\w+ \w+")
 _HUGE = (
     "9" * 19,
@@ -53,12 +54,12 @@ _BYTES = (b"\x00", b"\xff", b"\n", b'"', b",", b"\xc3", b"[" * 2000, b"9" * 400,
 
 @cache
 def _counters() -> bytes:
-    return (SHARED / "rocprofv3" / "decode_fetch_counter_collection.csv").read_bytes()
+    return (TRACES / "rocprofv3" / "decode_fetch_counter_collection.csv").read_bytes()
 
 
 @cache
 def _xplane() -> bytes:
-    return (SHARED / "xplane" / "jax_conv_mi300_08.xplane.pb").read_bytes()
+    return (TRACES / "xplane" / "jax_conv_mi300_08.xplane.pb").read_bytes()
 
 
 @cache
@@ -124,12 +125,12 @@ def _field(number: int, value: bytes) -> bytes:
 
 @cache
 def _rocprof_csv() -> bytes:
-    return b"\n".join((SHARED / "rocprofv3" / "decode_kernel_trace.csv").read_bytes().split(b"\n")[:60]) + b"\n"
+    return b"\n".join((TRACES / "rocprofv3" / "decode_kernel_trace.csv").read_bytes().split(b"\n")[:60]) + b"\n"
 
 
 @cache
 def _nsys() -> bytes:
-    return (SHARED / "nsys" / "healthy_1pct.sqlite").read_bytes()
+    return (TRACES / "nsys" / "healthy_1pct.sqlite").read_bytes()
 
 
 @cache
@@ -337,7 +338,7 @@ def _of_trace(path: Path, data: bytes, kind: str) -> tuple[str, str]:
     """What a whole file's events are is there, or a finding is."""
     con = duckdb.connect()
     trace = load_trace(con, path)
-    told = {finding.check_name for finding in trace.findings} - _usual(kind)
+    told = {(finding.check_name, finding.detail) for finding in trace.findings} - _usual(kind)
     n = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
     con.close()
     lacks = _events(kind, data) - n
@@ -347,13 +348,13 @@ def _of_trace(path: Path, data: bytes, kind: str) -> tuple[str, str]:
 
 
 @cache
-def _usual(kind: str) -> frozenset[str]:
-    """The findings of the file as it is."""
+def _usual(kind: str) -> frozenset[tuple[str, str]]:
+    """The findings of the file as it is, with what they say."""
     return frozenset(_whole(kind)[0])
 
 
 @cache
-def _whole(kind: str) -> tuple[frozenset[str], int]:
+def _whole(kind: str) -> tuple[frozenset[tuple[str, str]], int]:
     name, data, _ = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
@@ -361,7 +362,7 @@ def _whole(kind: str) -> tuple[frozenset[str], int]:
         con = duckdb.connect()
         found = load_trace(con, path)
         ((n,),) = con.execute("SELECT count(*) FROM events").fetchall()
-    return frozenset(one.check_name for one in found.findings), n - _counted(kind, data())
+    return frozenset((one.check_name, one.detail) for one in found.findings), n - _counted(kind, data())
 
 
 def _events(kind: str, data: bytes) -> int:

@@ -252,6 +252,7 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
         if found is None:
             continue
         trial.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
+        trial.add("repaired_control_character", int(bool(gap.strip(b", \t\r\n"))), "the end of traceEvents")
         if not trial.counts["repaired_quote"]:
             return _accepted(end, found, trial, counter)
         # With a surplus quote, the text between two strings looks like a key: a later position may fit without repair.
@@ -285,6 +286,8 @@ def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCoun
 
 def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:
     """Returns the metadata after the array's `]`, None if `rest` does not parse as the end of the trace."""
+    is_spaced = rest.strip() == rest.strip(b" \t\r\n")
+    counter.add("repaired_control_character", int(not is_spaced), "the end of the trace")
     rest = rest.strip()
     if not is_object:
         after = _BLANK.match(rest)

@@ -18,7 +18,7 @@ BLANK = rf"(?:\s|{COMMENT})*+"
 _SPACE = re.compile(r"[\s\x00-\x1f]*")
 _COMMENT = re.compile(COMMENT)
 _TIMES = ("ts", "dur")
-_NO_SPACE = re.compile(r"[^ \t\r\n]")
+NO_SPACE = re.compile(r"[^ \t\r\n]")
 _BARE = re.compile(r'[^\s,\]}:"{\[]+')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?\Z")
 _NAN = re.compile(r"[-+]?(?:nan(?:\([^)]*\))?|inf(?:inity)?|\d\.#\w+)\Z", re.IGNORECASE)
@@ -79,7 +79,7 @@ class _Mender:
             n, at = n + 1, comment.end()
         self.counter.add("repaired_comment", n)
         if not n:
-            self.counter.add("repaired_control_character", int(bool(_NO_SPACE.search(self.text, begin, at))))
+            self.counter.add("repaired_control_character", int(bool(NO_SPACE.search(self.text, begin, at))))
         return at
 
     def value(self, at: int, inside: str, depth: int) -> tuple[str, int]:

@@ -51,6 +51,7 @@ _KEYS = _COLUMNS[:-3]
 _TEXTS = tuple(name for name, kind, _ in _KEYS if kind == "VARCHAR")
 _JSONS = tuple(name for name, kind, _ in _KEYS if kind == "JSON")
 _TIMES = ("ts", "dur")
+_NAMES = tuple(name for name in _TEXTS if name not in _TIMES)  # or objects, as text
 _BEFORE = b"[{%s,%s}" % (
     b",".join(b'"%s":"x"' % name.encode() for name in _TEXTS),
     b",".join(b'"%s":null' % name.encode() for name in _JSONS),  # of unknown type: JSON
@@ -136,7 +137,7 @@ def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: boo
     """Returns the query for a piece whose entries have only known keys; DuckDB rejects others, and objects of over
     `limit` bytes. `mended`: no object has a key twice.
     """
-    columns = f"* REPLACE ({_unmarked(_JSONS)})" if marked else "*"
+    columns = f"* REPLACE ({_unmarked((*_JSONS, *_NAMES))})" if marked else "*"
     suspect = [*_SUSPECT_JSON, *_SUSPECT_TEXT.values()] if refuse_suspect else []
     where = _refused([*suspect, *([] if mended else _PERHAPS_TWICE)])
     return (
@@ -162,7 +163,7 @@ def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False)
     `mended`: no object has a key twice.
     """
     where = "" if mended else _refused([*_PERHAPS_TWICE, _NESTED.format("unknown")])
-    columns = f"* REPLACE ({_unmarked((*_JSONS, 'unknown'))})" if marked else "*"
+    columns = f"* REPLACE ({_unmarked((*_JSONS, *_NAMES, 'unknown'))})" if marked else "*"
     source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
     return f"""
         SELECT {columns}, {_NO_DOUBLES} FROM (
@@ -179,7 +180,7 @@ def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False)
 
 
 def _unmarked(columns: tuple[str, ...]) -> str:
-    """Restores times that repair.py quoted to their original form, in arguments."""
+    """Restores times that json_repair.py quoted to their original form, in arguments and in what should be a name."""
     bare = "regexp_replace({0}, '" + _TIME_KEY + "\"~(-?\\d+\\.\\d+)\"', '\\1\\2', 'g')"
     text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
     kept = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"

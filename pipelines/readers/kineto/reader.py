@@ -209,7 +209,7 @@ class _Pieces:
         """Returns None if DuckDB cannot read the piece. Tries small read buffers first: twice as fast as those for any
         event.
         """
-        if not piece.plain or piece.has_surplus_comma:
+        if not piece.plain or piece.is_lax:
             return None
         table = self._with_doubles(piece)
         if table is None and not self.has_unknown:

@@ -78,7 +78,7 @@ SEVERITY = {
 }
 MEANING = {
     "repaired_nan": "bare NaN or infinity became null",
-    "repaired_control_character": "raw control characters in strings were escaped",
+    "repaired_control_character": "raw control characters: in strings they were escaped, elsewhere left out",
     "repaired_utf8": "bytes that are not UTF-8 became U+FFFD",
     "repaired_escape": "backslashes that start no JSON escape were doubled",
     "repaired_surrogate": "lone surrogates became U+FFFD",

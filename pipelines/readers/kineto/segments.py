@@ -27,7 +27,8 @@ PIECE_BYTES = 12 << 20  # of JSON per piece
 _BLOCK = 1 << 16
 _MOST_SPACES = 64
 _SPACES = np.frombuffer(b" \t\r\n", dtype=np.uint8)
-_BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
+_NO_SPACES = (b"\x00", b"\x0b", b"\x0c")  # not to JSON
+_BOUNDARY = re.compile(rb'\}([ \t\r\n]*,[ \t\r\n]*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
 # Absolute times with a fraction: a double cannot hold their nanoseconds.
 _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
 
@@ -41,7 +42,7 @@ class Piece:
     last: bool = False
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
-    has_surplus_comma: bool = False  # or what looks like one, to which DuckDB has no objection
+    is_lax: bool = False  # perhaps a surplus comma, or space that is none in JSON, to which DuckDB has no objection
     marked: bool = False  # times in the file were quoted, so that their digits are kept
     doubles: bool = False  # its times may be read as doubles
     raw: bytes | None = None  # the entries, if the file does not hold them unchanged
@@ -120,7 +121,7 @@ class Cutter:
 
     def _put(self, piece: Piece, text: bytes | bytearray, end: int) -> None:
         with memoryview(text) as whole, whole[:end] as entries:
-            piece.has_surplus_comma = _has_surplus_comma(entries)
+            piece.is_lax = _has_surplus_comma(entries) or any(text.find(one, 0, end) >= 0 for one in _NO_SPACES)
             if _loses_digits(entries) or _has_mark(text, end):
                 piece.raw, piece.marked = bytes(entries), True
                 write_piece(piece.file, mark_times(escape_marks(piece.raw)))

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from pipelines.readers.kineto.envelope import TWO_IN_ONE, NotATrace, second_document
-from pipelines.readers.kineto.json_repair import COMMENT, TIME_MARK, Hopeless, mend_object
+from pipelines.readers.kineto.json_repair import COMMENT, NO_SPACE, TIME_MARK, Hopeless, mend_object
 from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, next_closing
 
@@ -136,6 +136,7 @@ class _Reader:
         at, size = 0, len(self.text)
         while True:
             gap, at = self.gap(at)
+            self.found("repaired_control_character", at, int(bool(NO_SPACE.search(gap.replace(",", "")))))
             if at >= size:
                 if self.last:
                     self.found("truncated", at)

@@ -267,3 +267,27 @@ def test_both_readers_give_the_same(given_events: list[dict]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader._Pieces, "_plainly", lambda *_: None)
         assert table_of(text) == plain
+
+
+@pytest.mark.parametrize("no_space", ["\x00", "\x0b", "\x0c"])
+@pytest.mark.parametrize("where", ["[@{0}, {0}]", "[{0}@, {0}]", "[{0},@ {0}]", "[{0}, {0}@]", "[{0}, {0}]@"])
+def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space: str, where: str) -> None:
+    """DuckDB takes these for space between entries."""
+    event = '{"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
+    path = tmp_path / "a.json"
+    path.write_text('{"traceEvents": ' + where.replace("{0}", event).replace("@", no_space) + ', "a": 1}')
+    trace = load_events(path, tmp_path)
+    assert isinstance(trace, ReadTrace)
+    assert (trace.n_events, trace.status) == (2, "repaired")
+    assert "repaired_control_character" in [one.check_name for one in trace.findings]
+
+
+def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path) -> None:
+    """Times are quoted on the way where a double cannot hold them; not so in what was read."""
+    inner = '{"ts":1700000000000000.123456,"dur":2.5}'
+    path = tmp_path / "a.json"
+    event = '{"ph": "X", "name": NAME, "tid": {"ts":"~1.5"}, "ts": 1700000000000000.123456, "dur": 2}'
+    path.write_text(f"[{event.replace('NAME', inner)}]")
+    read = load_events(path, tmp_path)
+    rows = parquet.read_table(tmp_path / f"{read.trace_id}.parquet", columns=["name", "tid"]).to_pylist()
+    assert rows == [{"name": inner, "tid": '{"ts":"~1.5"}'}]
