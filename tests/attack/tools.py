@@ -8,6 +8,7 @@ Each goes in whole, or a finding says what is not there, or it is rejected with 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import random
 import re
@@ -378,13 +379,23 @@ def _counted(kind: str, data: bytes) -> int:
         (process,) = json.loads(data)["rocprofiler-sdk-tool"]
         return sum(len(rows) for rows in process["buffer_records"].values() if isinstance(rows, list))
     if kind == "rocprofv3 CSV":
-        return sum(1 for line in data.split(b"\n")[1:] if line.strip())
+        return _rows_of_csv(data.decode("latin-1"))
     if kind == "nsys":
         return _rows_of_nsys(data)
     n = 0
     for number, plane in _fields(data):
         fields = _fields(plane) if number == 1 else []
         n += sum(1 for inner, line in fields if inner == 3 for one, _ in _fields(line) if one == 4)
+    return n
+
+
+def _rows_of_csv(text: str) -> int:
+    """How many there are: a name may go over several lines; a line of a row that is none is one that needs a finding."""
+    lines = csv.reader(io.StringIO(text, newline=""))
+    n, n_columns, before = 0, len(next(lines)), lines.line_num
+    for row in lines:
+        n += 1 if len(row) == n_columns else (lines.line_num - before) * bool(row)
+        before = lines.line_num
     return n
 
 
