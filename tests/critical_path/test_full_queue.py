@@ -36,8 +36,10 @@ def launches(
     return trace
 
 
-def behind_copies(n: int, limit: int) -> Events:
-    """Launches of small kernels, and of a long copy from the host before every seventh, which takes no room in the queue."""
+def behind_copies(n: int, limit: int, late: float = 8) -> Events:
+    """Launches of small kernels, and of a long copy from the host before every seventh, which takes no room in the queue. What a
+    copy holds up returns so late after it.
+    """
     trace: Events = []
     now, free, begins = 0.0, 0.0, []
     for i in range(n):
@@ -49,7 +51,7 @@ def behind_copies(n: int, limit: int) -> Events:
             free, now = max(free, now + 6) + 301, now + 4
         end = now + 5
         if i >= limit and begins[i - limit] > now:
-            end = max(end, begins[i - limit] + 8)
+            end = max(end, begins[i - limit] + (late if begins[i - limit] - now > 250 else 8))
         begins.append(max(free, now + 6))
         free = begins[-1] + 6
         trace += [call("cudaLaunchKernel", now, end - now, i + 1), kernel("k", begins[-1], 5, i + 1)]
@@ -93,9 +95,10 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
     assert dict(zip(NOT_FULL, found[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
 
 
-def test_copies_from_the_host_hold_up_the_queue_and_take_no_room() -> None:
+@pytest.mark.parametrize("late", [8, 40])
+def test_copies_from_the_host_hold_up_the_queue_and_take_no_room(late: float) -> None:
     """As on an H100 that copies: 1,021 launches wait, behind any number of copies, and none of them is slow of itself."""
-    trace = behind_copies(400, 120)
+    trace = behind_copies(400, 120, late)
     (con,) = each([trace], "_profiles", "_queue_waits", "events")
     query = """
         SELECT c.correlation - 1, arg_max(w.name, w.start_ns) FROM _queue_waits AS q

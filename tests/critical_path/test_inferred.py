@@ -272,7 +272,7 @@ def test_a_stream_with_work_still_running_was_not_waited_for() -> None:
 
 def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
     """As in a job with torchrec: by the GPU's clock a copy ended 12 us after the call that waited for it 35 ms."""
-    found = inferred_in(
+    traces = [
         [
             *(call("cudaLaunchKernel", 0, 5, 1), kernel("other", 20, took / 2, 1, stream=44)),
             *(call("cudaLaunchKernel", 10, 5, 2), kernel("gemm", 30, 70 + took - 40, 2)),
@@ -280,8 +280,11 @@ def test_clocks_may_disagree_by_more_in_a_long_call() -> None:
             call("cudaStreamSynchronize", 70, took, 4),
         ]
         for took in (35_000, 700)
-    )
-    assert [waits[6] for waits in found] == [(5, "blocking_call"), (1, "blocking_call")]
+    ]
+    assert [waits[6] for waits in inferred_in(traces)] == [(5, "blocking_call"), (1, "blocking_call")]
+    found = each(traces, "_call_waits", "critical_path_windows", "_profiles")
+    sources = [con.execute("SELECT source_event_id FROM _call_waits WHERE event_id = 6").fetchall() for con in found]
+    assert sources == [[(5,)], [(1,)]]
 
 
 def test_a_call_that_takes_no_longer_than_without_a_wait_was_not_held_up() -> None:

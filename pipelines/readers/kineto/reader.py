@@ -164,16 +164,12 @@ class _Pieces:
         waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
         readers = database.threads(READERS)
         with ThreadPoolExecutor(readers) as pool:
-            try:
-                for piece in self.cutter.pieces():
-                    waiting.append((piece, pool.submit(self._plainly, piece)))
-                    if len(waiting) > readers:
-                        yield from self._settled(*waiting.popleft())
-                while waiting:
+            for piece in self.cutter.pieces():
+                waiting.append((piece, pool.submit(self._plainly, piece)))
+                if len(waiting) > readers:
                     yield from self._settled(*waiting.popleft())
-            finally:
-                for _, reading in waiting:
-                    reading.cancel()
+            while waiting:
+                yield from self._settled(*waiting.popleft())
 
     def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> Iterator[pa.Table]:
         table, self.after = reading.result(), piece.metadata

@@ -72,6 +72,7 @@ def test_the_inventory_has_a_row_for_each_device_and_world_size(lake: Path) -> N
     rows = json.loads(run("ask", "inventory", "--lake", lake, "--format", "json").stdout)
     found = {(row["job"], row["device"], row["world_size"], row["n_traces"]) for row in rows}
     assert {("nightly", "NVIDIA H100", 8, 1), ("nightly", "AMD MI300X", 2, 1)} < found and len(found) == 3
+    assert {row["n_hosts"] for row in rows} == {None} and all("." not in row["last_ingested"] for row in rows)
 
 
 def test_a_wide_answer_is_read_at_120_columns(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

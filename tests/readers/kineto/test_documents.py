@@ -282,12 +282,13 @@ def test_what_is_no_space_in_json_is_left_out_and_found(tmp_path: Path, no_space
     assert "repaired_control_character" in [one.check_name for one in trace.findings]
 
 
-def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", '"unknown": 1, '])
+def test_an_object_where_a_name_should_be_is_its_text(tmp_path: Path, more: str) -> None:
     """Times are quoted on the way where a double cannot hold them; not so in what was read."""
     inner = '{"ts":1700000000000000.123456,"dur":2.5}'
     path = tmp_path / "a.json"
     event = '{"ph": "X", "name": NAME, "tid": {"ts":"~1.5"}, "ts": 1700000000000000.123456, "dur": 2}'
-    path.write_text(f"[{event.replace('NAME', inner)}]")
+    path.write_text(f"[{event.replace('NAME', inner).replace('{', '{' + more, 1)}]")
     read = load_events(path, tmp_path)
     rows = parquet.read_table(tmp_path / f"{read.trace_id}.parquet", columns=["name", "tid"]).to_pylist()
     assert rows == [{"name": inner, "tid": '{"ts":"~1.5"}'}]

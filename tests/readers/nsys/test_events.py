@@ -212,6 +212,15 @@ def test_waits_of_a_process_on_another_gpu_are_for_that_one(tmp_path: Path) -> N
     assert ("relu", 19_000) in path and ("gemm", 32_000) in path
 
 
+def test_a_context_whose_work_names_two_gpus_tells_none(tmp_path: Path) -> None:
+    export = small()
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][0]["deviceId"] = 1
+    for one in export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]:
+        one["deviceId"] = 3
+    con, _ = loaded(export, tmp_path)
+    assert events(con, "device", "cat = 'cuda_sync'") == [(3,), (3,)]
+
+
 def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
     """Another release may number kinds anew."""
     export = small()

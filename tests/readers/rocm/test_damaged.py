@@ -68,6 +68,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         ("rocm_without_time", "rocpd_kernel_dispatch"): ("warning", 1),
         ("rocm_without_time", "rocpd_region"): ("warning", 1),
     }
+    assert sum(one.check_name == "rocm_without_time" for one in trace.findings) == 2  # by table, and not again for all
 
 
 def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:

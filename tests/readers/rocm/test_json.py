@@ -123,6 +123,7 @@ BAD = {
     ),
     "no object": (lambda p: p["buffer_records"]["hip_api"].append(5), "rocm_wrong_type", "buffer_records.hip_api["),
     "no start": (in_kernels(lambda one: one.pop("start_timestamp")), "rocm_without_time", "GPU work"),
+    "no end": (lambda p: p["buffer_records"]["hip_api"][1].pop("end_timestamp"), "rocm_without_time", "calls"),
     "no kernels": (lambda p: p["buffer_records"].pop("kernel_dispatch"), "rocm_missing_table", "no kernel_dispatch"),
     "no symbols": (lambda p: p.pop("kernel_symbols"), "rocm_unknown_kernel", ""),
 }
