@@ -1,7 +1,7 @@
 -- One row: a wait in an export of Nsight Systems, with the record of the CUDA event that it waits for.
 -- How: by the number of the record where the export has one (event_sync); else the last record of that event before the
--- call that waits, as Kineto pairs them. Waits for a stream or a context have no record. Of a process on a GPU that is
--- not the first, waits say device 0: a context is of one device, which its work tells.
+-- call that waits, as Kineto pairs them. Waits for a stream or a context have no record. In exports of several
+-- processes all waits name device 0; a context has one device, so its work tells which.
 WITH called AS (
     SELECT correlation, min(start_ns) AS start_ns
     FROM _nsys_calls

@@ -390,7 +390,7 @@ def _counted(kind: str, data: bytes) -> int:
 
 
 def _rows_of_csv(text: str) -> int:
-    """How many there are: a name may go over several lines; a line of a row that is none is one that needs a finding."""
+    """Rows with as many cells as the head, which may go over several lines, and the lines of those with more or fewer."""
     lines = csv.reader(io.StringIO(text, newline=""))
     n, n_columns, before = 0, len(next(lines)), lines.line_num
     for row in lines:

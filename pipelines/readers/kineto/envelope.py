@@ -286,9 +286,9 @@ def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCoun
 
 def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:
     """Returns the metadata after the array's `]`, None if `rest` does not parse as the end of the trace."""
-    is_spaced = rest.strip() == rest.strip(b" \t\r\n")
-    counter.add("repaired_control_character", int(not is_spaced), "the end of the trace")
-    rest = rest.strip()
+    stripped = rest.strip()
+    counter.add("repaired_control_character", int(stripped != rest.strip(b" \t\r\n")), "the end of the trace")
+    rest = stripped
     if not is_object:
         after = _BLANK.match(rest)
         if after is None or after.end() < len(rest):
