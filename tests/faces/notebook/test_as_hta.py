@@ -10,6 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ def pandas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     """pandas, or None where it cannot be imported."""
     if request.param == "pandas":
         return pytest.importorskip("pandas")
-    pa.array([0])  # pyarrow looks for pandas once per process, and cannot take a module that is None
+    # What looks for pandas once per process looks before it is gone, or later tests of this process would lack it.
+    pa.array([0])
+    import_module("ibis.backends.duckdb.converter")
     monkeypatch.setitem(sys.modules, "pandas", None)
     return None
 
