@@ -148,9 +148,12 @@ class Comparison:
 def _events(on: Path, off: Path) -> list[dict[str, Any]]:
     places = np.flatnonzero(on.touched & ~off.touched)
     places = places[np.argsort(-on.time_of[places], kind="stable")]
-    events, times = on.window.events, on.time_of
+    events = on.window.events
+    ids, families, times = (column[places].tolist() for column in (events.event_id, events.family, on.time_of))
+    names = [name for _, name in events.families]
     return [
-        {"event_id": int(events.event_id[i]), "name": events.name(i), "time_us": int(times[i]) / 1000} for i in places
+        {"event_id": event, "name": names[family], "time_us": time / 1000}
+        for event, family, time in zip(ids, families, times, strict=True)
     ]
 
 

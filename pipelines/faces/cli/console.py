@@ -158,9 +158,14 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 
 def print_json(value: Any) -> None:
     """Write one JSON value to stdout, unstyled, with what others add to it (`on_json`)."""
+    print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Returns what `print_json` writes."""
     for add in on_json:
         value = add(value)
-    print(json.dumps(value, default=str))
+    return json.dumps(value, default=str)
 
 
 def print_parts(parts: Iterable[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,9 +28,11 @@ from pipelines.faces.cli.console import (
     JsonOption,
     err,
     fail,
+    json_text,
     local,
     out,
     print_json,
+    print_parts,
     progress,
     styled,
 )
@@ -144,26 +148,23 @@ def what_if(
         lost = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         lacking = _lacking(window) if sensitivity else []
-        drawn, shown = None, []
-        for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
-            if redraw:
-                from pipelines.faces.drawings.redraw import write_redrawn
+        answers = compare(window, scenarios)  # one at a time: each holds arrays of the graph's size
+        if redraw:
+            from pipelines.faces.drawings.redraw import write_redrawn
 
-                source = Path(trace) if Path(trace).is_file() else None
-                drawn = write_redrawn(con, answer.after, source, redraw)
-            shown.append(_as_json(answer, scenarios, lost) if json else comparison_tables(trace, answer))
-    if drawn:  # on stderr: stdout has only the answer
-        err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
-    if sensitivity and json:
-        told = [family.as_json() for family in families]
-        print_json({"families": told, "inferred_waits": window.n_inferred, "caveats": lacking})
-        return
-    if json:
-        print_json(shown if len(scenarios) > 1 else shown[0])
-        return
+            answers = [next(answers)]
+            drawn = write_redrawn(con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw)
+            # on stderr: stdout has only the answer
+            err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
+        if sensitivity and json:
+            ranked = [family.as_json() for family in families]
+            return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": lacking})
+        if json:
+            return _print_as_json(answers, scenarios, lost)
+        tables = [table for answer in answers for table in comparison_tables(trace, answer)]
     for one in lacking:
         out.print(styled("[yellow]caveat:[/] {}", one["detail"]))
-    for table in [sensitivity_table(families)] if sensitivity else chain.from_iterable(shown):
+    for table in [sensitivity_table(families)] if sensitivity else tables:
         out.print(table)
     for kind, percent in lost.items():
         if percent:
@@ -266,10 +267,19 @@ def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
     return {kind: window.owners.unknown_percent[kind] for kind in kinds}
 
 
-def _as_json(answer: Comparison, scenarios: list[Scenario], lost: dict[str, float]) -> dict[str, Any]:
-    """Returns the object of the only scenario, or of one of several with its name."""
-    found = answer.as_json() | {f"replays_without_{kind}_percent": percent for kind, percent in lost.items()}
-    return found if len(scenarios) == 1 else {"name": answer.scenario.name, **found}
+def _print_as_json(answers: Iterable[Comparison], scenarios: list[Scenario], lost: dict[str, float]) -> None:
+    """Print the object of the only scenario, or a list of one with its name for each; nothing if one of them fails.
+
+    A file holds them until then: those of a hundred scenarios may name millions of events.
+    """
+    with TemporaryFile("w+") as told:
+        for n, answer in enumerate(answers):
+            found = answer.as_json() | {f"replays_without_{kind}_percent": percent for kind, percent in lost.items()}
+            named = found if len(scenarios) == 1 else {"name": answer.scenario.name, **found}
+            told.write(f"{', ' if n else ''}{json_text(named)}")
+        told.seek(0)
+        read = iter(partial(told.read, 1 << 20), "")
+        print_parts(read if len(scenarios) == 1 else chain("[", read, "]"))
 
 
 def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
