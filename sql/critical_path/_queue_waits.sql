@@ -6,7 +6,9 @@
 -- behind has ended, and those that take long (20 us; at least 8) return within 15 us of its beginning, or within 50 us
 -- (a slow profiler) that are at most a quarter of the call: nine of ten, for clocks' sake. A slow launch at any other
 -- depth is slow for reasons of its own. On such a stream, what was launched that many launches before each call has to
--- begin before it returns: what it is behind has to end.
+-- begin before it returns: what it is behind has to end. Work that the trace lacks because it ends before (half of the
+-- launches of an export of one second) is in the queue, too: the slow ones of those launches wait for the last work
+-- that could begin before they returned, if they returned at once.
 WITH suspects AS (
     SELECT h.trace_profile_id, h.stream_key
     FROM _gpu_history AS h
@@ -101,6 +103,68 @@ full_queues AS (
     WHERE
         choice = 1 AND depth >= 99 AND most <= depth + 2 AND n_slow >= 8
         AND 10 * n_after >= 9 * n_calls AND 10 * n_at_once >= 9 * n_slow
+),
+-- Calls whose work the trace lacks, behind the last launch of the stream that has some, on that one's thread. Which way
+-- their copies go is not known: they count.
+last_known AS (
+    SELECT
+        f.trace_profile_id, f.stream_key, f.depth, max(l.ordinal) AS n_known, max(l.launch_ts_ns) AS launch_ts_ns,
+        arg_max(c.thread_id, l.launch_ts_ns) AS thread_id
+    FROM full_queues AS f
+    JOIN launches AS l ON l.trace_profile_id = f.trace_profile_id AND l.stream_key = f.stream_key
+    JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
+    GROUP BY f.trace_profile_id, f.stream_key, f.depth
+),
+late_calls AS (
+    SELECT
+        k.trace_profile_id, k.stream_key, k.depth, k.n_known, c.event_id, c.start_ns, c.duration_ns,
+        contains(e.name, 'Launch') AS is_launch,
+        row_number() OVER (PARTITION BY k.trace_profile_id, k.stream_key ORDER BY c.start_ns, c.event_id) AS n_late
+    FROM last_known AS k
+    JOIN _loaded_events AS c
+        ON c.trace_profile_id = k.trace_profile_id AND c.thread_id = k.thread_id AND c.start_ns > k.launch_ts_ns
+    JOIN _profiles AS p ON p.trace_profile_id = c.trace_profile_id
+    JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = c.event_id
+    LEFT JOIN _links AS l ON l.trace_profile_id = c.trace_profile_id AND l.launch_event_id = c.event_id
+    WHERE
+        l.gpu_event_id IS NULL AND c.is_operator
+        AND regexp_matches(e.name, '^(cuda|cu|hip)[A-Za-z]*(Launch|Memcpy|Memset)')
+),
+-- How many launches could begin until each of these calls began, and until it returned.
+late_marks AS (
+    SELECT
+        trace_profile_id, stream_key, event_id, turn,
+        sum(CASE WHEN turn = 0 THEN 1 ELSE 0 END) OVER (
+            PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, turn
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS n_free
+    FROM (
+        SELECT
+            l.trace_profile_id, l.stream_key, l.launch_event_id AS event_id,
+            coalesce(l.before_end_ns, l.start_ns) AS at_ns, 0 AS turn
+        FROM launches AS l
+        JOIN full_queues AS f ON f.trace_profile_id = l.trace_profile_id AND f.stream_key = l.stream_key
+        UNION ALL
+        SELECT trace_profile_id, stream_key, event_id, start_ns, 1 FROM late_calls
+        UNION ALL
+        SELECT trace_profile_id, stream_key, event_id, start_ns + duration_ns, 2 FROM late_calls
+    ) AS marks
+),
+late_waits AS (
+    SELECT c.trace_profile_id, c.event_id, s.before_event_id, s.before_end_ns
+    FROM late_calls AS c
+    JOIN late_marks AS b
+        ON b.trace_profile_id = c.trace_profile_id AND b.stream_key = c.stream_key AND b.event_id = c.event_id
+            AND b.turn = 1
+    JOIN late_marks AS r
+        ON r.trace_profile_id = c.trace_profile_id AND r.stream_key = c.stream_key AND r.event_id = c.event_id
+            AND r.turn = 2
+    JOIN launches AS s
+        ON s.trace_profile_id = c.trace_profile_id AND s.stream_key = c.stream_key AND s.ordinal = r.n_free
+    WHERE
+        c.is_launch AND c.duration_ns > 20000 AND c.n_known - b.n_free + c.n_late - 1 >= c.depth - 2
+        AND c.start_ns + c.duration_ns - s.start_ns <= greatest(15000, least(50000, c.duration_ns // 4))
+        AND s.before_event_id IS NOT NULL
 )
 SELECT
     l.trace_profile_id,  -- The trace as a profile sees it.
@@ -112,3 +176,5 @@ JOIN launches AS l ON l.trace_profile_id = f.trace_profile_id AND l.stream_key =
 JOIN launches AS s
     ON s.trace_profile_id = f.trace_profile_id AND s.stream_key = f.stream_key AND s.ordinal = l.ordinal - f.depth
 WHERE l.launch_event_id IS NOT NULL AND s.before_event_id IS NOT NULL
+UNION ALL
+SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_waits

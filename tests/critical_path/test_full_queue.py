@@ -95,6 +95,29 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
     assert dict(zip(NOT_FULL, found[len(FULL) :], strict=True)) == {name: [] for name in NOT_FULL}
 
 
+def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
+    """A file that ends while the queue is full: what its last launches waited for is in it. Copies among them count; calls
+    that are slow for their own reasons, returning at other times or while there was room, wait for nothing.
+    """
+    usual = launches(200, 120)
+    cut = usual[: 2 * 170] + usual[2 * 170 :: 2]
+    copies = [{**e, "name": "cudaMemcpyAsync"} if i > 2 * 170 and i % 3 else e for i, e in enumerate(cut)]
+    slow = [{**e, "dur": e["dur"] - 25} if i >= 2 * 170 else e for i, e in enumerate(cut)]  # halfway through a kernel
+    # There is room for twenty, however many launches of long ago the file has no work of.
+    after = [e for i, e in enumerate(cut) if not 2 * 170 <= i < 2 * 170 + 20]
+    after += [call("cudaLaunchKernel", i / 8 - 10, 0.1, 5000 + i) for i in range(40)]
+    cut = [*cut, call("cudaLaunchKernel", cut[350]["ts"] + cut[350]["dur"] + 0.25, 0.5, 5000)]  # quick
+    found = [
+        con.execute("SELECT event_id, source_event_id FROM _queue_waits ORDER BY ALL").fetchall()
+        for con in each([cut, copies, slow, after], "_profiles", "_queue_waits")
+    ]
+    known, late = ([(2 * i, 2 * (i - 120) + 1) for i in range(*ends)] for ends in ((120, 170), (170, 200)))
+    late = [(340 + i, source) for i, (_, source) in enumerate(late)]
+    assert found[0] == known + late
+    assert found[1] == known + [wait for wait in late if "Launch" in copies[wait[0]]["name"]]
+    assert found[2] == found[3] == known
+
+
 @pytest.mark.parametrize("late", [8, 40])
 def test_copies_from_the_host_hold_up_the_queue_and_take_no_room(late: float) -> None:
     """As on an H100 that copies: 1,021 launches wait, behind any number of copies, and none of them is slow of itself."""
