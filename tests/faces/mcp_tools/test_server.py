@@ -6,6 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,17 @@ from pipelines.faces.mcp_tools.tools import Served
 from pipelines.lake.read.sandbox import Limits
 from tests.faces.serve.world import FOREVER, hostile_lake
 
-mcp: Any = pytest.importorskip("mcp", reason="the extra mcp is not installed")
-anyio: Any = pytest.importorskip("anyio")  # mcp needs it
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
+
+
+def _sdk() -> tuple[Any, Any]:
+    """anyio, which mcp needs, and mcp: to import them takes half a second, and every worker imports this file."""
+    return import_module("anyio"), import_module("mcp")
 
 
 def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> None:
     """Run the command and talk to it."""
+    anyio, mcp = _sdk()
 
     async def run() -> None:
         words = ["-m", "tracelake", "mcp", "--lake", str(lake), *options]
@@ -36,6 +43,8 @@ def talk(lake: Path, said: Callable[[Any], Awaitable[None]], *options: str) -> N
 def test_the_declarations_are_few_and_short(tmp_path: Path) -> None:
     """They are in each session's context: as they go over the wire, with what the server says of itself."""
     from pipelines.faces.mcp_tools.server import make_server
+
+    anyio, mcp = _sdk()
 
     async def said() -> None:
         async with mcp.Client(make_server(Served(tmp_path, Limits()))) as client:
