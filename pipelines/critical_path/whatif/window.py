@@ -72,10 +72,6 @@ class Events:
     tid: Ints
     tids: list[str]
 
-    def name(self, event: int) -> str:
-        """Returns the name of the event at that index."""
-        return self.families[int(self.family[event])][1]
-
 
 @dataclass(frozen=True)
 class Window:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from pipelines.critical_path.whatif import before_after
 from pipelines.faces.cli.app import app
 from tests.synthetic.textbook import textbook
 
@@ -70,6 +74,30 @@ def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
         "a: the trace takes 356.0 us instead of 367.0 us (-3.0 %)"
         in what_if(trace, "--scenario", file, "--remove", "launch_overhead").stdout
     )
+
+
+def test_one_answer_of_many_is_in_memory_at_a_time(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds arrays as long as the graph. If one fails, none is shown."""
+    made: list[weakref.ref[before_after.Comparison]] = []
+
+    def noted(*asked: Any) -> Iterator[before_after.Comparison]:
+        for answer in compare(*asked):
+            made.append(weakref.ref(answer))
+            yield answer
+            del answer
+            assert sum(one() is not None for one in made) <= 1
+
+    compare = before_after.what_if
+    monkeypatch.setattr(before_after, "what_if", noted)
+    file = tmp_path / "many.toml"
+    file.write_text('[[scenario]]\nremove = ["cpu"]\n' * 4)
+    told = json.loads(what_if(trace, "--scenario", file, "--json").stdout)
+    assert len(told) == len(made) == 4 and told[0] == told[3]
+    file.write_text(f'{file.read_text()}[[scenario]]\nremove = ["nothing like it"]\n')
+    done = what_if(trace, "--scenario", file, "--json")
+    assert (done.exit_code, done.stdout) == (1, "")
 
 
 def test_tables_and_sensitivity(trace: Path, tmp_path: Path) -> None:
