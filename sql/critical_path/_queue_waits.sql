@@ -6,9 +6,9 @@
 -- behind has ended, and those that take long (20 us; at least 8) return within 15 us of its beginning, or within 50 us
 -- (a slow profiler) that are at most a quarter of the call: nine of ten, for clocks' sake. A slow launch at any other
 -- depth is slow for reasons of its own. On such a stream, what was launched that many launches before each call has to
--- begin before it returns: what it is behind has to end. Work that the trace lacks because it ends before (half of the
--- launches of an export of one second) is in the queue, too: the slow ones of those launches wait for the last work
--- that could begin before they returned, if they returned at once.
+-- begin before it returns: what it is behind has to end. Launches whose work would begin after the trace's end (half of
+-- those in an export of one second) are in the queue, too: a slow one that returned at once when work of the stream
+-- began waited for what that was behind.
 WITH suspects AS (
     SELECT h.trace_profile_id, h.stream_key
     FROM _gpu_history AS h
