@@ -108,12 +108,15 @@ full_queues AS (
 -- their copies go is not known: they count.
 last_known AS (
     SELECT
-        f.trace_profile_id, f.stream_key, f.depth, max(l.ordinal) AS n_known, max(l.launch_ts_ns) AS launch_ts_ns,
-        arg_max(c.thread_id, l.launch_ts_ns) AS thread_id
+        f.trace_profile_id, f.stream_key, f.depth, l.launch_ts_ns, c.thread_id,
+        max(l.ordinal) OVER (PARTITION BY f.trace_profile_id, f.stream_key) AS n_known
     FROM full_queues AS f
     JOIN launches AS l ON l.trace_profile_id = f.trace_profile_id AND l.stream_key = f.stream_key
     JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
-    GROUP BY f.trace_profile_id, f.stream_key, f.depth
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY f.trace_profile_id, f.stream_key ORDER BY l.launch_ts_ns DESC, l.launch_event_id
+        ) = 1
 ),
 late_calls AS (
     SELECT
