@@ -104,8 +104,7 @@ full_queues AS (
         choice = 1 AND depth >= 99 AND most <= depth + 2 AND n_slow >= 8
         AND 10 * n_after >= 9 * n_calls AND 10 * n_at_once >= 9 * n_slow
 ),
--- Calls whose work the trace lacks, behind the last launch of the stream that has some, on that one's thread. Which way
--- their copies go is not known: they count.
+-- The last launch of the stream whose work the trace has.
 last_known AS (
     SELECT
         f.trace_profile_id, f.stream_key, f.depth, l.launch_ts_ns, c.thread_id,
@@ -118,6 +117,7 @@ last_known AS (
             PARTITION BY f.trace_profile_id, f.stream_key ORDER BY l.launch_ts_ns DESC, l.launch_event_id
         ) = 1
 ),
+-- Calls after it on its thread whose work the trace lacks. Copies among them count: their direction is not known.
 late_calls AS (
     SELECT
         k.trace_profile_id, k.stream_key, k.depth, k.n_known, c.event_id, c.start_ns, c.duration_ns,

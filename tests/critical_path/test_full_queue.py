@@ -96,26 +96,36 @@ def test_a_full_queue_is_found_by_its_depth() -> None:
 
 
 def test_launches_whose_work_the_file_lacks_are_in_the_queue() -> None:
-    """A file that ends while the queue is full: what its last launches waited for is in it. Copies among them count; calls
-    that are slow for their own reasons, returning at other times or while there was room, wait for nothing.
+    """A file that ends while the queue is full: what its last launches waited for is in it. Copies among them count, and clocks
+    may disagree. Calls that are quick, that return at other times or while there was room, that are another thread's or whose
+    work is on another stream wait for nothing.
     """
+
+    def late(e: dict[str, Any], **changed: Any) -> dict[str, Any]:
+        return {**e, **changed} if e["args"]["correlation"] > 170 else e
+
+    def between(i: int) -> dict[str, Any]:
+        before = cut[i]
+        return call("cudaLaunchKernel", before["ts"] + before["dur"] + 0.25, 0.5, 5000 + i)
+
     usual = launches(200, 120)
     cut = usual[: 2 * 170] + usual[2 * 170 :: 2]
-    copies = [{**e, "name": "cudaMemcpyAsync"} if i > 2 * 170 and i % 3 else e for i, e in enumerate(cut)]
-    slow = [{**e, "dur": e["dur"] - 25} if i >= 2 * 170 else e for i, e in enumerate(cut)]  # halfway through a kernel
-    # There is room for twenty, however many launches of long ago the file has no work of.
-    after = [e for i, e in enumerate(cut) if not 2 * 170 <= i < 2 * 170 + 20]
-    after += [call("cudaLaunchKernel", i / 8 - 10, 0.1, 5000 + i) for i in range(40)]
-    cut = [*cut, call("cudaLaunchKernel", cut[350]["ts"] + cut[350]["dur"] + 0.25, 0.5, 5000)]  # quick
+    copies = [late(e, name="cudaMemcpyAsync") if i % 3 else e for i, e in enumerate(cut)]
+    early = [late(e, dur=e["dur"] - 5.5) for e in cut]  # by its clock, before the GPU begins
+    slow = [late(e, dur=e["dur"] - 25) for e in cut]  # halfway through a kernel
+    # There is room for twenty, however many launches before them the file has no work of.
+    room = [*cut[: 2 * 170], *cut[2 * 170 + 20 :], *(between(2 * i) for i in range(40, 100))]
+    quick, other = [*cut, between(350)], [late(e, tid=2) for e in cut]
+    elsewhere = [*cut, *(late(e, args={**e["args"], "stream": 8}) for e in usual[2 * 170 + 1 :: 2])]
     found = [
         con.execute("SELECT event_id, source_event_id FROM _queue_waits ORDER BY ALL").fetchall()
-        for con in each([cut, copies, slow, after], "_profiles", "_queue_waits")
+        for con in each([cut, early, quick, copies, slow, room, other, elsewhere], "_profiles", "_queue_waits")
     ]
-    known, late = ([(2 * i, 2 * (i - 120) + 1) for i in range(*ends)] for ends in ((120, 170), (170, 200)))
-    late = [(340 + i, source) for i, (_, source) in enumerate(late)]
-    assert found[0] == known + late
-    assert found[1] == known + [wait for wait in late if "Launch" in copies[wait[0]]["name"]]
-    assert found[2] == found[3] == known
+    known, more = ([(2 * i, 2 * (i - 120) + 1) for i in range(*ends)] for ends in ((120, 170), (170, 200)))
+    more = [(340 + i, source) for i, (_, source) in enumerate(more)]
+    assert found[0] == found[1] == found[2] == known + more
+    assert found[3] == known + [wait for wait in more if "Launch" in copies[wait[0]]["name"]]
+    assert found[4:] == [known] * 4
 
 
 @pytest.mark.parametrize("late", [8, 40])

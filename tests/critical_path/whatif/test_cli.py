@@ -92,9 +92,9 @@ def test_one_answer_of_many_is_in_memory_at_a_time(
     compare = before_after.what_if
     monkeypatch.setattr(before_after, "what_if", noted)
     file = tmp_path / "many.toml"
-    file.write_text('[[scenario]]\nremove = ["cpu"]\n' * 4)
+    file.write_text("".join(f'[[scenario]]\nname = "{name}"\nremove = ["cpu"]\n' for name in "abcd"))
     told = json.loads(what_if(trace, "--scenario", file, "--json").stdout)
-    assert len(told) == len(made) == 4 and told[0] == told[3]
+    assert [one.pop("name") for one in told] == [*"abcd"] and len(made) == 4 and told[0] == told[3]
     file.write_text(f'{file.read_text()}[[scenario]]\nremove = ["nothing like it"]\n')
     done = what_if(trace, "--scenario", file, "--json")
     assert (done.exit_code, done.stdout) == (1, "")
