@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, new_file, out, print_json, styled
-from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
+from pipelines.faces.cli.fleet.opened_capture import is_several, keep_trace, opened_capture
+from pipelines.faces.cli.trace.opened_trace import opened, use_memory
 
 
 def report(
@@ -34,11 +37,10 @@ def report(
     Example: `tracelake report /fleet/job42/ --out job42.html`
     """
     from pipelines.faces.report.page import page
-    from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
+    from pipelines.faces.report.subject import find_subject
     from pipelines.faces.why import why
-    from pipelines.lake.publish.prices import PRICE_TABLE
 
-    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as (con, beginning):
+    with _opened(what, lake) as (con, beginning):
         keep_trace(con, to)
         subject = find_subject(con, beginning, rank)
         html = page(con, subject)
@@ -48,3 +50,24 @@ def report(
         print_json({"path": str(to), "bytes": len(html.encode())} | (answer.as_json() if answer else {}))
     else:
         out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)
+
+
+@contextmanager
+def _opened(what: list[str], lake: Path | str) -> Iterator[tuple[Any, str]]:
+    """Yields a connection with the tables of the page, and the beginning of the id that was named ('': of files). One trace file
+    needs no lake: to make one, and the tables of a capture in it, took a quarter of the time.
+    """
+    from pipelines.base import database
+    from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, compute_tables
+
+    if len(what) == 1 and Path(what[0]).is_file() and not is_several(what[0]):
+        with opened(what[0], lake, with_arguments=True) as (con, trace_id):
+            at_once = use_memory(con, trace_id)
+            con.execute(f"SET memory_limit = '{database.at_most(database.MODELS_GB)}'")
+            compute_tables(con, trace_id, at_once)
+            yield con, ""
+        return
+    from pipelines.lake.publish.prices import PRICE_TABLE
+
+    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as found:
+        yield found

@@ -10,7 +10,11 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.errors import TracelakeError
+from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.fleet.path.answer import NoCapture, find_capture
+from pipelines.models.catalog import load_catalog
+from pipelines.models.dry_run import types_of_tables
+from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
 Row = dict[str, Any]
@@ -33,6 +37,11 @@ TABLES = (
     *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls", "serving_steps"),
     *("memory_blocks", "threads"),  # which the views of memory snapshots read
+)
+# Of what other kinds of files tell, and of captures: a page of a trace that is read from its file asks for them, too.
+_OF_OTHERS = (
+    *("captures", "capture_costs", "flight_recorder_matches", "flight_recorder_dumps", "counter_files"),
+    *("snapshot_trace_matches", "memory_snapshots", "snapshot_peaks"),
 )
 CAPTURE_TABLES = (
     *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "gpu_time_by_cause"),
@@ -72,6 +81,16 @@ class Subject:
     def shown_id(self) -> str:
         """Returns the id of the shown trace as SQL text."""
         return quoted(self.shown["trace_id"])
+
+
+def compute_tables(con: duckdb.DuckDBPyConnection, trace_id: str, at_once: int = 1) -> None:
+    """Make the tables of a page of one trace in `con`, which has its events; `at_once`: see run_models."""
+    catalog = load_catalog()
+    request_windows(con, usual_windows(con, [trace_id]))
+    run_models(con, catalog, set(TABLES) - {"traces"}, at_once=at_once)
+    types = types_of_tables(catalog, run_models)
+    for table in _OF_OTHERS:
+        con.execute(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in types[table])})")
 
 
 def label(trace: Row) -> str:

@@ -196,6 +196,23 @@ def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
     assert (attention["n_ops"], round(float(attention["tflops"] or 0), 3)) == ("24", 90.258)
 
 
+REAL = (
+    *("traces/ranks/dlrm_8/worker0.json.gz", "traces/single/h100_qwen.json.gz"),
+    *("traces/single/b200_eager_71_process_groups.json.gz", "traces/single/mi300_sglang_decode_graph.json.gz"),
+)
+
+
+@pytest.mark.parametrize("of", ["simulated", *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
+def test_of_a_file_it_is_that_of_its_trace_in_a_lake(of: str, capture: Capture, shared: Path, tmp_path: Path) -> None:
+    """A file needs no lake: what is in none, and of a capture, is empty in both."""
+    file = capture.ranks[2].path if of == "simulated" else shared / of
+    (row,) = ingest([file], Lake(tmp_path / "lake")).rows
+    report(tmp_path, row.trace_id, "--lake", tmp_path / "lake")
+    of_lake = (tmp_path / "report.html").read_text()
+    report(tmp_path, file)
+    assert (tmp_path / "report.html").read_text() == of_lake
+
+
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;\u0000\x1b</svg></style>"
 
 
