@@ -54,20 +54,33 @@ lasting_parts AS (
 lasting_lengths AS (
     SELECT DISTINCT trace_profile_id, part_ns FROM lasting
 ),
+-- The part is a column before any window is met: DuckDB would else compare an event with all windows of its trace first.
+host_parts AS (
+    SELECT e.trace_profile_id, e.event_id, e.start_ns, l.part_ns, e.start_ns // l.part_ns AS part
+    FROM _loaded_events AS e
+    JOIN part_lengths AS l ON l.trace_profile_id = e.trace_profile_id
+    WHERE e.side = 'cpu'
+),
+gpu_parts AS (
+    SELECT e.*, l.part_ns, e.at_ns // l.part_ns AS part
+    FROM gpu AS e
+    JOIN part_lengths AS l ON l.trace_profile_id = e.trace_profile_id
+),
+window_parts AS (
+    SELECT w.window_no, w.trace_profile_id, w.start_ns, l.part_ns, w.start_ns // l.part_ns AS part
+    FROM windows AS w
+    JOIN lasting_lengths AS l ON l.trace_profile_id = w.trace_profile_id
+),
 -- Events of the host by window: those that start in it, and annotations and functions that last until it has begun.
 placed AS (
     SELECT w.window_no, e.trace_profile_id, e.event_id
-    FROM _loaded_events AS e
-    JOIN part_lengths AS l ON l.trace_profile_id = e.trace_profile_id
-    JOIN parts AS w
-        ON w.trace_profile_id = l.trace_profile_id AND w.part_ns = l.part_ns AND w.part = e.start_ns // l.part_ns
-    WHERE e.side = 'cpu' AND e.start_ns BETWEEN w.start_ns AND w.end_ns
+    FROM host_parts AS e
+    JOIN parts AS w ON w.trace_profile_id = e.trace_profile_id AND w.part_ns = e.part_ns AND w.part = e.part
+    WHERE e.start_ns BETWEEN w.start_ns AND w.end_ns
     UNION ALL
     SELECT w.window_no, e.trace_profile_id, e.event_id
-    FROM windows AS w
-    JOIN lasting_lengths AS l ON l.trace_profile_id = w.trace_profile_id
-    JOIN lasting_parts AS e
-        ON e.trace_profile_id = l.trace_profile_id AND e.part_ns = l.part_ns AND e.part = w.start_ns // l.part_ns
+    FROM window_parts AS w
+    JOIN lasting_parts AS e ON e.trace_profile_id = w.trace_profile_id AND e.part_ns = w.part_ns AND e.part = w.part
     WHERE e.start_ns < w.start_ns AND e.end_ns >= w.start_ns
 )
 SELECT
@@ -110,10 +123,8 @@ SELECT
     w.window_no, e.event_id, e.thread_id, e.start_ns, e.duration_ns,
     CASE WHEN e.sync_kind IS NULL THEN 'gpu' ELSE 'sync' END, FALSE, FALSE, FALSE, FALSE, FALSE, e.sync_kind, e.device,
     e.stream_key, e.launch_event_id, e.launch_ts_ns, e.launch_event_id IS NOT NULL
-FROM gpu AS e
-JOIN part_lengths AS l ON l.trace_profile_id = e.trace_profile_id
-JOIN parts AS w
-    ON w.trace_profile_id = l.trace_profile_id AND w.part_ns = l.part_ns AND w.part = e.at_ns // l.part_ns
+FROM gpu_parts AS e
+JOIN parts AS w ON w.trace_profile_id = e.trace_profile_id AND w.part_ns = e.part_ns AND w.part = e.part
 WHERE
     e.at_ns BETWEEN w.start_ns AND w.end_ns
     AND CASE

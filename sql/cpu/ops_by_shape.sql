@@ -6,7 +6,7 @@
 WITH work AS (
     SELECT
         e.trace_id, s.side AS device, e.cat, e.name, e.duration_ns,
-        CASE WHEN s.side = 'gpu' THEN l.start_ns ELSE e.start_ns END AS at_ns,
+        CASE WHEN s.side = 'gpu' THEN k.launch_event_id ELSE e.event_id END AS host_event_id,
         CASE WHEN s.side = 'gpu' THEN coalesce(e.external_id, l.external_id) END AS external_id,
         CASE WHEN e.cat = 'cpu_op' THEN e.args END AS args
     FROM events AS e
@@ -25,7 +25,7 @@ stepped AS (
     SELECT w.trace_id, w.device, w.cat, w.name, w.duration_ns, coalesce(w.args, o.args) AS args, p.step
     FROM work AS w
     LEFT JOIN shaped AS o ON o.trace_id = w.trace_id AND o.external_id = w.external_id
-    LEFT JOIN profiler_steps AS p ON p.trace_id = w.trace_id AND w.at_ns >= p.start_ns AND w.at_ns < p.end_ns
+    LEFT JOIN _event_steps AS p ON p.trace_id = w.trace_id AND p.event_id = w.host_event_id
 )
 SELECT
     trace_id,  -- The trace.

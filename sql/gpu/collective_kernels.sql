@@ -34,8 +34,7 @@ kinds AS (
 stepped AS (
     SELECT k.trace_id, k.event_id, max(s.step) AS step
     FROM kernels AS k
-    JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND l.start_ns >= s.start_ns AND l.start_ns < s.end_ns
+    JOIN _event_steps AS s ON s.trace_id = k.trace_id AND s.event_id = k.launch_event_id
     WHERE k.class = 'COMMUNICATION' AND k.cat = 'kernel'
     GROUP BY k.trace_id, k.event_id
 ),

@@ -10,7 +10,7 @@ WITH launched AS (
         c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.start_ns AS launch_ns
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.start_ns >= s.start_ns AND e.start_ns < s.end_ns
+    JOIN _event_steps AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
     LEFT JOIN collective_kernels AS c ON c.trace_id = k.trace_id AND c.event_id = k.event_id
 ),
 named AS (
@@ -55,8 +55,9 @@ parts AS (
     LEFT JOIN optimizers AS o ON o.trace_id = l.trace_id AND o.event_id = l.event_id
     UNION ALL
     SELECT k.trace_id, s.step, greatest(k.start_ns, s.start_ns), least(k.end_ns, s.end_ns), 'running'
-    FROM kernels AS k
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND k.start_ns < s.end_ns AND k.end_ns > s.start_ns
+    FROM _kernel_steps AS r
+    JOIN profiler_steps AS s ON s.trace_id = r.trace_id AND s.step = r.step
+    JOIN kernels AS k ON k.trace_id = r.trace_id AND k.event_id = r.event_id
     UNION ALL
     SELECT trace_id, step, start_ns, end_ns, stage FROM staged WHERE stage IN ('load', 'save')
 )

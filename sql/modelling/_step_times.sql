@@ -5,8 +5,7 @@ WITH ops AS (
         o.trace_id, o.op_event_id, min(s.step) AS step
     FROM op_kernels AS o
     JOIN kernels AS k ON k.trace_id = o.trace_id AND k.event_id = o.event_id
-    JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
-    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.start_ns >= s.start_ns AND e.start_ns < s.end_ns
+    JOIN _event_steps AS s ON s.trace_id = k.trace_id AND s.event_id = k.launch_event_id
     WHERE o.op_event_id IS NOT NULL
     GROUP BY o.trace_id, o.op_event_id
 ),

@@ -54,22 +54,41 @@ windows AS (
     FROM profiler_steps AS s
     JOIN measured AS m ON m.trace_id = s.trace_id
 ),
+kinds AS (
+    SELECT 'both' AS kind UNION ALL SELECT 'host' UNION ALL SELECT 'gpu'
+),
+-- The stretches of a kind, and the times at which windows begin (-1) and end (1).
+marks_of_kinds AS (
+    SELECT
+        trace_id, CASE WHEN host AND gpu THEN 'both' WHEN host THEN 'host' ELSE 'gpu' END AS kind, start_ns AS at_ns,
+        end_ns, CAST(NULL AS BIGINT) AS step, 0 AS sign
+    FROM swept
+    WHERE (host OR gpu) AND end_ns IS NOT NULL
+    UNION ALL
+    SELECT w.trace_id, k.kind, w.start_ns, NULL, w.step, -1 FROM windows AS w CROSS JOIN kinds AS k
+    UNION ALL
+    SELECT w.trace_id, k.kind, w.end_ns, NULL, w.step, 1 FROM windows AS w CROSS JOIN kinds AS k
+),
+-- How long they had lasted at each time: those that began before it, less what is left of the last one.
+lasted AS (
+    SELECT
+        *,
+        coalesce(sum(end_ns - at_ns) OVER before, 0)
+        - greatest(coalesce(max(end_ns) OVER before, at_ns) - at_ns, 0) AS ns
+    FROM marks_of_kinds
+    WINDOW before AS (
+        PARTITION BY trace_id, kind ORDER BY at_ns, sign ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+),
 cut AS (
     SELECT
-        w.trace_id, w.step,
-        sum(
-            CASE WHEN s.host AND s.gpu THEN least(s.end_ns, w.end_ns) - greatest(s.start_ns, w.start_ns) ELSE 0 END
-        ) AS both_ns,
-        sum(
-            CASE WHEN s.host AND NOT s.gpu THEN least(s.end_ns, w.end_ns) - greatest(s.start_ns, w.start_ns) ELSE 0 END
-        ) AS host_ns,
-        sum(
-            CASE WHEN s.gpu AND NOT s.host THEN least(s.end_ns, w.end_ns) - greatest(s.start_ns, w.start_ns) ELSE 0 END
-        ) AS gpu_ns
-    FROM windows AS w
-    JOIN swept AS s ON s.trace_id = w.trace_id AND s.start_ns < w.end_ns AND s.end_ns > w.start_ns
-    WHERE s.host OR s.gpu
-    GROUP BY w.trace_id, w.step
+        trace_id, step,
+        sum(CASE WHEN kind = 'both' THEN sign * ns ELSE 0 END) AS both_ns,
+        sum(CASE WHEN kind = 'host' THEN sign * ns ELSE 0 END) AS host_ns,
+        sum(CASE WHEN kind = 'gpu' THEN sign * ns ELSE 0 END) AS gpu_ns
+    FROM lasted
+    WHERE sign <> 0
+    GROUP BY trace_id, step
 )
 SELECT
     w.trace_id,  -- The trace.

@@ -3,35 +3,87 @@
 -- How: the step as the CPU ran it, as in step_times; communication and memory count where nothing before them in this
 -- order hides them, as in temporal_breakdown; who owns the idle time is in idle_causes.
 -- check: unique(trace_id, step, device)
-WITH busy AS (
+WITH exposed AS (
     SELECT
-        s.trace_id, s.step, o.device,
-        sum(
-            CASE
-                WHEN o.n_communication > 0 AND o.n_compute = 0
-                    THEN least(o.end_ns, s.end_ns) - greatest(o.start_ns, s.start_ns)
-                ELSE 0
-            END
-        ) AS communication_ns,
-        sum(
-            CASE
-                WHEN o.n_memory > 0 AND o.n_compute = 0 AND o.n_communication = 0
-                    THEN least(o.end_ns, s.end_ns) - greatest(o.start_ns, s.start_ns)
-                ELSE 0
-            END
-        ) AS memory_ns
+        trace_id, device, CASE WHEN n_communication > 0 THEN 'communication' ELSE 'memory' END AS kind, start_ns, end_ns
+    FROM _class_overlap
+    WHERE n_compute = 0 AND (n_communication > 0 OR n_memory > 0) AND end_ns IS NOT NULL
+),
+kinds AS (
+    SELECT DISTINCT trace_id, device, kind FROM exposed
+),
+-- The stretches of a kind, and the times at which steps begin (-1) and end (1).
+marks AS (
+    SELECT trace_id, device, kind, start_ns AS at_ns, end_ns, CAST(NULL AS BIGINT) AS step, 0 AS sign FROM exposed
+    UNION ALL
+    SELECT k.trace_id, k.device, k.kind, s.start_ns, NULL, s.step, -1
     FROM profiler_steps AS s
-    JOIN _class_overlap AS o ON o.trace_id = s.trace_id AND o.start_ns < s.end_ns AND o.end_ns > s.start_ns
-    WHERE o.n_compute = 0
-    GROUP BY s.trace_id, s.step, o.device
+    JOIN kinds AS k ON k.trace_id = s.trace_id
+    UNION ALL
+    SELECT k.trace_id, k.device, k.kind, s.end_ns, NULL, s.step, 1
+    FROM profiler_steps AS s
+    JOIN kinds AS k ON k.trace_id = s.trace_id
+),
+-- How long they had lasted at each time: those that began before it, less what is left of the last one.
+lasted AS (
+    SELECT
+        *,
+        coalesce(sum(end_ns - at_ns) OVER before, 0)
+        - greatest(coalesce(max(end_ns) OVER before, at_ns) - at_ns, 0) AS ns
+    FROM marks
+    WINDOW before AS (
+        PARTITION BY trace_id, device, kind ORDER BY at_ns, sign ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+),
+busy AS (
+    SELECT
+        trace_id, step, device,
+        sum(CASE WHEN kind = 'communication' THEN sign * ns ELSE 0 END) AS communication_ns,
+        sum(CASE WHEN kind = 'memory' THEN sign * ns ELSE 0 END) AS memory_ns
+    FROM lasted
+    WHERE sign <> 0
+    GROUP BY trace_id, step, device
+),
+-- The part is a column before any step is met, as in _clip.
+idle_parts AS (
+    SELECT i.*, l.part_ns, i.start_ns // l.part_ns AS part
+    FROM idle_causes AS i
+    JOIN (SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts) AS l ON l.trace_id = i.trace_id
+),
+idle_marks AS (
+    SELECT
+        trace_id, device, start_ns AS at_ns, 1 AS turn, start_ns, CAST(NULL AS BIGINT) AS step,
+        CAST(NULL AS BIGINT) AS step_end_ns
+    FROM idle_causes
+    UNION ALL
+    SELECT s.trace_id, d.device, s.start_ns, 0, NULL, s.step, s.end_ns
+    FROM profiler_steps AS s
+    JOIN (SELECT DISTINCT trace_id, device FROM idle_causes) AS d ON d.trace_id = s.trace_id
+),
+-- The last idle stretch of a device that began before the step, and may last into it.
+begun AS (
+    SELECT
+        trace_id, device, step, at_ns, step_end_ns,
+        max(start_ns) OVER (
+            PARTITION BY trace_id, device ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS start_ns
+    FROM idle_marks
+),
+pieces AS (
+    SELECT s.trace_id, s.step, i.device, i.cause, i.name, least(i.end_ns, s.end_ns) - i.start_ns AS ns
+    FROM idle_parts AS i
+    JOIN _steps_in_parts AS s ON s.trace_id = i.trace_id AND s.part_ns = i.part_ns AND s.part = i.part
+    WHERE i.start_ns >= s.start_ns AND i.start_ns < s.end_ns
+    UNION ALL
+    SELECT b.trace_id, b.step, b.device, i.cause, i.name, least(i.end_ns, b.step_end_ns) - b.at_ns
+    FROM begun AS b
+    JOIN idle_causes AS i ON i.trace_id = b.trace_id AND i.device = b.device AND i.start_ns = b.start_ns
+    WHERE b.step IS NOT NULL AND i.end_ns > b.at_ns
 ),
 cut AS (
-    SELECT
-        s.trace_id, s.step, i.device, i.cause, i.name,
-        sum(least(i.end_ns, s.end_ns) - greatest(i.start_ns, s.start_ns)) AS ns
-    FROM profiler_steps AS s
-    JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.start_ns < s.end_ns AND i.end_ns > s.start_ns
-    GROUP BY s.trace_id, s.step, i.device, i.cause, i.name
+    SELECT trace_id, step, device, cause, name, sum(ns) AS ns
+    FROM pieces
+    GROUP BY trace_id, step, device, cause, name
 ),
 sums AS (
     SELECT trace_id, step, device, cause, sum(ns) AS cause_ns FROM cut GROUP BY trace_id, step, device, cause

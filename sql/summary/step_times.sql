@@ -2,13 +2,40 @@
 -- How: merged intervals of each class, cut to the step as the CPU ran it, so GPU work that runs late counts in the next
 -- step; own_busy_ns is only of work that the step launched. Nothing is measured of the GPU in a trace without GPU work.
 -- check: unique(trace_id, step, device)
-WITH cut AS (
+WITH kinds AS (
+    SELECT DISTINCT trace_id, device, scope FROM merged_intervals
+),
+-- The intervals of a scope, which do not overlap, and before them the times at which steps begin (-1) and end (1).
+marks AS (
     SELECT
-        s.trace_id, s.step, i.device, i.scope,
-        sum(least(i.end_ns, s.end_ns) - greatest(i.start_ns, s.start_ns)) AS ns
+        trace_id, device, scope, start_ns AS at_ns, end_ns, CAST(NULL AS BIGINT) AS step, CAST(NULL AS INTEGER) AS sign
+    FROM merged_intervals
+    UNION ALL
+    SELECT k.trace_id, k.device, k.scope, s.start_ns, NULL, s.step, -1
     FROM profiler_steps AS s
-    JOIN merged_intervals AS i ON i.trace_id = s.trace_id AND i.start_ns < s.end_ns AND i.end_ns > s.start_ns
-    GROUP BY s.trace_id, s.step, i.device, i.scope
+    JOIN kinds AS k ON k.trace_id = s.trace_id
+    UNION ALL
+    SELECT k.trace_id, k.device, k.scope, s.end_ns, NULL, s.step, 1
+    FROM profiler_steps AS s
+    JOIN kinds AS k ON k.trace_id = s.trace_id
+),
+-- What had begun before each time, and what is left of it.
+begun AS (
+    SELECT
+        trace_id, device, scope, step, sign, count(end_ns) OVER before AS n,
+        coalesce(sum(end_ns - at_ns) OVER before, 0) AS begun_ns,
+        greatest(coalesce(max(end_ns) OVER before, at_ns) - at_ns, 0) AS left_ns
+    FROM marks
+    WINDOW before AS (
+        PARTITION BY trace_id, device, scope ORDER BY at_ns, sign ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+),
+cut AS (
+    SELECT trace_id, step, device, scope, sum(sign * (begun_ns - left_ns)) AS ns
+    FROM begun
+    WHERE step IS NOT NULL
+    GROUP BY trace_id, step, device, scope
+    HAVING sum(sign * n) > 0 OR max(CASE WHEN sign = -1 THEN left_ns ELSE 0 END) > 0
 ),
 -- In order of start, the part of each piece that no piece before it has.
 own AS (
@@ -19,8 +46,9 @@ own AS (
             PARTITION BY s.trace_id, s.step, k.device ORDER BY k.start_ns, k.event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
-    FROM profiler_steps AS s
-    JOIN kernels AS k ON k.trace_id = s.trace_id AND k.start_ns < s.end_ns AND k.end_ns > s.start_ns
+    FROM _kernel_steps AS r
+    JOIN profiler_steps AS s ON s.trace_id = r.trace_id AND s.step = r.step
+    JOIN kernels AS k ON k.trace_id = r.trace_id AND k.event_id = r.event_id
     JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id AND l.start_ns >= s.start_ns
 ),
 own_busy AS (

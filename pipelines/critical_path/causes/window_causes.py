@@ -104,16 +104,19 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
             _by_window(con, f"_cause_events WHERE {within}", "event_id"),
             _by_window(con, f"_longest_path WHERE {within}", "seq"),
         )
+        work: list[tuple[int, int, int]] = []
+        causes: list[dict[str, Ints]] = []
         for number, columns in chosen:
             if number in paths:
                 these = events_of(events.pop(number))
                 busy = Busy.of(these, these.is_work)
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
-                con.execute(f"INSERT INTO _window_work VALUES ({number}, {busy.total}, {computing.total})")
+                work.append((number, busy.total, computing.total))
                 rows, pieces = _found(columns, these, (busy, computing), paths.pop(number)["edge_id"], names, rules)
-                _insert(con, number, these, rows)
+                causes.append(_columns(number, these, rows))
                 if number in whole:
                     _insert_pieces(con, number, these, pieces)
+        _insert(con, work, causes)
 
 
 @dataclass(frozen=True)
@@ -258,9 +261,9 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
     return Names(kind, rule, n_events, duration, is_step, to_host, pageable)
 
 
-def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: Rows) -> None:
-    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
-    rows = {
+def _columns(number: int, events: Events, found: Rows) -> dict[str, Ints]:
+    return {
+        "window": np.full(len(found.cause), number),
         "place": np.arange(len(found.cause)),
         "cause": found.cause,
         "after": found.named_after,
@@ -275,8 +278,17 @@ def _insert(con: duckdb.DuckDBPyConnection, number: int, events: Events, found: 
         "halved": found.halved_saves,
         "all_saves": found.all_saves,
     }
+
+
+def _insert(con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], causes: list[dict[str, Ints]]) -> None:
+    """Add the windows of a group together: of many short ones, a statement for each took most of the time."""
+    if not work:
+        return
+    con.execute(f"INSERT INTO _window_work VALUES {', '.join(map(str, work))}")
+    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    rows = {name: np.concatenate([one[name] for one in causes]) for name in causes[0]}
     con.execute(
-        f'INSERT INTO _cause_rows SELECT {number}, place, cause, "after", number, duration, idle, exposed, times, event, inferred, '
+        'INSERT INTO _cause_rows SELECT "window", place, cause, "after", number, duration, idle, exposed, times, event, inferred, '
         "CASE WHEN saves >= 0 THEN saves END, CASE WHEN halved >= 0 THEN halved END, CASE WHEN all_saves >= 0 THEN all_saves END FROM rows"
     )
     del rows
