@@ -54,7 +54,7 @@ lasting_parts AS (
 lasting_lengths AS (
     SELECT DISTINCT trace_profile_id, part_ns FROM lasting
 ),
--- The part is a column before any window is met: DuckDB would else compare an event with all windows of its trace first.
+-- The part is a column before any window is met: else DuckDB compares an event with all windows of its trace first.
 host_parts AS (
     SELECT e.trace_profile_id, e.event_id, e.start_ns, l.part_ns, e.start_ns // l.part_ns AS part
     FROM _loaded_events AS e

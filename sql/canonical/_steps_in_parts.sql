@@ -1,6 +1,6 @@
 -- One row: a part of time in which a profiler step lies.
--- How: parts are at least twice as long as the step, so it lies in two of them at most, and what happens at some time meets
--- only the steps in the same part: however many steps there are, it costs no more.
+-- How: parts are at least twice as long as the step, so it lies in two of them at most, and what happens at some time
+-- meets only the steps in the same part: however many steps there are, it costs no more.
 -- check: unique(trace_id, step, part)
 WITH steps AS (
     SELECT

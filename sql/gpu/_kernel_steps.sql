@@ -1,9 +1,12 @@
 -- One row: a piece of GPU work that runs during a profiler step.
--- How: it starts in the step, or the step starts while it runs. Time is cut into parts longer than the step, or longer than
--- the work, as in _steps_in_parts.
+-- How: it starts in the step, or the step starts while it runs. Time is cut into parts longer than the step, or longer
+-- than the work, as in _steps_in_parts.
 -- check: unique(trace_id, event_id, step)
 WITH step_lengths AS (
     SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
+),
+stepped AS (
+    SELECT DISTINCT trace_id FROM step_lengths
 ),
 starts AS (
     SELECT k.trace_id, k.event_id, k.start_ns, k.end_ns, l.part_ns, k.start_ns // l.part_ns AS part
@@ -15,7 +18,10 @@ work AS (
         k.trace_id, k.event_id, k.start_ns, k.end_ns,
         CAST(pow(2, ceil(ln(greatest(k.end_ns - k.start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
     FROM kernels AS k
-    JOIN (SELECT DISTINCT trace_id FROM step_lengths) AS s ON s.trace_id = k.trace_id
+    JOIN stepped AS s ON s.trace_id = k.trace_id
+),
+work_lengths AS (
+    SELECT DISTINCT trace_id, part_ns FROM work
 ),
 work_parts AS (
     SELECT *, start_ns // part_ns AS part FROM work
@@ -25,7 +31,7 @@ work_parts AS (
 step_starts AS (
     SELECT s.trace_id, s.step, s.start_ns, l.part_ns, s.start_ns // l.part_ns AS part
     FROM profiler_steps AS s
-    JOIN (SELECT DISTINCT trace_id, part_ns FROM work) AS l ON l.trace_id = s.trace_id
+    JOIN work_lengths AS l ON l.trace_id = s.trace_id
 )
 SELECT
     k.trace_id,  -- The trace.

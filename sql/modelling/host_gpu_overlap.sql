@@ -55,7 +55,7 @@ windows AS (
     JOIN measured AS m ON m.trace_id = s.trace_id
 ),
 kinds AS (
-    SELECT 'both' AS kind UNION ALL SELECT 'host' UNION ALL SELECT 'gpu'
+    SELECT v.kind FROM (VALUES ('both'), ('host'), ('gpu')) AS v (kind)
 ),
 -- The stretches of a kind, and the times at which windows begin (-1) and end (1).
 marks_of_kinds AS (

@@ -44,11 +44,17 @@ busy AS (
     WHERE sign <> 0
     GROUP BY trace_id, step, device
 ),
+step_lengths AS (
+    SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
+),
 -- The part is a column before any step is met, as in _clip.
 idle_parts AS (
     SELECT i.*, l.part_ns, i.start_ns // l.part_ns AS part
     FROM idle_causes AS i
-    JOIN (SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts) AS l ON l.trace_id = i.trace_id
+    JOIN step_lengths AS l ON l.trace_id = i.trace_id
+),
+idle_devices AS (
+    SELECT DISTINCT trace_id, device FROM idle_causes
 ),
 idle_marks AS (
     SELECT
@@ -58,7 +64,7 @@ idle_marks AS (
     UNION ALL
     SELECT s.trace_id, d.device, s.start_ns, 0, NULL, s.step, s.end_ns
     FROM profiler_steps AS s
-    JOIN (SELECT DISTINCT trace_id, device FROM idle_causes) AS d ON d.trace_id = s.trace_id
+    JOIN idle_devices AS d ON d.trace_id = s.trace_id
 ),
 -- The last idle stretch of a device that began before the step, and may last into it.
 begun AS (
