@@ -86,7 +86,7 @@ def stop_once(world: World, name: str, number: int, at: float, tally: Tally) -> 
     tally.tried += 1
     where = f"{name}, {signal.Signals(number).name} after {at:.2f} s"
     # On a busy machine Python itself may still be starting, which does with a signal what it likes.
-    is_early = process.returncode == -number and not told or "Could not import runpy module" in told
+    is_early = (process.returncode == -number and not told) or "Could not import runpy module" in told
     if "Traceback" in told and not is_early:
         tally.tracebacks += 1
         tally.notes.append(f"{where}: a traceback: {told[-300:]}")
