@@ -89,6 +89,18 @@ def test_rank_kernels() -> None:
     assert found == [(1, "X", 1, 50, 50, 50, 100), (0, "X", 2, 30, 15, 20, 75), (0, "Y", 1, 10, 10, 10, 25)]
 
 
+def test_gpu_parts() -> None:
+    columns = "trace_id device span_ns busy_ns compute_ns exposed_communication_ns exposed_memory_ns idle_ns"
+    divided = of(
+        columns,
+        ("b", 3, 200_000_000, 80_000_000, 50_000_000, 20_000_000, 4_000_000, 120_000_000),
+        ("a", 0, 0, 0, 0, 0, 0, 0),
+    )
+    found = asked("gpu-parts", "job rank device part ms percent", temporal_breakdown=divided)
+    parts = [("compute", 50, 25), ("exposed communication", 20, 10), ("exposed memory", 4, 2), ("idle", 120, 60)]
+    assert found == [("b.json", 1, 3, *part) for part in (*parts, ("other work", 6, 3))]
+
+
 GRAPH = of(
     "trace_id sequence_id period replay_id repetition class name op duration_ns",
     ("a", 1, 2, 1, 0, "X", "k", "mm", 10), ("a", 1, 2, 1, 0, "Y", "l", None, 2),
