@@ -9,4 +9,4 @@ JOIN traces AS t ON s.trace_id = t.trace_id
 WHERE s.kind = 'module' AND s.phase IN ('fwd', 'bwd')
 GROUP BY t.trace_id, coalesce(t.job, t.file), t.rank, s.name
 HAVING sum(s.busy_ns) > 0
-ORDER BY sum(s.busy_ns) DESC, s.name, job, t.rank, t.trace_id
+ORDER BY busy_ns DESC, s.name, job, t.rank, t.trace_id
