@@ -17,7 +17,7 @@ from pipelines.base.datafiles import SQL_DIR
 from pipelines.base.errors import TracelakeError
 from pipelines.models.catalog import QUESTIONS
 from pipelines.models.errors import CatalogError
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import quoted, row
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,8 +68,8 @@ class Question:
         return next((place for place in _CONDITIONS if place in self.sql), "")
 
     def asked(self, top: int = 0, **limits: Limit) -> str:
-        """Returns its SQL for part of the lake and at most `top` rows (0: all); of several values of a limit, any. Raises
-        NotAsked.
+        """Returns its SQL for part of the lake and at most `top` rows (0: all); a list of `trace` or `capture` has whole ids.
+        Raises NotAsked.
         """
         given: Mapping[str, str | int | Sequence[str]] = {
             name: value for name, value in limits.items() if value is not None
@@ -81,7 +81,7 @@ class Question:
         if given:
             conditions = _CONDITIONS[self._of]
             table, alias = self._of.split(" AS ")
-            where = " AND ".join(_condition(conditions[name], value) for name, value in given.items())
+            where = " AND ".join(_condition(name, conditions[name], value) for name, value in given.items())
             sql = sql.replace(self._of, f"(SELECT * FROM {table} WHERE {where}) AS {alias}")
         return f"{sql}\nLIMIT {top}" if top else sql
 
@@ -125,15 +125,17 @@ def question_named(name: str) -> Question:
 
 
 def rows_of_question(con: duckdb.DuckDBPyConnection, name: str, top: int = 0, **limits: Limit) -> list[dict[str, Any]]:
-    """Returns the rows that answer a question over the tables in `con`, by column name; `top` and `limits` as of `asked`."""
+    """Returns the rows that answer a question over the tables in `con`, by column name; `trace` and `capture` are whole ids."""
     from pipelines.base.database import rows_of  # DuckDB, which who lists the questions does not need
 
-    return rows_of(con, question_named(name).asked(top, **limits))
+    ids = {key: [value] for key, value in limits.items() if key in ("trace", "capture") and isinstance(value, str)}
+    return rows_of(con, question_named(name).asked(top, **{**limits, **ids}))
 
 
-def _condition(text: str, value: str | int | Sequence[str]) -> str:
+def _condition(name: str, text: str, value: str | int | Sequence[str]) -> str:
     if isinstance(value, int):
         return text.format(value)
     if isinstance(value, str):
         return text.format(quoted(value))
-    return f"({' OR '.join(text.format(quoted(one)) for one in value)})"
+    # Of what equals a constant, DuckDB knows in the joined tables, too: it opens only the files of one trace.
+    return f"{name}_id = {quoted(value[0])}" if len(value) == 1 else f"{name}_id IN {row(value)}"

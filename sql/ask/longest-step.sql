@@ -7,8 +7,7 @@
 -- Words: slow steps
 WITH own AS (
     SELECT
-        s.trace_id, coalesce(t.job, t.file) AS job, t.rank, s.span_id, s.parent_id, s.kind, s.name, s.pid, s.tid,
-        s.start_ns, s.end_ns, s.duration_ns
+        s.trace_id, s.span_id, s.parent_id, s.kind, s.name, s.pid, s.tid, s.start_ns, s.end_ns, s.duration_ns
     FROM spans AS s
     JOIN traces AS t ON s.trace_id = t.trace_id
 ),
@@ -33,15 +32,17 @@ stretches AS (
     QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY choice) = 1
 )
 SELECT
-    o.job, o.rank, o.kind, o.name, o.start_ns - c.start_ns AS start_ns, o.duration_ns, u.n_kernels AS n, u.busy_ns,
+    coalesce(t.job, t.file) AS job, t.rank, o.kind, o.name, o.start_ns - c.start_ns AS start_ns, o.duration_ns,
+    u.n_kernels AS n, u.busy_ns,
     100 * u.coverage AS modeled_percent, 100 * u.roofline_utilization AS roofline_percent, o.span_id AS span,
     o.parent_id AS parent, c.end_ns - c.start_ns AS step_ns
 FROM stretches AS c
+JOIN traces AS t ON c.trace_id = t.trace_id
 JOIN own AS o
     ON o.trace_id = c.trace_id AND o.pid IS NOT DISTINCT FROM c.pid AND o.tid IS NOT DISTINCT FROM c.tid
         AND o.start_ns >= c.start_ns AND o.start_ns < c.end_ns
 LEFT JOIN span_utilization AS u
-    ON u.trace_id = o.trace_id AND u.span_id = o.span_id
+    ON u.trace_id = t.trace_id AND u.span_id = o.span_id
         AND u.phase = CASE WHEN o.kind = 'module' THEN 'fwd' ELSE 'window' END
         AND coalesce(u.peak_kind, 'datasheet') = 'datasheet'
-ORDER BY o.job, o.rank, o.trace_id, o.duration_ns DESC, o.span_id
+ORDER BY job, t.rank, o.trace_id, o.duration_ns DESC, o.span_id
