@@ -16,7 +16,6 @@ from pipelines.faces.why import TABLES, why
 from pipelines.fleet.stragglers import stragglers_of
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import analyst
-from pipelines.models.sqltext import quoted
 
 _TRACE = """
     SELECT t.trace_id, t.path FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
@@ -72,7 +71,7 @@ def _layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
     if not found:
         return {}
     trace_id, path = found
-    return {f"layers of the newest trace, {Path(path).name}": picture(con, quoted(trace_id), "utilization")}
+    return {f"layers of the newest trace, {Path(path).name}": picture(con, trace_id, "utilization")}
 
 
 def _rank_map(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:

@@ -7,17 +7,22 @@ The file runs as it is, over the whole lake. A question about traces reads `trac
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from pipelines.base.close_names import meant
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.base.errors import TracelakeError
 from pipelines.models.catalog import QUESTIONS
 from pipelines.models.errors import CatalogError
-from pipelines.models.sqltext import quoted
+from pipelines.models.sqltext import quoted, row
 
+if TYPE_CHECKING:
+    import duckdb
+
+Limit = str | int | Sequence[str] | None
 TOPICS = (
     *("The lake", "GPU time", "Steps", "Critical path", "Host and streams", "Operators and modules"),
     *("Communication", "Memory", "Captures and cost", "Schedules"),
@@ -62,9 +67,13 @@ class Question:
     def _of(self) -> str:
         return next((place for place in _CONDITIONS if place in self.sql), "")
 
-    def asked(self, top: int = 0, **limits: str | int | None) -> str:
-        """Returns its SQL for part of the lake and at most `top` rows (0: all). Raises NotAsked."""
-        given: Mapping[str, str | int] = {name: value for name, value in limits.items() if value is not None}
+    def asked(self, top: int = 0, **limits: Limit) -> str:
+        """Returns its SQL for part of the lake and at most `top` rows (0: all); a list of `trace` or `capture` has whole ids.
+        Raises NotAsked.
+        """
+        given: Mapping[str, str | int | Sequence[str]] = {
+            name: value for name, value in limits.items() if value is not None
+        }
         if refused := [name for name in given if name not in self.limits]:
             can = f"only by {', '.join(self.limits)}" if self.limits else "not at all"
             raise NotAsked(f"{self.name} cannot be limited by {', '.join(refused)}: {can}")
@@ -72,7 +81,7 @@ class Question:
         if given:
             conditions = _CONDITIONS[self._of]
             table, alias = self._of.split(" AS ")
-            where = " AND ".join(conditions[name].format(_literal(value)) for name, value in given.items())
+            where = " AND ".join(_condition(name, conditions[name], value) for name, value in given.items())
             sql = sql.replace(self._of, f"(SELECT * FROM {table} WHERE {where}) AS {alias}")
         return f"{sql}\nLIMIT {top}" if top else sql
 
@@ -115,5 +124,18 @@ def question_named(name: str) -> Question:
     return found
 
 
-def _literal(value: str | int) -> str:
-    return quoted(value) if isinstance(value, str) else str(value)
+def rows_of_question(con: duckdb.DuckDBPyConnection, name: str, top: int = 0, **limits: Limit) -> list[dict[str, Any]]:
+    """Returns the rows that answer a question over the tables in `con`, by column name; `trace` and `capture` are whole ids."""
+    from pipelines.base.database import rows_of  # DuckDB, which who lists the questions does not need
+
+    ids = {key: [value] for key, value in limits.items() if key in ("trace", "capture") and isinstance(value, str)}
+    return rows_of(con, question_named(name).asked(top, **{**limits, **ids}))
+
+
+def _condition(name: str, text: str, value: str | int | Sequence[str]) -> str:
+    if isinstance(value, int):
+        return text.format(value)
+    if isinstance(value, str):
+        return text.format(quoted(value))
+    # Of what equals a constant, DuckDB knows in the joined tables, too: it opens only the files of one trace.
+    return f"{name}_id = {quoted(value[0])}" if len(value) == 1 else f"{name}_id IN {row(value)}"

@@ -21,6 +21,8 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 class _Asked(Protocol):
     def sql(self, query: str) -> Answer: ...
 
+    def ask(self, name: str) -> Answer: ...
+
 
 class Chart:
     """A chart: `data` are its rows, `spec` is its Vega-Lite description without them."""
@@ -61,20 +63,9 @@ class Plots:
 
     def breakdown(self) -> Chart:
         """What each device's time went to: computing, exposed communication and memory, other work, idle."""
-        parts = {
-            "compute": "b.compute_ns",
-            "exposed communication": "b.exposed_communication_ns",
-            "exposed memory": "b.exposed_memory_ns",
-            "other work": "b.busy_ns - b.compute_ns - b.exposed_communication_ns - b.exposed_memory_ns",
-            "idle": "b.idle_ns",
-        }
-        rows = " UNION ALL ".join(
-            f"SELECT t.rank, b.device, '{part}' AS part, ({value}) / 1e6 AS ms, 100 * ({value}) / b.span_ns AS percent "
-            "FROM temporal_breakdown AS b JOIN traces AS t ON t.trace_id = b.trace_id WHERE b.span_ns > 0"
-            for part, value in parts.items()
-        )
         stacked = {"x": _q("percent", stack="zero"), "y": _n("rank"), "color": _n("part"), "row": _n("device")}
-        return self._chart("What the GPUs' time went to", f"{rows} ORDER BY rank, device, part", "bar", stacked)
+        spec = {"mark": "bar", "encoding": stacked}
+        return Chart("What the GPUs' time went to", self._analysis.ask("gpu-parts"), spec)
 
     def kernels(self, top: int = 10) -> Chart:
         """The kernels with the most time: their share, and shortest, mean and longest duration."""

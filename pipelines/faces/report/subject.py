@@ -78,6 +78,11 @@ class Subject:
         return f"({', '.join(quoted(trace['trace_id']) for trace in self.traces)})"
 
     @property
+    def ids(self) -> list[str]:
+        """Returns the ids of the traces, to limit a question by."""
+        return [trace["trace_id"] for trace in self.traces]
+
+    @property
     def shown_id(self) -> str:
         """Returns the id of the shown trace as SQL text."""
         return quoted(self.shown["trace_id"])

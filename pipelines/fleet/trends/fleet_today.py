@@ -10,7 +10,7 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.fleet.trends.history import TABLES as HISTORY
 from pipelines.fleet.trends.history import JobVerdict, regressions
-from pipelines.models.questions import question_named
+from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
 TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "span_attribution", "causes")
@@ -64,7 +64,7 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet
             "SELECT trace_id, table_name, model, reason FROM model_failures WHERE outcome = 'left_out' "
             f"ORDER BY ALL LIMIT {MOST}",
         ),
-        causes=rows_of(con, question_named("fleet-causes").asked(job=job)),
+        causes=rows_of_question(con, "fleet-causes", job=job),
     )
 
 

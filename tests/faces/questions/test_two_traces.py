@@ -23,7 +23,7 @@ from pipelines.models.questions import Question, load_questions
 from pipelines.models.run import run_models
 from tests.harness import call, connect_all, kernel, op, sync, x
 
-OF_OTHER_INPUTS = ("kernel_provenance", "kernels_measured")
+OF_OTHER_INPUTS = ("kernel_provenance", "kernels_measured", "flight_recorder_matches", "snapshot_trace_matches")
 OF_TRACES = [
     one
     for one in load_questions().values()
@@ -57,7 +57,8 @@ def program(by: int) -> list[dict[str, Any]]:
             x("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", t + 130 * by, 60 * by, 9, 0, correlation=c + 2, stream=9,
               device=0, **{"Collective name": "allreduce", "In msg nelems": 1024, "dtype": "Float", "Group size": 8}),
             call("cudaGraphLaunch", t + 200 * by, 5, c + 3),
-            x("kernel", "replayed", t + 220 * by, 10 * by, 7, 0, correlation=c + 3, stream=7, device=0, **{"graph node id": 5}),
+            *(x("kernel", "ab"[n % 2], t + (220 + 2 * n) * by, by, 7, 0, correlation=c + 3, stream=7, device=0,
+                **{"graph node id": n}) for n in range(8)),
             x("cuda_runtime", "cudaDeviceSynchronize", t + 240 * by, 100 * by, correlation=c + 4),
             {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 100, "tid": 1, "ts": t + 7, "s": "t",
              "args": {"Device Type": 1, "Device Id": 0, "Addr": c, "Bytes": by << 20, "Total Allocated": by << 20}},

@@ -16,8 +16,9 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.faces.report import page
 from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.folded_rows import folded
+from pipelines.faces.report.pictures.curve import STRETCHES
 from pipelines.faces.report.pictures.roofline import roofline
-from pipelines.faces.report.sections.launches import STRETCHES, queue
+from pipelines.faces.report.sections.launches import queue
 
 
 def layer(name: str, ns: int | None, mfu: float | None = 0.5, **more: Any) -> dict[str, Any]:
@@ -69,9 +70,10 @@ def test_the_queue_s_curve_is_the_longest_queue_of_each_stretch(seed: int) -> No
         start = dice.randrange(span)
         changes += [(start, 1), (dice.randrange(start, span + 1), -1)]
     con = duckdb.connect()
+    con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
     con.execute("CREATE TABLE queue_length (trace_id VARCHAR, at_ns BIGINT, change BIGINT)")
     con.executemany("INSERT INTO queue_length VALUES ('t', ?, ?)", changes)
-    found, length = queue(con, "'t'")
+    found, length = queue(con, "t")
     times = sorted({at for at, _ in changes})
     first, whole = times[0], times[-1] - times[0] + 1
     assert length == whole

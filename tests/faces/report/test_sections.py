@@ -10,7 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.faces.report.sections.memory import STRETCHES, stretches
+from pipelines.faces.report.pictures.curve import STRETCHES, carried
+from pipelines.models.questions import rows_of_question
 from tests.faces.report.read_page import Page, report
 from tests.harness import call, kernel, x
 
@@ -137,10 +138,11 @@ def test_stretches_are_the_highest_of_every_nanosecond(seed: int) -> None:
         "net_bytes BIGINT, allocated_bytes BIGINT, reserved_bytes BIGINT)"
     )
     con.executemany("INSERT INTO memory_timeline VALUES ('t', 1, NULL, ?, ?, ?, NULL, ?)", events)
-    peaks = {"trace_id": "t", "device_type": 1, "device": None, "peak_allocated_bytes": None}
-    used, held, span_ns = stretches(con, peaks)
+    con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 'f' AS file, 0 AS rank")
+    rows = rows_of_question(con, "memory-over-time", trace="t")
+    used, held = (carried(rows, f"most_{of}", f"last_{of}") for of in ("bytes", "reserved_bytes"))
     first, length = times[0], times[-1] - times[0]
-    assert span_ns == length
+    assert {(row["span_ns"], row["is_relative"], row["device"]) for row in rows} == {(length, True, None)}
     places = [(ts - first) * STRETCHES // (length + 1) for ts in times]
     for found, of in ((used, 2), (held, 3)):
         for place, highest in enumerate(found):

@@ -45,6 +45,8 @@ def test_the_section_has_what_modules_of_each_rank_took() -> None:
     traces = [{"trace_id": one, "rank": rank, "path": f"{one}.json"} for one, rank in (("a", 0), ("b", 5))]
     subject = Subject("c", traces, traces[0], "")
     con = duckdb.connect()
+    con.execute("CREATE TABLE traces AS SELECT trace_id, 'j' AS job, trace_id AS file, rank "
+                "FROM (VALUES ('a', 0), ('b', 5), ('c', 1)) AS t (trace_id, rank)")  # fmt: skip
     con.execute("CREATE TABLE span_names (trace_id VARCHAR, name VARCHAR, kind VARCHAR, phase VARCHAR, busy_ns BIGINT)")
     con.execute("CREATE TABLE span_name_utilization (trace_id VARCHAR, name VARCHAR, peak_kind VARCHAR, kind VARCHAR, "
                 "phase VARCHAR, busy_ns BIGINT, mfu_busy DOUBLE, bandwidth_utilization DOUBLE, roofline_utilization DOUBLE)")  # fmt: skip

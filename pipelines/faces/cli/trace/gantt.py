@@ -15,14 +15,6 @@ from pipelines.base import units
 from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, fail, new_file, out, styled
 
 ENGINES = ("serial", "sw", "dataflow")
-_COMPARED = """
-    SELECT p.run_id, p.plan, p.engine, p.device, p.period_ns, p.ideal_ns, p.efficiency, s.speedup
-    FROM schedule_periods AS p JOIN schedule_runs AS r USING (run_id) LEFT JOIN schedule_speedups AS s USING (run_id)
-    QUALIFY row_number() OVER (
-        PARTITION BY p.plan_hash, p.engine, p.device_name, p.size, p.jitter_ns ORDER BY r.started_at DESC
-    ) = 1
-    ORDER BY p.plan, p.device, p.period_ns DESC
-"""
 
 
 def gantt(
@@ -68,17 +60,16 @@ def run_simulated(lake: Any, plan: str) -> None:
 
 def compared_table(con: Any) -> Table:
     """The latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
+    from pipelines.models.questions import rows_of_question
+
     title = "schedules: one plan, three engines"
     table = Table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
     table.title_justify = "left"
-    for _, plan, engine, device, period_ns, ideal_ns, efficiency, speedup in con.execute(_COMPARED).fetchall():
+    for row in rows_of_question(con, "schedule-runs"):
         table.add_row(
-            plan,
-            engine,
-            device,
-            "" if period_ns is None else units.time(period_ns),
-            "" if ideal_ns is None else units.time(ideal_ns),
-            "" if efficiency is None else f"{100 * efficiency:.1f} %",
-            "" if speedup is None else f"{speedup:.2f}x",
+            *(row[name] for name in ("plan", "engine", "device")),
+            *("" if row[name] is None else units.time(row[name]) for name in ("period_ns", "ideal_ns")),
+            "" if row["efficiency"] is None else f"{100 * row['efficiency']:.1f} %",
+            "" if row["speedup"] is None else f"{row['speedup']:.2f}x",
         )
     return table

@@ -18,11 +18,6 @@ from pipelines.faces.words import in_words
 
 TABLES = ("graph_kernels", "kernels")
 _NAME = 32
-_REPETITIONS = """
-    SELECT sequence_id, period, repetition, class, count(*) AS n, CAST(sum(duration_ns) AS BIGINT) AS duration_ns
-    FROM graph_kernels WHERE trace_id = {of} AND period IS NOT NULL
-    GROUP BY ALL ORDER BY sequence_id, repetition, class
-"""
 
 
 def graphs(
@@ -83,12 +78,10 @@ def _lacking(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[str, Any]:
-    from pipelines.base.database import rows_of
     from pipelines.critical_path.graph.stored_window import use_stored
     from pipelines.critical_path.graph.windows import WindowRequest, request_windows
-    from pipelines.faces import graph_replays
+    from pipelines.models.questions import rows_of_question
     from pipelines.models.run import run_models
-    from pipelines.models.sqltext import quoted
 
     # Launches are known in traces with a window only; the trace with the capture needs them, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
@@ -96,12 +89,17 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     is_usual = not (inputs.capture_trace_id or inputs.annotations)
     stored = use_stored(con, catalog, WindowRequest(trace_id)) if is_usual else frozenset()
     run_models(con, catalog, TABLES, stored)
-    of = quoted(trace_id)
+
+    def asked(question: str) -> list[dict[str, Any]]:
+        rows = rows_of_question(con, question, trace=trace_id)
+        return [{name: value for name, value in row.items() if name not in ("job", "rank")} for row in rows]
+
+    (whole,) = asked("graph-time")
     return {
         "trace_id": trace_id,
-        **graph_replays.sums(con, of),
-        "kernels": graph_replays.kernel_rows(con, of),
-        "repetitions": rows_of(con, _REPETITIONS.format(of=of)),
+        **whole,
+        "kernels": asked("graph-kernels"),
+        "repetitions": asked("graph-repetitions"),
     }
 
 

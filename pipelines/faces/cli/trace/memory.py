@@ -17,38 +17,29 @@ if TYPE_CHECKING:
     import duckdb
 
 _NONE = "not recorded"
-_RESERVED_PEAK = """
-    SELECT -1 AS seq, NULL AS at_ns FROM snapshot_timeline
-    WHERE device = $device AND seq = 0 AND reserved_bytes - reserved_delta_bytes = $reserved
-    UNION ALL
-    SELECT seq, at_ns FROM snapshot_timeline WHERE device = $device AND reserved_bytes = $reserved
-    ORDER BY seq LIMIT 1
-"""
 _STACKS = """
     SELECT stack_id, user_frame, n_allocations, size_bytes, size_percent FROM snapshot_peak_stacks
-    WHERE device = $device ORDER BY size_bytes DESC, stack_id NULLS LAST LIMIT $top
+    WHERE device = $device ORDER BY size_bytes DESC, stack_id NULLS LAST
 """
 _FRAMES = "SELECT file, line, function FROM snapshot_frames WHERE stack_id = $stack_id ORDER BY depth"
-_ALL_STACKS = """
-    SELECT count(*) AS n_stacks, CAST(coalesce(sum(size_bytes), 0) AS BIGINT) AS size_bytes,
-        coalesce(sum(size_percent) FILTER (WHERE stack_id IS NULL), 0) AS without_stack_percent
-    FROM snapshot_peak_stacks WHERE device = $device
-"""
-_FRAGMENTATION = """
-    SELECT count(*) AS n_segments, CAST(sum(total_bytes) AS BIGINT) AS reserved_bytes,
-        CAST(sum(used_bytes) AS BIGINT) AS used_bytes, CAST(sum(rounding_bytes) AS BIGINT) AS rounding_bytes,
-        CAST(sum(pending_bytes) AS BIGINT) AS pending_bytes,
-        CAST(coalesce(sum(free_bytes) FILTER (WHERE is_free), 0) AS BIGINT) AS releasable_bytes,
-        CAST(coalesce(sum(free_bytes) FILTER (WHERE NOT is_free), 0) AS BIGINT) AS stuck_bytes,
-        max(largest_free_bytes) AS largest_free_bytes
-    FROM snapshot_fragmentation WHERE device = $device
-"""
-_OUT_OF_MEMORY = """
-    SELECT e.at_ns, e.size_bytes, e.device_free_bytes, t.allocated_bytes, t.reserved_bytes, s.user_frame
-    FROM snapshot_events AS e JOIN snapshot_timeline AS t USING (device, seq)
-    LEFT JOIN snapshot_stacks AS s USING (stack_id)
-    WHERE e.device = $device AND e.action = 'oom' ORDER BY e.seq DESC LIMIT $top
-"""
+_PEAKS = (
+    *("device", "allocated_bytes", "reserved_bytes", "first_allocated_bytes", "peak_allocated_bytes"),
+    *("peak_reserved_bytes", "peak_seq", "peak_ns", "n_allocs", "n_ooms", "n_contradictions", "is_consistent"),
+    *("peak_reserved_seq", "peak_reserved_ns"),
+)
+_SEGMENTS = (
+    *(
+        "n_segments",
+        "reserved_bytes",
+        "used_bytes",
+        "rounding_bytes",
+        "pending_bytes",
+        "releasable_bytes",
+        "stuck_bytes",
+    ),
+    "largest_free_bytes",
+)
+_FAILED = ("at_ns", "size_bytes", "device_free_bytes", "allocated_bytes", "reserved_bytes")
 
 
 def memory(
@@ -79,10 +70,12 @@ def memory(
 def answer(con: duckdb.DuckDBPyConnection, top: int) -> dict[str, Any]:
     """Returns what the command tells of the one snapshot in `con`; bytes, ns since the Unix epoch, None where unknown."""
     from pipelines.base.database import rows_of
+    from pipelines.models.questions import rows_of_question
 
     about = "SELECT snapshot_id, path, rank, first_event_ns, last_event_ns, n_events, n_unknown_actions FROM memory_snapshots"
     (told,) = rows_of(con, about)
-    devices = [_device(con, row, top) for row in rows_of(con, "SELECT * FROM snapshot_peaks ORDER BY device")]
+    failed = rows_of_question(con, "out-of-memory")
+    devices = [_device(con, row, failed, top) for row in rows_of_question(con, "snapshot-memory")]
     caveats = [f"device {one['device']}: {said}" for one in devices for said in _caveats(one)]
     if told["n_unknown_actions"]:
         caveats.append(
@@ -93,27 +86,25 @@ def answer(con: duckdb.DuckDBPyConnection, top: int) -> dict[str, Any]:
     return {**told, "devices": devices, "caveats": caveats}
 
 
-def _device(con: duckdb.DuckDBPyConnection, peaks: dict[str, Any], top: int) -> dict[str, Any]:
+def _device(
+    con: duckdb.DuckDBPyConnection, row: dict[str, Any], failed: list[dict[str, Any]], top: int
+) -> dict[str, Any]:
     from pipelines.base.database import rows_of
 
-    device = {"device": peaks["device"]}
-    reserved = rows_of(con, _RESERVED_PEAK, device | {"reserved": peaks["peak_reserved_bytes"]})
-    stacks = rows_of(con, _STACKS, device | {"top": top})
-    for stack in stacks:
+    stacks = rows_of(con, _STACKS, {"device": row["device"]})
+    shown, others = stacks[:top], stacks[top:]
+    for stack in shown:
         frames = rows_of(con, _FRAMES, {"stack_id": stack["stack_id"]})
         stack["frames"] = [f"{one['file']}:{one['line']} {one['function']}" for one in frames]
-    (listed,) = rows_of(con, _ALL_STACKS, device)
-    (fragmentation,) = rows_of(con, _FRAGMENTATION, device)
+    own = [one for one in failed if one["device"] == row["device"]][:top]
     return {
-        **{name: value for name, value in peaks.items() if name not in ("snapshot_id", "batch_id")},
-        "peak_reserved_seq": reserved[0]["seq"] if reserved else None,
-        "peak_reserved_ns": reserved[0]["at_ns"] if reserved else None,
-        "without_stack_percent": listed["without_stack_percent"],
-        "n_stacks_at_peak": listed["n_stacks"],
-        "alive_at_peak": stacks,
-        "left_out_bytes": listed["size_bytes"] - sum(stack["size_bytes"] for stack in stacks),
-        "fragmentation": fragmentation if fragmentation["n_segments"] else None,
-        "out_of_memory": rows_of(con, _OUT_OF_MEMORY, device | {"top": top}),
+        **{name: row[name] for name in _PEAKS},
+        "without_stack_percent": sum((one["size_percent"] or 0 for one in stacks if one["stack_id"] is None), 0.0),
+        "n_stacks_at_peak": len(stacks),
+        "alive_at_peak": shown,
+        "left_out_bytes": sum(one["size_bytes"] for one in others),
+        "fragmentation": {name: row[name] for name in _SEGMENTS} if row["n_segments"] else None,
+        "out_of_memory": [{**{name: one[name] for name in _FAILED}, "user_frame": one["frame"]} for one in own],
     }
 
 

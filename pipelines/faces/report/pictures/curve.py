@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pipelines.base import svg
 
@@ -12,6 +13,8 @@ _STYLE = (
     ".curve .first{fill:#56b4e9;fill-opacity:.45;stroke:#2b86b8;stroke-width:1}"
     ".curve .second{fill:none;stroke:#888;stroke-width:1;stroke-dasharray:4 3}"
 )
+STRETCHES = 400
+"""Of equal length, in the answers to `queue-over-time` and `memory-over-time`."""
 Values = Sequence[float | None]
 
 
@@ -40,6 +43,20 @@ def curve(title: str, first: Values, second: Values, show: Callable[[float], str
         svg.text(_WIDTH, _HEIGHT - 8, length, at="end"),
     )
     return svg.picture(_WIDTH, _HEIGHT, parts, _STYLE, "layers curve")
+
+
+def carried(rows: Sequence[Mapping[str, Any]], most: str, last: str) -> list[float | None]:
+    """Returns the highest value in each of STRETCHES; a value stays until the next change, so each begins with the last value
+    of the one before. `most`, `last`: columns of the rows, which stretches without a change do not have.
+    """
+    found = {row["stretch"]: (row[most], row[last]) for row in rows}
+    highest: list[float | None] = []
+    before = None
+    for stretch in range(STRETCHES):
+        inside, after = found.get(stretch, (None, None))
+        highest.append(max((value for value in (before, inside) if value is not None), default=None))
+        before = before if after is None else after
+    return highest
 
 
 def _line(values: Values, style: str, low: float, pixels: float, ground: float | None) -> str:

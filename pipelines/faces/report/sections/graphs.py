@@ -7,24 +7,14 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
 from pipelines.base.units import count, percent, time, times
-from pipelines.faces import graph_replays
 from pipelines.faces.advice import REPLAY_INPUTS
 from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
 from pipelines.faces.report.formats import meter, name, short_name
 from pipelines.faces.report.subject import Subject, of_shown
 from pipelines.faces.words import in_words
+from pipelines.models.questions import rows_of_question
 
-_SHOWN, _NAME, _LEAST_PERCENT = 20, 72, 50
-_BLOCKS = """
-    WITH passed AS (
-        SELECT sequence_id, period, replay_id, repetition, sum(duration_ns) AS ns
-        FROM graph_kernels WHERE trace_id = {of} AND period IS NOT NULL
-        GROUP BY ALL HAVING count(*) = period
-    )
-    SELECT sequence_id, period, count(DISTINCT repetition) AS n, median(ns) AS median_ns, max(ns) AS max_ns,
-        arg_max(repetition, ns) AS longest
-    FROM passed GROUP BY ALL ORDER BY sum(ns) DESC, sequence_id LIMIT 3
-"""
+_SHOWN, _NAME, _LEAST_PERCENT, _BLOCKS = 20, 72, 50, 3
 _PATH = """
     SELECT op, module, layer, source, n_events, duration_ns FROM critical_path_by_operator
     WHERE trace_id = {of} AND window_id = 'full' AND is_replay
@@ -49,10 +39,12 @@ _COLUMNS = [
 
 def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """The shown rank's graph replays: how much is known about them, blocks that repeat, and the kernels by operator."""
-    gpu_ns, n_kernels, n_replays, graph_ns, known_ns = graph_replays.sums(con, subject.shown_id).values()
-    if not n_kernels or 100 * graph_ns <= _LEAST_PERCENT * gpu_ns:
+    of = subject.shown["trace_id"]
+    (whole,) = rows_of_question(con, "graph-time", trace=of)
+    gpu_ns, n_replays, graph_ns, known_ns = (whole[name] for name in ("gpu_ns", "n_replays", "graph_ns", "known_ns"))
+    if not n_replays or 100 * graph_ns <= _LEAST_PERCENT * gpu_ns:
         return None
-    rows = graph_replays.kernel_rows(con, subject.shown_id)
+    rows = rows_of_question(con, "graph-kernels", trace=of)
     shown = rows[:_SHOWN]
     for row, short in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
         row["shown"], row["percent"] = (row["name"], short), 100 * row["duration_ns"] / graph_ns
@@ -91,8 +83,8 @@ def _blocks(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     """Says of each graph which block of kernels repeats in it; of those with the most time."""
     return [
         paragraph(
-            f"In a graph, the same {row['period']:,} kernels follow one another {times(row['n'])}, probably once per layer: "
-            f"{time(row['median_ns'])} each (median); the longest, {time(row['max_ns'])}, is number {row['longest']}."
+            f"In a graph, the same {row['period']:,} kernels follow one another {times(row['n_repetitions'])}, probably once per layer: "
+            f"{time(row['median_ns'])} each (median); the longest, {time(row['longest_ns'])}, is number {row['longest']}."
         )
-        for row in rows_of(con, _BLOCKS.format(of=subject.shown_id))
+        for row in rows_of_question(con, "graph-blocks", _BLOCKS, trace=subject.shown["trace_id"])
     ]

@@ -11,17 +11,9 @@ from pipelines.base.units import count
 from pipelines.faces.report.blocks import Block, Column, Section, heading, paragraph, section, table, verdict
 from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject
+from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
-_SETS = """
-    SELECT m.set_id, d.folder, d.n_dumps, d.verdict, d.doubts,
-        count(*) AS n_calls, count(m.event_id) AS n_found, min(m.confidence) AS least
-    FROM flight_recorder_matches AS m
-    JOIN (
-        SELECT set_id, min(folder) AS folder, count(*) AS n_dumps, min(verdict) AS verdict, min(doubts) AS doubts
-        FROM flight_recorder_dumps GROUP BY set_id
-    ) AS d USING (set_id)
-"""
 _COLUMNS = [
     *(Column("group_name", "group"), Column("group_description", "description"), Column("group_ranks", "ranks", words)),
     *(Column("dump_missing", "without dump", words), Column("kind", "finding", words), Column("seq", "number", count)),
@@ -33,7 +25,7 @@ _COLUMNS = [
 
 def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """Returns the verdicts of the subject's sets of dumps; nothing if it has none."""
-    sets = rows_of(con, f"{_SETS} WHERE m.trace_id IN {subject.trace_ids} GROUP BY ALL ORDER BY d.folder, m.set_id")
+    sets = rows_of_question(con, "hang-dumps", trace=subject.ids)
     if not sets:
         return None
     note = (
@@ -45,8 +37,7 @@ def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
 
 def stuck(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     """Returns where the job hangs as a sentence; nothing if no dump of it shows that."""
-    sets = rows_of(con, f"{_SETS} WHERE m.trace_id IN {subject.trace_ids} GROUP BY ALL ORDER BY d.folder, m.set_id")
-    for of in sets:
+    for of in rows_of_question(con, "hang-dumps", trace=subject.ids):
         root = next((row for row in _verdicts(con, of["set_id"]) if row["is_root"]), None)
         if root is not None:
             said, why = _stuck_on(root)
@@ -70,7 +61,7 @@ def _stuck_on(root: Row) -> tuple[str, str]:
 
 def _set(con: duckdb.DuckDBPyConnection, of: Row) -> list[Block]:
     rows = _verdicts(con, of["set_id"])
-    least = "" if of["least"] is None else f" (confidence {of['least']:.1f} or more)"
+    least = "" if of["least_confidence"] is None else f" (confidence {of['least_confidence']:.1f} or more)"
     found = f"{of['n_dumps']} dumps; {of['n_found']} of {of['n_calls']} calls are found in the traces{least}"
     told = [heading(of["folder"]), paragraph(found), *_verdict(rows, of)]
     return [*told, table("flight_recorder_verdicts", _COLUMNS, rows)]

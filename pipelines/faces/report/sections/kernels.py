@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_names
 from pipelines.base.units import count, time
 from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
 from pipelines.faces.report.formats import meter, short_name
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
 from pipelines.faces.words import in_words
+from pipelines.models.questions import rows_of_question
 
 _SHOWN, _NAME = 20, 72
-_KERNELS = """
-    SELECT name, class, count(*) AS n, sum(duration_ns) AS duration_ns, max(duration_ns) AS max_ns, median(duration_ns) AS median_ns,
-        100.0 * sum(duration_ns) / nullif(sum(sum(duration_ns)) OVER (), 0) AS percent
-    FROM kernels WHERE trace_id = {of}
-    GROUP BY name, class ORDER BY sum(duration_ns) DESC NULLS LAST, name, class
-"""
 _COLUMNS = [
     *(
         Column("shown", "kernel", short_name, "Its name."),
@@ -34,7 +28,7 @@ _COLUMNS = [
 
 def kernel_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
     """The shown rank's pieces of GPU work by name, most time first."""
-    return rows_of(con, _KERNELS.format(of=subject.shown_id))
+    return rows_of_question(con, "rank-kernels", trace=subject.shown["trace_id"])
 
 
 def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:

@@ -7,12 +7,11 @@ import duckdb
 from pipelines.base.database import rows_of
 from pipelines.base.units import count, size, time
 from pipelines.faces.report.blocks import Block, Column, Section, figure, missing, more, section, table
-from pipelines.faces.report.pictures.curve import curve
+from pipelines.faces.report.pictures.curve import carried, curve
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.models.sqltext import literal
+from pipelines.models.questions import rows_of_question
 
 _SHOWN = 64
-STRETCHES = 400
 _KINDS = {0: "CPU", 1: "CUDA", 6: "HIP"}
 
 
@@ -61,42 +60,12 @@ def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) 
     own = next((row for row in rows if row["trace_id"] == subject.shown["trace_id"]), None)
     if own is None:
         return []
-    used, held, span_ns = stretches(con, own)
+    of_all = rows_of_question(con, "memory-over-time", trace=own["trace_id"])
+    found = [row for row in of_all if all(row[key] == own[key] for key in ("device_type", "device"))]
+    used, held = (carried(found, f"most_{of}", f"last_{of}") for of in ("bytes", "reserved_bytes"))
     # The allocator's totals if there are any; the sum of the trace's own bytes has no reserved bytes to go with it.
     what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use above start"
     kind = "a device" if own["device_type"] is None else _kind(own["device_type"])
     where = kind if own["device"] in (None, -1) else f"{kind} {own['device']}"
     title = f"{label(subject.shown)}, {where}: {what}, the most in each of {len(used)} stretches"
-    return [figure(curve(title, used, held, size, time(span_ns)))]
-
-
-def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | None], list[float | None], int]:
-    """Returns the most bytes in use and reserved in each of STRETCHES equal stretches from first to last event; and
-    their length, ns.
-
-    `peaks` is a row of memory_peaks. Between events a value stays, so a stretch begins with the last value of the one
-    before.
-    """
-    used = "allocated_bytes" if peaks["peak_allocated_bytes"] is not None else "net_bytes"
-    trace_id, kind, device = (literal(peaks[key]) for key in ("trace_id", "device_type", "device"))
-    found = con.execute(
-        f"WITH placed AS (SELECT seq, at_ns, {used} AS used, reserved_bytes AS held, "
-        f"(at_ns - min(at_ns) OVER ()) * {STRETCHES} // (max(at_ns) OVER () - min(at_ns) OVER () + 1) AS place "
-        f"FROM memory_timeline WHERE trace_id = {trace_id} AND device_type IS NOT DISTINCT FROM {kind} "
-        f"AND device IS NOT DISTINCT FROM {device}) "
-        "SELECT place, max(used), arg_max(used, seq), max(held), arg_max(held, seq), min(at_ns), max(at_ns) "
-        "FROM placed GROUP BY place ORDER BY place"
-    ).fetchall()
-    used_most = _carried({row[0]: (row[1], row[2]) for row in found})
-    return used_most, _carried({row[0]: (row[3], row[4]) for row in found}), found[-1][6] - found[0][5]
-
-
-def _carried(found: dict[int, tuple[float | None, float | None]]) -> list[float | None]:
-    """`found`: the maximum in a stretch and its last value."""
-    highest: list[float | None] = []
-    last = None
-    for place in range(STRETCHES):
-        most, after = found.get(place, (None, None))
-        highest.append(last if most is None else most if last is None else max(most, last))
-        last = last if after is None else after
-    return highest
+    return [figure(curve(title, used, held, size, time(found[0]["span_ns"])))]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.base.database import rows_of
 from pipelines.base.units import count, time
 from pipelines.base.units import ratio as rate
 from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
 from pipelines.faces.report.formats import meter
 from pipelines.faces.report.subject import Subject, of_shown
 from pipelines.faces.words import in_words
-from pipelines.models.questions import load_questions
+from pipelines.models.questions import rows_of_question
 
 _SHOWN = 20
 _COLUMNS = [
@@ -28,7 +27,7 @@ _COLUMNS = [
 
 def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """The shown rank's serving steps by phase and batch size; None where it has none."""
-    rows = rows_of(con, load_questions()["serving-steps"].asked(trace=subject.shown["trace_id"]))
+    rows = rows_of_question(con, "serving-steps", trace=subject.shown["trace_id"])
     if not rows:
         return None
     for row in rows:

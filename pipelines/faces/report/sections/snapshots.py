@@ -9,6 +9,7 @@ from pipelines.base.units import count, percent, size
 from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
 from pipelines.faces.report.subject import Row, Subject
 from pipelines.faces.words import in_words
+from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
 _SHOWN = 20
@@ -29,17 +30,11 @@ _COLUMNS = [
 
 def snapshots(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """The snapshot device of the shown rank, else of any rank, that had most in use; None where no snapshot meets a trace."""
-    found = rows_of(
-        con,
-        "SELECT s.snapshot_id, s.file, s.rank, p.device, coalesce(p.peak_allocated_bytes, p.allocated_bytes) AS peak_bytes, "
-        "p.is_consistent, p.peak_allocated_bytes IS NOT NULL AS has_history FROM snapshot_trace_matches AS m "
-        "JOIN memory_snapshots AS s ON s.snapshot_id = m.snapshot_id JOIN snapshot_peaks AS p ON p.snapshot_id = s.snapshot_id "
-        f"WHERE m.trace_id IN {subject.trace_ids} "
-        f"ORDER BY m.trace_id <> {subject.shown_id}, peak_bytes DESC, s.snapshot_id, p.device LIMIT 1",
-    )
+    found = rows_of_question(con, "snapshot-traces", trace=subject.ids)
     if not found:
         return None
-    (one,) = found
+    own = [row for row in found if row["trace_id"] == subject.shown["trace_id"]]
+    one = (own or found)[0]
     rows = rows_of(
         con,
         f"SELECT * FROM snapshot_peak_owners WHERE snapshot_id = {quoted(one['snapshot_id'])} AND device = {one['device']} "
@@ -58,7 +53,9 @@ def snapshots(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | Non
 
 
 def _said(one: Row, rows: list[Row]) -> str:
-    whose = one["file"] if one["rank"] is None else f"rank {one['rank']} ({one['file']})"
+    whose = one["snapshot"]
+    if one["snapshot_rank"] is not None:
+        whose = f"rank {one['snapshot_rank']} ({whose})"
     known = sum(row["size_bytes"] for row in rows if row["source"] is not None)
     said = f"Device {one['device']} of {whose}: {size(one['peak_bytes'])} in use"
     said += " at the peak of its history." if one["has_history"] else " at the snapshot, which has no history."

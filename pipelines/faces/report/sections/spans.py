@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import duckdb
 
 from pipelines.base.database import rows_of
@@ -13,23 +11,11 @@ from pipelines.faces.report.folded_rows import folded
 from pipelines.faces.report.pictures.layers import layers
 from pipelines.faces.report.pictures.without_time import honeycomb, radar
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
-from pipelines.models.sqltext import literal
-from pipelines.models.sqltext import row as listed
+from pipelines.models.questions import rows_of_question
 
 _NAMES, _BOXES = 12, 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
 _PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct", "replay")
-
-# A module's work is what it launched; for all else, what was launched during it, including backward threads.
-_SPANS = """
-    SELECT s.span_id, s.parent_id, s.kind, s.name, s.start_ns, s.end_ns, s.duration_ns, u.phase, u.n_kernels, u.busy_ns,
-        u.coverage, u.mfu_busy, u.roofline_utilization
-    FROM spans AS s
-    LEFT JOIN span_utilization AS u
-        ON u.trace_id = s.trace_id AND u.span_id = s.span_id
-            AND u.phase = CASE WHEN s.kind = 'module' THEN 'fwd' ELSE 'window' END
-            AND coalesce(u.peak_kind, 'datasheet') = 'datasheet'
-"""
 
 
 def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
@@ -38,7 +24,7 @@ def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     if not rows:
         why = f"{label(subject.shown)} has no profiler steps, annotations, modules or tasks"
         return section("spans", "Spans", missing(why))
-    body = [figure(picture(con, subject.shown_id, "share"))]
+    body = [figure(picture(con, subject.shown["trace_id"], "share"))]
     for kind, said in _KINDS.items():
         own = [row for row in rows if row["kind"] == kind]
         if own:
@@ -82,60 +68,40 @@ def _table(rows: list[Row]) -> Block:
     return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
 
 
-def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:
+def picture(con: duckdb.DuckDBPyConnection, trace_id: str, scale: str) -> str | None:
     """Returns the layers of a trace's longest step (without steps: of its busiest thread) as SVG; None if it has no
     spans.
 
-    `trace` is SQL text. `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
+    `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
     """
-    stretch = _stretch(con, trace)
-    if stretch is None:
+    rows = rows_of_question(con, "longest-step", _BOXES, trace=trace_id)
+    if not rows:
         return None
-    pid, tid, start, end = (literal(stretch[key]) for key in ("pid", "tid", "start", "end"))
-    inside = (
-        f"WHERE s.trace_id = {trace} AND s.pid IS NOT DISTINCT FROM {pid} AND s.tid IS NOT DISTINCT FROM {tid} "
-        f"AND s.start_ns >= {start} AND s.start_ns < {end} ORDER BY s.duration_ns DESC, s.span_id LIMIT {_BOXES}"
-    )
-    rows = rows_of(con, _SPANS + inside)
-    whole = max((row["busy_ns"] or 0 for row in rows), default=0)
+    whole = max(row["busy_ns"] or 0 for row in rows)
     for row in rows:
-        row["value"] = _value(row, whole, scale)
-        row["says"] = _says(row)
+        row |= {"span_id": row["span"], "parent_id": row["parent"], "end_ns": row["start_ns"] + row["duration_ns"]}
+        row |= {"value": _value(row, whole, scale), "says": _says(row)}
+    step = next((row["name"] for row in rows if row["kind"] == "step"), None)
+    title = "the thread with most of its time in spans" if step is None else f"the longest step: {step}"
     what = "share of the stretch's GPU time" if scale == "share" else "GPU work compared with the device's roofline"
-    if stretch["end"] <= stretch["start"]:
-        return None
-    return layers(stretch["title"], rows, "value", stretch["start"], stretch["end"], what, scale)
-
-
-def _stretch(con: duckdb.DuckDBPyConnection, trace: str) -> dict[str, Any] | None:
-    steps = rows_of(
-        con,
-        f"SELECT 'the longest step: ' || name AS title, pid, tid, start_ns AS start, end_ns AS \"end\" FROM spans "
-        f"WHERE trace_id = {trace} AND kind = 'step' ORDER BY duration_ns DESC, span_id LIMIT 1",
-    )
-    threads = rows_of(
-        con,
-        "SELECT 'the thread with most of its time in spans' AS title, pid, tid, min(start_ns) AS start, max(end_ns) AS \"end\" "
-        f"FROM spans WHERE trace_id = {trace} AND parent_id IS NULL GROUP BY pid, tid ORDER BY sum(duration_ns) DESC, 2, 3 LIMIT 1",
-    )
-    return (steps or threads or [None])[0]
+    return layers(title, rows, "value", 0, rows[0]["step_ns"], what, scale)
 
 
 def _value(row: Row, whole: int, scale: str) -> float | None:
     if row["busy_ns"] is None:
         return None
-    return row["busy_ns"] / whole if scale == "share" and whole else row["roofline_utilization"]
+    if scale == "share" and whole:
+        return row["busy_ns"] / whole
+    return None if row["roofline_percent"] is None else row["roofline_percent"] / 100
 
 
 def _says(row: Row) -> str:
     said = f"{row['kind']} {row['name']}: {time(row['duration_ns'])} on the host"
     if row["busy_ns"] is None:
         return f"{said}; no GPU work launched inside"
-    said += f"; GPU busy {time(row['busy_ns'])} with {row['n_kernels']} pieces of work"
-    if row["roofline_utilization"] is not None:
-        said += (
-            f"; {100 * row['roofline_utilization']:.1f} % of the roofline (models cover {100 * row['coverage']:.0f} %)"
-        )
+    said += f"; GPU busy {time(row['busy_ns'])} with {row['n']} pieces of work"
+    if row["roofline_percent"] is not None:
+        said += f"; {row['roofline_percent']:.1f} % of the roofline (models cover {row['modeled_percent']:.0f} %)"
     return said
 
 
@@ -149,17 +115,13 @@ _PEAKS = {
 
 def without_time(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """The section; None for traces without modules that have GPU work."""
-    ranks = {one["trace_id"]: one["rank"] or 0 for one in subject.traces}
-    spent = rows_of(
-        con,
-        "SELECT trace_id, name, sum(busy_ns) / 1e6 AS ms FROM span_names WHERE kind = 'module' AND phase IN ('fwd', 'bwd') "
-        f"AND trace_id IN {listed(ranks)} GROUP BY trace_id, name HAVING sum(busy_ns) > 0",
-    )
+    spent = rows_of_question(con, "module-ranks", trace=subject.ids)
     total: dict[str, float] = {}
     cells: dict[int, dict[str, float]] = {}
     for one in spent:
-        total[one["name"]] = total.get(one["name"], 0.0) + one["ms"]
-        cells.setdefault(ranks[one["trace_id"]], {})[one["name"]] = one["ms"]
+        ms = one["busy_ns"] / 1e6
+        total[one["name"]] = total.get(one["name"], 0.0) + ms
+        cells.setdefault(one["rank"] or 0, {})[one["name"]] = ms
     names = sorted(total, key=lambda name: (-total[name], name))[:_LAYERS]
     drawn = [honeycomb("GPU time of modules by rank", names, cells, "ms"), _radar(con, subject)]
     pictures = [figure(one) for one in drawn if one]

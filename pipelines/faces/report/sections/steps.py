@@ -6,25 +6,13 @@ from statistics import median
 
 import duckdb
 
-from pipelines.base.database import rows_of
 from pipelines.base.units import count, percent, time
 from pipelines.faces.report.blocks import Block, Column, Part, Section, bars, missing, more, paragraph, section, table
 from pipelines.faces.report.subject import Row, Subject, label, of_shown
-from pipelines.models.sqltext import quoted
+from pipelines.models.questions import rows_of_question
 
 _SHOWN = 40
 _COLOURS = {"computing": "compute", "other GPU work": "other", "GPU idle": "idle", "on the host": "cpu"}
-_STEPS = """
-    SELECT p.step, p.duration_ns, max(s.busy_ns) AS busy_ns, max(s.compute_ns) AS compute_ns, max(s.communication_ns) AS communication_ns
-    FROM profiler_steps AS p
-    LEFT JOIN step_times AS s ON s.trace_id = p.trace_id AND s.step = p.step AND s.device IS NOT NULL
-    WHERE p.trace_id = {of} GROUP BY p.step, p.duration_ns ORDER BY p.step
-"""
-_RANKS = """
-    SELECT step, max(step_ns) AS longest_ns, arg_max(rank, step_ns) AS slowest, min(step_ns) AS shortest_ns
-    FROM rank_steps WHERE capture_id = {of} AND step IS NOT NULL AND step_ns IS NOT NULL
-    GROUP BY step HAVING count(*) > 1 ORDER BY step
-"""
 _COLUMNS = [
     *(
         Column("step", "step", count),
@@ -39,14 +27,14 @@ _OF_RANKS = [
         Column("step", "step", count),
         Column("longest_ns", "slowest rank", time, "Duration on the rank where it is longest, ns."),
     ),
-    Column("slowest", "which", lambda rank: f"rank {rank}", "That rank."),
+    Column("slowest_rank", "which", lambda rank: f"rank {rank}", "That rank."),
     Column("shortest_ns", "fastest rank", time, "Duration on the rank where it is shortest, ns."),
 ]
 
 
 def step_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
     """The shown rank's steps in order."""
-    return rows_of(con, _STEPS.format(of=subject.shown_id))
+    return rows_of_question(con, "steps-in-order", trace=subject.shown["trace_id"])
 
 
 def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
@@ -84,7 +72,7 @@ def _parts(row: Row) -> list[Part]:
 def _of_ranks(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     if subject.capture_id is None:
         return []
-    rows = rows_of(con, _RANKS.format(of=quoted(subject.capture_id)))
+    rows = rows_of_question(con, "step-ranks", capture=subject.capture_id)
     return (
         [table("rank_steps", _OF_RANKS, rows[:_SHOWN]), *more(rows, _SHOWN, "steps in table rank_steps")]
         if rows

@@ -25,6 +25,7 @@ from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.words import in_words
 from pipelines.fleet.path.answer import PathRefused, capture_path
+from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
 _TARGET = "last_gpu_end"
@@ -122,13 +123,8 @@ def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tupl
     """
     if subject.capture_id is None:
         return {}
-    rows = rows_of(
-        con,
-        "SELECT rank, device, coalesce(sum(gpu_ns - hidden_ns) FILTER (WHERE cause = 'straggler_wait'), 0) AS wait_ns, "
-        "coalesce(sum(gpu_ns) FILTER (WHERE cause = 'exposed_communication'), 0) AS transfer_ns FROM gpu_time_by_cause "
-        f"WHERE capture_id = {quoted(subject.capture_id)} AND device IS NOT NULL GROUP BY rank, device",
-    )
-    return {(row["rank"], row["device"]): (int(row["wait_ns"]), int(row["transfer_ns"])) for row in rows}
+    rows = rows_of_question(con, "exposed-communication", capture=subject.capture_id)
+    return {(row["rank"], row["device"]): (row["wait_ns"], row["transfer_ns"]) for row in rows}
 
 
 def _divided(row: Row) -> list[Part]:

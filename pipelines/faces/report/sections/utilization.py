@@ -47,7 +47,7 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         names = ", ".join(row["name"] or "without a name" for row in peaks) or "the trace does not name its device"
         body.append(missing(f"peaks of the device are unknown ({names}), so nothing is compared with them"))
     elif covered[0]["n_ops_modelled"]:
-        body.append(figure(picture(con, subject.shown_id, "utilization")))
+        body.append(figure(picture(con, subject.shown["trace_id"], "utilization")))
         body += _roofline(con, subject)
     tables = (part(con, subject) for part in (_steps, _pipeline, _families, _modules, _ops))
     note = (
@@ -105,19 +105,19 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 
 def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_percent, NULL AS exposed_wait_ns"
-    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks show about this rank's waiting
-        waits = (
-            "SELECT step, exposure_ratio, exposed_transfer_percent, exposed_wait_ns FROM step_exposure "
-            f"WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}"
-        )
     rows = rows_of(
         con,
-        "SELECT p.* REPLACE (coalesce(w.exposure_ratio, p.exposure_ratio) AS exposure_ratio, "
-        "coalesce(w.exposed_transfer_percent, p.exposed_communication_percent) AS exposed_communication_percent), w.exposed_wait_ns "
-        f"FROM step_pipeline AS p LEFT JOIN ({waits}) AS w ON w.step = p.step WHERE p.trace_id = {subject.shown_id} "
-        f"ORDER BY p.duration_ns DESC, p.step LIMIT {_STEPS}",
+        f"SELECT *, NULL AS exposed_wait_ns FROM step_pipeline WHERE trace_id = {subject.shown_id} "
+        f"ORDER BY duration_ns DESC, step LIMIT {_STEPS}",
     )
+    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks show about this rank's waiting
+        exposed = rows_of(
+            con,
+            "SELECT step, exposure_ratio, exposed_transfer_percent AS exposed_communication_percent, exposed_wait_ns "
+            f"FROM step_exposure WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}",
+        )
+        known = {one["step"]: {key: value for key, value in one.items() if value is not None} for one in exposed}
+        rows = [{**row, **known.get(row["step"], {})} for row in rows]
     columns = [
         *(Column("step", "step", count), Column("duration_ns", "took", time), Column("load_ns", "loading", time)),
         *(Column("comp_ns", "computing", time), Column("save_ns", "saving", time)),

@@ -19,7 +19,7 @@ from pipelines.faces.report.subject import Row, Subject, label
 from pipelines.faces.why import Cause, Why, why
 from pipelines.faces.words import in_words
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
-from pipelines.models.sqltext import quoted
+from pipelines.models.questions import rows_of_question
 
 _FINDINGS, _NAMES = 3, 3
 _WORTH = 1.0  # percent of the window: less is noise
@@ -169,19 +169,9 @@ def _of_straggler(con: duckdb.DuckDBPyConnection, subject: Subject, row: Row) ->
 
 def _why_late(con: duckdb.DuckDBPyConnection, subject: Subject, rank: int) -> str:
     """What the rank spends more GPU time on than the median of the others."""
-    rows = rows_of(
-        con,
-        f"""
-        SELECT cause, sum(gpu_ns) FILTER (WHERE rank = {rank}) AS own_ns,
-            median(gpu_ns) FILTER (WHERE rank <> {rank}) AS usual_ns
-        FROM (SELECT cause, rank, sum(gpu_ns) AS gpu_ns FROM gpu_time_by_cause
-            WHERE capture_id = {quoted(subject.capture_id or "")} GROUP BY cause, rank)
-        WHERE cause NOT IN ('straggler_wait', 'not_in_trace')
-        GROUP BY cause
-        ORDER BY coalesce(own_ns, 0) - coalesce(usual_ns, 0) DESC, cause LIMIT 1
-        """,
-    )
-    if not rows or (rows[0]["own_ns"] or 0) <= (rows[0]["usual_ns"] or 0):
+    rows = rows_of_question(con, "straggler-causes", capture=subject.capture_id)
+    rows = [row for row in rows if row["rank"] == rank]
+    if not rows or (rows[0]["gpu_ns"] or 0) <= (rows[0]["usual_ns"] or 0):
         return f"look at what rank {rank} does before the collectives that the others wait in"
-    own, usual = time(rows[0]["own_ns"]), time(rows[0]["usual_ns"] or 0)
+    own, usual = time(rows[0]["gpu_ns"]), time(rows[0]["usual_ns"] or 0)
     return f"compare it with the others: it spends {own} on {in_words(rows[0]['cause'])}, the median of the others is {usual}"

@@ -1,0 +1,349 @@
+"""What questions answer, over tables of a few rows whose answers follow by hand; NULL is every column that a row leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.lake.publish.contents import column_types
+from pipelines.models.catalog import load_catalog
+from pipelines.models.questions import question_named, rows_of_question
+
+Rows = list[dict[str, Any]]
+TRACES: Rows = [
+    {"trace_id": "a", "job": "j", "file": "a.json", "rank": 0},
+    {"trace_id": "b", "file": "b.json", "rank": 1},
+]
+CAPTURES: Rows = [{"capture_id": "c", "job": "j"}, {"capture_id": "d"}]
+
+
+def asked(name: str, columns: str, limits: dict[str, Any] | None = None, **tables: Rows) -> list[tuple[Any, ...]]:
+    """The answer to a question over these rows, of it these columns."""
+    types = column_types(load_catalog())
+    with duckdb.connect() as con:
+        for table, rows in {"traces": TRACES, "captures": CAPTURES, **tables}.items():
+            con.execute(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in types[table])})")
+            for row in rows:
+                marks = ", ".join("?" * len(row))
+                con.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+        found = rows_of_question(con, name, **(limits or {}))
+    return [tuple(row[column] for column in columns.split()) for row in found]
+
+
+def of(columns: str, *rows: tuple[Any, ...]) -> Rows:
+    return [dict(zip(columns.split(), row, strict=True)) for row in rows]
+
+
+def test_a_list_has_whole_ids() -> None:
+    """A text is the beginning of an id, or a file."""
+    queued = of("trace_id at_ns change", ("a", 0, 1), ("b", 0, 1))
+    for limits, ids in (({}, "ab"), ({"trace": "b"}, "b"), ({"trace": ["a", "b"]}, "ab"), ({"trace": ["b.json"]}, "")):
+        found = asked("queue-over-time", "trace_id", limits, queue_length=queued)
+        assert sorted(found) == [(one,) for one in ids]
+    question = question_named("queue-over-time")
+    assert "(SELECT * FROM traces WHERE trace_id = 'a')" in question.asked(trace=["a"])
+    assert "starts_with(trace_id, 'a') OR file = 'a'" in question.asked(trace="a")
+
+
+def test_queue_over_time() -> None:
+    """Of trace a 4 launches in 400 ns; what is launched and starts at once never waited, and the last one waits on."""
+    changes = of(
+        "trace_id stream at_ns change",
+        ("a", 7, 100, 1), ("a", 8, 101, 1), ("a", 7, 101, 1), ("a", 7, 499, -1), ("a", 7, 499, 1), ("b", 7, 5, 1),
+    )  # fmt: skip
+    found = asked("queue-over-time", "job stretch most_waiting last_waiting span_ns", queue_length=changes)
+    assert found == [("b.json", 0, 1, 1, 1), ("j", 0, 1, 1, 400), ("j", 1, 3, 3, 400), ("j", 399, 3, 3, 400)]
+
+
+def test_a_stretch_of_the_queue_has_its_most_and_its_last() -> None:
+    changes = of("trace_id at_ns change", ("a", 0, 1), ("a", 1, 1), ("a", 2, -1), ("a", 799, -1))
+    found = asked("queue-over-time", "stretch most_waiting last_waiting", queue_length=changes)
+    assert found == [(0, 2, 2), (1, 1, 1), (399, 0, 0)]
+    changes = of("trace_id at_ns change", ("a", 0, 1), ("a", 1, 1), ("a", 2, -1), ("a", 3999, -1))
+    assert asked("queue-over-time", "stretch most_waiting last_waiting", queue_length=changes) == [
+        (0, 2, 1),
+        (399, 0, 0),
+    ]
+
+
+def test_launch_calls() -> None:
+    calls = of(
+        "trace_id name duration_ns launch_delay_ns",
+        *(("a", "launch", 1, 10), ("a", "launch", 5, None), ("a", "launch", 2, 30), ("a", "copy", 9, 4)),
+        ("b", "launch", 7, 1),
+    )
+    found = asked("launch-calls", "job name n duration_ns median_ns median_delay_ns", launches=calls)
+    assert found == [("j", "launch", 3, 8, 2, 20), ("j", "copy", 1, 9, 9, 4), ("b.json", "launch", 1, 7, 7, 1)]
+
+
+def test_rank_kernels() -> None:
+    work = of(
+        "trace_id name class duration_ns",
+        *(("a", "k", "X", 10), ("a", "k", "X", 20), ("a", "k", "Y", 10), ("b", "k", "X", 50)),
+    )
+    found = asked("rank-kernels", "rank class n duration_ns median_ns max_ns percent", kernels=work)
+    assert found == [(1, "X", 1, 50, 50, 50, 100), (0, "X", 2, 30, 15, 20, 75), (0, "Y", 1, 10, 10, 10, 25)]
+
+
+def test_gpu_parts() -> None:
+    columns = "trace_id device span_ns busy_ns compute_ns exposed_communication_ns exposed_memory_ns idle_ns"
+    divided = of(
+        columns,
+        ("b", 3, 200_000_000, 80_000_000, 50_000_000, 20_000_000, 4_000_000, 120_000_000),
+        ("a", 0, 0, 0, 0, 0, 0, 0),
+    )
+    found = asked("gpu-parts", "job rank device part ms percent", temporal_breakdown=divided)
+    parts = [("compute", 50, 25), ("exposed communication", 20, 10), ("exposed memory", 4, 2), ("idle", 120, 60)]
+    assert found == [("b.json", 1, 3, *part) for part in (*parts, ("other work", 6, 3))]
+
+
+GRAPH = of(
+    "trace_id sequence_id period replay_id repetition class name op duration_ns",
+    ("a", 1, 2, 1, 0, "X", "k", "mm", 10), ("a", 1, 2, 1, 0, "Y", "l", None, 2),
+    ("a", 1, 2, 1, 1, "X", "k", "mm", 30), ("a", 1, 2, 1, 1, "Y", "l", None, 4),
+    ("a", 1, 2, 9, 0, "X", "k", "mm", 20), ("a", 1, 2, 9, 0, "Y", "l", None, 0),
+    ("a", 1, 2, 9, 1, "X", "k", "mm", 99),  # the rest of the block is not in the trace
+    ("a", 1, None, 9, None, "X", "tail", None, 5), ("b", 1, 1, 1, 0, "X", "k", None, 7),
+)  # fmt: skip
+
+
+def test_graph_blocks() -> None:
+    found = asked("graph-blocks", "rank period n_repetitions median_ns longest_ns longest", graph_kernels=GRAPH)
+    assert found == [(0, 2, 2, 20, 34, 1), (1, 1, 1, 7, 7, 0)]
+
+
+def test_graph_repetitions() -> None:
+    found = asked("graph-repetitions", "rank period repetition class n duration_ns", graph_kernels=GRAPH)
+    own = [(0, 2, 0, "X", 2, 30), (0, 2, 0, "Y", 2, 2), (0, 2, 1, "X", 2, 129), (0, 2, 1, "Y", 1, 4)]
+    assert found == [(1, 1, 0, "X", 1, 7), *own]
+
+
+def test_graph_kernels() -> None:
+    found = asked("graph-kernels", "rank name class op n n_repetitions duration_ns", graph_kernels=GRAPH)
+    own = [(0, "k", "X", "mm", 4, 2, 159), (1, "k", "X", None, 1, 1, 7), (0, "l", "Y", None, 3, 2, 6)]
+    assert found == [*own, (0, "tail", "X", None, 1, 0, 5)]
+    sure = [{**GRAPH[0], "confidence": one} for one in (0.9, 0.7, 0.8)]
+    assert asked("graph-kernels", "confidence n", graph_kernels=sure) == [(0.7, 3)]
+
+
+def test_graph_time() -> None:
+    work = of("trace_id duration_ns", ("a", 100), ("a", 400), ("b", 7))
+    found = asked("graph-time", "rank gpu_ns n_kernels n_replays graph_ns known_ns", kernels=work, graph_kernels=GRAPH)
+    assert found == [(0, 500, 8, 2, 170, 159), (1, 7, 1, 1, 7, 0)]
+    named = [{**GRAPH[1], "module": "m"}]
+    found = asked("graph-time", "gpu_ns graph_ns known_ns", {"rank": 0}, kernels=[], graph_kernels=named)
+    assert found == [(0, 2, 2)]
+    assert asked("graph-time", "n_replays graph_ns", kernels=work, graph_kernels=[]) == [(0, 0)] * 2
+
+
+def test_steps_in_order() -> None:
+    """Step 2 runs on two devices; of step 1 there is no GPU work."""
+    steps = of("trace_id step duration_ns", ("a", 2, 100), ("a", 1, 50), ("b", 2, 8))
+    times = of(
+        "trace_id step device busy_ns compute_ns communication_ns",
+        *(("a", 2, 0, 60, 9, 1), ("a", 2, 1, 50, 10, 3), ("a", 1, None, 5, 5, 5), ("b", 2, 0, 4, 3, 2)),
+    )
+    found = asked(
+        *("steps-in-order", "job step duration_ns busy_ns compute_ns communication_ns"),
+        **{"profiler_steps": steps, "step_times": times},
+    )
+    assert found == [("b.json", 2, 8, 4, 3, 2), ("j", 1, 50, None, None, None), ("j", 2, 100, 60, 10, 3)]
+
+
+def test_step_ranks() -> None:
+    steps = of(
+        "capture_id step rank step_ns",
+        *(("c", 1, 0, 5), ("c", 1, 1, 9), ("c", 1, 2, 7), ("c", 2, 0, 4), ("c", 2, 1, None), ("c", None, 0, 1)),
+        *(("d", 1, 3, 8), ("d", 1, 4, 8), ("c", None, 1, 1)),
+    )
+    found = asked("step-ranks", "capture_id step slowest_rank longest_ns shortest_ns n_ranks", rank_steps=steps)
+    assert found == [("c", 1, 1, 9, 5, 3), ("d", 1, 3, 8, 8, 2)]
+
+
+LAYERS = of(
+    "trace_id span_id parent_id kind name tid start_ns duration_ns end_ns",
+    ("a", 1, None, "step", "s1", "1", 0, 50, 50), ("a", 2, None, "step", "s2", "1", 60, 100, 160),
+    ("a", 3, 2, "module", "m", "1", 70, 20, 90), ("a", 4, None, "module", "other", "2", 70, 500, 570),
+    ("a", 5, None, "annotation", "later", "1", 160, 5, 165),
+    ("b", 1, None, "module", "m", "1", 5, 8, 13), ("b", 2, 1, "module", "n", "1", 6, 4, 10),
+    ("b", 3, None, "module", "last", "1", 30, 3, 33), ("b", 4, None, "module", "o", "2", 0, 9, 9),
+    ("b", 5, 4, "module", "p", "2", 0, 9, 9),
+)  # fmt: skip
+
+
+def test_longest_step() -> None:
+    """Trace b has no steps: its thread 1 is in spans longest, as those inside others do not count again."""
+    use = of(
+        "trace_id span_id phase peak_kind n_kernels busy_ns coverage roofline_utilization",
+        ("a", 2, "window", "datasheet", 3, 40, 0.5, 0.25), ("a", 2, "window", "measured", 3, 40, 0.5, 0.9),
+        ("a", 2, "fwd", "datasheet", 1, 1, 0.1, 0.1), ("a", 3, "fwd", None, 2, 15, 0.0, None), ("a", 3, "bwd", None, 9, 9, 0.0, None),
+    )  # fmt: skip
+    found = asked(
+        *(
+            "longest-step",
+            "rank kind name start_ns duration_ns n busy_ns modeled_percent roofline_percent span parent step_ns",
+        ),
+        **{"spans": LAYERS, "span_utilization": use},
+    )
+    nothing = (None,) * 4
+    assert found == [
+        (1, "module", "m", 0, 8, *nothing, 1, None, 28),
+        (1, "module", "n", 1, 4, *nothing, 2, 1, 28),
+        (1, "module", "last", 25, 3, *nothing, 3, None, 28),
+        (0, "step", "s2", 0, 100, 3, 40, 50.0, 25.0, 2, None, 100),
+        (0, "module", "m", 10, 20, 2, 15, 0.0, None, 3, 2, 100),
+    ]
+
+
+def test_module_ranks() -> None:
+    spent = of(
+        "trace_id kind name phase busy_ns",
+        ("a", "module", "m", "fwd", 3), ("a", "module", "m", "bwd", 4), ("a", "module", "m", "window", 50),
+        ("a", "step", "m", "fwd", 60), ("a", "module", "n", "fwd", 0), ("b", "module", "m", "fwd", 9),
+    )  # fmt: skip
+    assert asked("module-ranks", "job rank name busy_ns", span_names=spent) == [("b.json", 1, "m", 9), ("j", 0, "m", 7)]
+
+
+CAUSES = of(
+    "capture_id rank device cause gpu_ns hidden_ns",
+    ("c", 0, 0, "straggler_wait", 50, 20), ("c", 0, 0, "exposed_communication", 7, 0), ("c", 0, 0, "compute", 10, 0),
+    ("c", 1, 0, "compute", 12, 0), ("c", 1, 1, "compute", 30, 0), ("c", 1, 0, "launch_overhead", 6, 0), ("c", 1, 0, "idle_host", 9, 0),
+    ("c", 2, 0, "compute", 20, 0), ("c", 3, 0, "compute", 16, 0), ("c", None, None, "not_in_trace", 99, 0),
+    ("c", 1, 0, "straggler_wait", 90, 90), ("c", 3, 0, "launch_overhead", 4, 0),
+)  # fmt: skip
+
+
+def test_exposed_communication() -> None:
+    found = asked("exposed-communication", "job rank device wait_ns transfer_ns", gpu_time_by_cause=CAUSES)
+    nothing = [("j", rank, device, 0, 0) for rank, device in ((1, 0), (1, 1), (2, 0), (3, 0))]
+    assert found == [("j", 0, 0, 30, 7), *nothing]
+
+
+def test_straggler_causes() -> None:
+    ranks = of("capture_id rank is_straggler", ("c", 0, False), ("c", 1, True), ("c", 2, False), ("c", 3, False))
+    found = asked(
+        *("straggler-causes", "job capture_id rank cause gpu_ns usual_ns"),
+        **{"gpu_time_by_cause": CAUSES, "straggler_ranks": ranks},
+    )
+    own = [("compute", 42, 16), ("idle_host", 9, None), ("launch_overhead", 6, 4)]
+    assert found == [("j", "c", 1, *one) for one in own]
+
+
+def test_hang_dumps() -> None:
+    dumps = of(
+        "set_id rank folder verdict doubts",
+        *(("s", n, "/f", "hang", "[]") for n in range(3)),
+        ("r", 0, "/e", None, None),
+    )
+    calls = of(
+        "set_id trace_id event_id confidence",
+        *(("s", "a", 5, 0.9), ("s", "b", 6, 0.7), ("s", "b", None, None), ("r", "b", None, None)),
+    )
+    tables = {"flight_recorder_dumps": dumps, "flight_recorder_matches": calls}
+    columns = "job folder n_dumps n_calls n_found least_confidence verdict doubts set_id"
+    first = ("b.json", "/e", 1, 1, 0, None, None, None, "r")
+    assert asked("hang-dumps", columns, **tables) == [first, ("b.json", "/f", 3, 3, 2, 0.7, "hang", "[]", "s")]
+    alone = asked("hang-dumps", columns, {"trace": ["a"]}, **tables)
+    assert alone == [("j", "/f", 3, 1, 1, 0.9, "hang", "[]", "s")]
+
+
+def test_snapshot_traces() -> None:
+    taken = {
+        "memory_snapshots": of("snapshot_id file rank", ("x", "x.pickle", 4), ("y", "y.pickle", None)),
+        "snapshot_peaks": of(
+            "snapshot_id device peak_allocated_bytes allocated_bytes is_consistent",
+            *(("x", 0, 9, 2, True), ("x", 1, None, 30, None), ("y", 0, 7, 0, False)),
+        ),
+        "snapshot_trace_matches": of("snapshot_id trace_id", ("x", "a"), ("y", "b")),
+    }
+    found = asked(
+        "snapshot-traces", "trace_id snapshot snapshot_rank device peak_bytes has_history is_consistent", **taken
+    )
+    whole = [("a", "x.pickle", 4, 1, 30, False, None), ("a", "x.pickle", 4, 0, 9, True, True)]
+    assert found == [*whole, ("b", "y.pickle", None, 0, 7, True, False)]
+
+
+def test_memory_over_time() -> None:
+    """Trace a tells totals in some events, trace b in none; a device without a number is one, too."""
+    events = of(
+        "trace_id device_type device seq at_ns net_bytes allocated_bytes reserved_bytes",
+        ("a", 1, 0, 1, 100, 10, 110, 500), ("a", 1, 0, 2, 100, 5, 105, None), ("a", 1, 0, 3, 100, 99, None, 300),
+        ("a", 1, 0, 4, 499, 1, 101, 300), ("a", 0, -1, 1, 0, 4, 4, None),
+        ("b", None, None, 1, 0, -3, None, None), ("b", None, None, 2, 0, -7, None, None),
+    )  # fmt: skip
+    columns = "job device_type device stretch most_bytes last_bytes most_reserved_bytes last_reserved_bytes"
+    found = asked("memory-over-time", f"{columns} is_relative span_ns", memory_timeline=events)
+    assert found == [
+        ("b.json", None, None, 0, -3, -7, None, None, True, 0),
+        ("j", 0, -1, 0, 4, 4, None, None, False, 0),
+        ("j", 1, 0, 0, 110, 105, 500, 300, False, 399),
+        ("j", 1, 0, 399, 101, 101, 300, 300, False, 399),
+    ]
+
+
+def test_snapshot_memory_knows_when_most_was_reserved() -> None:
+    """On device 0 after event 1, on 1 when the history begins; 2 has none. `tracelake memory` shows the rest."""
+    moves = of(
+        "snapshot_id device seq at_ns reserved_bytes reserved_delta_bytes",
+        *(
+            ("x", 0, 0, 10, 5, 5),
+            ("x", 0, 1, 11, 9, 4),
+            ("x", 0, 2, 12, 9, 0),
+            ("x", 1, 0, 10, 6, -2),
+            ("x", 1, 1, 11, 8, 2),
+        ),
+    )
+    segments = of(
+        "snapshot_id device used_bytes rounding_bytes pending_bytes free_bytes largest_free_bytes is_free",
+        *(("x", 0, 1, 2, 3, 40, 40, True), ("x", 0, 10, 20, 30, 7, 5, False), ("x", 1, 1, 1, 1, 1, 1, False)),
+    )
+    taken = {
+        "memory_snapshots": of("snapshot_id file", ("x", "x.pickle")),
+        "snapshot_peaks": of("snapshot_id device n_ooms", ("x", 0, 3), ("x", 1, 0), ("x", 2, 0)),
+        **{"snapshot_timeline": moves, "snapshot_fragmentation": segments},
+    }
+    found = asked("snapshot-memory", "device n_ooms peak_reserved_seq peak_reserved_ns", **taken)
+    assert found == [(0, 3, 1, 11), (1, 0, -1, None), (2, 0, None, None)]
+    columns = "n_segments used_bytes rounding_bytes pending_bytes releasable_bytes stuck_bytes largest_free_bytes"
+    assert asked("snapshot-memory", columns, **taken) == [
+        (2, 11, 22, 33, 40, 7, 40),
+        (1, 1, 1, 1, 0, 1, 1),
+        (None,) * 7,
+    ]
+
+
+def test_out_of_memory() -> None:
+    events = of(
+        "snapshot_id device seq action at_ns size_bytes device_free_bytes stack_id",
+        ("x", 0, 0, "oom", 1, 50, 3, 8), ("x", 0, 1, "alloc", 2, 6, None, 8), ("x", 0, 2, "oom", 3, 60, 2, None),
+    )  # fmt: skip
+    levels = of(
+        "snapshot_id device seq allocated_bytes reserved_bytes",
+        *(("x", 0, 0, 10, 20), ("x", 0, 1, 16, 26), ("x", 0, 2, 11, 21), ("x", 1, 0, 99, 99), ("y", 0, 0, 99, 99)),
+    )
+    tables = {
+        "memory_snapshots": of("snapshot_id file", ("x", "x.pickle")),
+        **{"snapshot_events": events, "snapshot_timeline": levels},
+        "snapshot_stacks": of("snapshot_id stack_id user_frame", ("x", 8, "f.py:1"), ("y", 8, "g.py:1")),
+    }
+    columns = "file device at_ns size_bytes device_free_bytes allocated_bytes reserved_bytes frame"
+    assert asked("out-of-memory", columns, **tables) == [
+        ("x.pickle", 0, 3, 60, 2, 11, 21, None),
+        ("x.pickle", 0, 1, 50, 3, 10, 20, "f.py:1"),
+    ]
+
+
+@pytest.mark.parametrize("newest", ["old", "new"])
+def test_schedule_runs(newest: str) -> None:
+    """The latest of two runs that differ in nothing but when they ran; another size is another row."""
+    columns = "run_id plan plan_hash engine device device_name size period_ns"
+    runs = of(columns, *((run, "p", "h", "sw", "gpu", "G", size, ns) for run, size, ns in (("old", "s", 9), ("new", "s", 8), ("big", "l", 7))))  # fmt: skip
+    began = [{"run_id": run, "started_at": f"2026-01-0{1 + (run == newest)}"} for run in ("old", "new", "big")]
+    faster = of("run_id speedup", ("new", 2.0))
+    found = asked(
+        *("schedule-runs", "run_id period_ns speedup"),
+        **{"schedule_periods": runs, "schedule_runs": began, "schedule_speedups": faster},
+    )
+    assert found == [{"old": ("old", 9, None), "new": ("new", 8, 2.0)}[newest], ("big", 7, None)]
