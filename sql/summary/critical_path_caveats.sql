@@ -18,14 +18,23 @@ paths AS (
     FROM _path_bounds
     GROUP BY window_no
 ),
+launched AS (
+    SELECT window_no, stream_key, min(start_ns) AS first_ns
+    FROM _kernel_nodes
+    WHERE launch_event_id IS NOT NULL
+    GROUP BY window_no, stream_key
+),
 work AS (
     SELECT
-        window_no, count(*) AS n, max(start_ns + duration_ns) AS end_ns,
-        count(*) FILTER (WHERE launch_event_id IS NULL) AS n_unlaunched,
-        count(*) FILTER (WHERE launch_ts_ns > start_ns) AS n_before_launch,
-        max(launch_ts_ns - start_ns) AS before_launch_ns
-    FROM _kernel_nodes
-    GROUP BY window_no
+        k.window_no, count(*) AS n, max(k.start_ns + k.duration_ns) AS end_ns,
+        count(*) FILTER (WHERE k.launch_event_id IS NULL) AS n_unlaunched,
+        -- Work before all that the window launched on the stream was launched before it; this was not.
+        count(*) FILTER (WHERE k.launch_event_id IS NULL AND k.start_ns > l.first_ns) AS n_lost,
+        count(*) FILTER (WHERE k.launch_ts_ns > k.start_ns) AS n_before_launch,
+        max(k.launch_ts_ns - k.start_ns) AS before_launch_ns
+    FROM _kernel_nodes AS k
+    LEFT JOIN launched AS l ON l.window_no = k.window_no AND l.stream_key = k.stream_key
+    GROUP BY k.window_no
 ),
 inferred AS (
     SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
@@ -142,6 +151,13 @@ found AS (
         window_no, 'unlaunched_work', 'warning', n_unlaunched, NULL,
         CAST(n_unlaunched AS VARCHAR)
         || ' pieces of GPU work in the window have no launch in the trace: they depend only on their stream'
+        || CASE
+            WHEN n_lost > 0
+                THEN '; ' || CAST(n_lost AS VARCHAR)
+                || ' of them ran after work that was launched in the window, so the trace lost their launches, and '
+                || 'less host time may save more than is said'
+            ELSE ''
+        END
     FROM work
     WHERE n_unlaunched > 0
     UNION ALL

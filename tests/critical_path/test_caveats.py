@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import random
 import subprocess
 from itertools import pairwise
@@ -198,6 +199,18 @@ def test_what_the_window_lacks_or_exceeds_is_told() -> None:
     assert said["unlaunched_work"]["n"] == 1
     early = [*launched("gemm", 10, 8, 100, 1)]
     assert caveats_of(early)["work_before_launch"]["n"] == 1
+
+
+def test_lost_launches_are_told_from_those_before_the_trace() -> None:
+    """What the host saves is too little where the trace lost launches: work without one stays where it is."""
+    own = launched("gemm", 100, 120, 50, 1)
+    before = [kernel("earlier", at, 10, at, stream=7) for at in (20, 40)]
+    after = [kernel("lost", at, 10, at, stream=7) for at in (300, 400, 500)]
+    elsewhere = [kernel("other stream", 300, 10, 77, stream=9)]  # of which nothing was launched here
+    for events, n_lost in ((before, 0), (after, 3), ([*before, *after], 3), (elsewhere, 0)):
+        said = caveats_of([*own, *events])["unlaunched_work"]
+        told = re.search(r"(\d+) of them", said["detail"])
+        assert (said["n"], int(told[1]) if told else 0) == (len(events), n_lost)
 
 
 def test_findings_of_ingestion_are_caveats(tmp_path: Path) -> None:
