@@ -81,6 +81,24 @@ def test_a_gap_belongs_to_what_spans_it() -> None:
     ]
 
 
+def test_what_began_before_the_window_spans_its_gaps() -> None:
+    """A function and an annotation around it that were open on another thread when the step began: once the function has
+    ended, the time there is the annotation's.
+    """
+    trace = [
+        *(x("user_annotation", "ProfilerStep#1", 100, 500), op("aten::a", 100, 20)),
+        *(op("aten::before", 10, 20, tid=2), x("user_annotation", "prefetch", 40, 400, 2)),
+        frame("queue.py(7): fill", 60, 300, 2),
+        *(call("cudaLaunchKernel", 480, 2, 1, tid=2), kernel("gemm", 485, 100, 1)),
+        call("cudaDeviceSynchronize", 500, 90, 9),
+    ]
+    con, trace_id = connect(trace)
+    request_windows(con, [WindowRequest(trace_id, "ProfilerStep#1", annotation="ProfilerStep#1")])
+    run_models(con, load_catalog(), TABLES)
+    gaps = [(owner, us) for owner, us, label in path_in(con) if label == "host_gap"]
+    assert gaps[1:3] == [("prefetch", 80), ("outside operators, thread 2", 40)]
+
+
 def test_rows_keep_the_leaf() -> None:
     trace = [
         op("a", 0, 10),
