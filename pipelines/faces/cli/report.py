@@ -54,8 +54,8 @@ def report(
 
 @contextmanager
 def _opened(what: list[str], lake: Path | str) -> Iterator[tuple[Any, str]]:
-    """Yields a connection with the tables of the page, and the beginning of the id that was named ('': of files). One trace file
-    needs no lake: to make one, and the tables of a capture in it, took a quarter of the time.
+    """Yields a connection with the tables of the page, and the beginning of the id that was named ('' for files). One trace file
+    needs no lake: making one, and the tables of a capture in it, took a third of the time.
     """
     from pipelines.base import database
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, compute_tables

@@ -179,12 +179,12 @@ def test_host_and_gpu_in_steps(steps: list[Stretch], gpu: list[Stretch], calls: 
 
 
 @pytest.mark.slow
-def test_a_thousand_steps_cost_a_thousand_times_one() -> None:
-    """Rows that a join compares, as DuckDB counts them: with all steps of the trace, they would be a hundred million."""
+def test_eight_times_the_steps_do_not_cost_sixty_times_as_much() -> None:
+    """CPU seconds of 1,000 and 8,000 steps: 2 to 8 times as much now, 30 to 60 times where all is compared with every step."""
     from tests.benchmarks.growth_of_models import in_a_process
 
-    few, many = (in_a_process("steps", n, 1)[1] for n in (6_000, 48_000))
-    for model in (
+    few, many = (in_a_process("steps", n, 1)[1] for n in (12_000, 96_000))
+    of_steps = (
         "_clip",
         "_event_steps",
         "_kernel_steps",
@@ -192,5 +192,5 @@ def test_a_thousand_steps_cost_a_thousand_times_one() -> None:
         "step_times",
         "step_losses",
         "host_gpu_overlap",
-    ):
-        assert many[model] < 8 * 2.5 * max(few[model], 0.02), model
+    )
+    assert {model for model in of_steps if many[model] > 20 * max(few[model], 0.02)} == set()
