@@ -3,45 +3,12 @@
 -- How: the step as the CPU ran it, as in step_times; communication and memory count where nothing before them in this
 -- order hides them, as in temporal_breakdown; who owns the idle time is in idle_causes.
 -- check: unique(trace_id, step, device)
-WITH exposed AS (
-    SELECT
-        trace_id, device, CASE WHEN n_communication > 0 THEN 'communication' ELSE 'memory' END AS kind, start_ns, end_ns
-    FROM _class_overlap
-    WHERE n_compute = 0 AND (n_communication > 0 OR n_memory > 0) AND end_ns IS NOT NULL
-),
-kinds AS (
-    SELECT DISTINCT trace_id, device, kind FROM exposed
-),
--- The stretches of a kind, and the times at which steps begin (-1) and end (1).
-marks AS (
-    SELECT trace_id, device, kind, start_ns AS at_ns, end_ns, CAST(NULL AS BIGINT) AS step, 0 AS sign FROM exposed
-    UNION ALL
-    SELECT k.trace_id, k.device, k.kind, s.start_ns, NULL, s.step, -1
-    FROM profiler_steps AS s
-    JOIN kinds AS k ON k.trace_id = s.trace_id
-    UNION ALL
-    SELECT k.trace_id, k.device, k.kind, s.end_ns, NULL, s.step, 1
-    FROM profiler_steps AS s
-    JOIN kinds AS k ON k.trace_id = s.trace_id
-),
--- How long they had lasted at each time: those that began before it, less what is left of the last one.
-lasted AS (
-    SELECT
-        *,
-        coalesce(sum(end_ns - at_ns) OVER before, 0)
-        - greatest(coalesce(max(end_ns) OVER before, at_ns) - at_ns, 0) AS ns
-    FROM marks
-    WINDOW before AS (
-        PARTITION BY trace_id, device, kind ORDER BY at_ns, sign ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
-),
-busy AS (
+WITH busy AS (
     SELECT
         trace_id, step, device,
-        sum(CASE WHEN kind = 'communication' THEN sign * ns ELSE 0 END) AS communication_ns,
-        sum(CASE WHEN kind = 'memory' THEN sign * ns ELSE 0 END) AS memory_ns
-    FROM lasted
-    WHERE sign <> 0
+        sum(CASE WHEN scope = 'exposed communication' THEN ns ELSE 0 END) AS communication_ns,
+        sum(CASE WHEN scope = 'exposed memory' THEN ns ELSE 0 END) AS memory_ns
+    FROM _scopes_in_steps
     GROUP BY trace_id, step, device
 ),
 step_lengths AS (

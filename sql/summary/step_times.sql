@@ -2,43 +2,8 @@
 -- How: merged intervals of each class, cut to the step as the CPU ran it, so GPU work that runs late counts in the next
 -- step; own_busy_ns is only of work that the step launched. Nothing is measured of the GPU in a trace without GPU work.
 -- check: unique(trace_id, step, device)
-WITH kinds AS (
-    SELECT DISTINCT trace_id, device, scope FROM merged_intervals
-),
--- The intervals of a scope, which do not overlap, and before them the times at which steps begin (-1) and end (1).
-marks AS (
-    SELECT
-        trace_id, device, scope, start_ns AS at_ns, end_ns, CAST(NULL AS BIGINT) AS step, CAST(NULL AS INTEGER) AS sign
-    FROM merged_intervals
-    UNION ALL
-    SELECT k.trace_id, k.device, k.scope, s.start_ns, NULL, s.step, -1
-    FROM profiler_steps AS s
-    JOIN kinds AS k ON k.trace_id = s.trace_id
-    UNION ALL
-    SELECT k.trace_id, k.device, k.scope, s.end_ns, NULL, s.step, 1
-    FROM profiler_steps AS s
-    JOIN kinds AS k ON k.trace_id = s.trace_id
-),
--- What had begun before each time, and what is left of it.
-begun AS (
-    SELECT
-        trace_id, device, scope, step, sign, count(end_ns) OVER before AS n,
-        coalesce(sum(end_ns - at_ns) OVER before, 0) AS begun_ns,
-        greatest(coalesce(max(end_ns) OVER before, at_ns) - at_ns, 0) AS left_ns
-    FROM marks
-    WINDOW before AS (
-        PARTITION BY trace_id, device, scope ORDER BY at_ns, sign ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
-),
-cut AS (
-    SELECT trace_id, step, device, scope, sum(sign * (begun_ns - left_ns)) AS ns
-    FROM begun
-    WHERE step IS NOT NULL
-    GROUP BY trace_id, step, device, scope
-    HAVING sum(sign * n) > 0 OR max(CASE WHEN sign = -1 THEN left_ns ELSE 0 END) > 0
-),
 -- In order of start, the part of each piece that no piece before it has.
-own AS (
+WITH own AS (
     SELECT
         s.trace_id, s.step, k.device, greatest(k.start_ns, s.start_ns) AS start_ns,
         least(k.end_ns, s.end_ns) AS end_ns,
@@ -75,7 +40,8 @@ SELECT
     -- Time with communication kernels, ns.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'COMMUNICATION'), m.none_ns) AS BIGINT) AS communication_ns
 FROM profiler_steps AS s
-LEFT JOIN cut AS c ON c.trace_id = s.trace_id AND c.step = s.step
+LEFT JOIN _scopes_in_steps AS c
+    ON c.trace_id = s.trace_id AND c.step = s.step AND c.scope NOT IN ('exposed communication', 'exposed memory')
 LEFT JOIN own_busy AS o ON o.trace_id = c.trace_id AND o.step = c.step AND o.device = c.device
 LEFT JOIN measured AS m ON m.trace_id = s.trace_id
 GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns, m.none_ns

@@ -14,6 +14,14 @@ from hypothesis import strategies as st
 
 from pipelines.models.catalog import load_catalog
 
+MERGED = (
+    "CREATE TABLE merged_intervals (trace_id VARCHAR, device BIGINT, scope VARCHAR, start_ns BIGINT, end_ns BIGINT)"
+)
+CLASS_OVERLAP = (
+    "CREATE TABLE _class_overlap (trace_id VARCHAR, device BIGINT, start_ns BIGINT, end_ns BIGINT, n_compute BIGINT, "
+    "n_communication BIGINT, n_memory BIGINT)"
+)
+
 
 class Stretch(NamedTuple):
     """Of a trace's time, ns."""
@@ -90,16 +98,16 @@ def test_events_and_work_in_steps(steps: list[Stretch], work: list[Stretch]) -> 
 @given(stretches(), in_a_row(st.integers(1, 100)), in_a_row(st.integers(1, 100)))
 def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], computing: list[Stretch]) -> None:
     con = connected(steps)
-    con.execute(
-        "CREATE TABLE merged_intervals (trace_id VARCHAR, device BIGINT, scope VARCHAR, start_ns BIGINT, end_ns BIGINT)"
-    )
+    con.execute(MERGED)
     con.execute(
         "CREATE TABLE kernels (trace_id VARCHAR, event_id BIGINT, device BIGINT, start_ns BIGINT, end_ns BIGINT, launch_event_id BIGINT)"
     )
     con.execute("CREATE TABLE events (trace_id VARCHAR, event_id BIGINT, start_ns BIGINT)")
     con.execute("CREATE TABLE _kernel_steps (trace_id VARCHAR, event_id BIGINT, step BIGINT)")
+    con.execute(CLASS_OVERLAP)
     for scope, found in (("all", all_work), ("COMPUTATION", computing)):
         fill(con, "merged_intervals", [("t", 3, scope, *one) for one in found])
+    run(con, "_scopes_in_steps")
     found = {row[1]: row for row in run(con, "step_times")}
     for number, step in enumerate(steps):
         _, _, device, _, _, busy, _, compute, communication = found[number]
@@ -114,9 +122,8 @@ def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], 
 @given(stretches(), in_a_row(st.integers(0, 60)), st.lists(st.integers(0, 7), min_size=12, max_size=12))
 def test_lost_time_of_steps(steps: list[Stretch], idle: list[Stretch], classes: list[int]) -> None:
     con = connected(steps)
-    con.execute(
-        "CREATE TABLE _class_overlap (trace_id VARCHAR, device BIGINT, start_ns BIGINT, end_ns BIGINT, n_compute BIGINT, n_communication BIGINT, n_memory BIGINT)"
-    )
+    con.execute(MERGED)
+    con.execute(CLASS_OVERLAP)
     con.execute(
         "CREATE TABLE idle_causes (trace_id VARCHAR, device BIGINT, start_ns BIGINT, end_ns BIGINT, cause VARCHAR, name VARCHAR)"
     )
@@ -129,6 +136,7 @@ def test_lost_time_of_steps(steps: list[Stretch], idle: list[Stretch], classes: 
         [("t", 3, *one, kind & 1, kind >> 1 & 1, kind >> 2) for one, kind in zip(idle, classes, strict=False)],
     )
     fill(con, "_class_overlap", [("t", 3, 9999, None, 0, 0, 0)])
+    run(con, "_scopes_in_steps")
     named = [(one, "ab"[kind % 2], "xyz"[kind % 3]) for one, kind in zip(idle, classes, strict=False)]
     fill(con, "idle_causes", [("t", 3, *one, cause, name) for one, cause, name in named])
     for _, number, _, _, _, _, communication, memory, _, _, cause, cause_ns, name in run(con, "step_losses"):
@@ -189,6 +197,7 @@ def test_eight_times_the_steps_do_not_cost_sixty_times_as_much() -> None:
         "_event_steps",
         "_kernel_steps",
         "ops_by_shape",
+        "_scopes_in_steps",
         "step_times",
         "step_losses",
         "host_gpu_overlap",
