@@ -4,24 +4,26 @@
 -- end, less what had run by its start: the ends of all stretches and of all work in one order of time.
 -- A trace without communication has no such stretches, and a path without long gaps no such gaps: both cost nothing.
 WITH asked AS (
-    SELECT DISTINCT w.window_no
+    SELECT DISTINCT w.window_no, w.trace_id
     FROM critical_path_windows AS w
     JOIN _only_communication AS c ON c.trace_id = w.trace_id
 ),
 kinds AS (
     SELECT edge_code, is_gap, bound_by FROM edge_types
 ),
--- Numbers only, because the rows are many: twice the window, plus 1 for a gap that asks for any work at all.
+-- Twice the window, plus 1 for a gap that asks for any work at all. The trace is known before any event is met: DuckDB
+-- otherwise compares each event with all windows of its trace.
 delays AS (
-    SELECT b.window_no * 2 AS question, b.window_no, b.path_weight_ns, b.dst_node_id
+    SELECT b.window_no * 2 AS question, w.trace_id, b.path_weight_ns, b.dst_node_id
     FROM _path_bounds AS b
     JOIN kinds AS t ON t.edge_code = b.edge_code
     JOIN asked AS w ON w.window_no = b.window_no
     WHERE b.path_weight_ns > 0 AND (b.bound_by IN ('cpu_bound', 'host_gap') OR t.is_gap AND b.bound_by = t.bound_by)
     UNION ALL
-    SELECT b.window_no * 2 + 1, b.window_no, b.path_weight_ns, b.dst_node_id
+    SELECT b.window_no * 2 + 1, w.trace_id, b.path_weight_ns, b.dst_node_id
     FROM _path_bounds AS b
     JOIN kinds AS t ON t.edge_code = b.edge_code
+    JOIN critical_path_windows AS w ON w.window_no = b.window_no
     WHERE b.path_weight_ns > 1000000 AND t.is_gap AND (b.bound_by = 'cpu_bound' OR b.bound_by = t.bound_by)
 ),
 placed AS (
@@ -30,8 +32,7 @@ placed AS (
         e.start_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.duration_ns ELSE 0 END - d.path_weight_ns AS start_ns,
         e.start_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.duration_ns ELSE 0 END AS end_ns
     FROM delays AS d
-    JOIN critical_path_windows AS w ON w.window_no = d.window_no
-    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = d.dst_node_id // 2
+    JOIN events AS e ON e.trace_id = d.trace_id AND e.event_id = d.dst_node_id // 2
 ),
 reached AS (
     SELECT
