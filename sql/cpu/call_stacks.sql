@@ -34,21 +34,26 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
+-- The first of the siblings, by its place: last_value with IGNORE NULLS would look at all before it again and again.
 starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,
-        last_value(CASE WHEN change_before = 1 THEN event_before END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, open_after ORDER BY ordinal
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS opener
+        CASE
+            WHEN open_after > 1
+                THEN max(CASE WHEN change_before = 1 THEN ordinal END) OVER (
+                    PARTITION BY trace_id, thread_id, open_after ORDER BY ordinal
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+                )
+        END AS first_ordinal
     FROM ordered
     WHERE change = 1
 )
 SELECT
-    trace_id,  -- The trace.
-    event_id,  -- The event.
-    -- The event it ran inside of; NULL at the top of the thread.
-    CASE WHEN depth > 1 THEN opener END AS parent_event_id,
-    CAST(depth AS BIGINT) AS depth,  -- Depth on the stack, 1 at the top.
-    thread_id  -- Its thread in threads.
-FROM starts
+    s.trace_id,  -- The trace.
+    s.event_id,  -- The event.
+    o.event_before AS parent_event_id,  -- The event it ran inside of; NULL at the top of the thread.
+    CAST(s.depth AS BIGINT) AS depth,  -- Depth on the stack, 1 at the top.
+    s.thread_id  -- Its thread in threads.
+FROM starts AS s
+LEFT JOIN ordered AS o
+    ON o.trace_id = s.trace_id AND o.thread_id = s.thread_id AND o.ordinal = s.first_ordinal

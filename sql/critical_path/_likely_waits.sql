@@ -75,31 +75,46 @@ calls AS (
     LEFT JOIN shown AS s ON s.trace_profile_id = e.trace_profile_id AND s.launch_event_id = e.event_id
     WHERE e.is_operator AND (l.launch_event_id IS NOT NULL OR e.is_record OR e.is_wait OR e.is_blocking)
 ),
-launching AS (
+-- The last launch before a call has the number of launches by then, and the next one the number after it: last_value
+-- with IGNORE NULLS would look at every call since, or before the first launch, again and again.
+numbered AS (
     SELECT
         *,
-        last_value(last_event_id IGNORE NULLS) OVER (
+        count(last_event_id) OVER (
             PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS launched_event_id,
-        first_value(first_event_id IGNORE NULLS) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id
-            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-        ) AS next_event_id
+        ) AS n_launched
     FROM calls
 ),
-recording AS (
+numbered_launches AS (
+    SELECT trace_profile_id, thread_id, n_launched, first_event_id, last_event_id
+    FROM numbered
+    WHERE last_event_id IS NOT NULL
+),
+launching AS (
+    SELECT n.*, b.last_event_id AS launched_event_id, a.first_event_id AS next_event_id
+    FROM numbered AS n
+    LEFT JOIN numbered_launches AS b
+        ON b.trace_profile_id = n.trace_profile_id AND b.thread_id = n.thread_id AND b.n_launched = n.n_launched
+    LEFT JOIN numbered_launches AS a
+        ON a.trace_profile_id = n.trace_profile_id AND a.thread_id = n.thread_id
+            AND a.n_launched = n.n_launched + CASE WHEN n.last_event_id IS NULL THEN 1 ELSE 0 END
+),
+counted AS (
     SELECT
         *,
         count(CASE WHEN is_record AND launched_event_id IS NOT NULL THEN 1 END) OVER (
             PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS n_recorded,
-        last_value(CASE WHEN is_record THEN launched_event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS recorded_event_id
+        ) AS n_recorded
     FROM launching
+),
+recording AS (
+    SELECT c.*, r.launched_event_id AS recorded_event_id
+    FROM counted AS c
+    LEFT JOIN counted AS r
+        ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id AND r.n_recorded = c.n_recorded
+            AND r.is_record AND r.launched_event_id IS NOT NULL
 ),
 records AS (
     SELECT r.trace_profile_id, r.thread_id, r.n_recorded, r.launched_event_id, h.stream_key, h.end_ns
@@ -151,11 +166,11 @@ stream_list AS (
 ),
 on_streams AS (
     SELECT
-        trace_profile_id, event_id, is_sync,
-        last_value(CASE WHEN NOT is_sync THEN event_id END IGNORE NULLS) OVER (
+        trace_profile_id, stream_key, event_id, is_sync,
+        count(CASE WHEN NOT is_sync THEN 1 END) OVER (
             PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, start_ns, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS launched_event_id
+        ) AS n_launched
     FROM (
         SELECT
             h.trace_profile_id, h.stream_key, h.launch_ts_ns AS at_ns, h.start_ns, h.event_id, FALSE AS is_sync
@@ -187,6 +202,8 @@ SELECT trace_profile_id, event_id, last_event_id, TRUE, FALSE
 FROM launching
 WHERE is_copying
 UNION
-SELECT trace_profile_id, event_id, launched_event_id, TRUE, FALSE
-FROM on_streams
-WHERE is_sync AND launched_event_id IS NOT NULL
+SELECT s.trace_profile_id, s.event_id, w.event_id, TRUE, FALSE
+FROM on_streams AS s
+JOIN on_streams AS w
+    ON w.trace_profile_id = s.trace_profile_id AND w.stream_key = s.stream_key AND w.n_launched = s.n_launched
+WHERE s.is_sync AND NOT w.is_sync

@@ -33,23 +33,39 @@ marks AS (
     UNION ALL
     SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM _poll_runs
 ),
-launching AS (
+-- The last launch before a mark has the number of launches by then, the last event recorded likewise (_likely_waits).
+numbered AS (
     SELECT
         *,
-        last_value(work_event_id IGNORE NULLS) OVER (
+        count(work_event_id) OVER (
             PARTITION BY trace_profile_id, thread_id ORDER BY at_ns, turn
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS launched_event_id
+        ) AS n_launched
     FROM marks
 ),
-recording AS (
+launching AS (
+    SELECT n.*, l.work_event_id AS launched_event_id
+    FROM numbered AS n
+    LEFT JOIN numbered AS l
+        ON l.trace_profile_id = n.trace_profile_id AND l.thread_id = n.thread_id AND l.n_launched = n.n_launched
+            AND l.work_event_id IS NOT NULL
+),
+counted AS (
     SELECT
         *,
-        last_value(CASE WHEN is_record THEN launched_event_id END IGNORE NULLS) OVER (
+        count(CASE WHEN is_record THEN launched_event_id END) OVER (
             PARTITION BY trace_profile_id, thread_id ORDER BY at_ns, turn
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS recorded_event_id
+        ) AS n_recorded
     FROM launching
+),
+recording AS (
+    SELECT c.trace_profile_id, c.thread_id, c.run, c.launched_event_id, r.launched_event_id AS recorded_event_id
+    FROM counted AS c
+    LEFT JOIN counted AS r
+        ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id AND r.n_recorded = c.n_recorded
+            AND r.is_record AND r.launched_event_id IS NOT NULL
+    WHERE c.run IS NOT NULL
 ),
 recorded AS (
     SELECT DISTINCT m.trace_profile_id, t.process_no, m.launched_event_id AS event_id, w.end_ns, w.launch_ts_ns

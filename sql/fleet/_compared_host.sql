@@ -36,18 +36,23 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
+-- The event on top is the last that reached its depth: by how many did (last_value with IGNORE NULLS would look at all
+-- since, again and again).
 topped AS (
     SELECT
-        trace_id, until_next_ns,
-        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
+        trace_id, pid, tid, open_after, event_id, change, until_next_ns,
+        count(CASE WHEN change = 1 THEN 1 END) OVER (
             PARTITION BY trace_id, pid, tid, open_after ORDER BY ordinal
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS event_id
+        ) AS nth_at_depth
     FROM ordered
     WHERE open_after > 0
 ),
 own AS (
-    SELECT trace_id, event_id, sum(until_next_ns) AS self_ns FROM topped GROUP BY trace_id, event_id
+    SELECT
+        trace_id, max(CASE WHEN change = 1 THEN event_id END) AS event_id, sum(until_next_ns) AS self_ns
+    FROM topped
+    GROUP BY trace_id, pid, tid, open_after, nth_at_depth
 ),
 named AS (
     SELECT

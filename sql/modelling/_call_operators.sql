@@ -52,33 +52,41 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
 ),
--- The operator open at a depth is the last that reached it.
+-- The operator open at a depth is the last that reached it: its place, because last_value with IGNORE NULLS would look
+-- at every call since, again and again.
 found AS (
     SELECT
-        trace_id, event_id, change, n_open, n_modelled, n_owning,
-        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
+        trace_id, thread_id, event_id, change, n_open, n_modelled, n_owning,
+        max(CASE WHEN change = 1 THEN ordinal END) OVER (
             PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost,
-        last_value(CASE WHEN modelled = 1 THEN event_id END IGNORE NULLS) OVER (
+        max(CASE WHEN modelled = 1 THEN ordinal END) OVER (
             PARTITION BY
                 trace_id, thread_id,
                 n_modelled
             ORDER BY ordinal
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost_modelled,
-        last_value(CASE WHEN owning = 1 AND n_owning = 1 THEN event_id END IGNORE NULLS) OVER (
+        max(CASE WHEN owning = 1 AND n_owning = 1 THEN ordinal END) OVER (
             PARTITION BY trace_id, thread_id ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS outermost_owning
     FROM ordered
     WHERE change >= 0
+),
+placed AS (
+    SELECT
+        trace_id, thread_id, event_id,
+        CASE
+            WHEN n_owning > 0 THEN outermost_owning
+            WHEN n_modelled > 0 THEN innermost_modelled
+            WHEN n_open > 0 THEN innermost
+        END AS ordinal
+    FROM found
+    WHERE change = 0
 )
 SELECT
-    trace_id,  -- The trace.
-    event_id,  -- The call.
-    CASE
-        WHEN n_owning > 0 THEN outermost_owning
-        WHEN n_modelled > 0 THEN innermost_modelled
-        WHEN n_open > 0 THEN innermost
-    END AS op_event_id  -- The operator; NULL where there is none.
-FROM found
-WHERE change = 0
+    c.trace_id,  -- The trace.
+    c.event_id,  -- The call.
+    o.event_id AS op_event_id  -- The operator; NULL where there is none.
+FROM placed AS c
+LEFT JOIN ordered AS o ON o.trace_id = c.trace_id AND o.thread_id = c.thread_id AND o.ordinal = c.ordinal

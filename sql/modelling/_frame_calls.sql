@@ -80,24 +80,34 @@ ordered AS (
     FROM marks
     WINDOW in_time AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
 ),
+-- Their places (_call_operators).
 found AS (
     SELECT
-        trace_id, event_id, change, n_open, n_of_user,
-        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
+        trace_id, thread_id, event_id, change, n_open, n_of_user,
+        max(CASE WHEN change = 1 THEN ordinal END) OVER (
             PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost,
-        last_value(CASE WHEN of_user = 1 THEN event_id END IGNORE NULLS) OVER (
+        max(CASE WHEN of_user = 1 THEN ordinal END) OVER (
             PARTITION BY trace_id, thread_id, n_of_user ORDER BY ordinal
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost_of_user
     FROM ordered
     WHERE change >= 0
+),
+placed AS (
+    SELECT
+        trace_id, thread_id, event_id, CASE WHEN n_open > 0 THEN innermost END AS frame_ordinal,
+        CASE WHEN n_of_user > 0 THEN innermost_of_user END AS user_frame_ordinal
+    FROM found
+    WHERE change = 0
 )
 SELECT
-    trace_id,  -- The trace.
-    event_id,  -- The launch or forward operator.
-    CASE WHEN n_open > 0 THEN innermost END AS frame_event_id,  -- Innermost frame; NULL where none is open.
-    -- Innermost frame of the user's code; NULL where none is open.
-    CASE WHEN n_of_user > 0 THEN innermost_of_user END AS user_frame_event_id
-FROM found
-WHERE change = 0
+    c.trace_id,  -- The trace.
+    c.event_id,  -- The launch or forward operator.
+    f.event_id AS frame_event_id,  -- Innermost frame; NULL where none is open.
+    u.event_id AS user_frame_event_id  -- Innermost frame of the user's code; NULL where none is open.
+FROM placed AS c
+LEFT JOIN ordered AS f
+    ON f.trace_id = c.trace_id AND f.thread_id = c.thread_id AND f.ordinal = c.frame_ordinal
+LEFT JOIN ordered AS u
+    ON u.trace_id = c.trace_id AND u.thread_id = c.thread_id AND u.ordinal = c.user_frame_ordinal

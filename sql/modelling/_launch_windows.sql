@@ -16,17 +16,22 @@ marks AS (
     FROM launches AS l
     JOIN timed_threads AS t ON t.trace_id = l.trace_id AND t.pid = l.pid
 ),
-placed AS (
+-- The span that started last has the number of spans by then.
+numbered AS (
     SELECT
-        trace_id, event_id AS launch_event_id, start_ns, turn,
-        last_value(span_id IGNORE NULLS) OVER (
+        trace_id, pid, tid, event_id, start_ns, span_id,
+        count(span_id) OVER (
             PARTITION BY trace_id, pid, tid ORDER BY start_ns, turn, by_end, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS span_id
+        ) AS n_started
     FROM marks
 ),
 last_started AS (
-    SELECT trace_id, launch_event_id, start_ns, span_id FROM placed WHERE turn = 1 AND span_id IS NOT NULL
+    SELECT l.trace_id, l.event_id AS launch_event_id, l.start_ns, s.span_id
+    FROM numbered AS l
+    JOIN numbered AS s
+        ON s.trace_id = l.trace_id AND s.pid = l.pid AND s.tid IS NOT DISTINCT FROM l.tid AND s.n_started = l.n_started
+    WHERE l.span_id IS NULL AND s.span_id IS NOT NULL
 ),
 started AS (
     SELECT trace_id, launch_event_id, start_ns, span_id FROM last_started

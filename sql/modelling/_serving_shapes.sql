@@ -13,22 +13,24 @@ WITH marks AS (
     JOIN serving_tokens AS r ON r.op = e.name
     WHERE e.cat = 'cpu_op' AND e.start_ns IS NOT NULL
 ),
-latest AS (
+-- The step that began last on the thread has the number of steps by then.
+numbered AS (
     SELECT
-        trace_id, turn, start_ns, n_tokens,
-        last_value(mark_id IGNORE NULLS) OVER own AS mark_id, last_value(end_ns IGNORE NULLS) OVER own AS end_ns
-    FROM marks
-    WINDOW
-        own AS (
+        trace_id, pid, tid, start_ns, mark_id, end_ns, n_tokens,
+        count(mark_id) OVER (
             PARTITION BY trace_id, pid, tid ORDER BY start_ns, turn, event_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        )
+        ) AS n_begun
+    FROM marks
 )
 SELECT
-    trace_id,  -- The trace.
-    mark_id,  -- The step in _serving_marks.
-    min(n_tokens) AS n_tokens  -- Tokens of all requests.
-FROM latest
-WHERE turn = 1 AND start_ns < end_ns AND n_tokens IS NOT NULL
-GROUP BY trace_id, mark_id
-HAVING min(n_tokens) = max(n_tokens)
+    m.trace_id,  -- The trace.
+    m.mark_id,  -- The step in _serving_marks.
+    min(o.n_tokens) AS n_tokens  -- Tokens of all requests.
+FROM numbered AS o
+JOIN numbered AS m
+    ON m.trace_id = o.trace_id AND m.pid IS NOT DISTINCT FROM o.pid AND m.tid IS NOT DISTINCT FROM o.tid
+        AND m.n_begun = o.n_begun
+WHERE o.n_tokens IS NOT NULL AND m.mark_id IS NOT NULL AND o.start_ns < m.end_ns
+GROUP BY m.trace_id, m.mark_id
+HAVING min(o.n_tokens) = max(o.n_tokens)

@@ -17,13 +17,11 @@ marks AS (
     FROM calls AS l
     JOIN served AS m ON m.trace_id = l.trace_id
 ),
-latest AS (
+-- The step that began last has the number of steps by then, on the thread and in the process.
+numbered AS (
     SELECT
-        trace_id, event_id, start_ns, turn,
-        last_value(mark_id IGNORE NULLS) OVER own AS own_id,
-        last_value(end_ns IGNORE NULLS) OVER own AS own_end_ns,
-        last_value(mark_id IGNORE NULLS) OVER process AS other_id,
-        last_value(end_ns IGNORE NULLS) OVER process AS other_end_ns
+        trace_id, event_id, pid, tid, start_ns, mark_id, end_ns,
+        count(mark_id) OVER own AS n_own, count(mark_id) OVER process AS n_other
     FROM marks
     WINDOW
         own AS (
@@ -37,10 +35,16 @@ latest AS (
 ),
 owners AS (
     SELECT
-        trace_id, event_id,
-        CASE WHEN start_ns < own_end_ns THEN own_id WHEN start_ns < other_end_ns THEN other_id END AS mark_id
-    FROM latest
-    WHERE turn = 1
+        c.trace_id, c.event_id,
+        CASE WHEN c.start_ns < o.end_ns THEN o.mark_id WHEN c.start_ns < p.end_ns THEN p.mark_id END AS mark_id
+    FROM numbered AS c
+    LEFT JOIN numbered AS o
+        ON o.trace_id = c.trace_id AND o.pid IS NOT DISTINCT FROM c.pid AND o.tid IS NOT DISTINCT FROM c.tid
+            AND o.n_own = c.n_own AND o.mark_id IS NOT NULL
+    LEFT JOIN numbered AS p
+        ON p.trace_id = c.trace_id AND p.pid IS NOT DISTINCT FROM c.pid AND p.n_other = c.n_other
+            AND p.mark_id IS NOT NULL
+    WHERE c.mark_id IS NULL
 )
 SELECT
     k.trace_id,  -- The trace.

@@ -33,17 +33,22 @@ marks AS (
     FROM windows AS w
     JOIN devices AS d ON d.trace_id = w.trace_id
 ),
-swept AS (
+-- The gap and the piece by then are those of the last mark of each, which has the number of such marks.
+numbered AS (
     SELECT
-        trace_id, device, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
-        last_value(gap_no IGNORE NULLS) OVER (
-            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS gap_no,
-        last_value(piece_no IGNORE NULLS) OVER (
-            in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS piece_no
+        trace_id, device, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns, gap_no, piece_no,
+        count(gap_no) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS nth_gap,
+        count(piece_no) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS nth_piece
     FROM marks
     WINDOW in_time AS (PARTITION BY trace_id, device ORDER BY at_ns, turn)
+),
+swept AS (
+    SELECT n.trace_id, n.device, n.start_ns, n.end_ns, g.gap_no, p.piece_no
+    FROM numbered AS n
+    JOIN numbered AS g ON g.trace_id = n.trace_id AND g.device = n.device AND g.nth_gap = n.nth_gap
+    LEFT JOIN numbered AS p
+        ON p.trace_id = n.trace_id AND p.device = n.device AND p.nth_piece = n.nth_piece AND p.piece_no IS NOT NULL
+    WHERE g.gap_no IS NOT NULL
 )
 SELECT
     s.trace_id,  -- The trace.

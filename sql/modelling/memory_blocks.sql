@@ -39,18 +39,23 @@ marks AS (
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
     WHERE e.duration_ns > 0
 ),
+-- What is open is what the last change has opened, which has the number of changes by then.
+numbered AS (
+    SELECT
+        trace_id, thread_id, event_id, open_event_id,
+        count(open_event_id) OVER (
+            PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS n_changes
+    FROM marks
+),
 owners AS (
-    SELECT trace_id, event_id, owner_event_id
-    FROM (
-        SELECT
-            trace_id, event_id, turn,
-            nullif(last_value(open_event_id IGNORE NULLS) OVER (
-                PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place
-                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-            ), -1) AS owner_event_id
-        FROM marks
-    ) AS found
-    WHERE turn = 2
+    SELECT b.trace_id, b.event_id, nullif(c.open_event_id, -1) AS owner_event_id
+    FROM numbered AS b
+    LEFT JOIN numbered AS c
+        ON c.trace_id = b.trace_id AND c.thread_id = b.thread_id AND c.n_changes = b.n_changes
+            AND c.open_event_id IS NOT NULL
+    WHERE b.open_event_id IS NULL
 )
 SELECT
     b.trace_id,  -- The trace.

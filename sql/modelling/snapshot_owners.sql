@@ -179,24 +179,29 @@ ordered AS (
     FROM marks
     WINDOW track AS (PARTITION BY trace_id, thread_id, kind ORDER BY at_ns, turn, by_length, by_place)
 ),
--- The call open at a depth is the last that reached it.
+-- The call open at a depth is the last that reached it: its place (_call_operators).
 opened AS (
     SELECT
-        trace_id, kind, change, snapshot_id, allocation_id, n_open, n_changes,
-        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, kind, n_open ORDER BY ordinal
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS innermost
+        trace_id, thread_id, kind, change, snapshot_id, allocation_id, n_changes,
+        CASE
+            WHEN n_open > 0
+                THEN max(CASE WHEN change = 1 THEN ordinal END) OVER (
+                    PARTITION BY trace_id, thread_id, kind, n_open ORDER BY ordinal
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+                )
+        END AS innermost
     FROM ordered
     WHERE change >= 0
 ),
 by_kind AS (
     SELECT
-        snapshot_id, allocation_id, trace_id, kind, min(n_changes) = max(n_changes) AS is_sure,
-        max(CASE WHEN n_open > 0 THEN innermost END) AS event_id
-    FROM opened
-    WHERE change = 0
-    GROUP BY snapshot_id, allocation_id, trace_id, kind
+        l.snapshot_id, l.allocation_id, l.trace_id, l.kind, min(l.n_changes) = max(l.n_changes) AS is_sure,
+        max(c.event_id) AS event_id
+    FROM opened AS l
+    LEFT JOIN ordered AS c
+        ON c.trace_id = l.trace_id AND c.thread_id = l.thread_id AND c.kind = l.kind AND c.ordinal = l.innermost
+    WHERE l.change = 0
+    GROUP BY l.snapshot_id, l.allocation_id, l.trace_id, l.kind
 ),
 -- Where calls of a thread overlap without one being inside the other, that call may have ended.
 owners AS (

@@ -4,9 +4,9 @@
 -- end, less what had run by its start: the ends of all stretches and of all work in one order of time.
 -- A trace without communication has no such stretches, and a path without long gaps no such gaps: both cost nothing.
 WITH asked AS (
-    SELECT DISTINCT w.window_no, w.trace_id
-    FROM critical_path_windows AS w
-    JOIN _only_communication AS c ON c.trace_id = w.trace_id
+    SELECT window_no, trace_id
+    FROM critical_path_windows
+    WHERE trace_id IN (SELECT trace_id FROM _only_communication)
 ),
 kinds AS (
     SELECT edge_code, is_gap, bound_by FROM edge_types
