@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -18,7 +20,10 @@ THREADS = "TRACELAKE_THREADS"
 """Environment variable: how many CPUs this process may use; by default all. A cluster's workers set it."""
 MEMORY = "TRACELAKE_MEMORY"
 """Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes."""
+DISK_FULL = "failed to offload data block"
+"""What DuckDB says where it runs out of disk rather than memory."""
 MODELS_GB = 2  # what models may use of one group of traces or captures; the rest is spilled
+_UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
@@ -67,7 +72,7 @@ def too_little(limit: str) -> str:
 
 def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
     """Raise OSError where DuckDB ran out of disk rather than memory: `folder`, to which it spills, has no room left."""
-    if isinstance(error, duckdb.OutOfMemoryException) and "failed to offload data block" in str(error):
+    if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
         told = "no room left on its disk, to which DuckDB writes what does not fit into memory"
         raise OSError(errno.ENOSPC, told, str(folder)) from None
 
@@ -120,6 +125,38 @@ def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
         finally:
             con.execute("USE memory")
             con.execute(f"DETACH {name}")
+
+
+def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
+    """Let the database of `con` use twice as much, within what models may use (MODELS_GB) and this process's share; False: it has
+    that already.
+    """
+    ((said,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = said.split()
+    has, most = float(number) * _UNITS[unit], int(at_most(MODELS_GB).removesuffix("MiB"))
+    if has > 0.9 * most:  # it is said in GiB with one decimal
+        return False
+    con.execute(f"SET memory_limit = '{min(int(2 * has) + 1, most)}MiB'")
+    return True
+
+
+def give_back(con: duckdb.DuckDBPyConnection) -> None:
+    """Return to the system what the database of `con` holds and does not use now, and what Arrow and C hold: some 300 MB, in which
+    Python can compute.
+    """
+    (limit,) = con.execute("SELECT current_setting('memory_limit')").fetchall()[0]
+    with suppress(duckdb.OutOfMemoryException):  # more than that is in use
+        con.execute("SET memory_limit = '64MiB'")
+    con.execute(f"SET memory_limit = '{limit}'")
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
+    trim()
+
+
+def trim() -> None:
+    """Return what was freed to the system, where the C library keeps it."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):  # not in musl's
+        trim(0)
 
 
 @contextmanager

@@ -288,6 +288,11 @@ def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable
     try:
         with database.without_optimizer(con) if why else nullcontext():
             is_empty = run()
+    except duckdb.OutOfMemoryException as error:
+        # A long trace begins with little, which most models do not need; where the disk is full, more memory is no remedy.
+        if database.DISK_FULL in str(error) or not database.more_memory(con):
+            raise
+        return _timed(con, plan, name, run)
     except duckdb.InternalException as error:
         if why:
             raise

@@ -10,9 +10,7 @@ The SELECT (`sql/ingest/_my_events.sql`) has the columns of `events` that the to
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -190,16 +188,10 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
                 raise _rejected(path, f"{model}.sql does not number its events from 0 on; correct its event_id")
             yield table
             del table
-            _give_back()
+            database.trim()  # some 10 MB more after each row group
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:  # no fault of the data
         raise CatalogError(f"{catalog.models[model].path}: DuckDB rejects it: {first_line(error)}") from None
     con.execute(f"DROP TABLE events; DROP VIEW {_PART}; DROP {kind} {_MODEL}")
-
-
-def _give_back() -> None:
-    """Return what was freed to the system, where the C library keeps it: some 10 MB more after each row group."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):  # not in musl's
-        trim(0)
 
 
 def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str) -> str:

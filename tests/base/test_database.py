@@ -111,3 +111,16 @@ def test_scratch_is_one_database_and_another_one_where_it_broke(
     monkeypatch.setenv(database.THREADS, "3")
     with database.scratch() as con:
         assert con.execute("SELECT current_setting('threads')").fetchall() == [(3,)]
+
+
+def test_what_is_given_back_is_read_again(tmp_path: Path) -> None:
+    with database.private(tmp_path, 0.3) as con:
+        con.execute("CREATE TABLE kept AS SELECT i, i * 7 AS n FROM range(10_000_000) AS r(i)")
+        before = con.execute("SELECT current_setting('memory_limit')").fetchall()
+        database.give_back(con)
+        assert con.execute("SELECT current_setting('memory_limit')").fetchall() == before
+        assert con.execute("SELECT count(*), sum(n) FROM kept").fetchall() == [(10**7, 7 * 10**7 * (10**7 - 1) // 2)]
+        with con.cursor() as other:
+            other.execute("SELECT i FROM range(50_000_000) AS r(i)").fetchmany(1)  # it is in use
+            database.give_back(con)
+        assert con.execute("SELECT current_setting('memory_limit')").fetchall() == before

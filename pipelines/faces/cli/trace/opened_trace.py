@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pipelines.faces.subject import Subject
 
 _LONG = 1_000_000  # events
+_LONG_GB = 0.2  # what their models may use at first: run_models gives more to one that fails
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
 ]
@@ -53,13 +54,15 @@ def use_memory(con: Any, trace_id: str) -> int:
     Each on one core; a long trace has one after another on all cores. On two cores, a model of few rows costs a fifth more CPU
     time and is no faster. Two models of a long trace at once would need too much memory.
     """
+    from pipelines.base.database import at_most, give_back
     from pipelines.models.sqltext import quoted
 
     found = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
     if not found or found[0][0] >= _LONG:
+        give_back(con)  # what reading the file took
         _keep_tables_in_file(con)
         # What DuckDB keeps beyond its tables is soon as much as they are.
-        con.execute("SET memory_limit = '200MB'; SET allocator_flush_threshold = '32MB'")
+        con.execute(f"SET memory_limit = '{at_most(_LONG_GB)}'; SET allocator_flush_threshold = '32MB'")
         con.execute("SET enable_external_file_cache = false")
         return 1
     con.execute("SET threads = 1")
