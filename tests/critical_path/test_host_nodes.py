@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from unittest.mock import patch
 
-from pipelines.critical_path.graph.host_nodes import HostEvents, host_nodes
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.critical_path.graph import host_edges
+from pipelines.critical_path.graph.host_nodes import Frames, HostEvents, HostNodes, host_nodes
+from tests.effort import examples
 
 Row = tuple[int, int, int, bool]
 """Thread, start, duration, whether it is an operator; its number is its place."""
@@ -43,3 +49,31 @@ def test_a_frame_without_duration_owns_nothing() -> None:
     assert gaps(*first, *second) == [(0, 10, 20, -1), (0, 20, 30, -1), (0, 40, 50, -1), (1, 5, 40, -1)]
     within = [(0, 0, 10, True), (0, 15, 70, False), (0, 20, 0, False), (0, 30, 10, True)]
     assert gaps(*within) == [(0, 10, 15, -1), (0, 15, 20, 1), (0, 20, 30, 1), (0, 40, 85, 1)]
+
+
+ROWS = st.tuples(st.integers(0, 4), st.integers(0, 30), st.integers(0, 12), st.booleans())
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=25), st.integers(1, 12))
+def test_threads_may_be_read_a_few_at_a_time(rows: list[Row], at_a_time: int) -> None:
+    number, start, duration, is_operator = map(np.array, zip(*rows, strict=True))
+    present, thread = np.unique(number, return_inverse=True)
+    order = np.arange(len(rows), dtype=np.int32)
+    events = HostEvents(
+        thread.astype(np.uint8), order, start, duration, is_operator, order % 3 == 0, (order % 3).astype(np.int8)
+    )
+    until = np.full(len(present), 25)
+    whole = host_nodes(events, until)
+    with patch.object(host_edges, "EVENTS", at_a_time):
+        held = [events]
+        parts = host_edges._nodes(held, until)
+    assert not held
+    (nodes, frames), (same, others) = whole, parts
+    for name in HostNodes.__dataclass_fields__:
+        # Before the first node of a thread is nothing, whose owner nobody asks for.
+        there = nodes.before if name == "owner" else slice(None)
+        assert getattr(nodes, name)[there].tolist() == getattr(same, name)[there].tolist(), name
+    frames, others = (one[np.argsort(one.event)] for one in (frames, others))
+    for name in Frames.__dataclass_fields__:
+        assert getattr(frames, name).tolist() == getattr(others, name).tolist(), name

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.critical_path.graph import window_edges
+from pipelines.critical_path.graph import host_edges, window_edges
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
+from pipelines.critical_path.longest import long_window, window_paths
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.trace import opened_trace
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -62,6 +63,10 @@ def test_a_trace_that_counts_as_long_has_the_same_path(
     short = said(trace, *options, "--edges", files[0], "--save", files[1])
     monkeypatch.setattr(opened_trace, "_LONG", 1)
     monkeypatch.setattr(window_edges, "EDGES", 1)
+    monkeypatch.setattr(host_edges, "EVENTS", 1)
+    monkeypatch.setattr(window_paths, "LONG", 1)
+    monkeypatch.setattr(long_window, "PIECE", 1000)
+    monkeypatch.setattr(long_window, "_BUCKET", 8)
     kept = []
     keep = opened_trace._keep_tables_in_file
 

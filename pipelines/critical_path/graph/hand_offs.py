@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.critical_path.graph.host_nodes import HostNodes
+from pipelines.critical_path.graph.host_nodes import Columns, HostNodes
 from pipelines.critical_path.graph.stack_order import Flags, Ints
 
 SHORT_NS = 100_000
@@ -38,15 +38,12 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class HandOffs:
+class HandOffs(Columns):
     """Hand-offs, arrays (h,): node `to` goes on after node `of` (indices of nodes)."""
 
     to: Ints
     of: Ints
     inferred: Flags
-
-    def __getitem__(self, chosen: Flags | Ints) -> HandOffs:
-        return HandOffs(self.to[chosen], self.of[chosen], self.inferred[chosen])
 
 
 class _Thread:

@@ -15,13 +15,14 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from pipelines.base.database import give_back
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.critical_path.graph.hand_offs import SHORT_NS, HandOffs, Roles, hand_offs
-from pipelines.critical_path.graph.host_nodes import HostEvents, HostNodes, host_nodes
+from pipelines.critical_path.graph.host_nodes import Frames, HostEvents, HostNodes, host_nodes
 from pipelines.critical_path.graph.stack_order import EVENTS, Flags, Ints
 from pipelines.models.catalog import load_catalog
 from pipelines.models.groups import in_groups
-from pipelines.models.python_tables import create_table, python_model
+from pipelines.models.python_tables import create_table, fetch_columns, python_model
 from pipelines.models.sqltext import quoted
 
 _READS = ("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events")
@@ -37,7 +38,7 @@ _HAND_OFFS = 1 << 40
 # tables of all windows would be copies of _clip.
 _READ = {
     "_thread_events": {
-        "window": "CAST(window_no AS INTEGER)", "thread_id": "CAST(thread_id AS INTEGER)", "event": "event_id",
+        "window": "CAST(window_no AS INTEGER)", "thread_id": "CAST(thread_id AS INTEGER)", "event": "CAST(event_id AS {number})",
         "start": "at_ns", "duration": "duration_ns", "is_operator": "is_operator",
         "process": "CAST(process_no AS INTEGER)", "works": "is_working", "polls": "only_polls",
         "autograd": "is_autograd", "calls": "calls_backward", "serves": "runs_collectives",
@@ -148,19 +149,19 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
     counted = con.execute(
         f"SELECT window_no, count(*) FROM (\n{_sql('_thread_events')}\n) GROUP BY window_no ORDER BY window_no"
     ).fetchall()
-    patterns = {
+    (last,) = con.execute("SELECT coalesce(max(event_id), 0) FROM _clip").fetchall()[0]
+    told = {
+        "number": "INTEGER" if last < 1 << 30 else "BIGINT",  # half the memory; nodes are twice that
         "waiting": _any_of(con, "SELECT name_pattern FROM waiting_frames"),
         "shown": _any_of(con, "SELECT name_pattern FROM waiting_frames WHERE is_shown"),
         "library": _any_of(con, "SELECT name_pattern FROM python_frames WHERE owner <> 'module'"),
     }
+    sizes = dict(counted)
     for numbers in in_groups(counted, EVENTS):
-        these = {"first": numbers[0], "last": numbers[-1], **patterns}
-        for name, rows in _tables(con, these):
-            for first in range(0, len(rows["window"]), _PART):
-                # DuckDB reads the arrays by the name of this variable.
-                found = {column: values[first : first + _PART] for column, values in rows.items()}
-                con.execute(f"INSERT INTO {name} SELECT {_INSERTS[name]} FROM found")
-                del found
+        these = {"first": numbers[0], "last": numbers[-1], **told}
+        for name, rows in _tables(con, these, many=sizes[numbers[0]] > EVENTS):
+            if len(rows["window"]):  # DuckDB reads the arrays by the name of this variable
+                con.execute(f"INSERT INTO {name} SELECT {_INSERTS[name]} FROM rows")
 
 
 def _any_of(con: duckdb.DuckDBPyConnection, query: str) -> str:
@@ -172,43 +173,49 @@ def _sql(model: str) -> str:
     return load_catalog().models[model].sql
 
 
-def _columns(con: duckdb.DuckDBPyConnection, model: str, these: dict[str, Any]) -> dict[str, Any]:
+def _columns(
+    con: duckdb.DuckDBPyConnection, model: str, these: dict[str, Any], *, many: bool = False
+) -> dict[str, Any]:
     """Returns the columns of a model (_READ) for some windows."""
     columns = ", ".join(f'{expression.format(**these)} AS "{name}"' for name, expression in _READ[model].items())
     query = f"SELECT {columns} FROM (\n{_sql(model)}\n) WHERE window_no BETWEEN {these['first']} AND {these['last']}"
     if order := _ORDER.get(model):
         query += f" ORDER BY {order}"
+    if many:
+        return fetch_columns(con, query)
     return {name: np.asarray(column) for name, column in con.execute(query).fetchnumpy().items()}
 
 
-def _narrow(column: Ints) -> Ints:
-    """Numbers of events in half the memory where twice as many still fit: nodes are numbered so."""
-    return column.astype(np.int32) if column.max(initial=0) < 1 << 30 else column
-
-
-def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[tuple[str, dict[str, Ints]]]:
-    """Yields the names and rows of the six tables for some windows, one after another: what is done with is let go."""
-    rows = _columns(con, "_thread_events", these)
-    rows["event"] = _narrow(rows["event"])
+def _tables(
+    con: duckdb.DuckDBPyConnection, these: dict[str, Any], *, many: bool
+) -> Iterator[tuple[str, dict[str, Ints]]]:
+    """Yields the names and rows of the six tables for some windows, part by part: what is done with is let go."""
+    if many:
+        give_back(con)
+    rows = _columns(con, "_thread_events", these, many=many)
     windows = _columns(con, "_work_ends", these)
     loops = _columns(con, "_loop_calls", these)
     kept = _kept(rows, windows["window"], windows["work_end"]) & ~_within_loops(rows, loops)
     left = ~kept & rows["is_operator"]
     yield "_left_out", {"window": rows["window"][left], "event": rows["event"][left]}
-    rows = {name: column[kept] for name, column in rows.items()}
-    key = rows["window"].astype(np.int64) << 20 | rows["thread_id"]
-    threads, first, thread = np.unique(key, return_index=True, return_inverse=True)
-    thread = thread.astype(np.int32)
-    del key, kept, left
+    if not kept.all():
+        rows = {name: rows.pop(name)[kept] for name in list(rows)}
+    key = rows.pop("window").astype(np.int64) << 20 | rows.pop("thread_id")
+    threads = np.unique(key)
+    thread = np.searchsorted(threads, key).astype(np.min_scalar_type(len(threads)))
     window = (threads >> 20).astype(np.int32)
-    roles = Roles(*(rows[name][first] for name in ("process", "works", "autograd", "calls", "serves")))
-    waits, shown = _of_names(rows, _columns(con, "_thread_frames", these))
+    some = np.zeros(len(threads), dtype=np.int64)
+    some[thread] = np.arange(len(thread))  # a row of each thread, which all say the same of it
+    roles = Roles(*(rows.pop(name)[some] for name in ("process", "works", "autograd", "calls", "serves")))
+    waits, shown = _of_names(key >> 20, rows, _columns(con, "_thread_frames", these))
     of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator")}
     # In a list, so that host_nodes alone holds them and can let them go.
     events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)]
-    del rows, of_rows, thread, waits, shown
+    del key, kept, left, rows, of_rows, thread, waits, shown
     until = windows["until"][np.searchsorted(windows["window"], window)]
-    nodes, owners = host_nodes(events.pop(), until)
+    if many:
+        give_back(con)
+    nodes, owners = _nodes(events, until)
     if len(loops["window"]):
         nodes = nodes[~_frames_in_loops(nodes, threads, loops)]
     found = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
@@ -225,12 +232,34 @@ def _tables(con: duckdb.DuckDBPyConnection, these: dict[str, Any]) -> Iterator[t
             "owner": owners.shown,
         },
     )
-    window = window[nodes.thread]
-    of_window = {"window": window, "node": nodes.node, "at": nodes.at}
     yield "_early_work", early
-    yield "_host_roots", {name: column[roots] for name, column in of_window.items()}
-    yield "_gap_nodes", {name: column[nodes.of_frame] for name, column in of_window.items()}
-    yield "_host_edges", _edges(nodes, window, found, bound)
+    for name, chosen in (("_host_roots", roots), ("_gap_nodes", nodes.of_frame)):
+        for places in _places(chosen):
+            yield name, {"window": window[nodes.thread[places]], "node": nodes.node[places], "at": nodes.at[places]}
+    for edges in _edges(nodes, window, found, bound):
+        yield "_host_edges", edges
+
+
+def _nodes(events: list[HostEvents], until: Ints) -> tuple[HostNodes, Frames]:
+    """The nodes of the only item, which is taken out. Of many events those of some threads at a time: sorting takes most memory."""
+    thread = events[0].thread
+    groups = list(in_groups(enumerate(np.bincount(thread).tolist()), EVENTS))
+    if len(groups) < 2:
+        return host_nodes(events.pop(), until)
+    parts = [events[0][(thread >= group[0]) & (thread <= group[-1])] for group in groups]
+    del thread, events[0]
+    found = []
+    while parts:
+        found.append(host_nodes(parts.pop(0), until))
+    nodes, frames = map(list, zip(*found, strict=True))
+    del found
+    return HostNodes.joined(nodes), Frames.joined(frames)
+
+
+def _places(chosen: Flags) -> Iterator[Ints]:
+    """Yields where it is true, part by part."""
+    for first in range(0, len(chosen), _PART):
+        yield first + np.flatnonzero(chosen[first : first + _PART])
 
 
 def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, Ints]:
@@ -252,14 +281,14 @@ def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, 
     }
 
 
-def _of_names(rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints]:
+def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints]:
     """Returns for each event whether it is named after a wait, and how it is shown as an owner (0 for operators)."""
     n = len(rows["event"])
     waits, shown = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int8)
     asked = np.flatnonzero(~rows["is_operator"])
     key = frames["window"] << 40 | frames["event"]
     order = np.argsort(key)
-    place = order[np.searchsorted(key[order], rows["window"][asked].astype(np.int64) << 40 | rows["event"][asked])]
+    place = order[np.searchsorted(key[order], window[asked] << 40 | rows["event"][asked])]
     rank = np.where(frames["is_function"], ~frames["library"], np.where(frames["is_step"], 0, 2))
     waits[asked], shown[asked] = frames["waits"][place], rank[place]
     return waits, shown
@@ -315,20 +344,27 @@ def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles, polled: Ints) -
             of_these = Roles(*(getattr(roles, name)[thread[places]] for name in Roles.__dataclass_fields__))
             found.append(hand_offs(nodes, bounds, of_these))
     nothing = np.zeros(0, dtype=np.int64)
-    parts = [HandOffs(nothing, nothing, nothing.astype(bool)), *found]
-    all_of_them = HandOffs(
-        *(np.concatenate([getattr(one, name) for one in parts]) for name in HandOffs.__dataclass_fields__)
-    )
+    all_of_them = HandOffs.joined([HandOffs(nothing, nothing, nothing.astype(bool)), *found])
     return all_of_them[~np.isin(nodes.node[all_of_them.to], polled)] if len(polled) else all_of_them
 
 
-def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> dict[str, Ints]:
+def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> Iterator[dict[str, Any]]:
+    """Yields the edges part by part; `window` is that of each thread."""
     own, gap, hand_off = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "THREAD_HAND_OFF"))
-    to = np.flatnonzero(nodes.before)
-    begins = np.maximum.accumulate(np.where(np.append(-1, window[:-1]) != window, np.arange(len(window)), 0))
-    # Of the window alone, whatever others are computed with it.
-    ordinal = np.append(to - begins[to], _HAND_OFFS + found.to - begins[found.to])
-    del begins
+    begins = _begins(nodes, window)
+    for to in _places(nodes.before):
+        elapsed = nodes.at[to] - nodes.at[to - 1]
+        yield {
+            "window": window[nodes.thread[to]],
+            "ordinal": to - begins[nodes.thread[to]],
+            "src": nodes.node[to - 1],
+            "dst": nodes.node[to],
+            "code": np.where(nodes.in_gap[to], gap, own).astype(np.int8),
+            "elapsed": elapsed,
+            "claim": np.where(bound[to], 0, elapsed),
+            "owner": nodes.owner[to],
+            "inferred": np.zeros(len(to), dtype=bool),
+        }
     passed = nodes.at[found.to] - nodes.at[found.of]
     # What a thread does after the other one has stopped, until its next node, is its own gap.
     short = (passed <= SHORT_NS) | nodes.waits[found.to]
@@ -337,21 +373,24 @@ def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> dic
     after = np.where(gap_after, np.append(nodes.owner, -1)[found.of + 1], -1)
     spans = np.where(nodes.before[found.to], nodes.owner[found.to], -1)
     spans = np.where(spans < 0, after, spans)
-    code = np.append(np.where(nodes.in_gap[to], gap, own), np.where(short, hand_off, gap)).astype(np.int8)
-    owner = np.append(nodes.owner[to], np.where(short, -1, spans).astype(nodes.owner.dtype))
-    n = len(to)
-    source, to = np.append(to - 1, found.of), np.append(to, found.to)
-    elapsed = nodes.at[to] - nodes.at[source]
-    claim = elapsed.copy()
-    claim[:n][bound[to[:n]]] = 0
-    return {
-        "window": window[to],
-        "ordinal": ordinal,
-        "src": nodes.node[source],
-        "dst": nodes.node[to],
-        "code": code,
-        "elapsed": elapsed,
-        "claim": claim,
-        "owner": owner,
-        "inferred": np.append(np.zeros(n, dtype=bool), found.inferred),
+    yield {
+        "window": window[nodes.thread[found.to]],
+        "ordinal": _HAND_OFFS + found.to - begins[nodes.thread[found.to]],
+        "src": nodes.node[found.of],
+        "dst": nodes.node[found.to],
+        "code": np.where(short, hand_off, gap).astype(np.int8),
+        "elapsed": passed,
+        "claim": passed,
+        "owner": np.where(short, -1, spans),
+        "inferred": found.inferred,
     }
+
+
+def _begins(nodes: HostNodes, window: Ints) -> Ints:
+    """Returns for each thread the first node of its window: places count from there, whatever others are computed with it."""
+    first = np.flatnonzero(np.append(True, nodes.thread[1:] != nodes.thread[:-1])[: len(nodes.thread)])
+    threads = nodes.thread[first]
+    is_new = np.append(True, np.diff(window[threads]) != 0)[: len(threads)]
+    begins = np.zeros(len(window), dtype=np.int64)
+    begins[threads] = np.maximum.accumulate(np.where(is_new, first, 0))
+    return begins

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from pipelines.critical_path.graph.stack_order import Flags, Ints, stacks
 
 
+class Columns:
+    """A dataclass of arrays of one length."""
+
+    def __getitem__(self, chosen: Flags | Ints) -> Self:
+        return type(self)(*(column[chosen] for column in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: list[Self]) -> Self:
+        """All of them, one after another; `parts` is emptied, for there is no room for all columns twice."""
+        columns = [dict(vars(part)) for part in parts]
+        parts.clear()
+        return cls(*(np.concatenate([one.pop(name) for one in columns]) for name in list(columns[0])))
+
+
 @dataclass(frozen=True)
-class HostEvents:
+class HostEvents(Columns):
     """CPU events of threads, arrays (n,): `thread` numbers threads of windows from 0, ascending; `start` counts from the
     window's start, ns. `is_operator`: else an annotation or a Python function. `waits`: one that is named after a wait for
     another thread; `shown`: one that is shown as the owner of what is inside it (0 no, 1 a function of a module or of the
@@ -26,12 +40,9 @@ class HostEvents:
     waits: Flags
     shown: Ints
 
-    def __getitem__(self, chosen: Flags | Ints) -> HostEvents:
-        return HostEvents(*(getattr(self, name)[chosen] for name in HostEvents.__dataclass_fields__))
-
 
 @dataclass(frozen=True)
-class HostNodes:
+class HostNodes(Columns):
     """Nodes of threads, arrays (m,), in the order of threads, and of time on each.
 
     `node` is twice the event, plus 1 for its end; `at` its time since the window's start, ns. `n_open`: operators open
@@ -50,9 +61,6 @@ class HostNodes:
     waits: Flags
     of_frame: Flags
 
-    def __getitem__(self, chosen: Flags | Ints) -> HostNodes:
-        return HostNodes(*(getattr(self, name)[chosen] for name in HostNodes.__dataclass_fields__))
-
 
 @dataclass(frozen=True)
 class _Marks:
@@ -69,7 +77,7 @@ class _Marks:
 
 
 @dataclass(frozen=True)
-class Frames:
+class Frames(Columns):
     """Annotations and Python functions outside operators, arrays (k,): events, that of the one around each (-1: none), and
     that of the one shown as its owner: the annotation around it, else the module's or user's own function, else itself.
     """
@@ -86,11 +94,15 @@ def host_nodes(events: HostEvents, until: Ints) -> tuple[HostNodes, Frames]:
     `until`: the end of each thread's window since its start, ns. Numbers are as narrow as those of `events`.
     """
     span = 2 * int((events.start + events.duration).max(initial=0)) + 4
-    frames = events[~events.is_operator]
-    marks, keys = _operator_marks(events[events.is_operator], span)
+    frames, operators = events[~events.is_operator], events[events.is_operator]
+    del events
+    marks, keys = _operator_marks(operators, span)
+    del operators
     gaps, owners = _frame_marks(frames, until, keys, marks.n_open, span)
-    del events, frames, keys
-    return _merged(marks, gaps), owners
+    del frames, keys
+    columns = dict(vars(marks))
+    del marks
+    return _merged(columns, gaps), owners
 
 
 def _operator_marks(operators: HostEvents, span: int) -> tuple[_Marks, Ints]:
@@ -100,15 +112,19 @@ def _operator_marks(operators: HostEvents, span: int) -> tuple[_Marks, Ints]:
         operators.event, operators.start, operators.duration, np.zeros(len(operators.event), dtype=bool),
     )  # fmt: skip
     row, ends = found.row, found.change < 0
-    marks = _Marks(
-        thread=operators.thread[row],
-        node=2 * operators.event[row] + ends,
-        at=operators.start[row] + np.where(ends, operators.duration[row], 0),
-        n_open=np.cumsum(found.change, dtype=np.int32),
-        around=np.where(found.parent < 0, -1, operators.event[found.parent]),
-    )
-    keys = marks.thread * np.int64(span) + 2 * marks.at
-    keys += ~(ends & (operators.duration[row] > 0))
+    n_open = np.cumsum(found.change, dtype=np.int32)
+    around = np.where(found.parent < 0, operators.event.dtype.type(-1), operators.event[found.parent])
+    del found
+    at = operators.start[row]
+    ended = row[ends]
+    at[ends] += operators.duration[ended]
+    lasted = np.zeros(len(row), dtype=bool)
+    lasted[ends] = operators.duration[ended] > 0
+    del ended
+    marks = _Marks(operators.thread[row], 2 * operators.event[row] + ends, at, n_open, around)
+    keys = 2 * at
+    keys += marks.thread * np.int64(span)
+    keys += ~lasted
     return marks, keys
 
 
@@ -188,8 +204,9 @@ def _innermost(frame: list[int], is_end: list[bool], thread: list[int], rank: li
     return inner, np.array(around, dtype=np.int64), np.array(owner, dtype=np.int64)
 
 
-def _merged(marks: _Marks, gaps: _FrameMarks) -> HostNodes:
-    n = len(marks.node)
+def _merged(marks: dict[str, Ints], gaps: _FrameMarks) -> HostNodes:
+    """`marks`: the columns of _Marks, which are taken out."""
+    n = len(marks["node"])
     kept = np.flatnonzero(gaps.is_node)
     # Columns are put together one after another: all of them twice would take the most memory of a long window's path.
     order = np.insert(np.arange(n, dtype=np.int32), gaps.place[kept], (n + kept).astype(np.int32))
@@ -199,9 +216,8 @@ def _merged(marks: _Marks, gaps: _FrameMarks) -> HostNodes:
         return np.append(of_marks, of_gaps)[order]
 
     nothing = np.zeros(len(gaps.node), dtype=np.int8)
-    thread = both(marks.thread, gaps.thread)
-    node, at = both(marks.node, gaps.node), both(marks.at, gaps.at)
-    n_open, around = both(marks.n_open, nothing), both(marks.around, nothing - 1)
+    thread, node, at = (both(marks.pop(name), getattr(gaps, name)) for name in ("thread", "node", "at"))
+    n_open, around = both(marks.pop("n_open"), nothing), both(marks.pop("around"), nothing - 1)
     # The innermost frame after each mark is that after the last frame's mark; after a thread's last there is none.
     place = np.searchsorted(gaps.place, np.arange(n, dtype=np.int32), side="right").astype(np.int32) - 1
     last = both(place, np.arange(len(gaps.node), dtype=np.int32))

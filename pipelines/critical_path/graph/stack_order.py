@@ -55,8 +55,9 @@ def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) 
     n = len(thread)
     order = _in_order(thread, event, start, duration)
     is_end = order >= n
-    row = (order - n * is_end).astype(np.int32)
+    row = order.astype(np.int32)
     del order
+    row[is_end] -= n
     thread = thread[row]
     change = np.where(is_end, -1, 1).astype(np.int8)
     # Every thread ends with an empty stack, so one running sum serves them all.
@@ -90,7 +91,9 @@ def _in_order(thread: Ints, event: Ints, start: Ints, duration: Ints) -> Ints:
     at, on = np.concatenate((start, start + duration)), np.concatenate((thread, thread))
     order = np.argsort(at, kind="stable")
     order = order[np.argsort(on[order], kind="stable")]
-    tied = np.append(False, (np.diff(at[order]) == 0) & (np.diff(on[order]) == 0))[: 2 * n]
+    at, on = at[order], on[order]
+    tied = np.append(False, (at[1:] == at[:-1]) & (on[1:] == on[:-1]))[: 2 * n]
+    del at, on
     places = np.flatnonzero(tied | np.append(tied[1:], False)[: 2 * n])
     run = np.cumsum(~tied[places])
     marks = order[places]

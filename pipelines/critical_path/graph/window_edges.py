@@ -19,17 +19,32 @@ _NARROW = (*_NODES, "attributed", "marks")  # numbers that are no larger than no
 def window_groups(
     con: duckdb.DuckDBPyConnection, columns: Sequence[str]
 ) -> Iterator[list[tuple[int, list[np.ndarray]]]]:
-    """Yields groups of windows that have edges and are not refused (`_refused_windows`), in order of their numbers.
+    """Yields groups of windows, as `window_sizes` does, with what `read_windows` returns."""
+    for numbers, _ in window_sizes(con):
+        yield read_windows(con, numbers, columns)
 
-    A window is its number and the columns of its edges in `_edges`, `edge_id` first, in order of `edge_id`. The columns are
-    BIGINT without NULL; the nodes of a long window are 32 bits wide if they fit.
+
+def window_sizes(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[list[int], int]]:
+    """Yields groups of windows that have edges and are not refused (`_refused_windows`), in order of their numbers, and how many
+    edges each group has.
     """
     counted = con.execute(
         "SELECT window_no, count(*) FROM _edges WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) "
         "GROUP BY window_no ORDER BY window_no"
     ).fetchall()
+    sizes = dict(counted)
     for numbers in in_groups(counted, EDGES):
-        yield _read(con, numbers, ["edge_id", *columns])
+        yield numbers, sum(sizes[number] for number in numbers)
+
+
+def read_windows(
+    con: duckdb.DuckDBPyConnection, numbers: list[int], columns: Sequence[str]
+) -> list[tuple[int, list[np.ndarray]]]:
+    """Returns windows: each is its number and the columns of its edges in `_edges`, `edge_id` first, in order of `edge_id`.
+
+    The columns are BIGINT without NULL; the nodes of a long window are 32 bits wide if they fit.
+    """
+    return _read(con, numbers, ["edge_id", *columns])
 
 
 def _read(con: duckdb.DuckDBPyConnection, numbers: list[int], columns: list[str]) -> list[tuple[int, list[np.ndarray]]]:

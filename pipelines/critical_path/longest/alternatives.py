@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.longest.longest_path import Chains, _contract, longest_path_edges
+from pipelines.critical_path.longest.longest_path import Chains, contract, longest_path_edges
 from pipelines.critical_path.longest.reach import FAR, Reach, reach
 from pipelines.critical_path.longest.slack import AttributedGraph
 
@@ -105,7 +105,7 @@ class _Near:
         others = np.flatnonzero(aside)
         self._chain = np.concatenate((found.path, others[np.argsort(found.place[chains.src[others]], kind="stable")]))
         graph = ArrayGraph.from_edges(chains.src[self._chain], chains.dst[self._chain], chains.weight[self._chain])
-        self._runs = _contract(graph)
+        self._runs = contract(graph)
         node = graph.node_ids[self._runs.node]  # indices in the chains' nodes
         self._place, self._ahead = found.place[node].tolist(), found.ahead[node].tolist()
         self._name(attributed)

@@ -12,6 +12,7 @@ a node that has several, and numpy sums up the way from there. Only those few ar
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,22 +44,33 @@ def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
     """
     if not len(graph.src):
         return np.arange(0), 0 if len(graph) else None
-    chains = _contract(graph)
-    distance = _sweep(graph, chains)[0] if (chains.weight < 0).any() else forest_distances(graph, chains)
-    ends = _ends(graph, chains, distance)
-    if len(ends) > 1:
-        ends = _earliest(graph, chains, ends)
-    if len(ends) > 1:  # a tie that generations do not break: visit in networkx's own order
+    chains = contract(graph)
+    found = chains_path(graph, chains, lambda first, past: graph.weight[first:past])
+    if found is None:  # visit in networkx's own order
         chains = _uncontracted(graph)
         distance, order = _sweep(graph, chains, by_generation=True)
         best = distance.max()
         last = next(i for i in order if distance[i] == best)
         return _walk_back(chains, distance, last), last
+    path, node = found
+    return path, int(graph.dst[path[-1]]) if len(path) else int(chains.node[node])
+
+
+def chains_path(graph: ArrayGraph, chains: Chains, weights: Callable[[int, int], Ints]) -> tuple[Ints, int] | None:
+    """Returns the edges of the longest path, in order, and its last node among those of `chains` (-1: inside a chain); None for
+    a tie that generations do not break. `weights(first, past)` are those of edges within a chain. Raises GraphHasCycle.
+    """
+    distance = _sweep(graph, chains)[0] if (chains.weight < 0).any() else forest_distances(graph, chains)
+    ends = _ends(chains, distance, weights)
+    if len(ends) > 1:
+        ends = _earliest(graph, chains, ends)
+    if len(ends) > 1:
+        return None
     node, chain, edge = ends[0]
     if chain is None:
-        return _walk_back(chains, distance, node), int(chains.node[node])
+        return _walk_back(chains, distance, node), node
     path = _walk_back(chains, distance, int(chains.src[chain]))
-    return np.append(path, np.arange(chains.first[chain], edge + 1)), int(graph.dst[edge])
+    return np.append(path, np.arange(chains.first[chain], edge + 1)), -1
 
 
 def _uncontracted(graph: ArrayGraph) -> Chains:
@@ -67,7 +79,10 @@ def _uncontracted(graph: ArrayGraph) -> Chains:
     return Chains(np.arange(len(graph)), src, dst, graph.weight, places, places)
 
 
-def _contract(graph: ArrayGraph) -> Chains:
+def contract(graph: ArrayGraph, stay: Nodes | None = None) -> Chains:
+    """Returns the graph with each chain of edges that were inserted consecutively as one edge: together they are all edges, in
+    order. The nodes that `stay`, and the ends of negative edges, are no inner nodes of chains.
+    """
     n, src, dst, weight = len(graph), graph.src, graph.dst, graph.weight
     # One count at a time: of a long trace's path, this is where memory is fullest.
     count = np.bincount(src, minlength=n)
@@ -80,6 +95,8 @@ def _contract(graph: ArrayGraph) -> Chains:
     backwards = weight < 0  # a path may start at such an edge, so its ends stay nodes
     inside[src[backwards]] = False
     inside[dst[backwards]] = False
+    if stay is not None:
+        inside[stay] = False
     continues = np.zeros(len(src), dtype=bool)
     continues[1:] = (dst[:-1] == src[1:]) & inside[src[1:]]
     first = np.flatnonzero(~continues).astype(src.dtype)
@@ -188,7 +205,7 @@ def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) ->
     return np.frombuffer(distance, dtype="i8"), ready
 
 
-def _ends(graph: ArrayGraph, chains: Chains, distance: Ints) -> list[tuple[int, int | None, int]]:
+def _ends(chains: Chains, distance: Ints, weights: Callable[[int, int], Ints]) -> list[tuple[int, int | None, int]]:
     """Returns where the greatest distance is first reached on every way there: (node, None, 0), or inside a chain (-1,
     chain, edge that ends at it).
     """
@@ -200,7 +217,7 @@ def _ends(graph: ArrayGraph, chains: Chains, distance: Ints) -> list[tuple[int, 
     longer = (chains.last > chains.first) & ~far[chains.src]
     for chain in np.flatnonzero(longer & (distance[chains.src] + chains.weight == best)).tolist():
         first, last = int(chains.first[chain]), int(chains.last[chain])
-        within = np.flatnonzero(np.cumsum(graph.weight[first:last]) + distance[chains.src[chain]] == best)
+        within = np.flatnonzero(np.cumsum(weights(first, last)) + distance[chains.src[chain]] == best)
         if len(within):
             inside.append((-1, chain, first + int(within[0])))
             later[chain] = True
@@ -242,4 +259,6 @@ def _walk_back(chains: Chains, distance: Ints, node: int) -> Ints:
     chain = np.frombuffer(taken, dtype="i8")[::-1]
     size = chains.last[chain] - chains.first[chain] + 1
     ahead = np.concatenate(([0], np.cumsum(size)[:-1])) if len(size) else size
-    return np.repeat(chains.first[chain] - ahead, size) + np.arange(size.sum())
+    edges = np.repeat(chains.first[chain].astype(np.int64) - ahead, size)
+    edges += np.arange(len(edges))
+    return edges

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.longest.longest_path import Chains, _contract, forest_distances, generations, incoming
+from pipelines.critical_path.longest.longest_path import Chains, contract, forest_distances, generations, incoming
 
 FAR = np.iinfo(np.int64).max
 
@@ -43,7 +43,7 @@ def reach(graph: ArrayGraph) -> Reach:
     Raises GraphHasCycle. Cost: twice that of the longest path.
     """
     closed, n = _closed(graph), len(graph)
-    chains = _contract(closed)
+    chains = contract(closed)
     ahead = forest_distances(closed, chains)
     # The same chains, walked in reverse.
     back = Chains(chains.node, chains.dst, chains.src, chains.weight, chains.first, chains.last)

@@ -5,15 +5,17 @@ The graph goes straight to the backend that networkx would hand it to: importing
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
 
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, unfeasible
-from pipelines.critical_path.graph.window_edges import window_groups
+from pipelines.base.database import give_back
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
+from pipelines.critical_path.graph.window_edges import EDGES, read_windows, window_sizes
 from pipelines.critical_path.longest.backend import solve
+from pipelines.critical_path.longest.long_window import GRAPH, LONG, LongWindow
 from pipelines.models.python_tables import create_table, python_model
 
 
@@ -40,7 +42,7 @@ def _by_networkx(graph: ArrayGraph) -> np.ndarray:
     """Returns the edges of the longest path, in order, as indices in the graph's edge arrays."""
     import networkx as nx
 
-    nodes = np.asarray(nx.dag_longest_path(cast(nx.DiGraph, graph), weight="weight"), dtype=np.int64)
+    nodes = np.asarray(nx.dag_longest_path(graph.to_networkx(), weight="weight"), dtype=np.int64)
     # No two edges join the same nodes, so an edge is on the path if its ends are adjacent there.
     step = np.full(int(graph.node_ids.max()) + 1 if len(graph) else 0, -2, dtype=np.int64)
     step[nodes] = np.arange(len(nodes))
@@ -74,22 +76,36 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
     create_table(con, "_longest_path")
-    for windows in window_groups(con, ("src_node_id", "dst_node_id", "path_weight_ns")):
+    for numbers, n_edges in window_sizes(con):
+        if n_edges > LONG and len(numbers) == 1:
+            _insert_long(con, numbers[0])
+            continue
         found = []
-        windows.reverse()
-        while windows:
-            number, columns = windows.pop()
-            window = _graph_of(columns)
-            try:
-                edges = path_edges(window)
-            except unfeasible():
-                continue
-            del window, columns
-            found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
+        for number, columns in read_windows(con, numbers, GRAPH):
+            with suppress(unfeasible()):
+                edges = path_edges(_graph_of(columns))
+                found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
         if found:
-            # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
-            rows = dict(
-                zip(("window_no", "seq", "edge_id"), map(np.concatenate, zip(*found, strict=True)), strict=True)
-            )
-            con.execute("INSERT INTO _longest_path SELECT window_no, seq, edge_id FROM rows")
-            del rows
+            _insert(con, *map(np.concatenate, zip(*found, strict=True)))
+
+
+def _insert_long(con: duckdb.DuckDBPyConnection, number: int) -> None:
+    give_back(con)
+    window = LongWindow(con, number)
+    try:
+        edges = window.path() if window.sums_fit() else None
+        if edges is None:
+            ((_, columns),) = read_windows(con, [number], GRAPH)
+            edges = path_edges(_graph_of(columns))
+    except unfeasible():
+        return
+    for first in range(0, len(edges), EDGES):
+        some = edges[first : first + EDGES]
+        _insert(con, np.full(len(some), number), np.arange(first + 1, first + len(some) + 1), some)
+
+
+def _insert(con: duckdb.DuckDBPyConnection, window: Ints, seq: Ints, edge_id: Ints) -> None:
+    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    rows = {"window_no": window, "seq": seq, "edge_id": edge_id}
+    con.execute("INSERT INTO _longest_path SELECT window_no, seq, edge_id FROM rows")
+    del rows
