@@ -135,3 +135,10 @@ def test_a_window_in_pieces_has_no_path_through_a_cycle_and_leaves_large_sums_to
         with stored([(0, 1, 2**62), (1, 2, 2**62), (2, 3, 2**62), (0, 3, 7)], 1) as con:
             assert not LongWindow(con, 5).sums_fit()
             assert numbers_of_path(con) == [number(i) for i in range(3)]
+
+
+def test_a_node_with_more_edges_than_two_bytes_count_is_no_part_of_a_chain() -> None:
+    with stored([(1, 0, 1)], 1) as con:
+        con.execute("INSERT INTO _edges SELECT 5, 100 + i, 2 + i, 1, 1 FROM range(65_537) AS r(i)")
+        inner = LongWindow(con, 5)._inner_nodes()
+    assert not inner.any() and len(inner) == 65_539
