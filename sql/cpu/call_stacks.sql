@@ -38,13 +38,10 @@ ordered AS (
 starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,
-        CASE
-            WHEN open_after > 1
-                THEN max(CASE WHEN change_before = 1 THEN ordinal END) OVER (
-                    PARTITION BY trace_id, thread_id, open_after ORDER BY ordinal
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-                )
-        END AS first_ordinal
+        max(CASE WHEN change_before = 1 THEN ordinal END) OVER (
+            PARTITION BY trace_id, thread_id, open_after ORDER BY ordinal
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS first_ordinal
     FROM ordered
     WHERE change = 1
 )

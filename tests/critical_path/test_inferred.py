@@ -574,3 +574,18 @@ def test_events_of_calls_and_of_autograds_threads() -> None:
         for con in each([event, backward], "_profiles", "_likely_waits")
     ]
     assert found == [[(5, 1)], [(9, 5)]]
+
+
+def test_calls_may_have_waited_for_gpu_work_alone() -> None:
+    """Not for the call before them, of which no launch has come since, nor for what was recorded before anything was launched."""
+    events = [
+        call("cudaEventRecord", 1, 1, 1),
+        call("cudaEventRecord", 3, 1, 2),
+        call("cudaDeviceSynchronize", 5, 2, 3),
+    ]
+    events += [call("cudaLaunchKernel", 10, 5, 4), kernel("gemm", 20, 50, 4, 7)]
+    events += [call("cudaDeviceSynchronize", 30 + 20 * i, 15, 5 + i) for i in range(3)]
+    con, _ = connect(events)
+    run_models(con, load_catalog(), ["_likely_waits"])
+    found = con.execute("SELECT event_id, source_event_id FROM _likely_waits ORDER BY 1").fetchall()
+    assert found == [(5, 4), (6, 4), (7, 4)]

@@ -10,15 +10,18 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.critical_path.graph import host_edges
 from pipelines.critical_path.graph.windows import WindowRequest, parse_instance, request_windows, usual_windows
 from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.benchmarks.axes import steps
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 
@@ -206,3 +209,16 @@ def test_which_phase_dominates_each_step_is_one_query(tmp_path: Path, run: Calla
 @pytest.fixture
 def run() -> Callable[..., Any]:
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_edges_of_host_threads_are_those_of_their_window_whatever_else_is_computed() -> None:
+    """Their places, too: in a group of windows, and each alone, with threads one after another."""
+    con, trace_id = connect([*steps(240), *(op("b", i * 100, 40, tid=2) for i in range(200))])
+    request_windows(con, usual_windows(con, [trace_id]))
+    tables = ("_host_edges", "_host_roots", "_gap_nodes", "_gap_owners", "_left_out", "_early_work")
+    run_models(con, load_catalog(), tables)
+    together = {name: con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in tables}
+    assert len({window for window, *_ in together["_host_edges"]}) > 15
+    with patch.object(host_edges, "EVENTS", 1), patch.object(host_edges, "_PART", 7):
+        run_models(con, load_catalog(), tables)
+    assert {name: con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in tables} == together
