@@ -584,8 +584,9 @@ def test_calls_may_have_waited_for_gpu_work_alone() -> None:
         call("cudaDeviceSynchronize", 5, 2, 3),
     ]
     events += [call("cudaLaunchKernel", 10, 5, 4), kernel("gemm", 20, 50, 4, 7)]
-    events += [call("cudaDeviceSynchronize", 30 + 20 * i, 15, 5 + i) for i in range(3)]
+    events += [call("cudaLaunchKernel", 20, 5, 8), kernel("gemm", 75, 5, 8, 7)]
+    events += [call("cudaDeviceSynchronize", 30 + 20 * i, 15, 9 + i) for i in range(3)]
     con, _ = connect(events)
     run_models(con, load_catalog(), ["_likely_waits"])
     found = con.execute("SELECT event_id, source_event_id FROM _likely_waits ORDER BY 1").fetchall()
-    assert found == [(5, 4), (6, 4), (7, 4)]
+    assert found == [(7, 6), (8, 6), (9, 6)]  # the last on the stream
