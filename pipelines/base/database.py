@@ -141,12 +141,14 @@ def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def give_back(con: duckdb.DuckDBPyConnection) -> None:
-    """Return to the system what the database of `con` holds and does not use now, and what Arrow and C hold: some 300 MB, in which
-    Python can compute.
+    """Return to the system what the database of `con`, Arrow and C have freed and still hold: some 300 MB, in which Python can
+    compute. DuckDB does so where its limit changes; what it uses stays where it is.
     """
-    (limit,) = con.execute("SELECT current_setting('memory_limit')").fetchall()[0]
-    with suppress(duckdb.OutOfMemoryException):  # more than that is in use
-        con.execute("SET memory_limit = '64MiB'")
+    limit, used = con.execute(
+        "SELECT current_setting('memory_limit'), CAST(sum(memory_usage_bytes) AS BIGINT) >> 20 FROM duckdb_memory()"
+    ).fetchall()[0]
+    with suppress(duckdb.OutOfMemoryException):  # another thread has taken more meanwhile
+        con.execute(f"SET memory_limit = '{max(used + 8, _LEAST[MEMORY])}MiB'")
     con.execute(f"SET memory_limit = '{limit}'")
     if arrow := sys.modules.get("pyarrow"):
         arrow.default_memory_pool().release_unused()
