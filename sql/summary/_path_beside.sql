@@ -4,9 +4,9 @@
 -- end, less what had run by its start: the ends of all stretches and of all work in one order of time.
 -- A trace without communication has no such stretches, and a path without long gaps no such gaps: both cost nothing.
 WITH asked AS (
-    SELECT window_no, trace_id
-    FROM critical_path_windows
-    WHERE trace_id IN (SELECT trace_id FROM _only_communication)
+    SELECT w.window_no, w.trace_id
+    FROM critical_path_windows AS w
+    WHERE w.trace_id IN (SELECT c.trace_id FROM _only_communication AS c)
 ),
 kinds AS (
     SELECT edge_code, is_gap, bound_by FROM edge_types
