@@ -287,17 +287,22 @@ def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable
     why = plan.plain.get(name, "")
     try:
         with database.without_optimizer(con) if why else nullcontext():
-            is_empty = run()
-    except duckdb.OutOfMemoryException as error:
-        # A long trace begins with little, which most models do not need; where the disk is full, more memory is no remedy.
-        if database.DISK_FULL in str(error) or not database.more_memory(con):
-            raise
-        return _timed(con, plan, name, run)
+            is_empty = _with_enough_memory(con, run)
     except duckdb.InternalException as error:
         if why:
             raise
         why, is_empty = _run_again(con, name, run, error), False
     return ModelRun(name, time.perf_counter() - began, why, is_empty)
+
+
+def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], bool]) -> bool:
+    """Again with twice as much, as long as there is more: a long trace begins with little, and few of its models need more."""
+    while True:
+        try:
+            return run()
+        except duckdb.OutOfMemoryException as error:
+            if database.DISK_FULL in str(error) or not database.more_memory(con):
+                raise
 
 
 def _run_again(
@@ -306,7 +311,7 @@ def _run_again(
     """Without the optimizer, in which nearly all INTERNAL errors arise. Returns the reason; raises the error if it fails, too."""
     try:
         with database.without_optimizer(con):
-            run()
+            _with_enough_memory(con, run)
     except duckdb.FatalException:
         raise
     except Exception as again:

@@ -34,7 +34,7 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
--- The first of the siblings, by its place: last_value with IGNORE NULLS would look at all before it again and again.
+-- The place of the first sibling: last_value with IGNORE NULLS would step back over all siblings, for each anew.
 starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,

@@ -75,8 +75,8 @@ calls AS (
     LEFT JOIN shown AS s ON s.trace_profile_id = e.trace_profile_id AND s.launch_event_id = e.event_id
     WHERE e.is_operator AND (l.launch_event_id IS NOT NULL OR e.is_record OR e.is_wait OR e.is_blocking)
 ),
--- The last launch before a call has the number of launches by then, and the next one the number after it: last_value
--- with IGNORE NULLS would look at every call since, or before the first launch, again and again.
+-- The last launch before a call is the n-th of its thread, where n is how many there were by then; the next launch is
+-- the one after it. DuckDB's last_value with IGNORE NULLS would step back over every call since, for each call anew.
 numbered AS (
     SELECT
         *,
@@ -86,19 +86,16 @@ numbered AS (
         ) AS n_launched
     FROM calls
 ),
-numbered_launches AS (
-    SELECT trace_profile_id, thread_id, n_launched, first_event_id, last_event_id
-    FROM numbered
-    WHERE last_event_id IS NOT NULL
-),
 launching AS (
     SELECT n.*, b.last_event_id AS launched_event_id, a.first_event_id AS next_event_id
     FROM numbered AS n
-    LEFT JOIN numbered_launches AS b
+    LEFT JOIN numbered AS b
         ON b.trace_profile_id = n.trace_profile_id AND b.thread_id = n.thread_id AND b.n_launched = n.n_launched
-    LEFT JOIN numbered_launches AS a
+            AND b.last_event_id IS NOT NULL
+    LEFT JOIN numbered AS a
         ON a.trace_profile_id = n.trace_profile_id AND a.thread_id = n.thread_id
             AND a.n_launched = n.n_launched + CASE WHEN n.last_event_id IS NULL THEN 1 ELSE 0 END
+            AND a.last_event_id IS NOT NULL
 ),
 counted AS (
     SELECT

@@ -33,7 +33,7 @@ marks AS (
     UNION ALL
     SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM _poll_runs
 ),
--- The last launch before a mark has the number of launches by then, the last event recorded likewise (_likely_waits).
+-- As in _likely_waits: the last launch before a mark, and the last event recorded, by how many there were by then.
 numbered AS (
     SELECT
         *,

@@ -36,8 +36,8 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY at_ns, turn, by_length, by_place, change DESC)
 ),
--- The event on top is the last that reached its depth: by how many did (last_value with IGNORE NULLS would look at all
--- since, again and again).
+-- The event on top is the last that reached its depth: marks of a depth with the same number of starts by then belong
+-- to one event. DuckDB's last_value with IGNORE NULLS would step back to that start for each mark anew.
 topped AS (
     SELECT
         trace_id, pid, tid, open_after, event_id, change, until_next_ns,

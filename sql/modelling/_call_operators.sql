@@ -52,8 +52,8 @@ ordered AS (
     FROM marks
     WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
 ),
--- The operator open at a depth is the last that reached it: its place, because last_value with IGNORE NULLS would look
--- at every call since, again and again.
+-- The operator open at a depth is the last that reached it. First its place: last_value with IGNORE NULLS would step
+-- back over all calls since, for each call anew.
 found AS (
     SELECT
         trace_id, thread_id, event_id, change, n_open, n_modelled, n_owning,

@@ -80,7 +80,7 @@ ordered AS (
     FROM marks
     WINDOW in_time AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
 ),
--- Their places (_call_operators).
+-- First the places of the frames, as in _call_operators.
 found AS (
     SELECT
         trace_id, thread_id, event_id, change, n_open, n_of_user,

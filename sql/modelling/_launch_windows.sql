@@ -16,7 +16,7 @@ marks AS (
     FROM launches AS l
     JOIN timed_threads AS t ON t.trace_id = l.trace_id AND t.pid = l.pid
 ),
--- The span that started last has the number of spans by then.
+-- The span that started last is the n-th of its thread, where n is how many had started by then.
 numbered AS (
     SELECT
         trace_id, pid, tid, event_id, start_ns, span_id,

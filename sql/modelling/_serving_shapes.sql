@@ -13,7 +13,7 @@ WITH marks AS (
     JOIN serving_tokens AS r ON r.op = e.name
     WHERE e.cat = 'cpu_op' AND e.start_ns IS NOT NULL
 ),
--- The step that began last on the thread has the number of steps by then.
+-- The step that began last is the n-th of its thread, where n is how many had begun by then.
 numbered AS (
     SELECT
         trace_id, pid, tid, start_ns, mark_id, end_ns, n_tokens,

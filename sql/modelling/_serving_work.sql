@@ -17,7 +17,7 @@ marks AS (
     FROM calls AS l
     JOIN served AS m ON m.trace_id = l.trace_id
 ),
--- The step that began last has the number of steps by then, on the thread and in the process.
+-- The step that began last is the n-th of the thread, or of the process, where n is how many had begun by then.
 numbered AS (
     SELECT
         trace_id, event_id, pid, tid, start_ns, mark_id, end_ns,

@@ -33,7 +33,7 @@ marks AS (
     FROM windows AS w
     JOIN devices AS d ON d.trace_id = w.trace_id
 ),
--- The gap and the piece by then are those of the last mark of each, which has the number of such marks.
+-- The gap and the piece at a mark are the n-th of their kind, where n is how many had begun by then.
 numbered AS (
     SELECT
         trace_id, device, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns, gap_no, piece_no,

@@ -39,7 +39,7 @@ marks AS (
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
     WHERE e.duration_ns > 0
 ),
--- What is open is what the last change has opened, which has the number of changes by then.
+-- A block's owner is what the n-th start or end on its thread left open, where n is how many there were by then.
 numbered AS (
     SELECT
         trace_id, thread_id, event_id, open_event_id,

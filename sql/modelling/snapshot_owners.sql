@@ -179,7 +179,7 @@ ordered AS (
     FROM marks
     WINDOW track AS (PARTITION BY trace_id, thread_id, kind ORDER BY at_ns, turn, by_length, by_place)
 ),
--- The call open at a depth is the last that reached it: its place (_call_operators).
+-- The call open at a depth is the last that reached it. First its place, as in _call_operators.
 opened AS (
     SELECT
         trace_id, thread_id, kind, change, snapshot_id, allocation_id, n_changes,

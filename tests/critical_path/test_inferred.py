@@ -577,7 +577,7 @@ def test_events_of_calls_and_of_autograds_threads() -> None:
 
 
 def test_calls_may_have_waited_for_gpu_work_alone() -> None:
-    """Not for the call before them, of which no launch has come since, nor for what was recorded before anything was launched."""
+    """Not for another call, nor for an event recorded before anything was launched."""
     events = [
         call("cudaEventRecord", 1, 1, 1),
         call("cudaEventRecord", 3, 1, 2),
@@ -590,3 +590,13 @@ def test_calls_may_have_waited_for_gpu_work_alone() -> None:
     run_models(con, load_catalog(), ["_likely_waits"])
     found = con.execute("SELECT event_id, source_event_id FROM _likely_waits ORDER BY 1").fetchall()
     assert found == [(7, 6), (8, 6), (9, 6)]  # the last on the stream
+
+
+def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
+    """As barriers on AMD; and not the next launch."""
+    events = [call("hipLaunchKernel", 1, 5, 1), kernel("gemm", 10, 50, 1, 7), call("hipEventRecord", 7, 1, 2)]
+    events += [call("hipStreamWaitEvent", 9, 1, 3), kernel("barrier", 70, 1, 3, 8)]
+    events += [call("hipLaunchKernel", 12, 5, 4), kernel("gemm", 80, 50, 4, 8)]
+    con, _ = connect(events)
+    run_models(con, load_catalog(), ["_likely_waits"])
+    assert con.execute("SELECT event_id, source_event_id FROM _likely_waits").fetchall() == [(4, 1)]

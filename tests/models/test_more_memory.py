@@ -55,7 +55,7 @@ def test_it_gets_twice_as_much_until_that_is_enough() -> None:
     run(short)
     assert [round(in_mib(limit)) for limit in short.tried] == [100, 201, 403]
     assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)]
-    assert round(in_mib(short.limit)) == 403  # later models are no smaller
+    assert round(in_mib(short.limit)) == 403  # for the models after it, too
 
 
 @pytest.mark.parametrize("mib", [None, 300])
@@ -81,7 +81,7 @@ def test_a_full_disk_is_none_of_its_business() -> None:
 
 
 def test_duckdb_itself_is_helped() -> None:
-    con, _ = connect([e for i in range(40_000) for e in (op("a", i, 1),)])
+    con, _ = connect([op("a", i, 1) for i in range(40_000)])
     con.execute("SET memory_limit = '6MiB'")
     run_models(con, load_catalog(), ["call_stacks"])
     assert con.execute("SELECT count(*) FROM call_stacks").fetchall() == [(40_000,)]

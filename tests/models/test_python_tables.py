@@ -50,7 +50,7 @@ def test_neither_pandas_nor_arrow_is_imported() -> None:
     """Each takes longer to import than most tables take to compute."""
     code = (
         "import sys, duckdb\n"
-        "from pipelines.models.python_tables import _array, create_table, fetch_columns, given_table, insert_columns\n"
+        "from pipelines.models.python_tables import create_table, given_table, insert_columns\n"
         "given_table('t', layer='canonical', columns=(('number', 'BIGINT', ''), ('name', 'VARCHAR', '')))\n"
         "con = duckdb.connect()\n"
         "create_table(con, 't')\n"

@@ -196,8 +196,8 @@ class Retimed:
                 weight[edges] = own
 
     def _sort(self) -> None:
-        """Of a graph without bounds, which may be any nodes, the chains are sorted: a third of the edges. A path may end before a wait
-        that is gone, so chains do.
+        """Sort the graph, or its chains, of which there are a third as many. A path may end before a wait that is gone, so no chain
+        runs past one. Bounds may be any nodes, also inner nodes of chains: then the graph itself is sorted.
         """
         graph = self.graph
         if self.bounds is None and len(graph.src):

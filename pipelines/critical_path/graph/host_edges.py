@@ -241,7 +241,9 @@ def _tables(
 
 
 def _nodes(events: list[HostEvents], until: Ints) -> tuple[HostNodes, Frames]:
-    """The nodes of the only item, which is taken out. Of many events those of some threads at a time: sorting takes most memory."""
+    """Returns the nodes of the events, which are taken out of the list. Many events are sorted a few threads at a time, because
+    sorting takes the most memory.
+    """
     thread = events[0].thread
     groups = list(in_groups(enumerate(np.bincount(thread).tolist()), EVENTS))
     if len(groups) < 2:

@@ -18,7 +18,7 @@ class Columns:
 
     @classmethod
     def joined(cls, parts: list[Self]) -> Self:
-        """All of them, one after another; `parts` is emptied, for there is no room for all columns twice."""
+        """Returns all parts as one, in order. `parts` is emptied: two copies of all columns would take too much memory."""
         columns = [dict(vars(part)) for part in parts]
         parts.clear()
         return cls(*(np.concatenate([one.pop(name) for one in columns]) for name in list(columns[0])))

@@ -8,10 +8,10 @@ import duckdb
 import numpy as np
 
 from pipelines.models.groups import in_groups
+from pipelines.models.python_tables import fetch_columns
 
 EDGES = 500_000
 """Edges that are in memory at a time; a window with more is read alone."""
-_BATCH = 1 << 17  # rows of such a window
 _NODES = ("src_node_id", "dst_node_id")
 _NARROW = (*_NODES, "attributed", "marks")  # numbers that are no larger than nodes
 
@@ -19,7 +19,7 @@ _NARROW = (*_NODES, "attributed", "marks")  # numbers that are no larger than no
 def window_groups(
     con: duckdb.DuckDBPyConnection, columns: Sequence[str]
 ) -> Iterator[list[tuple[int, list[np.ndarray]]]]:
-    """Yields groups of windows, as `window_sizes` does, with what `read_windows` returns."""
+    """Yields what `read_windows` returns for each group of `window_sizes`."""
     for numbers, _ in window_sizes(con):
         yield read_windows(con, numbers, columns)
 
@@ -44,10 +44,7 @@ def read_windows(
 
     The columns are BIGINT without NULL; the nodes of a long window are 32 bits wide if they fit.
     """
-    return _read(con, numbers, ["edge_id", *columns])
-
-
-def _read(con: duckdb.DuckDBPyConnection, numbers: list[int], columns: list[str]) -> list[tuple[int, list[np.ndarray]]]:
+    columns = ["edge_id", *columns]
     first, *more = numbers
     if not more:
         return [(first, _alone(con, first, columns))]
@@ -66,23 +63,16 @@ def _alone(con: duckdb.DuckDBPyConnection, number: int, columns: list[str]) -> l
     """The columns of one window."""
     of = f"FROM _edges WHERE window_no = {number}"
     count, last = con.execute(f"SELECT count(*), max(greatest({', '.join(_NODES)})) {of}").fetchall()[0]
-    query = con.execute(f"SELECT {', '.join(columns)} {of}")
+    query = f"SELECT {', '.join(columns)} {of}"
     if count > EDGES:
-        small = [name.split()[-1] in _NARROW and last < 2**31 for name in columns]
-        found = _in_batches(query, [np.empty(count, dtype=np.int32 if half else np.int64) for half in small])
+        names = [column.split()[-1] for column in columns]
+        narrow = [name for name in names if name in _NARROW and last < 2**31]
+        kinds = {name: "INTEGER" if name in narrow else "BIGINT" for name in names}
+        cast = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
+        found = list(fetch_columns(con, f"SELECT {cast} FROM ({query})").values())
     else:
-        found = [np.asarray(column) for column in query.fetchnumpy().values()]
+        found = [np.asarray(column) for column in con.execute(query).fetchnumpy().values()]
     order = np.argsort(found[0])
     for place, values in enumerate(found):
         found[place] = values[order]
-    return found
-
-
-def _in_batches(query: duckdb.DuckDBPyConnection, found: list[np.ndarray]) -> list[np.ndarray]:
-    """Fills the columns: all at once, those of a long window would be in memory twice."""
-    filled = 0
-    for batch in query.to_arrow_reader(_BATCH):
-        for place, values in enumerate(found):
-            values[filled : filled + len(batch)] = np.from_dlpack(batch.column(place))
-        filled += len(batch)
     return found

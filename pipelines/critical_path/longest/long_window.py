@@ -1,7 +1,7 @@
-"""The longest path of a window whose graph is too long for memory: its edges are read twice, piece by piece, and only chains kept.
+"""The longest path of a window whose graph is too large to hold: its edges are read piece by piece, and only chains are kept.
 
-What is kept per node of the trace are 4 bytes while edges are counted and one while they are contracted; per chain, of which
-there is one for three edges of a training trace, some 30, and as much again while the path is sought.
+Memory: 5 bytes per node id while edges are counted; then some 30 per chain (a training trace has one for three edges), and as
+much again while the path is sought; 16 per edge of the path.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import fetch_columns
 
 LONG = 4_000_000
-"""Edges of a window that is read so: below, its whole graph takes some 250 MB, and a quarter less CPU time."""
+"""A window with more edges is read in pieces. The whole graph of a smaller one takes at most some 250 MB, and a quarter less CPU time."""
 PIECE = 1 << 20
 """Edges that are in memory at a time."""
 GRAPH = ("src_node_id", "dst_node_id", "path_weight_ns")
 _BUCKET = 17  # bits of an edge's number within a bucket, of which pieces are made
-_COUNTED = 1 << 15  # nodes that are counted at a time: two bytes hold so many
+_COUNTED = 1 << 15  # nodes that are counted at a time, so that a count fits two bytes
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LongWindow:
         return most[0][0] < 2**63
 
     def _inner_nodes(self) -> Flags:
-        """Returns by id of the node whether it has one edge in and one out, of which none is negative."""
+        """Returns for each node id whether the node has one edge in and one edge out, neither of them negative."""
         size = self._con.execute(f"SELECT max(greatest(src_node_id, dst_node_id)) {self._of}").fetchall()[0][0] + 1
         n_in, n_out = (np.zeros(size, dtype=np.uint16) for _ in range(2))
         ends = np.zeros(size, dtype=bool)
@@ -104,17 +104,13 @@ class LongWindow:
         return ids, Chains(np.arange(len(ids)), src, dst, weight, first, last)
 
     def _weights(self, first: int, past: int) -> Ints:
-        """Returns the weights of edges by their places in the window."""
-        parts = [
-            weight[max(first - piece.before, 0) : max(past - piece.before, 0)]
-            for piece in self.pieces
-            if piece.before < past
-            for (weight,) in self._read("path_weight_ns", of=[piece])
-        ]
-        return np.concatenate(parts)
+        """Returns the weights of edges of one chain, and so of one piece, by their places in the window."""
+        piece = next(piece for piece in reversed(self.pieces) if piece.before <= first)
+        ((weight,),) = self._read("path_weight_ns", of=[piece])
+        return weight[first - piece.before : past - piece.before]
 
     def _numbers(self, places: Ints) -> Ints:
-        """Returns the numbers of edges by their places in the window; into the array that has the places."""
+        """Replaces the places of edges in the window by their numbers, and returns the array."""
         order = np.argsort(places).astype(np.int32 if len(places) < 2**31 else np.int64)
         bounds = np.searchsorted(places, [piece.before for piece in self.pieces] + [self.n_edges], sorter=order)
         for piece, begin, end in zip(self.pieces, bounds[:-1], bounds[1:], strict=True):

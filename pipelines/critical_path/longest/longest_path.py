@@ -80,8 +80,8 @@ def _uncontracted(graph: ArrayGraph) -> Chains:
 
 
 def contract(graph: ArrayGraph, stay: Nodes | None = None) -> Chains:
-    """Returns the graph with each chain of edges that were inserted consecutively as one edge: together they are all edges, in
-    order. The nodes that `stay`, and the ends of negative edges, are no inner nodes of chains.
+    """Returns the graph with each chain of consecutively inserted edges as one edge. The chains hold all edges, in order. No chain
+    runs through a node of `stay`, or through an end of a negative edge.
     """
     n, src, dst, weight = len(graph), graph.src, graph.dst, graph.weight
     # One count at a time: of a long trace's path, this is where memory is fullest.
