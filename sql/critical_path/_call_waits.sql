@@ -8,7 +8,7 @@ WITH found AS (
 told AS (
     SELECT
         s.window_no, s.dst_event_id AS event_id, s.src_event_id AS source_event_id, s.src_ns AS source_end_ns,
-        s.src_in_window AS source_in_window, FALSE AS is_inferred, FALSE AS is_launch
+        s.src_in_window AS source_in_window, s.is_inferred, FALSE AS is_launch
     FROM _sync_edges AS s
     WHERE NOT s.dst_is_start
     UNION ALL
@@ -26,7 +26,7 @@ told AS (
         ON i.window_no = w.window_no AND i.dst_event_id = l.event_id AND i.src_event_id = l.source_event_id
             AND NOT i.dst_is_start
     LEFT JOIN found AS f ON f.window_no = w.window_no AND f.event_id = l.event_id
-    WHERE l.is_call AND i.window_no IS NULL AND (f.event_id IS NULL OR NOT l.waits_for_one)
+    WHERE i.window_no IS NULL AND (f.event_id IS NULL OR NOT l.waits_for_one)
     UNION ALL
     SELECT w.window_no, q.event_id, q.source_event_id, q.source_end_ns, k.event_id IS NOT NULL, TRUE, TRUE
     FROM _queue_waits AS q

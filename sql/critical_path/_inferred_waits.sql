@@ -1,11 +1,9 @@
--- One row: GPU work or a CPU call, and the GPU work that it waited for, in a trace without the cuda_sync rows that
--- would show this.
--- How: on each other stream, the work that ended last before the wait was over; of these, the latest. Three kinds of
+-- One row: GPU work or a CPU call, and the GPU work that it waited for, where the trace has neither a cuda_sync row nor
+-- a call of a stream's wait that would show this.
+-- How: on each other stream, the work that ended last before the wait was over; of these, the latest. Two kinds of
 -- evidence:
--- a cudaStreamWaitEvent between the previous launch on its stream and its own launch: then work launched before that
--- call counts;
--- else, after a gap of more than 50 us, work that ended at most 50 us before, or that covered half of the gap (both,
--- where the trace shows such calls);
+-- in a trace without cuda_sync rows, after a gap of more than 50 us, work that ended at most 50 us before, or that
+-- covered half of the gap (both, where the trace shows calls of stream waits);
 -- a blocking call waited for work that was launched before it and ended during it; a copying call, for its own copy.
 -- A call for one stream or event waits for one of them: for that which ended as long before its return as calls return
 -- after the only work that ended in them (the median), where two differ by less than half of that for the likely one.
@@ -13,43 +11,30 @@
 -- trace; so did a copy that a call waited for, if it began more than 1 ms after the call and nothing that the trace has
 -- ended meanwhile.
 WITH inferring AS (
-    SELECT p.trace_profile_id, p.trace_id
+    SELECT p.trace_profile_id, p.trace_id, s.trace_profile_id IS NOT NULL AS is_recorded
     FROM _profiles AS p
     LEFT JOIN _recording_traces AS s ON s.trace_profile_id = p.trace_profile_id
-    WHERE p.infer_waits AND s.trace_profile_id IS NULL
+    WHERE p.infer_waits
 ),
 work AS (
     SELECT
         h.*,
-        lag(h.launch_ts_ns) OVER stream AS last_launch_ts_ns,
         coalesce(lag(h.launch_event_id) OVER stream = h.launch_event_id, FALSE) AS continues_launch,
-        greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns
+        greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns, i.is_recorded
     FROM _gpu_history AS h
     JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
     WINDOW stream AS (PARTITION BY h.trace_profile_id, h.stream_key ORDER BY h.start_ns, h.event_id)
 ),
-wait_calls AS (
-    SELECT e.trace_profile_id, e.start_ns
+showing AS (
+    SELECT DISTINCT e.trace_profile_id
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     WHERE e.is_wait
 ),
-showing AS (
-    SELECT DISTINCT trace_profile_id FROM wait_calls
-),
-calls_in_order AS (
-    SELECT
-        trace_profile_id, event_id,
-        max(wait_ts_ns) OVER (
-            PARTITION BY trace_profile_id ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS wait_ts_ns
-    FROM (
-        SELECT
-            trace_profile_id, start_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, start_ns AS wait_ts_ns
-        FROM wait_calls
-        UNION ALL
-        SELECT trace_profile_id, launch_ts_ns, 1, event_id, NULL FROM work WHERE launch_ts_ns IS NOT NULL
-    ) AS both_kinds
+explained AS (
+    SELECT DISTINCT trace_profile_id, waiting_kernel_id AS event_id
+    FROM _event_waits
+    WHERE source_kernel_id IS NOT NULL
 ),
 own_copies AS (
     SELECT c.trace_profile_id, c.event_id, max(w.end_ns) AS end_ns
@@ -57,8 +42,10 @@ own_copies AS (
     JOIN inferring AS i ON i.trace_profile_id = w.trace_profile_id
     JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = w.event_id AND e.cat = 'gpu_memcpy'
     JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
+    LEFT JOIN _shown_calls AS s ON s.trace_profile_id = c.trace_profile_id AND s.call_event_id = c.event_id
     WHERE
-        w.end_ns > c.start_ns
+        s.call_event_id IS NULL
+        AND w.end_ns > c.start_ns
         AND w.end_ns <= c.start_ns + c.duration_ns + greatest(10000, least(50000, c.duration_ns // 100))
         -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did; and
         -- where the copy began after it, or is one of pinned memory or between devices, it did not wait.
@@ -73,18 +60,15 @@ own_copies AS (
 waits AS (
     -- In traces, work begins up to 2 us before the end of what it waited for.
     SELECT
-        w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns,
-        w.free_ns AS after_ns, w.start_ns + 2000 AS until_ns, CAST(NULL AS BIGINT) AS returned_ns, w.start_ns,
-        CAST(NULL AS VARCHAR) AS pid, FALSE AS waits_for_one, FALSE AS waits_for_stream
+        w.trace_profile_id, w.event_id, 'timing' AS basis, w.device, w.stream_key, w.start_ns AS before_ns,
+        coalesce(w.free_ns, w.start_ns - 50001) AS after_ns, w.start_ns + 2000 AS until_ns,
+        CAST(NULL AS BIGINT) AS returned_ns, w.start_ns, CAST(NULL AS VARCHAR) AS pid, FALSE AS waits_for_one,
+        FALSE AS waits_for_stream
     FROM work AS w
-    JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
-    WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
-    UNION ALL
-    SELECT
-        trace_profile_id, event_id, 'timing', device, stream_key, start_ns, coalesce(free_ns, start_ns - 50001),
-        start_ns + 2000, NULL, start_ns, NULL, FALSE, FALSE
-    FROM work
-    WHERE NOT continues_launch AND (free_ns IS NULL OR start_ns - free_ns > 50000)
+    LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_id = w.event_id
+    WHERE
+        NOT w.is_recorded AND x.event_id IS NULL AND NOT w.continues_launch
+        AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > 50000)
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for (of a longer call 1 %, at most 50 us), because
     -- GPU and host clocks differ. Shorter calls tell us nothing, and neither do those that only ask whether work has
@@ -98,7 +82,9 @@ waits AS (
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     JOIN threads AS t ON t.trace_id = i.trace_id AND t.thread_id = e.thread_id
     LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
-    WHERE e.is_blocking AND NOT e.is_poll AND e.duration_ns > 10000 AND o.event_id IS NULL
+    LEFT JOIN _shown_calls AS s ON s.trace_profile_id = e.trace_profile_id AND s.call_event_id = e.event_id
+    WHERE
+        e.is_blocking AND NOT e.is_poll AND e.duration_ns > 10000 AND o.event_id IS NULL AND s.call_event_id IS NULL
 ),
 stream_list AS (
     SELECT DISTINCT w.trace_profile_id, w.device, w.stream_key, t.pid
@@ -179,12 +165,9 @@ sources AS (
         a.basis = 'blocking_call'
         -- Work that began later was not waited for, however short it was.
         OR (w.start_ns < a.start_ns OR w.start_ns = a.start_ns AND w.event_id < a.event_id)
-        AND (
-            a.basis = 'wait_call'
-            OR CASE WHEN a.start_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
-            + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.start_ns)) >= a.start_ns - a.after_ns THEN 1 ELSE 0 END
-            >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
-        )
+        AND CASE WHEN a.start_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
+        + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.start_ns)) >= a.start_ns - a.after_ns THEN 1 ELSE 0 END
+        >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
 ),
 -- What the calls themselves make likely, where that ended in the call.
 likely AS (
@@ -192,7 +175,7 @@ likely AS (
         w.trace_profile_id, w.event_id, l.source_event_id, h.end_ns, w.returned_ns - h.end_ns AS return_ns
     FROM waits AS w
     JOIN _likely_waits AS l
-        ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id AND l.is_call
+        ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
     JOIN _gpu_history AS h ON h.scope_no = -l.trace_profile_id AND h.event_id = l.source_event_id
     WHERE w.waits_for_one AND h.end_ns > w.after_ns AND h.end_ns <= w.until_ns
 ),
@@ -226,8 +209,7 @@ in_order AS (
         lag(event_id) OVER (
             PARTITION BY trace_profile_id
             ORDER BY
-                event_id, CASE WHEN basis = 'wait_call' AND start_ns - end_ns <= 50000 THEN 0 ELSE 1 END,
-                unusual_ns, end_ns DESC, basis DESC, source_event_id DESC
+                event_id, unusual_ns, end_ns DESC, source_event_id DESC
         ) AS event_before
     FROM possible
 ),
@@ -240,7 +222,7 @@ SELECT
     source_event_id,  -- GPU work that it waited for; NULL where that was launched before the trace.
     end_ns AS source_end_ns,  -- The end of that work, ns; the start of the waiting work where it is not in the trace.
     basis = 'blocking_call' AS is_call,  -- TRUE: a CPU call waited; FALSE: GPU work did.
-    basis  -- What the wait is inferred from: wait_call, timing, blocking_call, own_copy or before_trace.
+    basis  -- What the wait is inferred from: timing, blocking_call, own_copy or before_trace.
 FROM latest
 UNION ALL
 SELECT o.trace_profile_id, o.event_id, max(w.event_id), o.end_ns, TRUE, 'own_copy'
@@ -252,8 +234,9 @@ SELECT w.trace_profile_id, w.event_id, NULL, w.start_ns, FALSE, 'before_trace'
 FROM work AS w
 JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
 LEFT JOIN latest AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
+LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_id = w.event_id
 WHERE
-    l.event_id IS NULL
+    l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded
     AND (
         w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > 1000000
         -- A call that waited for its own copy, which began late although nothing recorded held it up.

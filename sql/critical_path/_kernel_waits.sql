@@ -1,5 +1,5 @@
 -- One row: GPU work of a window and GPU work that it waited for on another stream or through an event.
--- How: the waits of _event_waits, or those of _inferred_waits where the trace has none. In HTA both ends lie in the
+-- How: the waits of _event_waits, and those of _inferred_waits. In HTA both ends lie in the
 -- window, and the last wait that it walks past before the kernel counts (2.8.7).
 WITH work AS (
     SELECT
@@ -13,7 +13,7 @@ WITH work AS (
 known AS (
     SELECT
         k.window_no, k.scope_no, k.event_id, k.stream_key, k.start_ns, k.one_wait_per_kernel,
-        w.source_kernel_id AS source_event_id,
+        w.source_kernel_id AS source_event_id, w.evidence NOT IN ('record_and_stream', 'cuda_event') AS is_inferred,
         row_number() OVER (
             PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC
         ) AS recency
@@ -30,7 +30,7 @@ known AS (
 waiting AS (
     SELECT DISTINCT
         window_no, scope_no, event_id, stream_key, start_ns, source_event_id, CAST(NULL AS BIGINT) AS source_end_ns,
-        FALSE AS is_inferred
+        is_inferred
     FROM known
     WHERE (recency = 1 OR NOT one_wait_per_kernel) AND source_event_id <> event_id
     UNION ALL

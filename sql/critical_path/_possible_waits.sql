@@ -1,26 +1,15 @@
 -- One row: GPU work of a window that the path covers and work of the window on another stream that it waited for.
--- How: the waits of _kernel_waits, and those that a trace without cuda_sync rows makes likely, which the times do not
--- contradict by more than clocks disagree (10 us; _inferred_waits and _likely_waits allow 2).
-WITH waits AS (
-    SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
-    FROM _kernel_waits AS w
-    WHERE w.source_in_window AND NOT w.is_same_stream
-    UNION
-    SELECT w.window_no, l.event_id, l.source_event_id, TRUE
-    FROM _likely_waits AS l
-    JOIN critical_path_windows AS w ON w.trace_profile_id = l.trace_profile_id AND w.covers_window
-    WHERE NOT l.is_call
-)
-SELECT
+-- How: the waits of _kernel_waits that times do not contradict by more than clocks disagree (10 us).
+SELECT DISTINCT
     w.window_no,  -- The window.
     w.event_id,  -- GPU work that waits.
     w.source_event_id,  -- GPU work that has to end first.
     s.start_ns AS source_start_ns,  -- Its start, ns.
     s.start_ns + s.duration_ns AS source_end_ns,  -- Its end, ns; up to 10 us after the start of the work that waits.
     w.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
-FROM waits AS w
+FROM _kernel_waits AS w
 JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
 WHERE
-    s.covers_window AND s.stream_key <> k.stream_key AND s.start_ns <= k.start_ns
-    AND s.start_ns + s.duration_ns <= k.start_ns + 10000
+    w.source_in_window AND NOT w.is_same_stream AND s.covers_window AND s.stream_key <> k.stream_key
+    AND s.start_ns <= k.start_ns AND s.start_ns + s.duration_ns <= k.start_ns + 10000

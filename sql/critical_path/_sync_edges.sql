@@ -19,7 +19,9 @@ calls AS (
     SELECT DISTINCT window_no, scope_no, launch_event_id AS call_event_id, call_ts_ns, call_end_ns FROM syncs
 ),
 event_syncs AS (
-    SELECT s.scope_no, k.event_id AS src_event_id, k.end_ns AS src_ns, s.launch_event_id AS call_event_id
+    SELECT
+        s.scope_no, k.event_id AS src_event_id, k.end_ns AS src_ns, s.launch_event_id AS call_event_id,
+        w.evidence NOT IN ('record_and_stream', 'cuda_event') AS is_inferred
     FROM syncs AS s
     JOIN _event_waits AS w ON w.trace_profile_id = s.trace_profile_id AND w.wait_event_id = s.event_id
     JOIN _gpu_history AS k ON k.scope_no = s.scope_no AND k.event_id = w.source_kernel_id
@@ -54,9 +56,9 @@ walk AS (
     FROM numbered
 ),
 call_waits AS (
-    SELECT scope_no, src_event_id, src_ns, call_event_id FROM event_syncs
+    SELECT scope_no, src_event_id, src_ns, call_event_id, is_inferred FROM event_syncs
     UNION
-    SELECT s.scope_no, k.order_id, k.end_ns, s.call_event_id
+    SELECT s.scope_no, k.order_id, k.end_ns, s.call_event_id, FALSE
     FROM walk AS s
     JOIN walk AS k ON k.scope_no = s.scope_no AND k.stream_key = s.stream_key AND k.ordinal = s.last_ordinal
     WHERE s.call_event_id IS NOT NULL
@@ -69,13 +71,14 @@ SELECT
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
     start_ns AS dst_ns,  -- Time of the destination, ns.
     FALSE AS explains_wait,  -- The call began while the work was still running, so this is what it waited for.
-    source_in_window AS src_in_window  -- The GPU work belongs to the window; else this row is not an edge.
+    source_in_window AS src_in_window,  -- The GPU work belongs to the window; else this row is not an edge.
+    FALSE AS is_inferred  -- The cuda_sync row does not state it: see _event_waits.
 FROM _kernel_waits
 WHERE NOT is_inferred
 UNION ALL
 SELECT
     c.window_no, w.src_event_id, w.src_ns, c.call_event_id, FALSE, c.call_end_ns, w.src_ns > c.call_ts_ns,
-    k.event_id IS NOT NULL
+    k.event_id IS NOT NULL, w.is_inferred
 FROM call_waits AS w
 JOIN calls AS c ON c.scope_no = w.scope_no AND c.call_event_id = w.call_event_id
 LEFT JOIN _clip AS k ON k.window_no = c.window_no AND k.event_id = w.src_event_id AND k.side = 'gpu'

@@ -8,7 +8,7 @@ SELECT
     c.is_operator,  -- An operator or a call; else an annotation or a Python function.
     coalesce(r.process_no, 0) AS process_no,  -- The thread's process within the trace.
     coalesce(r.is_working, FALSE) AS is_working,  -- The window ends with what the thread does.
-    coalesce(r.only_polls, FALSE) AS only_polls,  -- It only asks whether GPU work has ended.
+    coalesce(r.only_polls, FALSE) AS only_polls,  -- Its calls only ask whether GPU work has ended.
     coalesce(r.is_autograd, FALSE) AS is_autograd,  -- A thread of the autograd engine.
     coalesce(r.calls_backward, FALSE) AS calls_backward,  -- Arrows lead from its operators to backward ones.
     coalesce(r.runs_collectives, FALSE) AS runs_collectives  -- It runs collectives that another thread has begun.

@@ -4,7 +4,7 @@
 -- order of the stream already says so.
 WITH ordered AS (
     SELECT
-        s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start,
+        s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start, s.is_inferred,
         -- Computed here and not a condition of the join, which would compare every wait with every piece of work.
         coalesce(
             k.last_event_id = s.src_event_id
@@ -18,7 +18,7 @@ WITH ordered AS (
     WHERE s.src_in_window
 ),
 waits AS (
-    SELECT window_no, src_event_id, dst_event_id, dst_is_start
+    SELECT window_no, src_event_id, dst_event_id, dst_is_start, is_inferred
     FROM ordered
     WHERE NOT (is_order_of_stream AND dst_is_start)
 )
@@ -34,6 +34,6 @@ SELECT
     FALSE AS ends_blocking_call,  -- It leads to the end of a blocking call.
     CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event whose time it is.
     FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
-    FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
+    w.is_inferred  -- A wait that no cuda_sync row shows.
 FROM waits AS w
 CROSS JOIN _edge_codes AS t

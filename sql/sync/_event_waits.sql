@@ -1,19 +1,11 @@
--- One row: a GPU-side wait for an event, joined to the event record that it waits for, in a profile.
--- How: a record is joined to the last launch on its stream at or before it; a stream wait, to the next launch of its
--- thread on its stream after it (HTA 2.8.8).
--- Both lookups are window functions over launches and records (or waits) in time order.
+-- One row: a wait for an event and GPU work that it held up, joined to the record of the event, in a profile.
+-- How: where a cuda_sync row states record and stream, the record is joined to the last launch on its stream at or
+-- before it (HTA 2.8.8; a window function over launches and records in time order). Otherwise: _inferred_wait_sources.
 WITH waits AS (
-    SELECT
-        e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key,
-        e.start_ns + e.duration_ns AS end_ns,
-        e.wait_on_stream, e.wait_on_cuda_event_record_corr_id AS record_correlation,
-        c.event_id AS wait_call_event_id, c.thread_id, c.start_ns AS call_ts_ns, c.is_wait,
-        p.stream_by_device
-    FROM _loaded_events AS e
-    JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
-    JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
-    JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
-    WHERE l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync')
+    SELECT w.*, p.stream_by_device
+    FROM _waits_for_events AS w
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
+    WHERE w.evidence = 'record_and_stream'
 ),
 records AS (
     SELECT trace_profile_id, correlation, max(event_id) AS record_event_id, max(start_ns) AS start_ns
@@ -110,59 +102,35 @@ wait_sources AS (
     JOIN sources AS s
         ON s.trace_profile_id = o.trace_profile_id AND s.record_event_id = o.record_event_id
             AND s.device = o.device AND s.stream_key = o.stream_key
-),
-after_wait AS (
-    SELECT
-        *,
-        min(CASE WHEN wait_event_id IS NULL THEN ordinal END) OVER (
-            PARTITION BY trace_profile_id, thread_id, stream_key ORDER BY ordinal
-            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-        ) AS launch_ordinal
-    FROM (
-        SELECT
-            *,
-            row_number() OVER (
-                PARTITION BY trace_profile_id, thread_id, stream_key
-                ORDER BY start_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
-            ) AS ordinal
-        FROM (
-            SELECT
-                trace_profile_id, thread_id, stream_key, start_ns, launch_event_id AS order_id, first_gpu_event_id,
-                CAST(NULL AS BIGINT) AS wait_event_id
-            FROM _launches AS l
-            WHERE
-                EXISTS (
-                    SELECT 1 FROM waits AS w WHERE w.trace_profile_id = l.trace_profile_id
-                        AND w.thread_id = l.thread_id
-                        AND w.stream_key = l.stream_key
-                )
-            UNION ALL
-            SELECT trace_profile_id, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
-            FROM waits
-            WHERE sync_kind = 'Stream Wait Event' AND is_wait
-        ) AS both_kinds
-    ) AS placed
-),
-targets AS (
-    SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id AS waiting_kernel_id
-    FROM after_wait AS w
-    JOIN after_wait AS l
-        ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id
-            AND l.stream_key = w.stream_key AND l.ordinal = w.launch_ordinal
-    WHERE w.wait_event_id IS NOT NULL
 )
 SELECT
     w.trace_profile_id,  -- The trace as a profile sees it.
-    w.wait_event_id,  -- The cuda_sync row.
+    w.wait_event_id,  -- The cuda_sync row; the call where it has none.
     w.sync_kind AS wait_kind,  -- Stream Wait Event or Event Sync.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
     w.end_ns AS wait_end_ns,  -- End of the cuda_sync row, ns.
-    w.record_correlation,  -- Correlation id of the record call.
-    r.record_event_id,  -- The CPU call that recorded the event; NULL when it is not in the trace.
+    r.record_event_id,  -- The CPU call that recorded the event; NULL when it is not in the trace or unknown.
     s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
-    t.waiting_kernel_id  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
+    t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
+    w.evidence,  -- See _waits_for_events; none: no call before the wait records an event.
+    TRUE AS is_best  -- Of several pieces of work that the wait may have held up, the likeliest.
 FROM waits AS w
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
 LEFT JOIN wait_sources AS s
     ON s.trace_profile_id = w.trace_profile_id AND s.wait_event_id = w.wait_event_id AND s.choice = 1
-LEFT JOIN targets AS t ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id
+LEFT JOIN _event_wait_targets AS t ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id
+UNION ALL
+SELECT
+    w.trace_profile_id, w.wait_event_id, w.sync_kind, w.wait_call_event_id, w.end_ns,
+    coalesce(i.record_event_id, w.record_event_id), i.source_kernel_id,
+    coalesce(i.waiting_kernel_id, t.waiting_kernel_id),
+    CASE WHEN w.evidence = 'calls' AND i.record_event_id IS NULL THEN 'none' ELSE w.evidence END,
+    row_number() OVER (
+        PARTITION BY w.trace_profile_id, w.wait_event_id ORDER BY i.tier, i.is_next DESC, i.waiting_kernel_id
+    ) = 1
+FROM _waits_for_events AS w
+LEFT JOIN _inferred_wait_sources AS i
+    ON i.trace_profile_id = w.trace_profile_id AND i.wait_event_id = w.wait_event_id
+LEFT JOIN _event_wait_targets AS t
+    ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id AND t.is_next
+WHERE w.evidence <> 'record_and_stream'

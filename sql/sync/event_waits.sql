@@ -1,14 +1,20 @@
--- One row: a GPU-side wait for an event, matched to the event record.
--- How: the rows of _event_waits in the default profile.
+-- One row: a wait for an event, of a stream or a call, matched to the event record and to the GPU work on both sides.
+-- How: the rows of _event_waits in the default profile. evidence says for each wait what the trace states of it.
 -- check: unique(trace_id, wait_event_id)
 SELECT
     p.trace_id,  -- The trace.
-    w.wait_event_id,  -- The cuda_sync row that waits.
-    w.record_event_id,  -- The call that recorded the event; NULL when it is not in the trace.
-    w.source_kernel_id,  -- GPU work that has to end first; NULL when none was launched before the record.
+    -- The cuda_sync row that waits; the call that makes a stream wait where the trace has no such row.
+    w.wait_event_id,
+    w.record_event_id,  -- The call that recorded the event; NULL when it is not in the trace or unknown.
+    w.source_kernel_id,  -- GPU work that has to end first; NULL when none was launched before the record, or unknown.
     w.waiting_kernel_id,  -- GPU work that waits; NULL when the CPU waits (Event Sync) or nothing followed.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
-    w.wait_kind  -- Stream Wait Event or Event Sync.
+    w.wait_kind,  -- Stream Wait Event or Event Sync.
+    -- What is known: record_and_stream (the row states both), cuda_event (a cuda_event row shows what it lacks), record
+    -- (the row states it; its stream is inferred), stream (the row states it; the record is the thread's last before
+    -- the wait), calls (that record, and its stream is inferred), or none (no record precedes the wait on its thread).
+    w.evidence,
+    w.evidence NOT IN ('record_and_stream', 'cuda_event') AS is_inferred  -- Record or stream are inferred.
 FROM _event_waits AS w
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
-WHERE p.profile = 'default'
+WHERE p.profile = 'default' AND w.is_best

@@ -28,21 +28,29 @@ Waits = dict[int, tuple[int, str]]
 """What waited → what it waited for, and the basis."""
 
 
+_WAITS = """
+    SELECT trace_profile_id, event_id, source_event_id, basis FROM _inferred_waits
+    UNION ALL
+    SELECT trace_profile_id, waiting_kernel_id, source_kernel_id, 'wait_call' FROM _event_waits
+    WHERE evidence IN ('record', 'calls', 'none') AND source_kernel_id IS NOT NULL AND waiting_kernel_id IS NOT NULL
+"""
+
+
 def inferred_in(traces: list[Any]) -> list[Waits]:
-    """Of each trace."""
-    query = "SELECT event_id, source_event_id, basis FROM _inferred_waits"
-    connections = each(traces, "_profiles", "_inferred_waits")
+    """Return the inferred waits of each trace."""
+    query = f"SELECT event_id, source_event_id, basis FROM ({_WAITS})"
+    connections = each(traces, "_profiles", "_inferred_waits", "_event_waits")
     return [{event: (source, basis) for event, source, basis in con.execute(query).fetchall()} for con in connections]
 
 
 def inferred_and_answered(traces: Iterable[Any]) -> list[tuple[Waits, PathAnswer]]:
-    """Of each trace as a whole; the models run once."""
+    """Return waits and path of each trace as a whole; the models run once."""
     con, found = connect_all(traces)
-    run_models(con, load_catalog(), [*ANSWERED, "_profiles", "_inferred_waits"])
+    run_models(con, load_catalog(), [*ANSWERED, "_profiles", "_inferred_waits", "_event_waits"])
     told = []
     for trace_id in found:
-        only(con, trace_id, ["_inferred_waits"])
-        rows = con.execute("SELECT event_id, source_event_id, basis FROM _inferred_waits").fetchall()
+        only(con, trace_id, ["_inferred_waits", "_event_waits"])
+        rows = con.execute(f"SELECT event_id, source_event_id, basis FROM ({_WAITS})").fetchall()
         waits = {event: (source, basis) for event, source, basis in rows}
         told.append((waits, answer_in(con, WindowRequest(trace_id))))
     return told
@@ -158,8 +166,8 @@ def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
 
 
 def test_what_was_not_waited_for() -> None:
-    # Rows of another kind of wait are rows of waits.
-    told = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
+    # Rows of another kind of wait say nothing of these.
+    others = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
     # Stream 24's work was launched after the call that waits, and ended between; the collective is what was waited for.
     later = [*STREAMS, call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)]
     # It ended after the work began, but for 2 us, which clocks of streams differ by: the gemm begins at 815.
@@ -174,9 +182,9 @@ def test_what_was_not_waited_for() -> None:
     ]
     # A call that does not block, or only asks whether work has ended, whenever it returns: NCCL's watchdog and allocators do.
     names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear", "cudaEventQuery", "hipEventQuery")
-    traces = [told, later, *beside, of_another_thread, *map(blocked, names)]
-    of_told, of_later, *of_beside, blocking = (found := inferred_in(traces))[:6]
-    assert of_told == {} and of_later[7] == (4, "wait_call")
+    traces = [others, later, *beside, of_another_thread, *map(blocked, names)]
+    of_others, of_later, *of_beside, blocking = (found := inferred_in(traces))[:6]
+    assert of_others == {4: (1, "wait_call"), 7: (4, "wait_call")} and of_later[7] == (4, "wait_call")
     assert [waits[7] for waits in of_beside] == [(4, "wait_call"), (4, "wait_call"), (9, "wait_call")]
     assert blocking[3] == (2, "blocking_call")
     assert found[6:] == [{}] * len(names)
@@ -372,11 +380,9 @@ def test_a_stream_waits_for_an_older_event_where_the_newest_ended_over_2_us_too_
         ]
 
     con, found = connect_all(map(waiting, (2, 2.001)))
-    run_models(con, load_catalog(), ["_likely_waits", "_profiles"])
-    likely = (
-        "SELECT event_id, source_event_id FROM _likely_waits JOIN _profiles USING (trace_profile_id) WHERE trace_id = "
-    )
-    assert [con.execute(f"{likely}'{trace_id}'").fetchall() for trace_id in found] == [[(8, 4)], [(8, 1)]]
+    run_models(con, load_catalog(), ["event_waits"])
+    query = "SELECT waiting_kernel_id, source_kernel_id, record_event_id FROM event_waits WHERE trace_id = "
+    assert [con.execute(f"{query}'{trace_id}'").fetchall() for trace_id in found] == [[(8, 4, 5)], [(8, 1, 2)]]
 
 
 def test_a_sync_that_waited_for_the_last_stream_waits_for_the_others_without_it() -> None:
@@ -469,7 +475,7 @@ def test_where_there_are_rows_only_calls_without_one_are_inferred(shared: Path) 
     names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
     waits, told = zip(*inferred_and_answered(traces), strict=True)
-    assert [*waits] == [{}] * len(names)
+    assert [*waits] == [{25: (23, "own_copy")} if name == "cuda_event_sync" else {} for name in names]
     plain = [answer for _, answer in answers(traces, infer_waits="never", forward_thread="by_name")]
     for name, one, other in zip(names, told, plain, strict=True):
         steps, before = ([(row["event_id"], row["duration_us"]) for row in answer.path] for answer in (one, other))
@@ -569,11 +575,13 @@ def test_events_of_calls_and_of_autograds_threads() -> None:
         *(kernel("backward", 70, 100, 2), call("cudaEventRecord", 120, 2, 8), call("cudaStreamWaitEvent", 125, 2, 9)),
         *(call("cudaLaunchKernel", 130, 5, 3), kernel("reduce", 172, 50, 3, stream=20)),
     ]
-    found = [
-        con.execute("SELECT event_id, source_event_id FROM _likely_waits").fetchall()
-        for con in each([event, backward], "_profiles", "_likely_waits")
-    ]
-    assert found == [[(5, 1)], [(9, 5)]]
+    queries = (
+        "SELECT event_id, source_event_id FROM _likely_waits",
+        "SELECT waiting_kernel_id, source_kernel_id FROM _event_waits",
+    )
+    connections = each([event, backward], "_profiles", "_likely_waits", "_event_waits")
+    waits = [con.execute(query).fetchall() for con, query in zip(connections, queries, strict=True)]
+    assert waits == [[(5, 1)], [(9, 5)]]
 
 
 def test_calls_may_have_waited_for_gpu_work_alone() -> None:
@@ -598,5 +606,5 @@ def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
     events += [call("hipStreamWaitEvent", 9, 1, 3), kernel("barrier", 70, 1, 3, 8)]
     events += [call("hipLaunchKernel", 12, 5, 4), kernel("gemm", 80, 50, 4, 8)]
     con, _ = connect(events)
-    run_models(con, load_catalog(), ["_likely_waits"])
-    assert con.execute("SELECT event_id, source_event_id FROM _likely_waits").fetchall() == [(4, 1)]
+    run_models(con, load_catalog(), ["event_waits"])
+    assert con.execute("SELECT waiting_kernel_id, source_kernel_id FROM event_waits").fetchall() == [(4, 1)]

@@ -50,10 +50,10 @@ def test_the_path_is_the_same_with_all_rows(
 
 def test_each_kind_is_found_somewhere(shared: Path) -> None:
     by_data = {"_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges"}
-    for trace, lacking in ((_WITH_WAITS, "_inferred_waits"), (_WITHOUT, "_event_waits")):
+    for trace, lacking in ((_WITH_WAITS, set()), (_WITHOUT, {"_sync_edges"})):
         con, trace_id = connect(shared / "traces" / f"{trace}.json.gz")
         found = unneeded(con, WindowRequest(trace_id), {})
-        assert found & {"_inferred_waits", "_event_waits"} == {lacking}
+        assert found & {"_inferred_waits", "_inferred_wait_sources", "_event_waits", "_sync_edges"} == lacking
         assert not {"_queue", "_last_steps"} & unneeded(con, WindowRequest(trace_id, profile="hta"), {})
         of_data = unneeded(con, WindowRequest(trace_id), {("default", "dependencies"): "data"})
         waits = {"_wait_edges", "_inferred_wait_edges"}  # the trace has one kind of them

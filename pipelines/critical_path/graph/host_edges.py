@@ -107,7 +107,7 @@ _INSERTS = {
 @python_model(
     "_left_out",
     layer="critical_path",
-    doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end; or it lies within a loop that asked until GPU work had ended.",
+    doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end or is waited for by no other thread; or it lies within a loop that asked until GPU work had ended.",
     columns=(("window_no", "BIGINT", "The window."), ("event_id", "BIGINT", "The event.")),
     reads=_READS,
     runs=_RUNS,
@@ -219,6 +219,13 @@ def _tables(
     if len(loops["window"]):
         nodes = nodes[~_frames_in_loops(nodes, threads, loops)]
     found = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
+    idle = _waited_for_by_none(nodes, found, roles.works, window, windows)
+    if idle.any():
+        out = idle[nodes.thread]
+        starts = np.flatnonzero(out & ~nodes.of_frame & (nodes.node % 2 == 0))
+        yield "_left_out", {"window": window[nodes.thread[starts]], "event": nodes.node[starts] // 2}
+        nodes, owners = nodes[~out], owners[~idle[owners.thread]]
+        found = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
     bound = np.zeros(len(nodes.node), dtype=bool)
     bound[found.to] = True
     roots = ~nodes.before & ~bound
@@ -310,6 +317,23 @@ def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
     end = rows["start"] + rows["duration"]
     np.maximum.at(limit, place[rows["works"]], end[rows["works"]])
     return kept & (rows["works"] | (limit[place] < 0) | (end <= limit[place]))
+
+
+def _waited_for_by_none(
+    nodes: HostNodes, found: HandOffs, works: Flags, window: Ints, windows: dict[str, Any]
+) -> Flags:
+    """Return which threads (t,) launch nothing and hand over to no thread that counts, so that nothing waits for them.
+
+    In a window without GPU work and without a thread that launches some, all threads count.
+    """
+    has_work = windows["window"][windows["work_end"] >= 0]
+    has_work = np.union1d(has_work, window[np.unique(nodes.thread[works[nodes.thread]])])
+    counts = works | ~np.isin(window, has_work)
+    while True:
+        waited_for = nodes.thread[found.of][counts[nodes.thread[found.to]]]
+        if counts[waited_for].all():
+            return ~counts
+        counts[waited_for] = True
 
 
 def _within_loops(rows: dict[str, Any], loops: dict[str, Any]) -> Flags:

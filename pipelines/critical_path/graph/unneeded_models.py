@@ -33,16 +33,15 @@ _COVERED = (
     ),
     *("_graph_launches", "_device_floors"),
 )
-# A wait is either recorded by the trace or inferred.
-_RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
-_EVENTS = ("_launches", "_event_waits")
+_RECORDED = ("_sync_edges", "_wait_edges", "_shown_calls")
+_EVENTS = ("_launches", "_waits_for_events", "_event_wait_targets", "_event_waits")
+_UNSTATED = ("_event_records", "_inferred_wait_sources")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
-_ROLES = ("polls", "blocking", "only_waits")
+_ROLES = ("polls", "blocking", "only_waits", "wait")
 _FULL_QUEUE, _SLOW_CALLS, _SLOW_NS = 100, 8, 20_000
 """GPU work, and launches that take so long, without which `_queue_waits` has no row."""
-_INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges")
-_LIKELY = "_likely_waits"  # also of calls that wait and are never recorded
+_INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges", "_likely_waits")
 
 
 def unneeded(
@@ -63,14 +62,15 @@ def unneeded(
         found.append("_annotated_windows")
     if not seen.records:
         found += _RECORDED
-    elif not seen.events:
+    infers = value["infer_waits"] != "never"
+    if not seen.events and not (infers and seen.unstated):
         found += _EVENTS
+    if not (infers and seen.unstated):
+        found += _UNSTATED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
-    if value["infer_waits"] == "never" or (seen.records and sees_all):
+    if not infers or (seen.records and sees_all and not seen.unstated and not seen.blocks):
         found += _INFERRED
-        if value["infer_waits"] == "never" or not seen.blocks:
-            found.append(_LIKELY)
     if not seen.polls:
         found += _POLLS
     if value["one_kernel_per_launch"] == "true":
@@ -89,6 +89,7 @@ class _Seen(NamedTuple):
     events: bool  # one for an event
     polls: bool  # a call that asks whether GPU work has ended
     blocks: bool  # one that waits for it, and of which no wait is recorded
+    unstated: bool  # a wait for an event of which the trace does not state record and stream
     graphs: bool  # two pieces of GPU work of one call
     n_work: int  # events on streams
     n_slow: int  # calls that took long and may have launched something
@@ -100,15 +101,21 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     of_role = {role: {rule["name"] for rule in rules if rule["role"] == role} for role in _ROLES}
     polls = row(["", *sorted(of_role["polls"])])
     unrecorded = row(["", *sorted(of_role["blocking"] - of_role["only_waits"] - of_role["polls"])])
-    waits = row(["", *sorted(of_role["only_waits"])])
+    only_waits = of_role["only_waits"] - of_role["polls"]
+    waits = row(["", *sorted(only_waits)])
+    stream_waits = row(["", *sorted(of_role["wait"])])
     is_work = f"cat IN {row([rule['cat'] for rule in rule_rows('category_sides') if rule['side'] == 'gpu'])}"
-    ((records, events, asks, blocks, graphs, n_work, n_slow),) = con.execute(
-        "SELECT bool_or(cat = 'cuda_sync' AND name IS NOT NULL), "
-        f"bool_or(cat = 'cuda_sync' AND name IN {row(_OF_EVENTS)}), "
-        f"bool_or(name IN {polls}), bool_or(name IN {unrecorded}), "
+    is_sync = "cat = 'cuda_sync'"
+    of_event = f"{is_sync} AND name IN {row(_OF_EVENTS)}"
+    of_stream = f"{is_sync} AND name = 'Stream Wait Event'"
+    ((records, events, asks, blocks, unstated, graphs, n_work, n_slow),) = con.execute(
+        f"SELECT bool_or({is_sync} AND name IS NOT NULL), bool_or({of_event}), bool_or(name IN {polls}), "
+        f"bool_or(name IN {unrecorded}) OR count(*) FILTER (name IN {waits}) > count(*) FILTER ({is_sync} AND NOT ({of_stream})), "
+        f"bool_or({of_event} AND NOT coalesce(wait_on_stream >= 0 AND wait_on_cuda_event_record_corr_id > 0, false)) "
+        f"OR count(*) FILTER (name IN {stream_waits}) > count(*) FILTER ({of_stream}), "
         f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
         f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), count(stream), "
         f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) "
         f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {known}"
     ).fetchall()
-    return _Seen(bool(records), bool(events), bool(asks), bool(blocks), bool(graphs), n_work, n_slow)
+    return _Seen(bool(records), bool(events), bool(asks), bool(blocks), bool(unstated), bool(graphs), n_work, n_slow)

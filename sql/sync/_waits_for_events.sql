@@ -1,0 +1,114 @@
+-- One row: a wait for an event, of a stream or a call, with what the trace states of it: a cuda_sync row, and (in
+-- profiles that infer waits) a call that makes a stream wait and has no such row.
+-- How: a row states the record and its stream, or the record alone (Cuspy), or nothing (-1: Kineto with CUDA 12.9 and
+-- later). Records that cuda_event rows show are looked up by their call, or by the number of the event.
+WITH syncs AS (
+    SELECT
+        e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key,
+        e.start_ns + e.duration_ns AS end_ns, e.wait_on_stream,
+        e.wait_on_cuda_event_record_corr_id AS record_correlation, c.event_id AS wait_call_event_id, c.thread_id,
+        c.start_ns AS call_ts_ns, c.start_ns + c.duration_ns AS call_end_ns, c.is_wait,
+        p.infer_waits AND (
+            coalesce(e.wait_on_cuda_event_record_corr_id, -1) <= 0 OR coalesce(e.wait_on_stream, -1) < 0
+        ) AS lacks_source,
+        p.infer_waits AND coalesce(e.wait_on_cuda_event_record_corr_id, -1) <= 0 AS lacks_record, p.trace_id
+    FROM _loaded_events AS e
+    JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
+    JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
+    JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
+    WHERE l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync')
+),
+calls AS (
+    SELECT
+        c.trace_profile_id, c.event_id, c.thread_id, c.start_ns, c.start_ns + c.duration_ns AS end_ns, p.trace_id
+    FROM _loaded_events AS c
+    JOIN _profiles AS p ON p.trace_profile_id = c.trace_profile_id AND p.infer_waits
+    LEFT JOIN syncs AS s ON s.trace_profile_id = c.trace_profile_id AND s.wait_call_event_id = c.event_id
+    WHERE c.is_wait AND s.wait_event_id IS NULL
+),
+waits AS (
+    SELECT
+        trace_profile_id, wait_event_id, sync_kind, device, stream_key, end_ns, wait_on_stream, record_correlation,
+        wait_call_event_id, thread_id, call_ts_ns, call_end_ns, is_wait, lacks_source, lacks_record, TRUE AS has_row,
+        trace_id
+    FROM syncs
+    UNION ALL
+    SELECT
+        trace_profile_id, event_id, 'Stream Wait Event', NULL, NULL, end_ns, NULL, NULL, event_id, thread_id, start_ns,
+        end_ns, TRUE, TRUE, TRUE, FALSE, trace_id
+    FROM calls
+),
+numbers AS (
+    SELECT w.trace_profile_id, w.wait_event_id, e.wait_on_cuda_event_id AS event_number
+    FROM waits AS w
+    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = w.wait_event_id
+    WHERE w.has_row AND w.lacks_record AND e.wait_on_cuda_event_id >= 0
+),
+-- The last record of an event before a wait for it.
+by_number AS (
+    SELECT
+        trace_profile_id, wait_event_id,
+        max(record_no) OVER (
+            PARTITION BY trace_profile_id, device, event_number ORDER BY at_ns, turn
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS record_no
+    FROM (
+        SELECT
+            trace_profile_id, device, event_number, start_ns AS at_ns, 0 AS turn, record_no,
+            CAST(NULL AS BIGINT) AS wait_event_id
+        FROM _event_records
+        WHERE event_number IS NOT NULL
+        UNION ALL
+        SELECT w.trace_profile_id, w.device, n.event_number, w.call_ts_ns, 1, NULL, w.wait_event_id
+        FROM waits AS w
+        JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
+    ) AS both_kinds
+),
+-- Of two calls with one correlation id, the record is the later one.
+by_correlation AS (
+    SELECT trace_profile_id, correlation, max(record_no) AS record_no
+    FROM _event_records
+    WHERE correlation > 0
+    GROUP BY trace_profile_id, correlation
+)
+SELECT
+    w.trace_profile_id,  -- The trace as a profile sees it.
+    w.wait_event_id,  -- The cuda_sync row; the call where it has none.
+    w.sync_kind,  -- Stream Wait Event or Event Sync.
+    w.device,  -- Device of the stream that waits; NULL where only the call is known.
+    w.stream_key,  -- The stream that waits; NULL where only the call is known.
+    w.end_ns,  -- End of the row, ns.
+    w.wait_on_stream,  -- Number of the stream waited for, as stated.
+    w.record_correlation,  -- Correlation id of the record, as stated.
+    w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
+    w.thread_id,  -- Its thread.
+    coalesce(o.order_thread_id, w.thread_id) AS order_thread_id,  -- The thread in whose order it is.
+    w.call_ts_ns,  -- Its start, ns.
+    w.call_end_ns,  -- Its end, ns.
+    w.is_wait,  -- It makes a stream wait.
+    w.has_row,  -- FALSE: only the call is known.
+    w.lacks_record,  -- What was recorded is not stated, in a profile that infers waits.
+    n.event_number,  -- CUPTI's number of the event; NULL where the record is stated or the number is not.
+    r.record_event_id,  -- The record that is stated or shown, where its call is in the trace.
+    -- The stream it was recorded on is known, even if the trace has no work of it.
+    coalesce(r.is_shown, FALSE) OR coalesce(w.wait_on_stream, -1) >= 0 AS has_source_stream,
+    CASE WHEN r.is_shown THEN r.stream_key ELSE t.stream_id END AS source_stream_key,  -- That stream.
+    -- What is known of it: record_and_stream, cuda_event (what the row lacks is in a cuda_event row), record, stream,
+    -- or calls (nothing but the order of calls).
+    CASE
+        WHEN NOT w.lacks_source THEN 'record_and_stream'
+        WHEN r.is_shown THEN 'cuda_event'
+        WHEN NOT w.lacks_record THEN 'record'
+        WHEN w.wait_on_stream >= 0 THEN 'stream'
+        ELSE 'calls'
+    END AS evidence
+FROM waits AS w
+LEFT JOIN _order_threads AS o ON o.trace_profile_id = w.trace_profile_id AND o.thread_id = w.thread_id
+LEFT JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
+LEFT JOIN by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_event_id = w.wait_event_id
+LEFT JOIN by_correlation AS c
+    ON c.trace_profile_id = w.trace_profile_id AND c.correlation = w.record_correlation
+-- An event recorded on another device is taken for one of the wait's own: no row states its device.
+LEFT JOIN streams AS t ON t.trace_id = w.trace_id AND t.device = w.device AND t.stream = w.wait_on_stream
+LEFT JOIN _event_records AS r
+    ON r.trace_profile_id = w.trace_profile_id AND r.record_no = coalesce(c.record_no, b.record_no)
