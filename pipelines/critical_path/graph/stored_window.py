@@ -39,9 +39,10 @@ _EDGES = f"""
         e.attributed_event_id, e.waits_for_earlier_work, e.is_inferred
     FROM critical_path_edges AS e JOIN edge_types AS t ON t.edge_type = e.edge_type
 """
-_RECORDING = """
-    CREATE VIEW _recording_traces AS
-    SELECT 1 AS trace_profile_id WHERE NOT EXISTS (FROM critical_path_caveats WHERE caveat = 'no_sync_events')
+_STATED = """
+    CREATE VIEW _stated_traces AS
+    SELECT 1 AS trace_profile_id
+    WHERE NOT EXISTS (FROM critical_path_caveats WHERE caveat IN ('no_sync_events', 'unstated_waits'))
 """
 _BOUNDS = """
     CREATE TABLE _path_bounds AS
@@ -80,8 +81,8 @@ def use_stored(
         )
     found = set(stored)
     if "critical_path_caveats" in stored:
-        con.execute(_RECORDING)
-        found.add("_recording_traces")
+        con.execute(_STATED)
+        found.add("_stated_traces")
     if "critical_path_edges" in stored:
         run_models(con, catalog, ["edge_types"])
         con.execute(_EDGES)

@@ -43,17 +43,17 @@ def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> lis
 
 
 def unseen_waits(window: Window) -> list[dict[str, Any]]:
-    """Returns the caveat that nothing in the trace tells what its streams waited for; none for one stream.
+    """Return the caveat that the trace does not state what its streams waited for; none for one stream.
 
-    Calls of cudaEventRecord and cudaStreamWaitEvent name neither the stream nor the event: without cuda_sync rows only their order
-    is known, and times tell a wait only where it held something up.
+    Calls of cudaEventRecord and cudaStreamWaitEvent name neither the stream nor the event. Without cuda_sync rows that name them,
+    only the order of calls is known, and times show a wait only where it held something up.
     """
     n = len(window.events.streams)
-    if window.has_sync_events or n < 2:
+    if window.states_waits or n < 2:
         return []
     detail = (
-        f"work of {n} streams, and no cuda_sync events: what streams waited for is not in the trace, at best inferred, nor is which one a "
-        "call waited for. Where the host held work up that had to wait for another stream, too, gains are too large: up to 20 % of the window in tests"
+        f"work of {n} streams, and no cuda_sync events that name what they waited for: it is not in the trace, at best inferred, nor is which "
+        "one a call waited for. Where the host held work up that had to wait for another stream, too, gains are too large: up to 20 % of the window in tests"
     )
     return [{"caveat": "unseen_waits", "severity": "warning", "n": n, "time_us": None, "detail": detail}]
 

@@ -104,7 +104,7 @@ class Window:
     kinds: list[str]
     bounds: list[str]
     events: Events
-    has_sync_events: bool
+    states_waits: bool
     owners: Owners | None = None
 
     @property
@@ -192,15 +192,15 @@ def load(
     """
     request_windows(con, [request], overrides)
     stored = use_stored(con, catalog, request, overrides)
-    run_models(con, catalog, [*_GRAPH, "_profiles", "_refused_windows", "_recording_traces"], stored, on_model)
+    run_models(con, catalog, [*_GRAPH, "_profiles", "_refused_windows", "_stated_traces"], stored, on_model)
     if not con.execute("SELECT 1 FROM critical_path_windows").fetchall():
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()
     of = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
     edges, events = (con.execute(q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS))
     rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
-    ((measured, has_sync),) = con.execute(
-        "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _recording_traces) FROM _profiles"
+    ((measured, states_waits),) = con.execute(
+        "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _stated_traces) FROM _profiles"
     ).fetchall()
     return _window(
         request.trace_id,
@@ -209,7 +209,7 @@ def load(
         edges,
         events,
         measured=measured,
-        has_sync=has_sync,
+        states_waits=states_waits,
         refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
     )
 
@@ -225,7 +225,7 @@ def of_saved(saved: SavedPath) -> Window:
         saved.edges,
         saved.events,
         measured=meta["switches"]["summary_weight"] == "measured",
-        has_sync=all(one["caveat"] != "no_sync_events" for one in meta["answer"]["caveats"]),
+        states_waits=not _UNSTATED & {caveat["caveat"] for caveat in meta["answer"]["caveats"]},
         refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
     )
 
@@ -238,7 +238,7 @@ def _window(
     of_graph: pa.Table,
     *,
     measured: bool,
-    has_sync: bool,
+    states_waits: bool,
     refused: str,
 ) -> Window:
     if refused:
@@ -276,7 +276,7 @@ def _window(
         kinds,
         bounds,
         events,
-        has_sync,
+        states_waits,
     )
 
 
