@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from bench.pairs.context import Context
 from bench.pairs.program import Program, Step
 
-SECONDS = 0.8
+SECONDS = 0.6
 """Seconds of rounds for one variant, warm-up aside."""
 ROUNDS = (5, 25)
 RANK_ROUNDS = 5
@@ -60,6 +60,8 @@ def measure_plain(program: Program, c: Context, fence: Fence) -> list[float]:
     step = build(program, c)
     rounds = [window(step, program.steps, c, fence)]
     least, most = (RANK_ROUNDS, RANK_ROUNDS) if c.ranks > 1 else ROUNDS
+    if not program.repeatable:
+        least = most = 1
     wanted = min(most, max(least, int(SECONDS / (rounds[0] * program.steps))))
     rounds += [window(step, program.steps, c, fence) for _ in range(wanted - 1)]
     del step
@@ -76,12 +78,12 @@ def measure_traced(program: Program, c: Context, fence: Fence, path: Path) -> li
     }
     if program.sync_events:
         options["experimental_config"] = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
-    if program.timed:
+    if program.repeatable:
         with profile(**options):  # the first profile starts CUPTI
             step(0)
             c.sync()
     seconds = []
-    for _ in range(2 if program.timed else 1):
+    for _ in range(2 if program.repeatable else 1):
         with profile(**options) as recorded:
             c.sync()
             fence()

@@ -46,7 +46,7 @@ class Program:
     sync_events: bool = False
     needs: tuple[str, ...] = ()
     ranks: str | None = None  # the field of Sizes that has the number of ranks
-    timed: bool = True  # False: a step cannot be repeated, so only the traced window is timed
+    repeatable: bool = True  # False: a step is not the same a second time, so each measurement is of one fresh window
     note: str | None = None
 
     def describe(self) -> dict[str, object]:

@@ -30,7 +30,7 @@ SIZES = {
     "device": Sizes(
         width=2048,
         batch=4096,
-        layers=4,
+        layers=3,
         host_s=0.004,
         rows=16,
         copied=32 << 20,

@@ -10,6 +10,6 @@ from bench.pairs.programs import (  # noqa: F401, I001  # the order in which the
     streams,
     optimizers,
     memory,
-    distributed,
     compiled,
+    distributed,
 )

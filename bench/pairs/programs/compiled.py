@@ -11,10 +11,13 @@ from bench.pairs.program import Step, program
 
 def reset(c: Context) -> None:
     import torch._dynamo
+    from torch._inductor import utils
 
+    fresh_cache = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache  # its name until torch 2.7
     torch._dynamo.reset()
     torch._dynamo.config.recompile_limit = 64
     c.cleanup.callback(torch._dynamo.reset)
+    c.cleanup.enter_context(fresh_cache())  # what another variant compiled is compiled again
 
 
 @program(
@@ -65,7 +68,7 @@ def small_operators_compiled(c: Context) -> Step:
     steps=3,
     warm=0,
     needs=("compile",),
-    timed=False,
+    repeatable=False,
 )
 def recompilation(c: Context) -> Step:
     def work(x: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,7 @@ def float32_or_bfloat16(c: Context) -> Step:
     forbidden=HOST,
 )
 def attention(c: Context) -> Step:
-    heads, length = 16, c.sizes.batch // 2
+    heads, length = 16, c.sizes.batch
     q, k, v = (c.randn(2, heads, length, 64, dtype=torch.bfloat16) for _ in range(3))
 
     def step(i: int) -> object:

@@ -32,7 +32,7 @@ def rank_batch(c: Context) -> torch.Tensor:
     causes=("communication", "late_rank"),
     forbidden=OTHERS,
     fix="overlap_communication",
-    steps=3,
+    steps=2,
     needs=("ranks",),
     ranks="ranks",
     note=SHARED,
@@ -56,7 +56,7 @@ def reduce_each_micro_batch(c: Context) -> Step:
     forbidden=OTHERS,
     whatif=("--remove", "augment"),
     fix="even_ranks",
-    steps=3,
+    steps=2,
     stack=True,
     needs=("ranks",),
     ranks="ranks",
@@ -80,7 +80,7 @@ def late_rank(c: Context) -> Step:
     change="one reduction of all metrics instead of one of each",
     causes=("communication", "late_rank", "synchronization"),
     forbidden=OTHERS,
-    steps=3,
+    steps=2,
     needs=("ranks",),
     ranks="ranks",
     note=SHARED,
@@ -133,7 +133,7 @@ def fully_sharded(c: Context) -> Step:
     change="four micro-batches instead of one",
     causes=("late_rank", "communication", "host_between_operators", "gpu_computing"),
     forbidden=OTHERS,
-    steps=3,
+    steps=2,
     needs=("ranks",),
     ranks="ranks",
     note=SHARED,
@@ -152,7 +152,7 @@ def pipeline_of_ranks(c: Context) -> Step:
                 with torch.profiler.record_function("stage"):
                     y = net(piece)
                     c.sync()
-                    work_on_host(16 * c.sizes.host_s / n)
+                    work_on_host(8 * c.sizes.host_s / n)
                 if c.rank < c.ranks - 1:
                     dist.send(y, c.rank + 1)
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch.profiler import record_function
 
@@ -15,7 +17,7 @@ from bench.pairs.program import Step, program
     causes=("host_operators", "launching"),
     forbidden=("gpu_computing", "synchronization", "copies", "data_loading", "communication"),
     fix="graph_or_compile",
-    steps=6,
+    steps=3,
 )
 def decoding(c: Context) -> Step:
     model = Decoder(c)
@@ -79,7 +81,7 @@ def graph_of_products(c: Context) -> Step:
     note="which cause is first depends on how fast the host launches a graph",
 )
 def graph_for_each_layer(c: Context) -> Step:
-    weights = [c.randn(c.sizes.tiny, c.sizes.tiny) for _ in range(c.sizes.chain)]
+    weights = [c.randn(c.sizes.tiny, c.sizes.tiny) for _ in range(c.sizes.chain // 3)]
     x = c.randn(8, c.sizes.tiny)
 
     def layer(weight: torch.Tensor) -> None:
@@ -90,10 +92,8 @@ def graph_for_each_layer(c: Context) -> Step:
         for weight in weights:
             layer(weight)
 
-    if c.changed:
-        replays = [c.graph(layers)]
-    else:
-        replays = [c.graph(lambda weight=weight: layer(weight)) for weight in weights]
+    captured = [layers] if c.changed else [partial(layer, weight) for weight in weights]
+    replays = [c.graph(work) for work in captured]
 
     def step(i: int) -> object:
         for replay in replays:

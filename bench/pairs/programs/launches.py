@@ -38,6 +38,7 @@ def small_operators(c: Context) -> Step:
 
 @program(
     change="one batch instead of sixteen",
+    steps=3,
     causes=LAUNCHES,
     forbidden=OTHERS,
     note="the GPU's work is not the same: one larger product for sixteen",
@@ -79,7 +80,7 @@ def hooks(c: Context) -> Step:
     forbidden=("gpu_computing", "copies", "data_loading", "communication"),
     whatif=("--remove", "wait:aten::is_nonzero"),
     fix="do_not_wait",
-    steps=6,
+    steps=3,
 )
 def generation(c: Context) -> Step:
     """Greedy decoding with a cache of keys and values; a test of all sequences for the end is read on the host."""
@@ -100,7 +101,7 @@ def generation(c: Context) -> Step:
     causes=LAUNCHES,
     forbidden=OTHERS,
     whatif=("--scale", "second_half=0"),
-    steps=6,
+    steps=3,
 )
 def generation_of_half(c: Context) -> Step:
     model = Decoder(c)

@@ -59,7 +59,7 @@ def step_over(c: Context, loaded: Iterator[torch.Tensor], batch: int) -> Step:
     forbidden=GPU,
     whatif=("--scale", "decode_image=0.5"),
     fix="load_ahead",
-    steps=6,
+    steps=4,
     stack=True,
 )
 def loader_without_workers(c: Context) -> Step:
@@ -94,6 +94,7 @@ def loader_of_one_worker(c: Context) -> Step:
     forbidden=("gpu_computing", "synchronization", "allocation", "communication", "optimizer", "launching"),
     whatif=("--remove", "*normalize"),
     fix="move_host_work",
+    steps=4,
     stack=True,
 )
 def preprocessing(c: Context) -> Step:
@@ -116,6 +117,7 @@ def preprocessing(c: Context) -> Step:
     causes=("host_between_operators", "data_loading"),
     forbidden=GPU,
     fix="load_ahead",
+    steps=4,
     stack=True,
 )
 def preparation_in_a_thread(c: Context) -> Step:
@@ -156,12 +158,13 @@ def preparation_in_a_thread(c: Context) -> Step:
     forbidden=GPU,
     whatif=("--remove", "*tokenize"),
     fix="move_host_work",
+    steps=4,
     stack=True,
     note="Python without numpy: with stacks the profiler may make it longer",
 )
 def tokenization(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 4, c.sizes.width)
-    words = [f"word{n * 7919 % 1009}" for n in range(int(c.sizes.host_s * 1e7))]
+    words = [f"word{n * 7919 % 1009}" for n in range(int(c.sizes.host_s * 3e7))]
 
     def tokenize() -> int:
         known: dict[str, int] = {}
