@@ -17,10 +17,8 @@ SHARED = "all ranks share one GPU in turns, and communicate over sockets"
 OTHERS = ("copies", "data_loading", "allocation", "compilation", "checkpointing", "garbage_collection")
 
 
-def parallel(c: Context, **options: int) -> DistributedDataParallel:
-    return DistributedDataParallel(
-        mlp(c, c.sizes.rank_width, c.sizes.layers), device_ids=[0] if c.cuda else None, **options
-    )
+def parallel(c: Context) -> DistributedDataParallel:
+    return DistributedDataParallel(mlp(c, c.sizes.rank_width, c.sizes.layers), device_ids=[0] if c.cuda else None)
 
 
 def rank_batch(c: Context) -> torch.Tensor:

@@ -66,7 +66,8 @@ def hooks(c: Context) -> Step:
 
     def observe(module: object, inputs: object, output: torch.Tensor) -> None:
         with torch.profiler.record_function("observe"):
-            output.detach().abs().mean(), output.detach().std()
+            output.detach().abs().mean()
+            output.detach().std()
 
     if not c.changed:
         for part in net:
