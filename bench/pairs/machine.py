@@ -16,6 +16,10 @@ from bench.pairs.program import Program
 from bench.pairs.ranks import check_backend, start_ranks
 from bench.pairs.sizes import SIZES
 
+SLOWEST_SUM_S = 0.2
+"""A step has up to ten sums, and a program thirty steps."""
+NO_RANKS: dict[str, Any] = {"backend": None, "ranks": None, "sum_over_ranks_s": None, "ranks_refused": {}}
+
 
 def describe_machine(device: str, size: str | None, start: str, scratch: Path) -> dict[str, Any]:
     """Return what the machine is, the size of its programs, and what it can run.
@@ -34,19 +38,20 @@ def describe_machine(device: str, size: str | None, start: str, scratch: Path) -
     return {**machine, "size": size or ("device" if machine["device"] == "cuda" else "small")}
 
 
-def choose_backend(machine: dict[str, Any], scratch: Path, wanted: str) -> dict[str, Any]:
-    """Return the first backend by which ranks can communicate, or the reasons why there is none."""
-    everywhere = ("nccl", "gloo") if machine["device"] == "cuda" else ("gloo",)
-    reasons = {}
-    for backend in everywhere if wanted == "auto" else (wanted,):
-        found = in_a_process(
-            30, scratch / f"ranks.{backend}", check_ranks, backend, SIZES[machine["size"]].ranks, scratch
-        )
+def choose_ranks(machine: dict[str, Any], wanted: str, scratch: Path) -> dict[str, Any]:
+    """Return the first backend and number of ranks that can communicate, or the reasons why there are none."""
+    most = SIZES[machine["size"]].ranks
+    candidates = [("nccl", most), ("nccl", 2), ("gloo", most)] if machine["device"] == "cuda" else [("gloo", most)]
+    refused: dict[str, str] = {}
+    for backend, ranks in candidates:
+        if wanted not in ("auto", backend):
+            continue
+        passed = (backend, ranks, machine["device"], scratch)
+        found = in_a_process(25, scratch / f"{backend}.{ranks}", check_ranks, *passed)
         if "error" not in found:
-            return {"backend": backend, "sum_over_ranks_s": found["seconds"], "ranks_refused": reasons}
-        reasons[backend] = f"{found['error']}\n{found['output']}"
-        print(f"{backend}: {reasons[backend]}", flush=True)
-    return {"backend": None, "sum_over_ranks_s": None, "ranks_refused": reasons}
+            return {"backend": backend, "ranks": ranks, "sum_over_ranks_s": found["seconds"], "ranks_refused": refused}
+        refused[f"{backend}, {ranks} ranks"] = f"{found['error']}\n{found['output']}"
+    return {**NO_RANKS, "ranks_refused": refused}
 
 
 def check_machine(device: str) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def check_machine(device: str) -> dict[str, Any]:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
         torch.ones(8, device="cuda").add_(1)
         torch.cuda.synchronize()
-    if not any(event.device_type == torch.autograd.DeviceType.CUDA for event in recorded.events() or ()):
+    if not any(event.device_type.name == "CUDA" for event in recorded.events() or ()):
         raise RuntimeError("the profiler recorded no GPU work")
     no_compile = None
     if importlib.util.find_spec("triton") is None:
@@ -67,11 +72,11 @@ def check_machine(device: str) -> dict[str, Any]:
     return {"device": "cuda", "name": torch.cuda.get_device_name(), "no_compile": no_compile}
 
 
-def check_ranks(backend: str, ranks: int, scratch: Path) -> dict[str, Any]:
-    """Return the seconds that a sum over ranks takes; raise an error if they cannot communicate, or take a second."""
-    seconds = max(found["seconds"] for found in start_ranks(check_backend, ranks, backend, scratch=scratch))
-    if seconds > 1:
-        raise RuntimeError(f"a sum over {ranks} ranks takes {seconds:.1f} s")
+def check_ranks(backend: str, ranks: int, device: str, scratch: Path) -> dict[str, Any]:
+    """Return the seconds that a sum over ranks takes; raise an error if they cannot communicate, or take too long."""
+    seconds = max(found["seconds"] for found in start_ranks(check_backend, ranks, backend, device, scratch=scratch))
+    if seconds > SLOWEST_SUM_S:
+        raise RuntimeError(f"a sum over {ranks} ranks takes {seconds:.2f} s, more than {SLOWEST_SUM_S} s")
     return {"seconds": seconds}
 
 

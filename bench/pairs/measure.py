@@ -20,7 +20,7 @@ from bench.pairs.program import Program, Step
 SECONDS = 0.6
 """Seconds of rounds for one variant, warm-up aside."""
 ROUNDS = (5, 25)
-RANK_ROUNDS = 5
+RANK_ROUNDS = 3
 """With several ranks the number of rounds is fixed: all ranks have to take part in the same rounds."""
 
 Fence = Callable[[], None]
@@ -77,7 +77,7 @@ def measure_traced(program: Program, c: Context, fence: Fence, path: Path) -> li
         "with_stack": program.stack,
     }
     if program.sync_events:
-        options["experimental_config"] = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+        options["experimental_config"] = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)  # pyright: ignore[reportAttributeAccessIssue]
     if program.repeatable:
         with profile(**options):  # the first profile starts CUPTI
             step(0)

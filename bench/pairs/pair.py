@@ -50,11 +50,11 @@ def measure_rank(
     return measure_pair(load_programs()[name], device, size, out, scratch, rank, ranks)
 
 
-def measure_ranks(program: Program, backend: str, device: str, size: str, out: Path, scratch: Path) -> dict[str, Any]:
+def measure_ranks(program: Program, machine: dict[str, Any], out: Path, scratch: Path) -> dict[str, Any]:
     """Measure a program of several ranks: a step takes as long as on the rank where it takes longest."""
-    ranks = getattr(SIZES[size], str(program.ranks))
-    by_rank = start_ranks(measure_rank, ranks, program.name, backend, device, size, out, scratch, scratch=scratch)
-    measured: dict[str, Any] = {"ranks": ranks, "backend": backend}
+    passed = (program.name, machine["backend"], machine["device"], machine["size"], out, scratch)
+    by_rank = start_ranks(measure_rank, machine["ranks"], *passed, scratch=scratch)
+    measured: dict[str, Any] = {"ranks": machine["ranks"], "backend": machine["backend"]}
     for variant in VARIANTS:
         plain = [max(seconds) for seconds in zip(*(found[variant]["plain_all_s"] for found in by_rank), strict=True)]
         traced = [max(seconds) for seconds in zip(*(found[variant]["traced_all_s"] for found in by_rank), strict=True)]
@@ -71,6 +71,6 @@ def measure_named(name: str, machine: dict[str, Any], out: Path, scratch: Path) 
     program = load_programs()[name]
     if machine["device"] == "cpu":
         torch.set_num_threads(1)
-    if program.ranks:
-        return measure_ranks(program, machine["backend"], machine["device"], machine["size"], out, scratch)
+    if "ranks" in program.needs:
+        return measure_ranks(program, machine, out, scratch)
     return measure_pair(program, machine["device"], machine["size"], out, scratch)

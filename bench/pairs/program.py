@@ -45,7 +45,6 @@ class Program:
     stack: bool = False
     sync_events: bool = False
     needs: tuple[str, ...] = ()
-    ranks: str | None = None  # the field of Sizes that has the number of ranks
     repeatable: bool = True  # False: a step is not the same a second time, so each measurement is of one fresh window
     note: str | None = None
 

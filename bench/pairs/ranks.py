@@ -41,13 +41,13 @@ def join(backend: str, rank: int, ranks: int, store: Path) -> None:
     )
 
 
-def check_backend(rank: int, ranks: int, backend: str, store: Path) -> dict[str, Any]:
+def check_backend(rank: int, ranks: int, backend: str, device: str, store: Path) -> dict[str, Any]:
     """Return the seconds of a sum of a megabyte over the ranks; raise an error if this backend cannot add it."""
     join(backend, rank, ranks, store)
     seconds = 0.0
     for _ in range(3):  # the first connects the ranks
         start = time.perf_counter()
-        ones = torch.ones(1 << 18, device="cuda" if backend == "nccl" else "cpu")
+        ones = torch.ones(1 << 18, device=device)
         dist.all_reduce(ones)
         total, seconds = int(ones[0].item()), time.perf_counter() - start
         if total != ranks:

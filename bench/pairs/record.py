@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.pairs.machine import choose_backend, describe_machine, why_not
+from bench.pairs.machine import NO_RANKS, choose_ranks, describe_machine, why_not
 from bench.pairs.pair import VARIANTS, measure_named
 from bench.pairs.process import in_a_process
 from bench.pairs.program import PROGRAMS, Program, load_programs
@@ -104,13 +104,12 @@ def main(words: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="pairs-") as folder:
         scratch = Path(folder)
         machine = describe_machine(args.device, args.size, args.start, scratch)
-        none = {"backend": None, "sum_over_ranks_s": None, "ranks_refused": {}}
-        several = any(PROGRAMS[name].ranks for name in args.only)
-        machine |= choose_backend(machine, scratch, args.backend) if several else none
-        print(
-            f"{machine['name']}, torch {torch.__version__}, size {machine['size']}, ranks by {machine['backend']}, {machine['sum_over_ranks_s']} s a sum",
-            flush=True,
-        )
+        several = any("ranks" in PROGRAMS[name].needs for name in args.only)
+        machine |= choose_ranks(machine, args.backend, scratch) if several else NO_RANKS
+        print(f"{machine['name']}, torch {torch.__version__}, size {machine['size']}", flush=True)
+        print(f"{machine['ranks']} ranks by {machine['backend']}, {machine['sum_over_ranks_s']} s a sum", flush=True)
+        for refused, reason in machine["ranks_refused"].items():
+            print(f"{refused}: {' '.join(reason.split())[-600:]}", flush=True)
         truth = Truth(args.out, machine, args.packed, int(args.tar_mb * 1e6))
         failed = 0
         for name in args.only:

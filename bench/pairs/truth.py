@@ -30,6 +30,7 @@ class Truth:
             "size": machine["size"],
             "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "backend": machine["backend"],
+            "ranks": machine["ranks"],
             "sum_over_ranks_s": machine["sum_over_ranks_s"],
             "no_compile": machine["no_compile"],
             "ranks_refused": machine["ranks_refused"],

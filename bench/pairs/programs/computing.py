@@ -87,10 +87,10 @@ def attention(c: Context) -> Step:
         with torch.no_grad():
             for _ in range(2):
                 if c.changed:
-                    F.scaled_dot_product_attention(q, k, v)
+                    out = F.scaled_dot_product_attention(q, k, v)
                 else:
-                    torch.softmax(q @ k.transpose(-1, -2) / 8, dim=-1) @ v
-        return None
+                    out = torch.softmax(q @ k.transpose(-1, -2) / 8, dim=-1) @ v
+        return out
 
     return step
 
@@ -101,7 +101,7 @@ def attention(c: Context) -> Step:
     forbidden=HOST,
 )
 def activation_checkpointing(c: Context) -> Step:
-    blocks = nn.ModuleList(mlp(c, c.sizes.width, 1) for _ in range(c.sizes.layers))
+    blocks = nn.Sequential(*[mlp(c, c.sizes.width, 1) for _ in range(c.sizes.layers)])
     x = c.randn(c.sizes.batch, c.sizes.width)
 
     def step(i: int) -> object:
@@ -141,6 +141,6 @@ def elementwise(c: Context) -> Step:
 def frozen_layers(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, 2 * c.sizes.layers), c.randn(c.sizes.batch // 2, c.sizes.width)
     if c.changed:
-        for part in net[: 2 * c.sizes.layers]:
+        for part in list(net)[: 2 * c.sizes.layers]:
             part.requires_grad_(False)
     return lambda i: train(net, x)

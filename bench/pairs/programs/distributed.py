@@ -31,8 +31,8 @@ def rank_batch(c: Context) -> torch.Tensor:
     forbidden=OTHERS,
     fix="overlap_communication",
     steps=2,
+    warm=2,
     needs=("ranks",),
-    ranks="ranks",
     note=SHARED,
 )
 def reduce_each_micro_batch(c: Context) -> Step:
@@ -56,8 +56,8 @@ def reduce_each_micro_batch(c: Context) -> Step:
     fix="even_ranks",
     steps=2,
     stack=True,
+    warm=2,
     needs=("ranks",),
-    ranks="ranks",
     note=SHARED,
 )
 def late_rank(c: Context) -> Step:
@@ -79,8 +79,8 @@ def late_rank(c: Context) -> Step:
     causes=("communication", "late_rank", "synchronization"),
     forbidden=OTHERS,
     steps=2,
+    warm=2,
     needs=("ranks",),
-    ranks="ranks",
     note=SHARED,
 )
 def reduce_each_metric(c: Context) -> Step:
@@ -104,8 +104,8 @@ def reduce_each_metric(c: Context) -> Step:
     causes=("communication", "late_rank"),
     forbidden=OTHERS,
     steps=2,
+    warm=2,
     needs=("ranks",),
-    ranks="ranks",
     note=SHARED,
 )
 def fully_sharded(c: Context) -> Step:
@@ -132,8 +132,8 @@ def fully_sharded(c: Context) -> Step:
     causes=("late_rank", "communication", "host_between_operators", "gpu_computing"),
     forbidden=OTHERS,
     steps=2,
+    warm=2,
     needs=("ranks",),
-    ranks="ranks",
     note=SHARED,
 )
 def pipeline_of_ranks(c: Context) -> Step:

@@ -57,7 +57,7 @@ def step_over(c: Context, loaded: Iterator[torch.Tensor], batch: int) -> Step:
     change="decoding takes half as long",
     causes=("data_loading",),
     forbidden=GPU,
-    whatif=("--scale", "decode_image=0.5"),
+    whatif=("--scale", "*decode_image=0.5"),
     fix="load_ahead",
     steps=4,
     stack=True,
