@@ -90,7 +90,7 @@ def _rank(target: Callable[..., dict[str, Any]], rank: int, ranks: int, *argumen
         found = target(rank, ranks, *passed, store)
     except Exception as error:
         found = {"error": f"{type(error).__name__}: {error}"[-1500:]}
-    partial = result.with_suffix(".partial")
+    partial = result.with_name(f"{result.name}.partial")
     partial.write_text(json.dumps(found))
     partial.rename(result)
     os._exit(1 if "error" in found else 0)  # destructors of process groups wait for ranks that may have ended
