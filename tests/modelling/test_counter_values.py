@@ -72,12 +72,16 @@ def test_pages_of_a_real_program_agree(shared: Path) -> None:
         JOIN counter_values AS r USING (dispatch_id, metric, kernel_name, grid_threads, block_threads)
         WHERE d.source = 'ncu details' AND r.source = 'ncu raw'
     """)
-    assert rows(con, "SELECT count(*), count(DISTINCT metric), count(DISTINCT dispatch_id) FROM both_pages") == [(245, 35, 7)]
+    assert rows(con, "SELECT count(*), count(DISTINCT metric), count(DISTINCT dispatch_id) FROM both_pages") == [
+        (245, 35, 7)
+    ]
     assert rows(con, "SELECT count(*) FROM both_pages WHERE unit IS DISTINCT FROM raw_unit") == [(0,)]
     fixed = f"SELECT count(*), count(*) FILTER (details IS DISTINCT FROM raw) FROM both_pages WHERE {FIXED}"
     assert rows(con, fixed) == [(98, 0)]
     apart = "SELECT max(abs(details - raw) / greatest(abs(raw), 1)) FROM both_pages"
     assert rows(con, apart)[0][0] < 0.03
-    durations = "SELECT source, count(DISTINCT dispatch_id), count(duration_ns) = count(*) FROM kernel_counters GROUP BY ALL"
+    durations = (
+        "SELECT source, count(DISTINCT dispatch_id), count(duration_ns) = count(*) FROM kernel_counters GROUP BY ALL"
+    )
     assert sorted(rows(con, durations)) == [("ncu details", 7, True), ("ncu raw", 7, True)]
     assert rows(con, "SELECT count(*) FROM counter_findings WHERE severity <> 'info'") == [(0,)]

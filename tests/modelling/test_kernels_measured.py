@@ -57,7 +57,11 @@ def met(events: list[dict[str, Any]], *files: Path, tables: tuple[str, ...] = ("
     """A connection with a trace of these events, the files and the views over both."""
     con, _ = connect_all([{"traceEvents": events, "name": "a"}])
     con.execute("UPDATE traces SET job = NULL")
-    run_models(con, load_catalog(), [*tables, "trace_devices", "devices", "counter_measures", "counter_labels", "counter_units"])
+    run_models(
+        con,
+        load_catalog(),
+        [*tables, "trace_devices", "devices", "counter_measures", "counter_labels", "counter_units"],
+    )
     of_files = loaded(INPUT, files)
     for table in load_catalog().ingested(INPUT.scope):
         rows = of_files.execute(f"FROM {table}").to_arrow_table()  # noqa: F841

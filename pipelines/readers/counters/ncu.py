@@ -56,7 +56,9 @@ class Ncu:
         ]
         self._n_columns = len(lower)
         # Names may differ in order between versions, so a line is complete after the last field that is read.
-        self._n_read = self._n_columns if self._is_raw else 1 + max(self._place[name] for name in _READ if name in self._place)
+        self._n_read = (
+            self._n_columns if self._is_raw else 1 + max(self._place[name] for name in _READ if name in self._place)
+        )
         self._units: Sequence[str] | None = None
         self._dispatch: tuple[Any, ...] | None = None
         self._held: list[tuple[Any, ...]] = []
@@ -83,9 +85,7 @@ class Ncu:
             for place, name in self._metrics:
                 self._metric(line, None, name, (self._units or fields)[place], fields[place])
             return
-        section, name, unit, value = (
-            self._text(fields, one) for one in _METRIC
-        )
+        section, name, unit, value = (self._text(fields, one) for one in _METRIC)
         if name:
             self._metric(line, section or None, name, unit, value)
         else:

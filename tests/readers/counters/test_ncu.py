@@ -98,9 +98,12 @@ RULES = ["Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated S
 
 def details_of_2025(full_every: int = 0) -> list[str]:
     """Page details of ncu 2025: a line of a metric ends after its value; each n-th has all fields, as before."""
-    header, *table = details()
+    _, *table = details()
     columns = csv_line([*BEFORE, *DETAILS, *RULES])
-    short = [line.removesuffix('""') if '"SOLBottleneck"' not in line else f'{line},"INF","Text, and more.","",""' for line in table]
+    short = [
+        line.removesuffix('""') if '"SOLBottleneck"' not in line else f'{line},"INF","Text, and more.","",""'
+        for line in table
+    ]
     for n in range(0, len(short), full_every) if full_every else ():
         short[n] += '"","","","",""' if short[n].endswith('",') else ""
     return [columns, *short]
