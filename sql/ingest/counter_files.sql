@@ -1,11 +1,12 @@
--- One row: a file of hardware counters (rocprofv3's counter collection, `ncu --csv`, a trace of Kineto's range profiler).
--- Counters are usually of another run than the timing, so such a file is kept and answers alone.
+-- One row: a file of hardware counters (rocprofv3's counter collection, `ncu --csv`, a trace of Kineto's range
+-- profiler). Counters are usually of another run than the timing, so such a file is kept and answers alone.
 -- This table is the commit mark of counters: rows of the other counter tables count only where their file is here.
 -- scope: counters
 -- key: trace_id
 -- check: unique(trace_id)
 SELECT
-    CAST(trace_id AS VARCHAR) AS trace_id,  -- First 16 hex digits of the SHA-256 of its content; the trace's id of a trace.
+    -- First 16 hex digits of the SHA-256 of its content; for a trace the trace's id.
+    CAST(trace_id AS VARCHAR) AS trace_id,
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(path AS VARCHAR) AS path,  -- The file.
     regexp_extract(CAST(path AS VARCHAR), '[^/\\]*$') AS file,  -- Its name without the folder.

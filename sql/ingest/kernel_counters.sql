@@ -1,6 +1,6 @@
 -- One row: a hardware counter of a dispatch (a launch of a kernel), as a profiler's file of counters has it. The run is
--- not that of a trace: kernels are slower while they are counted, and times compare only within the file. Kineto's range
--- profiler writes counters into the trace, whose kernels were counted; it may count ranges of the program in their place.
+-- not that of a trace: kernels are slower while they are counted, and times compare only within the file. Kineto's
+-- range profiler writes counters into the trace itself, of its kernels or of ranges of the program.
 -- scope: counters
 -- check: unique(trace_id, line, counter)
 WITH staged AS (
