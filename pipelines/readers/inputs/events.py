@@ -118,10 +118,10 @@ class EventBatch:
             return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"])
         insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
         self.known.add(trace.trace_id)
-        part = self.folder / f"{trace.trace_id}.parquet"
-        self.parts.append(part)
+        events = self.folder / f"{trace.trace_id}.parquet"
+        self.parts.append(events)
         if any(one.check_name == "counter_ranges" for one in trace.findings):
-            self.counted[part] = trace
+            self.counted[events] = trace
         self.bytes += trace.unpacked_bytes
         row = TraceRow(
             path_text(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes

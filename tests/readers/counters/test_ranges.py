@@ -30,7 +30,7 @@ ROWS = (
 )
 
 
-def counted(name: str, start_us: float = 0, gpu: int = 0, **args: Any) -> dict[str, Any]:
+def counted(name: str, start_us: Any = 0, gpu: Any = 0, **args: Any) -> dict[str, Any]:
     """A range as Kineto writes it: its GPU is the process, its counters are the arguments."""
     found = {"ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": gpu, "tid": 0, "ts": start_us, "dur": 5}
     return {**found, "args": args}
