@@ -134,8 +134,9 @@ def _counters(
     rows = ingest_sets(kind, kind.recognise(batch.counted), lake, job)
     rejected = [replace(row, path=batch.counted[text_path(row.path)].path) for row in rows if row.status == "rejected"]
     _put_rejects(rejected, lake)
-    for row in rejected if on_file else ():
-        on_file(row)
+    if on_file:
+        for row in rejected:
+            on_file(row)
     return rejected
 
 

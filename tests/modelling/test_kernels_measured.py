@@ -146,6 +146,15 @@ def test_short_names_and_traces_without_grids(tmp_path: Path) -> None:
     assert [row[4:7] for row in kinds(met([kernel(1)], two))] == [(None, None, None)]
 
 
+def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path) -> None:
+    """Units without prefixes are all known to counter_units, those of times, too."""
+    read, occupancy = "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
+    for unit, expected in (("Kbyte", 2000), ("us", None), ("Kbyte/s", None), ("furlong", None)):
+        file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
+        ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))
+        assert (bytes_read, percent) == (expected, 50), unit
+
+
 def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:
     con = met([kernel(1, grid=[4, 1, 1])], counted(tmp_path / "a.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2)))
     con.execute("UPDATE counter_files SET job = 'mine'")

@@ -88,6 +88,11 @@ def test_only_the_innermost_frames_are_left_out() -> None:
     ]
 
 
+def test_python_is_neither_the_recorder_nor_the_allocator_whatever_its_name() -> None:
+    frames = of([*UNWINDER, ("/v/lib/python3.12/site-packages/torch/cuda/memory.py", 7, "cudaMallocAsync"), OPERATOR])
+    assert called_frames(frames) == frames[3:]
+
+
 def test_the_command_names_what_was_called(tmp_path: Path) -> None:
     """One stack in ten of another kind, in one file."""
     one = Allocator()
