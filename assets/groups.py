@@ -41,7 +41,7 @@ _PARTS = {
     "modelling": {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
-        "span_counters|span_gpu_metrics": "counters",
+        "span_counters|span_gpu_metrics|counter_values": "counters",
         "kernel_measurements|kernels_measured|op_bytes_measured|gpu_metrics|kernel_gpu_metrics": "counters",
         "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
