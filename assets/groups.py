@@ -41,8 +41,9 @@ _PARTS = {
     "modelling": {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
-        "span_counters|span_gpu_metrics": "counters",
-        "kernel_measurements|kernels_measured|op_bytes_measured|gpu_metrics|kernel_gpu_metrics": "counters",
+        "gpu_metrics|(kernel|span)_gpu_metrics": "gpu_metrics",
+        "span_counters|counter_values": "counters",
+        "kernel_measurements|kernels_measured|op_bytes_measured": "counters",
         "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",
@@ -64,7 +65,7 @@ _PARTS = {
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
         "nsys_|nvtx_|rocm_|perfetto_|xplane_": "other_profilers",
-        "call_|capture_calls|op_|step_|group_|collective_": "names",
+        "call_|capture_calls|op_|step_|group_|collective_|stack_frames": "names",
     },
 }
 

@@ -32,6 +32,7 @@ from pipelines.readers.kineto.events_file import add_findings, complete
 from pipelines.readers.kineto.limits import Limits, allow
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto.source import Source, TooLarge
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import with_masks
 
@@ -87,15 +88,16 @@ def _read(
     part: str | None = None,
 ) -> ReadTrace | KnownTrace:
     files = (path, *others)
-    before, trace_id = _states(files), _content_id(files, part)
-    n_bytes = sum(size for size, _ in before)
+    before = _states(files)
+    packed_bytes = sum(size for size, _ in before)
     if on_bytes:
-        on_bytes(n_bytes)
+        on_bytes(packed_bytes)
+    limits = limits or Limits.of_environment()
+    if packed_bytes > limits.max_unpacked_gib << 30:
+        raise _rejected(path, f"more than {limits.max_unpacked_gib} GiB; {allow('max_unpacked_gib')}")
+    trace_id, n_bytes = _content(path, files, part, limits)
     if trace_id in known:
         return KnownTrace(trace_id, {})
-    limits = limits or Limits.of_environment()
-    if n_bytes > limits.max_unpacked_gib << 30:
-        raise _rejected(path, f"more than {limits.max_unpacked_gib} GiB; {allow('max_unpacked_gib')}")
     target, compression = folder / f"{trace_id}.parquet", "none" if lean else "zstd"
     with _connected(target.with_suffix(".spilled")) as con:
         try:
@@ -136,14 +138,24 @@ def _states(files: Iterable[Path]) -> list[tuple[int, int]]:
     return [(found.st_size, found.st_mtime_ns) for found in (path.stat() for path in files)]
 
 
-def _content_id(files: Sequence[Path], part: str | None) -> str:
-    """Returns the trace's id: of the content, and where that holds several traces, of the part."""
-    said = []
-    for path in files:
-        with path.open("rb") as file:
-            said.append(hashlib.file_digest(file, "sha256").hexdigest())
-    said += [] if part is None else [part]
-    return (said[0] if len(said) == 1 else hashlib.sha256("\0".join(said).encode()).hexdigest())[:16]
+def _content(path: Path, files: Sequence[Path], part: str | None, limits: Limits) -> tuple[str, int]:
+    """Return the trace's id and the bytes of the unpacked content.
+
+    The id is of the content, so that a packed file is the same trace; where a file holds several, it is of the part, too.
+    """
+    digests, n_bytes = [], 0
+    for file in files:
+        source, digest = Source(file, limits=limits), hashlib.sha256()
+        try:
+            for chunk in source.chunks():
+                digest.update(chunk)
+        except TooLarge as error:
+            raise TraceRejected(path_text(path), error.offset, error.reason) from None
+        digests.append(digest.hexdigest())
+        n_bytes += source.unpacked_bytes
+    digests += [] if part is None else [part]
+    alone = len(digests) == 1
+    return (digests[0] if alone else hashlib.sha256("\0".join(digests).encode()).hexdigest())[:16], n_bytes
 
 
 def _staged(

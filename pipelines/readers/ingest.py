@@ -109,6 +109,7 @@ def ingest(
                 if on_file:
                     for row in added:
                         on_file(row)
+            rows += _counters(batch, lake, job, on_file)  # first, as a trace that is known is not read again
             already_committed = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
     for rows in chain([_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in found)):
@@ -119,6 +120,24 @@ def ingest(
                 on_file(row)
     settle(lake, _outcomes(states, report.rows))
     return report
+
+
+def _counters(
+    batch: EventBatch, lake: Lake, job: str | None, on_file: Callable[[TraceRow], Any] | None
+) -> list[TraceRow]:
+    """Ingest the hardware counters of a batch's traces. Return a rejection for each trace whose counters cannot be read."""
+    if not batch.counted:
+        return []
+    from pipelines.readers.counters.ranges import counters_of  # few traces have counters
+
+    kind = counters_of(batch.counted)
+    rows = ingest_sets(kind, kind.recognise(batch.counted), lake, job)
+    rejected = [replace(row, path=batch.counted[text_path(row.path)].path) for row in rows if row.status == "rejected"]
+    _put_rejects(rejected, lake)
+    if on_file:
+        for row in rejected:
+            on_file(row)
+    return rejected
 
 
 def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:

@@ -18,6 +18,10 @@ SELECT
     -- Events whose time is too far away, or whose duration is too long, for the lake.
     count(*) FILTER (WHERE time_flaw = 'out_of_range') AS n_out_of_range,
     -- Events with a time finer than a nanosecond.
-    count(*) FILTER (WHERE time_flaw = 'sub_nanosecond') AS n_sub_nanosecond
+    count(*) FILTER (WHERE time_flaw = 'sub_nanosecond') AS n_sub_nanosecond,
+    count(*) FILTER (WHERE cat = 'kernel') AS n_kernels,  -- Kernels.
+    -- Operators, and what Python and the user name.
+    count(*) FILTER (WHERE cat IN ('cpu_op', 'user_annotation', 'python_function')) AS n_operators,
+    count(*) FILTER (WHERE cat = 'cuda_profiler_range') AS n_counter_ranges  -- Ranges of Kineto's range profiler.
 FROM events
 GROUP BY trace_id

@@ -33,7 +33,7 @@ SELECT
     CAST(output_dtypes AS VARCHAR) AS output_dtypes,  -- Types of the outputs, as a JSON list.
     CAST(in_elements AS BIGINT) AS in_elements,  -- Elements of all inputs.
     CAST(out_elements AS BIGINT) AS out_elements,  -- Elements of all outputs.
-    -- First Python frame of the call that is neither PyTorch's nor the standard library's, else the innermost; NULL
-    -- where the dump has none (JSON).
+    -- First Python frame of the call that a person wrote, else of another package than PyTorch, else the innermost that
+    -- does not record the stack; NULL where the dump has none (JSON).
     CAST(frame AS VARCHAR) AS frame
 FROM _staged_flight_recorder_entries

@@ -1,5 +1,6 @@
 -- One row: a hardware counter of a dispatch (a launch of a kernel), as a profiler's file of counters has it. The run is
--- not that of a trace: kernels are slower while they are counted, and times compare only within the file.
+-- not that of a trace: kernels are slower while they are counted, and times compare only within the file. Kineto's
+-- range profiler writes counters into the trace itself, of its kernels or of ranges of the program.
 -- scope: counters
 -- check: unique(trace_id, line, counter)
 WITH staged AS (
@@ -40,22 +41,22 @@ repeated AS (
 SELECT
     staged.trace_id,  -- The file, in counter_files.
     staged.batch_id,  -- Ingest run that wrote it.
-    staged.line,  -- Line of the file, from 1.
+    staged.line,  -- Line of the file, from 1; from Kineto the event_id of the range.
     staged.process_id,  -- Process.
-    staged.dispatch_id,  -- Number of the dispatch in its process; all its counters have it.
-    staged.kernel_name,  -- Kernel, as the profiler names it; NULL where it has no name.
+    staged.dispatch_id,  -- Number of the dispatch in its process, from Kineto of the range; all its counters have it.
+    staged.kernel_name,  -- Kernel, as the profiler names it; NULL where it has no name, and for a range of a program.
     -- GPU; from rocprofv3 the number of the agent, among which CPUs count.
     staged.device,
     staged.stream,  -- Stream; from rocprofv3 the queue.
     staged.grid_threads,  -- Threads of the whole grid.
     staged.block_threads,  -- Threads of a block (workgroup).
-    staged.section,  -- Section of the report that has it; NULL where there are none.
+    staged.section,  -- Section of the report that has it, from Kineto the range; NULL where there are none.
     staged.counter,  -- Counter or metric: FETCH_SIZE, dram__bytes.sum, …
     staged.value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
-    staged.unit,  -- Unit that the file tells; NULL from rocprofv3, which tells none.
-    staged.start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu.
+    staged.unit,  -- Unit that the file tells; NULL from rocprofv3 and Kineto, which write none.
+    staged.start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu and Kineto.
     staged.duration_ns,  -- How long it ran while it was counted, ns; NULL where not told.
-    staged.source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page).
+    staged.source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page), or Kineto.
 FROM staged
 LEFT JOIN repeated
     ON

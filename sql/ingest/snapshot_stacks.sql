@@ -6,6 +6,8 @@ SELECT
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(stack_id AS BIGINT) AS stack_id,  -- Number of the stack in this snapshot.
     CAST(n_frames AS BIGINT) AS n_frames,  -- Its frames.
-    -- Innermost frame that is neither PyTorch's nor the standard library's, else the innermost: `file:line function`.
+    -- Innermost frame that a person wrote (Python, and of no installed package), else of another package than PyTorch,
+    -- else the innermost that neither records the stack nor allocates (stack_frames): `file:line function`; NULL where
+    -- there is none.
     CAST(user_frame AS VARCHAR) AS user_frame
 FROM _staged_snapshot_stacks

@@ -9,11 +9,9 @@ WITH valued AS (
     SELECT
         c.trace_id AS counters_id, coalesce(c.process_id, -1) AS process_id, c.dispatch_id, c.kernel_name,
         c.grid_threads, c.block_threads, m.measure,
-        c.value * CAST(m.factor AS DOUBLE)
-        * CASE WHEN c.unit IS NULL THEN 1e0 ELSE CAST(u.factor AS DOUBLE) END AS value
-    FROM kernel_counters AS c
-    JOIN counter_measures AS m ON m.counter = c.counter
-    LEFT JOIN counter_units AS u ON u.unit = c.unit
+        CASE WHEN c.unit IS NULL OR c.unit IN ('byte', '%') THEN c.value * CAST(m.factor AS DOUBLE) END AS value
+    FROM counter_values AS c
+    JOIN counter_measures AS m ON m.counter = c.metric
     WHERE c.kernel_name IS NOT NULL
 ),
 -- A profiler may print names without namespaces, types and arguments; such names meet what is left of others then.

@@ -18,7 +18,7 @@ from pipelines.readers.ingest import ingest
 from tests.harness import connect_all, x
 from tests.readers.inputs.read_tables import loaded
 
-VIEWS = ("kernel_measurements", "kernels_measured", "span_counters", "op_bytes_measured")
+VIEWS = ("counter_values", "kernel_measurements", "kernels_measured", "span_counters", "op_bytes_measured")
 HEADER = '"Dispatch_Id","Process_Id","Grid_Size","Kernel_Name","Workgroup_Size","Counter_Name","Counter_Value"'
 GEMM = "void ns::gemm<float, 4>(int, float*)"
 COLUMNS = "name, grid, n_kernels, n_measured, matched_by, by_short_name, bytes_read, bytes_written, occupancy_percent"
@@ -57,13 +57,17 @@ def met(events: list[dict[str, Any]], *files: Path, tables: tuple[str, ...] = ("
     """A connection with a trace of these events, the files and the views over both."""
     con, _ = connect_all([{"traceEvents": events, "name": "a"}])
     con.execute("UPDATE traces SET job = NULL")
-    run_models(con, load_catalog(), [*tables, "trace_devices", "devices", "counter_measures", "counter_units"])
+    run_models(
+        con,
+        load_catalog(),
+        [*tables, "trace_devices", "devices", "counter_measures", "counter_labels", "counter_units"],
+    )
     of_files = loaded(INPUT, files)
     for table in load_catalog().ingested(INPUT.scope):
         rows = of_files.execute(f"FROM {table}").to_arrow_table()  # noqa: F841
         con.execute(f"CREATE TABLE {table} AS FROM rows")
     con.execute("UPDATE counter_files SET job = NULL")
-    for view in VIEWS if "op_work" in tables else VIEWS[:2]:
+    for view in VIEWS if "op_work" in tables else VIEWS[:3]:
         con.execute(f"CREATE VIEW {view} AS {load_catalog().models[view].sql}")
     return con
 
@@ -140,6 +144,15 @@ def test_short_names_and_traces_without_grids(tmp_path: Path) -> None:
     assert [row[4:7] for row in kinds(met([kernel(1)], long))] == [("name", False, 3072.0)]
     two = counted(tmp_path / "c.csv", (1, GEMM, 256, 64, "FETCH_SIZE", 2), (2, GEMM, 128, 64, "FETCH_SIZE", 4))
     assert [row[4:7] for row in kinds(met([kernel(1)], two))] == [(None, None, None)]
+
+
+def test_a_value_in_a_unit_of_something_else_is_not_used(tmp_path: Path) -> None:
+    """Units without prefixes are all known to counter_units, those of times, too."""
+    read, occupancy = "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
+    for unit, expected in (("Kbyte", 2000), ("us", None), ("Kbyte/s", None), ("furlong", None)):
+        file = ncu(tmp_path / "a.csv", GEMM, (read, unit, "2"), (occupancy, "%", "50"))
+        ((*_, bytes_read, _, percent),) = kinds(met([kernel(1, grid=[4, 1, 1])], file))
+        assert (bytes_read, percent) == (expected, 50), unit
 
 
 def test_jobs_that_both_tell_must_be_one(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class _Collected:
     def _of_line(self, layout: Rocprof | Ncu, line: bytes, n_columns: int, is_whole: bool) -> Iterator[tuple]:
         try:
             fields = _fields(line)
-            if len(fields) != n_columns:
+            if not layout.is_complete(len(fields), is_whole):
                 raise BadValue(f"{len(fields)} fields where the first line names {n_columns}")
             yield from layout.rows(self.n_lines, fields)
         except (BadValue, csv.Error) as error:

@@ -2,6 +2,9 @@
 
 Page details has a line for each metric; page raw has a column for each, and a line of units below the names. The columns
 before the metrics are named alike. Numbers may have commas between thousands.
+
+ncu 2025 names the columns of rules (advice) on page details, and writes them only in lines of rules: a line of a metric ends
+after the metric's value.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ DETAILS, RAW = "ncu details", "ncu raw"
 _NEEDED = ("id", "kernel name")
 _OF_DETAILS = ("metric name", "metric value")
 _USUAL = ("process id", "device", "stream", "grid size", "block size")
+_METRIC = ("section name", "metric name", "metric unit", "metric value")
+_READ = (*_NEEDED, *_USUAL, *_METRIC)  # of page details
 _NO_METRICS = {*_NEEDED, *_USUAL, "process name", "host name", "kernel time", "context", "cc"}
 _MOST = 50_000  # rows held until their dispatch ends
 _RANGES = "domain:"  # columns of NVTX ranges
-_NOT_MEASURED = ("", "n/a", "nan", "-nan", "(n/a)")
+_NOT_MEASURED = ("", "n/a", "nan", "-nan", "(n/a)", "no data")
 _DURATIONS = ("Duration", "gpu__time_duration.sum")
 _NS = {"ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
 _SHAPE = re.compile(r"\(?\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)?")
@@ -49,12 +54,21 @@ class Ncu:
             for place, name in enumerate(names)
             if lower[place] not in _NO_METRICS and _RANGES not in lower[place]
         ]
+        self._n_columns = len(lower)
+        # Names may differ in order between versions, so a line is complete after the last field that is read.
+        self._n_read = (
+            self._n_columns if self._is_raw else 1 + max(self._place[name] for name in _READ if name in self._place)
+        )
         self._units: Sequence[str] | None = None
         self._dispatch: tuple[Any, ...] | None = None
         self._held: list[tuple[Any, ...]] = []
         self._duration_ns: int | None = None
         if absent := [name for name in _USUAL if name not in self._place]:
             faults.add("missing_column", "info", f"the first line has no {', '.join(absent)}: NULL", len(absent))
+
+    def is_complete(self, n_fields: int, is_whole: bool) -> bool:
+        """Return whether a line with so many fields has all that are read; without its end, the last field may be cut."""
+        return n_fields == self._n_columns or self._n_read + (not is_whole) <= n_fields < self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yields the rows of dispatches that have ended before this line. Raises BadValue where it has no dispatch."""
@@ -71,9 +85,7 @@ class Ncu:
             for place, name in self._metrics:
                 self._metric(line, None, name, (self._units or fields)[place], fields[place])
             return
-        section, name, unit, value = (
-            self._text(fields, one) for one in ("section name", "metric name", "metric unit", "metric value")
-        )
+        section, name, unit, value = (self._text(fields, one) for one in _METRIC)
         if name:
             self._metric(line, section or None, name, unit, value)
         else:

@@ -26,9 +26,14 @@ class Rocprof:
 
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults
+        self._n_columns = len(names)
         self._place = {name: names.index(name) for name in (*NEEDED, *_USUAL) if name in names}
         if missing := [name for name in _USUAL if name not in self._place]:
             faults.add("missing_column", "info", f"the first line has no {', '.join(missing)}: NULL", len(missing))
+
+    def is_complete(self, n_fields: int, is_whole: bool) -> bool:
+        """Return whether a line with so many fields has all of them."""
+        return n_fields == self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yields the row of a line, in the order of the table's columns. Raises BadValue where it has no dispatch."""

@@ -34,7 +34,7 @@ from pipelines.readers.inputs.find import events_input
 from pipelines.readers.inputs.kinds import TraceRow
 from pipelines.readers.inputs.rejects import reason_of
 from pipelines.readers.inputs.single_trace import insert_trace, load_trace, part_of
-from pipelines.readers.kineto import KnownTrace, TraceRejected
+from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.origin import describe_origin
 
@@ -42,6 +42,7 @@ __all__ = ["EventBatch", "load_trace"]
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
+_TOLD = ("truncated", "counter_ranges", "empty_counter_ranges", "no_counters")  # findings told beside the file's name
 _TABLES = (MARK, "findings", REJECTS)  # their rows are made here; events are written by the reader
 
 
@@ -55,6 +56,7 @@ class EventBatch:
         self.catalog = load_catalog()
         self.known = set(lake.known_traces()) | retired_traces(lake)
         self.parts: list[Path] = []
+        self.counted: dict[Path, ReadTrace] = {}  # traces with hardware counters, by the file of their events
         self.bytes = 0
         self.rows = database.connect()
         for table in _TABLES:
@@ -116,13 +118,16 @@ class EventBatch:
             return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"])
         insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
         self.known.add(trace.trace_id)
-        self.parts.append(self.folder / f"{trace.trace_id}.parquet")
+        events = self.folder / f"{trace.trace_id}.parquet"
+        self.parts.append(events)
+        if any(one.check_name == "counter_ranges" for one in trace.findings):
+            self.counted[events] = trace
         self.bytes += trace.unpacked_bytes
         row = TraceRow(
             path_text(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes
         )
-        why = [one.detail for one in trace.findings if one.check_name == "truncated"]
-        return replace(row, reason=why[0]) if why else row
+        why = [one.detail for one in trace.findings if one.check_name in _TOLD]
+        return replace(row, reason="; ".join(why)) if why else row
 
     def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
         reason = as_text(rejection.reason)

@@ -23,6 +23,7 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
+from pipelines.readers.kineto.counter_ranges import CATEGORY, counter_ranges, lacks_counters
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
@@ -84,7 +85,9 @@ def _lean(table: pa.Table) -> pa.Table:
 
     nothing = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
     is_metadata = compute.call_function("match_like", [table.column("ph")], compute.MatchSubstringOptions("M"))
-    args = _masked(compute.call_function("if_else", [is_metadata, table.column("args"), nothing]))
+    is_range = compute.call_function("match_like", [table.column("cat")], compute.MatchSubstringOptions(CATEGORY))
+    is_kept = compute.call_function("or_kleene", [is_metadata, is_range])
+    args = _masked(compute.call_function("if_else", [is_kept, table.column("args"), nothing]))
     for name, values in (("args", args), ("extra", pa.nulls(table.num_rows, pa.string()))):
         table = table.set_column(table.schema.get_field_index(name), name, values)
     return table
@@ -167,6 +170,7 @@ def _finished(
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
     add_findings(reader.add_finding, counts)
+    _note_counters(con, reader, counts)
     unusable = unusable_numbers(reader.path, reader.metadata)
     reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
     return ReadTrace(
@@ -181,6 +185,14 @@ def _finished(
         findings=reader.findings,
         status=reader.status,
     )
+
+
+def _note_counters(con: duckdb.DuckDBPyConnection, reader: TraceReader, counts: dict[str, Any]) -> None:
+    ranges = counter_ranges(con) if counts.get("n_counter_ranges") else []
+    n_counted = sum(found.has_values for found in ranges)
+    reader.add_finding("counter_ranges", n_counted)
+    reader.add_finding("empty_counter_ranges", len(ranges) - n_counted)
+    reader.add_finding("no_counters", lacks_counters(reader.metadata, counts))
 
 
 def complete(

@@ -54,7 +54,7 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
             "a Flight Recorder dump, not a profiler trace: give it to `tracelake flight-recorder` or `tracelake ingest`"
         )
     if "rocprofiler-sdk-tool" in known:
-        return "rocprofv3's JSON: name it *results.json, as rocprofv3 does"
+        return "rocprofv3's JSON: name it *results.json (packed: *results.json.gz), as rocprofv3 does"
     if b"Counter_Value" in head or b'"Kernel Name"' in head:
         return (
             "hardware counters of kernels, without a timeline: give them to `tracelake ingest` and ask kernel_counters"

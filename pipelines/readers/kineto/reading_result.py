@@ -104,6 +104,12 @@ MEANING = {
     "negative_duration": "events with a negative duration",
     "unmatched_begin": "B events without their E",
     "unmatched_end": "E events without their B",
+    "counter_ranges": "ranges with hardware counters (Kineto's range profiler), whose values are in kernel_counters: the times of "
+    "ranges are made up, and a counted run is slower than another one",
+    "empty_counter_ranges": "ranges of Kineto's range profiler without a value of a hardware counter",
+    "no_counters": "kernels without operators, as PyTorch records them where hardware counters are asked for (profiler_metrics of "
+    "_ExperimentalConfig), but no counters (cuda_profiler_range): if you asked for counters, this PyTorch or its CUPTI cannot "
+    "collect them; count with `ncu --csv` (docs/hardware-counters.md)",
 }
 
 

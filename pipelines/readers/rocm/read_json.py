@@ -1,4 +1,4 @@
-"""The input: rocprofv3's JSON (`…results.json`), a trace for each process → the staged tables, as its CSV files fill them.
+"""The input: rocprofv3's JSON (`…results.json`, also packed), a trace for each process → the staged tables, as its CSV files fill them.
 
     {"rocprofiler-sdk-tool": [{"metadata": {"pid": …}, "agents": […], "strings": {…}, "kernel_symbols": […],
                                "callback_records": {…}, "buffer_records": {"kernel_dispatch": […], "hip_api": […], …}}]}
@@ -24,13 +24,14 @@ from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.reading_result import MEANING, Finding
+from pipelines.readers.kineto.source import Source
 from pipelines.readers.rocm.stage import append_rows, create_tables, finish
 from pipelines.readers.value_stream import ValueStream
 
 TOOL = "rocprofiler-sdk-tool"
 _AT_ONCE = 20_000
 _BIGGEST = 1 << 63
-_PIECE = 1 << 20
+_HEAD = 1 << 10  # bytes
 # How often a process has these keys at most: its records, and the names of their kinds.
 _IN_ONE = {b'"metadata"': 1, b'"buffer_records"': 2}
 _LONGEST = max(map(len, _IN_ONE)) - 1
@@ -49,9 +50,13 @@ _NEEDED = {
 
 
 def recognise(path: Path) -> bool:
-    """Whether it is JSON of rocprofv3, by its first key."""
-    with path.open("rb") as file:
-        return f'"{TOOL}"'.encode() in file.read(1 << 10)
+    """Whether it is JSON of rocprofv3, by its first key: Kineto's traces end in .json.gz, too."""
+    head = b""
+    for chunk in Source(path).chunks():
+        head += chunk[:_HEAD]
+        if len(head) >= _HEAD:
+            break
+    return f'"{TOOL}"'.encode() in head[:_HEAD]
 
 
 def processes(path: Path) -> list[str]:
@@ -74,12 +79,11 @@ def processes(path: Path) -> list[str]:
 def _may_hold_several(path: Path) -> bool:
     """Whether keys of a process are in the file more often than one has them."""
     found, rest = Counter[bytes](), b""
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            text = rest + piece
-            for key in _IN_ONE:
-                found[key] += text.count(key) - rest.count(key)
-            rest = piece[-_LONGEST:]
+    for piece in Source(path).chunks():
+        text = rest + piece
+        for key in _IN_ONE:
+            found[key] += text.count(key) - rest.count(key)
+        rest = text[-_LONGEST:]  # of the text: a piece of a packed file may be shorter than a key
     return any(found[key] > n for key, n in _IN_ONE.items())
 
 
@@ -318,4 +322,4 @@ def _stream_findings(stream: ValueStream) -> list[Finding]:
     return [Finding(check, "warning", n, MEANING[check]) for check, n in sorted(stream.odd.items())]
 
 
-INPUT = EventInput(suffixes=("results.json",), recognise=recognise, read=read, parts=processes)
+INPUT = EventInput(suffixes=("results.json", "results.json.gz"), recognise=recognise, read=read, parts=processes)

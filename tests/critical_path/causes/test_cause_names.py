@@ -24,7 +24,7 @@ ANNOTATIONS = {
     ),
     "optimizer": ("Optimizer.step#AdamW.step", "Optimizer.zero_grad#SGD.zero_grad", "## optimizer ##", "optimizer_step", "opt_step"),
     "initialization": ("init_process_group", "ncclCommInitRank", "initialize_distributed"),
-    "profiler": ("profiler.export", "export_chrome_trace"),
+    "profiler": ("profiler.export", "export_chrome_trace", "ProfilerSession::Create", "ProfilerStart", "Profiler", "profiler_stop"),
     "": (
         "ProfilerStep#5", "## forward ##", "Torch-Compiled Region: 0/0", "CompiledFunction", "CompiledFunctionBackward",
         "CheckpointFunction", "CheckpointFunctionBackward", "aten::uniform_", "aten::index_copy_", "nccl:all_reduce",
@@ -48,12 +48,23 @@ FRAMES = {
         "/env/triton/compiler/compiler.py(226): compile", "torch/utils/cpp_extension.py(1300): load", "cupy/cuda/compiler.py(1): compile_using_nvrtc",
     ),
     "optimizer": ("torch/optim/adamw.py(161): step",),
-    "profiler": ("torch/profiler/profiler.py(741): step",),
+    "profiler": (
+        "torch/profiler/profiler.py(741): step", "profiler.py(101): start_trace", "profiler.py(213): stop_trace",
+        "/env/lib/python3.12/site-packages/jax/_src/profiler.py(100): start_trace", "jax/profiler.py(9): stop_and_get_fdo_profile",
+        "jax\\_src\\profiler.py(4): stop_trace", "torch_xla/debug/profiler.py(80): start_trace", "torch/cuda/profiler.py(60): start",
+        "torch/autograd/profiler.py(330): _start_trace", "torch/autograd/profiler.py(400): _parse_kineto_results",
+        "<built-in method _disable_profiler of PyCapsule object at 0x7f1>", "<built-in method _enable_profiler of PyCapsule object at 0x1>",
+        "tensorflow/python/profiler/profiler_v2.py(90): start", "lightning/pytorch/profilers/pytorch.py(500): stop", "cProfile.py(60): print_stats",
+    ),
     "synchronization": ("torch/cuda/__init__.py(954): synchronize",),
     "": (
         "torch/utils/checkpoint.py(451): checkpoint", "torch/_dynamo/eval_frame.py(632): _fn", "triton/runtime/jit.py(330): run",
         "train.py(40): step", "torch/nn/modules/linear.py(116): forward", "torch/autograd/profiler.py(700): __enter__", "torch_geometric/data/data.py(80): __getitem__", "data/augment.py(3): flip",
         "tqdm/std.py(1160): __iter__", "train.py(90): main", "vllm/v1/core/sched/scheduler.py(100): schedule", "re.py(250): compile",
+        "profiler.py(356): wrapper", "profiler.py(9): start_training", "myjob/profiler.py(101): start_trace", "train.py(7): start_trace",
+        "tracing.py(1): stop_trace_server", "ray_profiler.py(3): stop_trace", "profiler.py(10): start_trace_of_rays", "jaxpr/profiler.py(1): start_trace",
+        "torch/autograd/profiler.py(30): __exit__", "tensorflow/python/profiler/trace.py(180): wrapped", "torch/cuda/nvtx.py(1): range_push",
+        "profile.py(10): run", "my/torch_profiler.py(9): start",
     ),
 }  # fmt: skip
 CALLS = {
@@ -61,6 +72,7 @@ CALLS = {
     "synchronization": ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "cudaEventQuery", "urQueueFinish", "zeEventHostSynchronize"),
     "compilation": ("cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags", "cudaGraphExecUpdate"),
     "initialization": ("cuInit", "cudaGetDeviceCount", "hipInit"),
+    "profiler": ("cuptiActivityFlushAll", "cudaProfilerStart", "cuProfilerStop", "hipProfilerStart", "roctracer_flush_activity"),
     "": ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord", "hipLaunchKernel", "cudaGraphLaunch", "cudaStreamIsCapturing", "urEnqueueKernelLaunch", "zeEventQueryStatus"),
 }  # fmt: skip
 

@@ -388,6 +388,56 @@ def test_a_first_call_that_takes_long_is_initialization_and_others_of_its_name_a
     assert not [name for _, name in of_step if name.startswith("ProfilerStep")]
 
 
+PROFILERS = (
+    "profiler.py(101): start_trace",  # JAX: XSpace has no folder
+    "/env/lib/python3.12/site-packages/jax/_src/profiler.py(213): stop_trace",
+    "torch/autograd/profiler.py(330): _start_trace",
+    "<built-in method _disable_profiler of PyCapsule object at 0x7f1>",
+)
+NO_PROFILERS = ("train.py(101): start_trace", "myjob/profiler.py(9): start_trace", "profiler.py(356): wrapper")
+
+
+def test_starting_and_stopping_the_profiler_is_the_profiler_itself() -> None:
+    """Before the first kernel and between others; what merely has a profiler's word in its name is the host's."""
+
+    def around(frame: str) -> list[dict[str, Any]]:
+        return [
+            *(x("python_function", frame, 0, 9000), op("aten::mm", 9100, 40)),
+            *(call("cudaLaunchKernel", 9110, 10, 1), kernel("gemm", 9125, 30, 1)),
+            *(x("python_function", frame, 9200, 700), x("python_function", "threading.py(1): run", 9300, 400)),
+            *(op("aten::mm", 9950, 40), call("cudaLaunchKernel", 9960, 10, 2), kernel("gemm", 9975, 30, 2)),
+        ]
+
+    found = causes_of_all(*map(around, (*PROFILERS, *NO_PROFILERS)))
+    for frame, causes in zip((*PROFILERS, *NO_PROFILERS), found, strict=True):
+        of_profiler = sum(us for (cause, _), us in causes.items() if cause == "profiler")
+        assert of_profiler == (9700 if frame in PROFILERS else 0), (frame, causes)
+    together = answer(
+        [event for place, frame in enumerate(PROFILERS[:2]) for event in moved(around(frame), 10_050 * place)]
+    )
+    assert together.rows[0]["cause"] == "profiler" and "it waits for the profiler itself" in together.sentence
+
+
+def moved(events: list[dict[str, Any]], by_us: float) -> list[dict[str, Any]]:
+    """The events at a later time, with correlations of their own."""
+
+    def args(event: dict[str, Any]) -> dict[str, Any]:
+        correlation = event["args"].get("correlation")
+        return event["args"] if correlation is None else {**event["args"], "correlation": correlation + int(by_us)}
+
+    return [{**event, "ts": event["ts"] + by_us, "args": args(event)} for event in events]
+
+
+def test_a_jax_trace_names_its_profiler(shared: Path) -> None:
+    path = shared / "traces" / "xplane" / "jax_conv_mi300_08.xplane.pb"
+    if not path.is_file():
+        pytest.skip(f"not there: {path}")
+    found = answer(path)
+    named = {row["name"]: row["duration_ns"] for row in found.rows if row["cause"] == "profiler"}
+    assert named == {"profiler.py(213): stop_trace": 5_963_208, "profiler.py(101): start_trace": 892_971}
+    assert not [row for row in found.rows if row["cause"] != "profiler" and "_trace" in row["name"]]
+
+
 def test_annotations_that_pytorch_wrote_as_operators_own_no_hand_over() -> None:
     """A loader whose time is all saved: in a step written so, the autograd thread begins when the caller stops."""
 

@@ -93,6 +93,52 @@ def test_both_pages_become_the_same_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+RULES = ["Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"]
+
+
+def details_of_2025(full_every: int = 0) -> list[str]:
+    """Page details of ncu 2025: a line of a metric ends after its value; each n-th has all fields, as before."""
+    _, *table = details()
+    columns = csv_line([*BEFORE, *DETAILS, *RULES])
+    short = [
+        line.removesuffix('""') if '"SOLBottleneck"' not in line else f'{line},"INF","Text, and more.","",""'
+        for line in table
+    ]
+    for n in range(0, len(short), full_every) if full_every else ():
+        short[n] += '"","","","",""' if short[n].endswith('",') else ""
+    return [columns, *short]
+
+
+@pytest.mark.parametrize("full_every", [0, 3, 1])
+def test_lines_of_metrics_may_end_after_the_value(tmp_path: Path, full_every: int) -> None:
+    expected = loaded(INPUT, [write(tmp_path / "a.csv", details())])
+    con = loaded(INPUT, [write(tmp_path / "b.csv", details_of_2025(full_every))])
+    assert rows(con, ROWS) == rows(expected, ROWS) and len(rows(con, ROWS)) == 9
+    assert rows(con, TOLD) == rows(expected, TOLD)
+
+
+def test_the_last_line_without_its_end_is_read_where_its_value_is_whole(tmp_path: Path) -> None:
+    *table, last = details_of_2025()[:4]
+    for text, n in ((last, 3), (last.removesuffix(","), 2), (last[:-4], 2)):
+        (tmp_path / "a.csv").write_text("\n".join([*table, text]))
+        con = loaded(INPUT, [tmp_path / "a.csv"])
+        assert rows(con, "SELECT count(*) FROM kernel_counters") == [(n,)], text
+        assert [fault for fault, *_ in rows(con, TOLD)] == ["cut_line"] * (3 - n), text
+
+
+def test_page_raw_needs_all_columns(tmp_path: Path) -> None:
+    *table, last = raw()
+    con = loaded(INPUT, [write(tmp_path / "a.csv", [*table, last.rpartition(",")[0]])])
+    assert ("broken_line", "warning", 1) in [found[:3] for found in rows(con, TOLD)]
+
+
+def test_no_data_is_a_value_that_was_not_measured(tmp_path: Path) -> None:
+    for lines in (raw(), details()):
+        con = loaded(INPUT, [write(tmp_path / "a.csv", [line.replace('"n/a"', '"no data"') for line in lines])])
+        assert rows(con, "SELECT count(*), count(value) FROM kernel_counters") == [(9, 7)]
+        assert ("not_measured", "info", 2) in [found[:3] for found in rows(con, TOLD)]
+
+
 def test_bad_lines_and_values_are_told_with_their_place(tmp_path: Path) -> None:
     table = details()
     table[2:2] = [

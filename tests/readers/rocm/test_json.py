@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pipelines.readers.ingest import ingest
 from pipelines.readers.inputs.single_trace import load_trace
 from pipelines.readers.kineto import TraceRejected
 from tests.effort import SLOW
-from tests.harness import memory
+from tests.harness import memory, x
 from tests.readers.rocm.small import PID
 from tests.readers.rocm.test_csv import events, rows_of_small, write
 from tests.readers.rocm.writer import GPU
@@ -162,6 +163,66 @@ def test_each_process_is_a_trace(tmp_path: Path) -> None:
     del first["metadata"]["pid"]
     path = put(tmp_path, json.dumps({"rocprofiler-sdk-tool": [first, second]}))
     assert load_trace(memory(), path, process="1").n_events == 8
+
+
+def packed(text: str, piece: int = 0) -> bytes:
+    """As gzip; in members of `piece` bytes of the text, where that is not 0."""
+    data = text.encode()
+    parts = [data[at : at + piece] for at in range(0, len(data), piece)] if piece else [data]
+    return b"".join(map(gzip.compress, parts))
+
+
+@pytest.mark.parametrize("piece", [0, 7, 1000])
+def test_a_packed_file_is_the_same_trace(tmp_path: Path, piece: int) -> None:
+    """Its id is that of the content, also where gzip's members cut keys."""
+    text = json.dumps(document())
+    path = tmp_path / "4000_results.json.gz"
+    path.write_bytes(packed(text, piece))
+    expected, plain = events(put(tmp_path, text))
+    found, trace = events(path)
+    assert found == expected and len(found) == 9
+    assert (trace.trace_id, trace.unpacked_bytes, trace.status) == (plain.trace_id, len(text), "ok")
+    assert trace.findings == plain.findings and trace.metadata == plain.metadata
+
+
+@pytest.mark.parametrize("piece", [0, 7])
+def test_each_process_of_a_packed_file_is_a_trace(tmp_path: Path, piece: int) -> None:
+    (first,), (second,) = (document()["rocprofiler-sdk-tool"] for _ in range(2))
+    second["metadata"]["pid"] = 4100
+    path = tmp_path / "a_results.json.gz"
+    path.write_bytes(packed(json.dumps({"rocprofiler-sdk-tool": [first, second]}), piece))
+    traces = [load_trace(memory(), path, process=name) for name in (str(PID), "4100")]
+    assert [one.n_events for one in traces] == [9, 9] and len({one.trace_id for one in traces}) == 2
+
+
+def test_a_lake_takes_packed_and_plain_as_one_trace_and_kineto_beside_them(tmp_path: Path) -> None:
+    """`.json.gz` is also Kineto's; the content decides, whatever the name."""
+    text = json.dumps(document())
+    kineto = json.dumps({"traceEvents": [x("kernel", "k", 1, 1, 0, 0, device=0, stream=0)]})
+    files = {"a_results.json.gz": text, "b_results.json.gz": kineto, "c.json.gz": kineto + " "}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(packed(content))
+    paths = [put(tmp_path, text), *(tmp_path / name for name in files)]
+    rows = ingest(paths, Lake(tmp_path / "lake")).rows
+    assert [(row.status, row.n_events) for row in rows] == [("ok", 9), ("known", None), ("ok", 1), ("ok", 1)]
+
+
+def test_a_packed_file_that_is_cut_is_rejected_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a_results.json.gz"
+    whole = packed(json.dumps(document(), indent=1))
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceRejected, match="gzip data ends early") as rejected:
+        load_trace(memory(), path)
+    assert rejected.value.byte_offset
+
+
+def test_a_packed_file_that_unpacks_to_too_much_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.readers.kineto.limits.RATIO_FROM", 1 << 10)
+    monkeypatch.setenv("TRACELAKE_MAX_RATIO", "50")
+    path = tmp_path / "a_results.json.gz"
+    path.write_bytes(packed(json.dumps(document()) + " " * 1_000_000))
+    with pytest.raises(TraceRejected, match="over 50 to 1"):
+        load_trace(memory(), path)
 
 
 def test_two_files_in_one_are_rejected(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,10 @@ _STACKS = """
     SELECT stack_id, user_frame, n_allocations, size_bytes, size_percent FROM snapshot_peak_stacks
     WHERE device = $device ORDER BY size_bytes DESC, stack_id NULLS LAST
 """
-_FRAMES = "SELECT file, line, function FROM snapshot_frames WHERE stack_id = $stack_id ORDER BY depth"
+_FRAMES = """
+    SELECT file AS filename, line, function AS name FROM snapshot_frames WHERE stack_id = $stack_id ORDER BY depth
+"""
+_ARGUMENTS = re.compile(r"(?<=[\w>])\(.*$")  # of a C++ function; (anonymous namespace) stays
 _PEAKS = (
     *("device", "allocated_bytes", "reserved_bytes", "first_allocated_bytes", "peak_allocated_bytes"),
     *("peak_reserved_bytes", "peak_seq", "peak_ns", "n_allocs", "n_ooms", "n_contradictions", "is_consistent"),
@@ -90,12 +94,15 @@ def _device(
     con: duckdb.DuckDBPyConnection, row: dict[str, Any], failed: list[dict[str, Any]], top: int
 ) -> dict[str, Any]:
     from pipelines.base.database import rows_of
+    from pipelines.readers.flight_recorder.frames import called_frames, frame_text, is_python
 
     stacks = rows_of(con, _STACKS, {"device": row["device"]})
     shown, others = stacks[:top], stacks[top:]
     for stack in shown:
-        frames = rows_of(con, _FRAMES, {"stack_id": stack["stack_id"]})
-        stack["frames"] = [f"{one['file']}:{one['line']} {one['function']}" for one in frames]
+        frames = called_frames(rows_of(con, _FRAMES, {"stack_id": stack["stack_id"]}))
+        stack["frames"] = [frame_text(frame) for frame in frames]
+        inner = next((frame for frame in frames if is_python(frame)), None) or next(iter(frames), None)
+        stack["called"] = frame_text(inner) if inner else None
     own = [one for one in failed if one["device"] == row["device"]][:top]
     return {
         **{name: row[name] for name in _PEAKS},
@@ -155,13 +162,15 @@ def _stacks(one: dict[str, Any]) -> Table:
     table = Table("allocated by", "called", "allocations", "size", "share", title_justify="left")
     table.title = f"device {one['device']}: in use {when}"
     for stack in one["alive_at_peak"]:
-        inner = stack["frames"][0] if stack["frames"] else ""
         share = "" if stack["size_percent"] is None else f"{stack['size_percent']:.1f} %"
-        called = "" if inner == stack["user_frame"] else inner
-        table.add_row(
-            stack["user_frame"] or _NONE, called, f"{stack['n_allocations']:,}", _size(stack["size_bytes"]), share
-        )
+        called = "" if stack["called"] == stack["user_frame"] else _short(stack["called"])
+        row = (f"{stack['n_allocations']:,}", _size(stack["size_bytes"]), share)
+        table.add_row(_short(stack["user_frame"]) or _NONE, called, *row)
     return table
+
+
+def _short(frame: str | None) -> str:
+    return _ARGUMENTS.sub("", frame or "")
 
 
 def _ends(one: dict[str, Any], found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,86 @@
+"""What a program is: the function that builds its step, its change, and what an analysis has to say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.pairs.context import Context
+
+Step = Callable[[int], object]
+"""One step; its argument is the number of the step in the window, from 0."""
+
+FIXES = (
+    "do_not_wait",
+    "load_ahead",
+    "copy_ahead",
+    "graph_or_compile",
+    "fused_optimizer",
+    "no_empty_cache",
+    "no_gc",
+    "asynchronous_checkpoint",
+    "compile_once",
+    "overlap_communication",
+    "even_ranks",
+    "move_host_work",
+    "lower_precision",
+)
+NEEDS = ("cuda", "compile", "ranks")
+"""What a program may need: a CUDA device, torch.compile with its compilers, processes that communicate."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program; truth.json describes the fields."""
+
+    name: str
+    make: Callable[[Context], Step]
+    change: str
+    causes: tuple[str, ...]
+    forbidden: tuple[str, ...] = ()
+    whatif: tuple[str, ...] = ()
+    fix: str | None = None
+    steps: int = 8
+    warm: int = 3
+    stack: bool = False
+    sync_events: bool = False
+    needs: tuple[str, ...] = ()
+    repeatable: bool = True  # False: a step is not the same a second time, so each measurement is of one fresh window
+    note: str | None = None
+
+    def describe(self) -> dict[str, object]:
+        """Return the fields of truth.json that are known before the program runs."""
+        return {
+            "change": self.change,
+            "cause": self.causes[0],
+            "causes": list(self.causes),
+            "forbidden": list(self.forbidden),
+            "whatif": list(self.whatif),
+            "fix": self.fix,
+            "steps": self.steps,
+            "stack": self.stack,
+            "sync_events": self.sync_events,
+            "note": self.note,
+        }
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(**fields: object) -> Callable[[Callable[[Context], Step]], Callable[[Context], Step]]:
+    """Register the decorated function as a program of its name."""
+
+    def register(make: Callable[[Context], Step]) -> Callable[[Context], Step]:
+        if make.__name__ in PROGRAMS:
+            raise ValueError(f"two programs are named {make.__name__}. Rename one of them.")
+        PROGRAMS[make.__name__] = Program(make.__name__, make, **fields)  # type: ignore[arg-type]
+        return make
+
+    return register
+
+
+def load_programs() -> dict[str, Program]:
+    """Return all programs by name, in the order in which they are recorded."""
+    import bench.pairs.programs  # noqa: F401  # its modules register their programs
+
+    return PROGRAMS

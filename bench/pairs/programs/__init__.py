@@ -1,0 +1,15 @@
+"""The programs, a module for each part of a job; the order is that of the recording."""
+
+from bench.pairs.programs import (  # noqa: F401, I001  # the order in which they are recorded
+    waits,
+    loading,
+    copies,
+    launches,
+    graphs,
+    computing,
+    streams,
+    optimizers,
+    memory,
+    compiled,
+    distributed,
+)

@@ -1,0 +1,129 @@
+"""Record the programs on this machine: `python -m bench.pairs.record OUT`. README.md beside this file says more."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.pairs.machine import NO_RANKS, choose_ranks, describe_machine, why_not
+from bench.pairs.pair import VARIANTS, measure_named
+from bench.pairs.process import in_a_process
+from bench.pairs.program import PROGRAMS, Program, load_programs
+from bench.pairs.sizes import SIZES
+from bench.pairs.truth import Truth
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """Return the line that is printed of a program."""
+    for key in ("skipped", "error"):
+        if key in found:
+            return f"{name}: {key}: {' '.join(found[key].split())[-300:]}"
+
+    def milliseconds(key: str) -> str:
+        a, b = (found[variant][key] for variant in VARIANTS)
+        return f"{a * 1e3:.3f} -> {b * 1e3:.3f} ms ({(b / a - 1) * 100:+.1f} %)"
+
+    return (
+        f"{name}: plain {milliseconds('plain_step_s')}, traced {milliseconds('traced_step_s')}, "
+        f"{found['trace_bytes'] / 1e3:.0f} kB, {found['recording_s']} s"
+    )
+
+
+def record(
+    program: Program, machine: dict[str, Any], args: argparse.Namespace, started: float, scratch: Path
+) -> dict[str, Any]:
+    """Measure a program in a process of its own, or return why it cannot be."""
+    begun = time.monotonic()
+    left = args.seconds - (begun - started)
+    reason = why_not(program, machine) or (f"{args.seconds:.0f} s were over" if left < 5 else None)
+    if reason:
+        return {"skipped": reason}
+    found = in_a_process(
+        min(args.limit, max(left, 10)),
+        scratch / f"{program.name}.result",
+        measure_named,
+        program.name,
+        machine,
+        args.out,
+        scratch,
+    )
+    return {**found, "recording_s": round(time.monotonic() - begun, 1)}
+
+
+def parse(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.pairs.record", description=__doc__)
+    parser.add_argument("out", type=Path, metavar="OUT", help="Folder for traces, truth.json and pairs.tar.")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=list(PROGRAMS),
+        metavar="NAME",
+        choices=list(PROGRAMS),
+        help="Record these programs. Default: all.",
+    )
+    parser.add_argument(
+        "--device", choices=("auto", "cuda", "cpu"), default="auto", help="Default: cuda where there is one."
+    )
+    parser.add_argument(
+        "--size", choices=sorted(SIZES), help="Sizes of tensors and loops. Default: device on cuda, small on cpu."
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=420, help="Start no program after this many seconds. Default: 420."
+    )
+    parser.add_argument("--limit", type=float, default=60, help="End a program after this many seconds. Default: 60.")
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "nccl", "gloo"),
+        default="auto",
+        help="How ranks communicate. Default: nccl where it works.",
+    )
+    parser.add_argument(
+        "--start",
+        choices=("auto", "fork", "spawn"),
+        default="auto",
+        help="How processes start. Default: fork where it works.",
+    )
+    parser.add_argument("--packed", action="store_true", help="Keep the traces in pairs.tar only.")
+    parser.add_argument("--tar-mb", type=float, default=14, help="Most megabytes of pairs.tar. Default: 14.")
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> int:
+    started = time.monotonic()
+    load_programs()
+    args = parse(words)
+    args.out.mkdir(parents=True, exist_ok=True)
+    # torch.compile would start a process for each core, which compete with the program.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    with tempfile.TemporaryDirectory(prefix="pairs-") as folder:
+        scratch = Path(folder)
+        machine = describe_machine(args.device, args.size, args.start, scratch)
+        several = any("ranks" in PROGRAMS[name].needs for name in args.only)
+        machine |= choose_ranks(machine, args.backend, scratch) if several else NO_RANKS
+        print(f"{machine['name']}, torch {torch.__version__}, size {machine['size']}", flush=True)
+        print(f"{machine['ranks']} ranks by {machine['backend']}, {machine['sum_over_ranks_s']} s a sum", flush=True)
+        for refused, reason in machine["ranks_refused"].items():
+            print(f"{refused}: {' '.join(reason.split())[-600:]}", flush=True)
+        truth = Truth(args.out, machine, args.packed, int(args.tar_mb * 1e6))
+        failed = 0
+        for name in args.only:
+            found = record(PROGRAMS[name], machine, args, started, scratch)
+            truth.add(PROGRAMS[name], found)
+            print(line(name, truth.content["programs"][name]), flush=True)
+            failed += "error" in found
+    sizes = [f"{archive.stat().st_size / 1e6:.1f} MB in {archive.name}" for archive in sorted(args.out.glob("*.tar"))]
+    print(
+        f"{len(args.only)} programs, {failed} failed; {', '.join(sizes)}; {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,85 @@
+"""Counters in Kineto traces → `kernel_counters`: a row for each range of the range profiler and each of its counters.
+
+The events that ingestion has just read are the source, so a trace is not read twice. The file has the trace's id.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipelines.base import database
+from pipelines.base.paths import path_text, text_path
+from pipelines.models.sqltext import quoted
+from pipelines.readers.counters.lake import COLUMNS, COUNTERS, FINDINGS, TABLE
+from pipelines.readers.inputs import Read, Reading, SetInput
+from pipelines.readers.inputs.row_files import RowFiles
+from pipelines.readers.kineto import ReadTrace
+from pipelines.readers.kineto.counter_ranges import CounterRange, counter_ranges
+from pipelines.readers.origin import job_from_path
+
+SOURCE = "Kineto"
+
+
+def counters_of(traces: Mapping[Path, ReadTrace]) -> SetInput:
+    """Return the input that reads the counters of traces, each known by the Parquet file of its events."""
+    return SetInput(scope="counters", suffixes=(), recognise=_each_alone, read=partial(_read, traces))
+
+
+def _each_alone(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    return {path: [path] for path in files}
+
+
+def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: Collection[Path]) -> Read:
+    trace = traces[events]
+    if trace.trace_id in reading.known:
+        return Read(trace.trace_id, status="known")
+    with database.connect() as con:
+        con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(events)})")
+        ranges = counter_ranges(con)
+    with tempfile.TemporaryDirectory() as folder:
+        with RowFiles(Path(folder), COLUMNS) as files:
+            for row in _rows(ranges):
+                files.add(COUNTERS, row)
+        reading.add_files(COUNTERS, files.paths(COUNTERS))
+    missing = [found for found in ranges for value in found.counters.values() if value is None]
+    first = f"event {missing[0].event_id:,}: " if missing else ""
+    told = {
+        "fault": "not_measured",
+        "severity": "info",
+        "n": len(missing),
+        "detail": f"{first}a counter without a number: NULL",
+    }
+    reading.add_rows(FINDINGS, [told] if missing else [])
+    path = text_path(trace.path).absolute()
+    about = {
+        "path": path_text(path),
+        "job": reading.job or job_from_path(path),
+        "n_lines": trace.n_events,
+        "n_counters": reading.count(COUNTERS),
+        "unpacked_bytes": trace.unpacked_bytes,
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(TABLE, [about])
+    return Read(trace.trace_id, reading.count(COUNTERS))
+
+
+def _rows(ranges: Iterable[CounterRange]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows, in the order of the table's columns. Ranges are numbered through the file."""
+    names = list(COLUMNS[COUNTERS])
+    for number, found in enumerate(ranges):
+        shared = {
+            "line": found.event_id,
+            "dispatch_id": number,
+            "kernel_name": found.kernel,
+            "device": found.device,
+            "section": None if found.kernel else found.name or None,
+            "source": SOURCE,
+        }
+        for counter, value in found.counters.items():
+            row = {**shared, "counter": counter, "value": value}
+            yield tuple(row.get(name) for name in names)

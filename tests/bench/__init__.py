@@ -1,0 +1,1 @@
+"""Tests of what is run rather than tested: it has to run."""

@@ -1,0 +1,208 @@
+"""bench/pairs: its programs' metadata, and what its recorder writes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from bench.pairs import measure
+from bench.pairs.machine import why_not
+from bench.pairs.pair import VARIANTS, measure_pair
+from bench.pairs.process import in_a_process
+from bench.pairs.program import FIXES, NEEDS, PROGRAMS, Program, load_programs, program
+from bench.pairs.sizes import SIZES
+from bench.pairs.truth import Truth
+from tests.effort import first_of
+
+ROOT = Path(__file__).parents[2]
+ONE_PROCESS = [name for name, known in load_programs().items() if not {"ranks", "compile"} & {*known.needs}]
+MACHINE: dict[str, Any] = {
+    "device": "cpu",
+    "name": "cpu",
+    "size": "small",
+    "no_compile": "there is no C++ compiler",
+    "backend": None,
+    "ranks": None,
+    "sum_over_ranks_s": None,
+    "ranks_refused": {"nccl": "a reason"},
+}
+
+
+def test_there_are_more_than_thirty_programs() -> None:
+    assert len(PROGRAMS) > 30
+
+
+def test_causes_are_those_of_the_project() -> None:
+    with (ROOT / "sql/rules/cause_kinds.csv").open(encoding="utf-8") as file:
+        known = {row["cause"] for row in csv.DictReader(line for line in file if not line.startswith("#"))}
+    for name, described in PROGRAMS.items():
+        assert described.causes, name
+        assert {*described.causes, *described.forbidden} <= known, name
+        assert not {*described.causes} & {*described.forbidden}, name
+
+
+def test_fixes_needs_and_what_ifs_are_well_formed() -> None:
+    for name, described in PROGRAMS.items():
+        assert described.fix in (*FIXES, None) and {*described.needs} <= {*NEEDS}, name
+        assert not described.whatif or described.whatif[0] in ("--remove", "--scale"), name
+    assert {described.fix for described in PROGRAMS.values()} >= {*FIXES}
+
+
+def test_a_second_program_of_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="products"):
+        program(change="", causes=())(PROGRAMS["products"].make)
+
+
+def trace_of(path: Path) -> dict[str, Any]:
+    with gzip.open(path) as file:
+        return json.load(file)
+
+
+def names_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as packed:
+        return packed.getnames()
+
+
+def check_variant(found: dict[str, Any], described: Program, folder: Path) -> None:
+    assert found["plain_step_s"] > 0 and found["traced_step_s"] == found["traced_all_s"][-1] > 0
+    for name in found["files"]:
+        events = trace_of(folder / name)["traceEvents"]
+        steps = [event["name"] for event in events if str(event.get("name")).startswith("ProfilerStep#")]
+        assert steps == [f"ProfilerStep#{i}" for i in range(described.steps)]
+        assert [event["name"] for event in events].count("closing") == 1
+
+
+@pytest.mark.parametrize("name", first_of(sorted(ONE_PROCESS, key="products".__ne__), 1))
+def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = PROGRAMS[name]
+    reason = why_not(described, MACHINE)
+    if reason:
+        pytest.skip(reason)
+    monkeypatch.setattr(measure, "ROUNDS", (2, 2))
+    found = measure_pair(described, "cpu", "small", tmp_path, tmp_path)
+    assert [*found] == ["A", "B"]
+    for variant in VARIANTS:
+        assert len(found[variant]["plain_all_s"]) == (2 if described.repeatable else 1)
+        check_variant(found[variant], described, tmp_path)
+
+
+def test_the_change_is_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ROUNDS", (1, 1))
+    found = measure_pair(PROGRAMS["small_operators"], "cpu", "small", tmp_path, tmp_path)
+    counts = {
+        variant: sum(
+            e.get("name") == "aten::silu" for e in trace_of(tmp_path / found[variant]["files"][0])["traceEvents"]
+        )
+        for variant in VARIANTS
+    }
+    assert counts == {"A": PROGRAMS["small_operators"].steps * SIZES["small"].chain, "B": 0}
+
+
+def returns() -> dict[str, Any]:
+    return {"seconds": 1}
+
+
+def fails() -> dict[str, Any]:
+    raise ValueError("no such thing")
+
+
+def hangs() -> dict[str, Any]:
+    subprocess.Popen(["sleep", "60"])
+    time.sleep(60)
+    return {}
+
+
+def crashes() -> dict[str, Any]:
+    os.write(1, b"the last words")  # pytest replaces sys.stdout
+    os._exit(3)
+
+
+def test_a_process_that_fails_hangs_or_crashes_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    assert in_a_process(30, tmp_path / "returns", returns) == {"seconds": 1}
+    assert "ValueError: no such thing" in in_a_process(30, tmp_path / "fails", fails)["error"]
+    begun = time.monotonic()
+    assert in_a_process(1, tmp_path / "hangs", hangs)["error"] == "ended after its limit of 1 s"
+    assert time.monotonic() - begun < 50  # what the process started has ended, too
+    crashed = in_a_process(30, tmp_path / "crashes", crashes)
+    assert crashed["error"] == "the process ended with exit status 3" and "the last words" in crashed["output"]
+
+
+def test_what_a_machine_lacks_is_the_reason_to_skip() -> None:
+    product = PROGRAMS["products"]
+    assert why_not(product, MACHINE) is None
+    assert why_not(replace(product, needs=("cuda",)), MACHINE) == "needs a CUDA device"
+    assert why_not(replace(product, needs=("compile",)), MACHINE) == "there is no C++ compiler"
+    assert "nccl" in (why_not(replace(product, needs=("ranks",)), MACHINE) or "")
+    able = {**MACHINE, "device": "cuda", "no_compile": None, "backend": "nccl"}
+    assert why_not(replace(product, needs=NEEDS), able) is None
+
+
+def test_archives_have_each_trace_once_and_truth_is_complete_after_each_program(tmp_path: Path) -> None:
+    truth = Truth(tmp_path, MACHINE, packed=True, limit_bytes=40_000)
+    for name in ("products", "elementwise"):
+        found = {variant: {"files": [f"{name}.{variant}.json.gz"]} for variant in VARIANTS}
+        for variant in VARIANTS:
+            (tmp_path / f"{name}.{variant}.json.gz").write_bytes(b"x" * 8000)
+        truth.add(PROGRAMS[name], found)
+        written = json.loads((tmp_path / "truth.json").read_text())["programs"]
+        assert written[name]["trace_bytes"] == 16000 and written[name]["cause"] == PROGRAMS[name].causes[0]
+    truth.add(PROGRAMS["attention"], {"error": "a reason"})
+    written = json.loads((tmp_path / "truth.json").read_text())["programs"]
+    assert written["attention"]["error"] == "a reason" and "archive" not in written["attention"]
+    archives = {name: names_in(tmp_path / name) for name in ("pairs.tar", "more.tar")}
+    assert archives == {
+        "pairs.tar": ["products.A.json.gz", "products.B.json.gz"],
+        "more.tar": ["elementwise.A.json.gz", "elementwise.B.json.gz"],
+    }
+    assert written["elementwise"]["archive"] == "more.tar" and not [*tmp_path.glob("*.gz")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_the_recorder_writes_traces_truth_and_archives(start: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--start", start]
+    names = ["products", "pin_each_step", "late_rank", "fully_sharded"]
+    ran = subprocess.run([*command, "--only", *names], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert (truth["device"], truth["size"], truth["backend"], [*truth["programs"]]) == ("cpu", "small", "gloo", names)
+    assert truth["programs"]["pin_each_step"]["skipped"] == "needs a CUDA device"
+    for name in ("products", "late_rank", "fully_sharded"):
+        found = truth["programs"][name]
+        ranks = SIZES["small"].ranks if "ranks" in PROGRAMS[name].needs else 1
+        for variant in VARIANTS:
+            check_variant(found[variant], PROGRAMS[name], tmp_path)
+            assert len(found[variant]["files"]) == ranks
+    files = [
+        name for found in truth["programs"].values() for v in VARIANTS for name in found.get(v, {}).get("files", ())
+    ]
+    assert (
+        sorted(names_in(tmp_path / "pairs.tar"))
+        == sorted(files)
+        == sorted(path.name for path in tmp_path.glob("*.json.gz"))
+    )
+    late = truth["programs"]["late_rank"]
+    assert late["A"]["plain_step_s"] > late["B"]["plain_step_s"]
+    assert {trace_of(tmp_path / name)["distributedInfo"]["rank"] for name in late["A"]["files"]} == {0, 1}
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_too_long_does_not_stop_the_others(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--limit", "0.01"]
+    ran = subprocess.run([*command, "--only", "products", "attention"], cwd=ROOT, capture_output=True, text=True)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert ran.returncode == 1 and "2 failed" in ran.stdout
+    assert all("its limit" in truth["programs"][name]["error"] for name in ("products", "attention"))
