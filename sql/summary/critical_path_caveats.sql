@@ -39,6 +39,20 @@ work AS (
 inferred AS (
     SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
 ),
+-- Waits for events of which a cuda_sync row states no record or no stream, and those without a row that held work up.
+unstated AS (
+    SELECT
+        w.window_no, count(*) AS n, count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,
+        count(*) FILTER (WHERE e.evidence = 'record') AS n_with_record
+    FROM windows AS w
+    JOIN _recording_traces AS r ON r.trace_profile_id = w.trace_profile_id
+    JOIN _event_waits AS e ON e.trace_profile_id = r.trace_profile_id
+    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = e.wait_call_event_id
+    WHERE
+        w.infer_waits AND e.is_best AND e.evidence IN ('record', 'stream', 'calls', 'none')
+        AND (e.source_kernel_id IS NOT NULL OR e.wait_event_id <> e.wait_call_event_id)
+    GROUP BY w.window_no
+),
 first_steps AS (
     SELECT
         trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps
@@ -84,6 +98,15 @@ found AS (
     LEFT JOIN _recording_traces AS s ON s.trace_profile_id = w.trace_profile_id
     LEFT JOIN inferred AS i ON i.window_no = w.window_no
     WHERE s.trace_profile_id IS NULL
+    UNION ALL
+    SELECT
+        window_no, 'unstated_waits', 'warning', n, NULL,
+        CAST(n AS VARCHAR) || CASE WHEN n = 1 THEN ' wait for an event does' ELSE ' waits for events do' END
+        || ' not state ' || CASE WHEN n_with_record = n THEN '' ELSE 'the record or ' END
+        || 'the stream that they waited for (Kineto with CUDA 12.9 and later, Cuspy): '
+        || CASE WHEN n_inferred = n THEN 'it is' ELSE CAST(n_inferred AS VARCHAR) || ' of them are' END
+        || ' inferred from calls and times'
+    FROM unstated
     UNION ALL
     SELECT
         window_no, 'inferred_waits', 'info', n_inferred, NULL,

@@ -68,11 +68,20 @@ crossing AS (
 waits AS (
     SELECT
         trace_id,
-        count(*) FILTER (WHERE record_event_id IS NULL) AS n_without_record,
-        count(*) FILTER (WHERE record_event_id IS NOT NULL AND source_kernel_id IS NULL) AS n_without_source,
+        count(*) FILTER (WHERE record_event_id IS NULL AND NOT is_inferred) AS n_without_record,
+        count(*) FILTER (
+            WHERE record_event_id IS NOT NULL AND source_kernel_id IS NULL AND NOT is_inferred
+        ) AS n_without_source,
         count(*) FILTER (WHERE wait_kind = 'Stream Wait Event' AND waiting_kernel_id IS NULL) AS n_without_work
     FROM event_waits
     GROUP BY trace_id
+),
+wait_evidence AS (
+    SELECT
+        w.trace_id, w.evidence, count(*) AS n, count(w.source_kernel_id) AS n_with_source,
+        bool_or(w.is_inferred AND w.wait_event_id <> w.wait_call_event_id) AS has_unstated_rows
+    FROM event_waits AS w
+    GROUP BY w.trace_id, w.evidence
 ),
 inferred AS (
     SELECT w.trace_id, count(*) AS n
@@ -179,6 +188,19 @@ all_checks AS (
         'stream waits with no GPU work after them on their stream'
     FROM waits
     WHERE n_without_work > 0
+    UNION ALL
+    SELECT
+        trace_id, 'event_waits_' || evidence, CASE WHEN has_unstated_rows THEN 'warning' ELSE 'info' END, n,
+        CASE evidence
+            WHEN 'record_and_stream' THEN 'waits for events whose record and stream the trace states'
+            WHEN 'cuda_event' THEN 'waits for events whose record and stream a cuda_event row shows'
+            WHEN 'record' THEN 'waits for events that state the record; its stream is inferred'
+            WHEN 'stream' THEN 'waits for events that state the stream; the record is inferred from the order of calls'
+            WHEN 'calls' THEN 'waits for events that state nothing; record and stream are inferred'
+            ELSE 'waits for events that state nothing, with no record before them on their thread'
+        END
+        || ': ' || CAST(n_with_source AS VARCHAR) || ' of them have GPU work that they waited for'
+    FROM wait_evidence
     UNION ALL
     SELECT
         trace_id, 'memory_delta', 'warning', count(*),

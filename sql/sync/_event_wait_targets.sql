@@ -83,6 +83,15 @@ in_order AS (
         ) AS both_kinds
     ) AS placed
 ),
+-- Work that a row's wait held up was not held up by a call without a row that came earlier.
+held_by_rows AS (
+    SELECT DISTINCT l.trace_profile_id, l.first_gpu_event_id
+    FROM after_wait AS w
+    JOIN after_wait AS l
+        ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id
+            AND l.stream_key = w.stream_key AND l.ordinal = w.launch_ordinal
+    WHERE w.wait_event_id IS NOT NULL
+),
 first_launches AS (
     SELECT trace_profile_id, order_thread_id, last_call_no, first_gpu_event_id, ordinal
     FROM in_order
@@ -114,4 +123,6 @@ FROM in_order AS w
 JOIN first_launches AS l
     ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id
         AND l.last_call_no = w.call_no
-WHERE w.wait_event_id IS NOT NULL AND l.ordinal > w.next_ordinal
+LEFT JOIN held_by_rows AS h
+    ON h.trace_profile_id = l.trace_profile_id AND h.first_gpu_event_id = l.first_gpu_event_id
+WHERE w.wait_event_id IS NOT NULL AND l.ordinal > w.next_ordinal AND h.first_gpu_event_id IS NULL

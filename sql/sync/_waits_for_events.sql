@@ -11,7 +11,8 @@ WITH syncs AS (
         p.infer_waits AND (
             coalesce(e.wait_on_cuda_event_record_corr_id, -1) <= 0 OR coalesce(e.wait_on_stream, -1) < 0
         ) AS lacks_source,
-        p.infer_waits AND coalesce(e.wait_on_cuda_event_record_corr_id, -1) <= 0 AS lacks_record, p.trace_id
+        p.infer_waits AND coalesce(e.wait_on_cuda_event_record_corr_id, -1) <= 0 AS lacks_record, p.infer_waits,
+        p.trace_id
     FROM _loaded_events AS e
     JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
     JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
@@ -30,19 +31,19 @@ waits AS (
     SELECT
         trace_profile_id, wait_event_id, sync_kind, device, stream_key, end_ns, wait_on_stream, record_correlation,
         wait_call_event_id, thread_id, call_ts_ns, call_end_ns, is_wait, lacks_source, lacks_record, TRUE AS has_row,
-        trace_id
+        infer_waits, trace_id
     FROM syncs
     UNION ALL
     SELECT
         trace_profile_id, event_id, 'Stream Wait Event', NULL, NULL, end_ns, NULL, NULL, event_id, thread_id, start_ns,
-        end_ns, TRUE, TRUE, TRUE, FALSE, trace_id
+        end_ns, TRUE, TRUE, TRUE, FALSE, TRUE, trace_id
     FROM calls
 ),
 numbers AS (
     SELECT w.trace_profile_id, w.wait_event_id, e.wait_on_cuda_event_id AS event_number
     FROM waits AS w
     JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = w.wait_event_id
-    WHERE w.has_row AND w.lacks_record AND e.wait_on_cuda_event_id >= 0
+    WHERE w.has_row AND w.infer_waits AND e.wait_on_cuda_event_id >= 0
 ),
 -- The last record of an event before a wait for it.
 by_number AS (
@@ -62,6 +63,7 @@ by_number AS (
         SELECT w.trace_profile_id, w.device, n.event_number, w.call_ts_ns, 1, NULL, w.wait_event_id
         FROM waits AS w
         JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
+        WHERE w.lacks_record
     ) AS both_kinds
 ),
 -- Of two calls with one correlation id, the record is the later one.
@@ -88,7 +90,7 @@ SELECT
     w.is_wait,  -- It makes a stream wait.
     w.has_row,  -- FALSE: only the call is known.
     w.lacks_record,  -- What was recorded is not stated, in a profile that infers waits.
-    n.event_number,  -- CUPTI's number of the event; NULL where the record is stated or the number is not.
+    n.event_number,  -- CUPTI's number of the event; NULL where it is not stated.
     r.record_event_id,  -- The record that is stated or shown, where its call is in the trace.
     -- The stream it was recorded on is known, even if the trace has no work of it.
     coalesce(r.is_shown, FALSE) OR coalesce(w.wait_on_stream, -1) >= 0 AS has_source_stream,

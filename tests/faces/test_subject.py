@@ -81,7 +81,7 @@ PRIVATE = (
     "_edges",
     "_path_bounds",
     "_refused_windows",
-    "_recording_traces",
+    "_stated_traces",
     "critical_path_windows",
     "critical_path_events",
 )
@@ -204,9 +204,9 @@ def test_a_scenario_takes_the_stored_graph(held: dict[str, Held], ran: list[str]
 def test_whether_waits_are_recorded_is_told_by_what_is_stored(held: dict[str, Held], ran: list[str]) -> None:
     for one in held.values():
         with subject(one.trace_id, one.lake, WINDOW_TABLES) as (con, trace_id):
-            has_sync = load(con, load_catalog(), WindowRequest(trace_id)).has_sync_events
+            has_sync = load(con, load_catalog(), WindowRequest(trace_id)).states_waits
         assert has_sync == (b'"cuda_sync"' in gzip.decompress(one.file.read_bytes()))
-    assert "_recording_traces" not in ran
+    assert "_stated_traces" not in ran
 
 
 @pytest.mark.slow  # 2 s: the answers are compared above

@@ -36,6 +36,8 @@ EARLIER_WORK = "EARLIER_WORK"
 """What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
 that changes gaps or operators changes that wait."""
 
+_UNSTATED = {"no_sync_events", "unstated_waits"}
+"""Caveats of table `critical_path_caveats`: the trace does not state what streams waited for."""
 _GRAPH = ("critical_path_windows", "critical_path_edges", "critical_path_events")
 WINDOW_TABLES = (*_GRAPH, "critical_path_caveats")
 """The stored tables that `load` takes instead of running models."""
@@ -81,8 +83,8 @@ class Window:
     `kind` counts in `kinds` (edge types, EARLIER_WORK), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
     the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
     its ends. `edge_type` counts in `kinds`, too, without EARLIER_WORK; `earlier` are the edges that wait for work from
-    outside the window, `inferred` those that are waits that no cuda_sync row tells; `has_sync_events`: whether the trace has such
-    rows at all. `owners` says to which operator, module
+    outside the window, `inferred` those that are waits that no cuda_sync row states; `states_waits`: whether the trace states all that
+    streams waited for. `owners` says to which operator, module
     and layer GPU work belongs, if it was asked for.
     """
 

@@ -1,0 +1,323 @@
+"""Waits whose rows do not name the record or its stream, against the same waits with rows that name both."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import load
+from pipelines.models.catalog import load_catalog
+from tests.harness import call, connect, each, kernel, sync, x
+
+Event = dict[str, Any]
+Wait = tuple[str, int, str | None, str | None]
+"""Name of the call, its time, and the names of the work that had to end and of the work that waited."""
+
+CUDA = ("cudaLaunchKernel", "cudaEventRecordWithFlags", "cudaStreamWaitEvent")
+SPELLINGS = {
+    "cuda": CUDA,
+    "older cuda": ("cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent"),
+    "driver": ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"),
+    "driver with flags": ("cuLaunchKernelEx", "cuEventRecordWithFlags", "cuStreamWaitEvent"),
+    "hip": ("hipLaunchKernel", "hipEventRecordWithFlags", "hipStreamWaitEvent"),
+}
+
+
+class Program:
+    """Launches, records and waits of threads, on a GPU that runs each stream in order and honours waits."""
+
+    def __init__(self, names: tuple[str, str, str] = CUDA) -> None:
+        self.names = names
+        self.events: list[Event] = []
+        self.now, self.free, self.held = 0, {}, {}
+        self.last: dict[int, str] = {}
+        self.records: dict[int, tuple[int, int, int, str | None]] = {}  # event number → correlation, stream, end, last work
+        self.expected: list[Wait] = []
+        self.pending: dict[int, list[int]] = {}
+        self.correlations = count(1)
+
+    def _call(self, name: str, tid: int) -> int:
+        correlation = next(self.correlations)
+        self.events.append(call(name, self.now, 2, correlation, tid))
+        self.now += 4
+        return correlation
+
+    def launch(self, name: str, stream: int, us: int, tid: int = 1) -> None:
+        correlation = self._call(self.names[0], tid)
+        start = max(self.now + 3, self.free.get(stream, 0) + 2, self.held.pop(stream, 0) + 3)
+        self.events.append(kernel(name, start, us, correlation, stream))
+        self.free[stream], self.last[stream] = start + us, name
+        for place in self.pending.pop(stream, []):
+            self.expected[place] = (*self.expected[place][:3], name)
+
+    def record(self, number: int, stream: int, tid: int = 1) -> None:
+        correlation = self._call(self.names[1], tid)
+        self.records[number] = (correlation, stream, self.free.get(stream, 0), self.last.get(stream))
+        self.events.append(
+            x("cuda_event", "cudaEvent", self.now, 0.001, stream, 0, correlation=correlation, stream=stream, device=0,
+              event_id=number, context=1)
+        )  # fmt: skip
+
+    def wait(self, number: int, stream: int, tid: int = 1) -> None:
+        at = self.now
+        correlation = self._call(self.names[2], tid)
+        recorded, on, until, last = self.records[number]
+        self.held[stream] = max(self.held.get(stream, 0), until)
+        self.pending.setdefault(stream, []).append(len(self.expected))
+        self.expected.append((self.names[2], at, last, None))
+        stated = {"wait_on_stream": on, "wait_on_cuda_event_record_corr_id": recorded, "wait_on_cuda_event_id": number}
+        self.events.append(sync("Stream Wait Event", at, 1, correlation, stream, **stated))
+
+    def synchronize(self, number: int, tid: int = 1) -> None:
+        """Wait for an event on the host: returns 3 us after the work before its record has ended."""
+        at = self.now
+        recorded, on, until, last = self.records[number]
+        correlation = next(self.correlations)
+        end = max(at + 2, until + 3)
+        self.events.append(call("cudaEventSynchronize", at, end - at, correlation, tid))
+        self.now = end + 2
+        self.expected.append(("cudaEventSynchronize", at, last, None))
+        stated = {"wait_on_stream": on, "wait_on_cuda_event_record_corr_id": recorded, "wait_on_cuda_event_id": number}
+        self.events.append(sync("Event Sync", at, end - at, correlation, -1, **stated))
+
+
+def ping_pong(names: tuple[str, str, str] = CUDA, steps: int = 4, reuse: bool = False) -> Program:
+    """Two streams hand over to each other, with new events as wait_stream makes them, or two that are reused."""
+    program, numbers = Program(names), count(100)
+    program.launch("first", 7, 40)
+    for step in range(steps):
+        there, back = (1, 2) if reuse else (next(numbers), next(numbers))
+        program.record(there, 7)
+        program.wait(there, 8)
+        program.launch(f"side {step}", 8, 90)
+        program.launch(f"side end {step}", 8, 30)
+        program.launch(f"main {step}", 7, 20)
+        program.record(back, 8)
+        program.wait(back, 7)
+        program.launch(f"join {step}", 7, 10)
+    return program
+
+
+def branches(reuse: bool = True, steps: int = 3) -> Program:
+    """One event forks three streams, and three join them: their events are recorded again in each step."""
+    program, numbers = Program(), count(100)
+    program.launch("first", 7, 40)
+    for step in range(steps):
+        own = [1, 2, 3, 4] if reuse else [next(numbers) for _ in range(4)]
+        program.record(own[0], 7)
+        for place, stream in enumerate((20, 24, 28)):
+            program.wait(own[0], stream)
+            program.launch(f"branch {stream} {step}", stream, (60, 160, 110)[place])
+            program.record(own[1 + place], stream)
+        for number in own[1:]:
+            program.wait(number, 7)
+        program.launch(f"join {step}", 7, 10)
+    return program
+
+
+def early_event() -> Program:
+    """A stream waits for an event that was recorded long before, while the recording stream goes on."""
+    program = Program()
+    for step in range(3):
+        program.launch(f"before {step}", 7, 100)
+        program.record(1, 7)
+        program.launch(f"after {step}", 7, 400)
+        program.wait(1, 8)
+        program.launch(f"side {step}", 8, 100)
+        program.record(2, 8)
+        program.wait(2, 7)
+        program.launch(f"join {step}", 7, 10)
+    return program
+
+
+def on_two_threads() -> Program:
+    """The thread that waits has recorded nothing, or something else, lately: another thread recorded the event."""
+    program = Program()
+    for step in range(3):
+        program.launch(f"begin {step}", 7, 200, tid=1)
+        program.record(1, 7, tid=1)
+        program.wait(1, 8, tid=2)
+        program.launch(f"side {step}", 8, 300, tid=2)
+        program.record(2, 8, tid=2)
+        program.wait(2, 7, tid=1)
+        program.launch(f"end {step}", 7, 10, tid=1)
+    return program
+
+
+def on_the_host() -> Program:
+    program = Program()
+    for step in range(3):
+        program.launch(f"side {step}", 8, 200)
+        program.record(1, 8)
+        program.launch(f"more {step}", 8, 500)
+        program.synchronize(1)
+        program.launch(f"main {step}", 7, 20)
+    return program
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    **{spelling: lambda names=names: ping_pong(names) for spelling, names in SPELLINGS.items()},
+    "reused": lambda: ping_pong(reuse=True),
+    "branches": branches,
+    "new events": lambda: branches(reuse=False),
+    "early": early_event,
+    "threads": on_two_threads,
+    "host": on_the_host,
+}
+IS_WAIT = "cuda_sync"
+
+
+def without_cuda_events(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["cat"] != "cuda_event"]
+
+
+def lacking(events: list[Event], *names: str, of: Callable[[int], bool] = lambda n: True) -> list[Event]:
+    """Return the events with -1 for these arguments of the n-th waits that are chosen."""
+    numbers = count()
+    return [
+        {**event, "args": event["args"] | dict.fromkeys(names, -1)}
+        if event["cat"] == IS_WAIT and of(next(numbers))
+        else event
+        for event in events
+    ]
+
+
+def without_rows(events: list[Event], of: Callable[[int], bool] = lambda n: True) -> list[Event]:
+    numbers = count()
+    return [event for event in events if event["cat"] != IS_WAIT or not of(next(numbers))]
+
+
+STREAM, RECORD, NUMBER = "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"
+FORMS: dict[str, tuple[Callable[[list[Event]], list[Event]], set[str]]] = {
+    "stated": (without_cuda_events, {"record_and_stream"}),
+    "cuda 13": (lambda events: without_cuda_events(lacking(events, STREAM, RECORD)), {"calls"}),
+    "no event number": (lambda events: without_cuda_events(lacking(events, STREAM, RECORD, NUMBER)), {"calls"}),
+    "cuspy": (lambda events: without_cuda_events(lacking(events, STREAM)), {"record"}),
+    "stream alone": (lambda events: without_cuda_events(lacking(events, RECORD)), {"stream"}),
+    "cuda_event rows": (lambda events: lacking(events, STREAM, RECORD), {"cuda_event"}),
+    "cuspy with cuda_event rows": (lambda events: lacking(events, STREAM), {"cuda_event"}),
+    "one in three unstated": (
+        lambda events: without_cuda_events(lacking(events, STREAM, RECORD, of=lambda n: n % 3 == 1)),
+        {"record_and_stream", "calls"},
+    ),
+    "one in three stated": (
+        lambda events: without_cuda_events(lacking(events, STREAM, RECORD, of=lambda n: n % 3 != 1)),
+        {"record_and_stream", "calls"},
+    ),
+    "all kinds": (
+        lambda events: without_cuda_events(
+            lacking(lacking(events, STREAM, of=lambda n: n % 3 > 0), RECORD, of=lambda n: n % 3 == 2)
+        ),
+        {"record_and_stream", "record", "calls"},
+    ),
+}  # fmt: skip
+QUERY = """
+    SELECT c.name, c.start_ns // 1000, s.name, k.name, w.evidence, w.is_inferred, r.name
+    FROM event_waits AS w
+    JOIN events AS c ON c.trace_id = w.trace_id AND c.event_id = w.wait_call_event_id
+    LEFT JOIN events AS s ON s.trace_id = w.trace_id AND s.event_id = w.source_kernel_id
+    LEFT JOIN events AS k ON k.trace_id = w.trace_id AND k.event_id = w.waiting_kernel_id
+    LEFT JOIN events AS r ON r.trace_id = w.trace_id AND r.event_id = w.record_event_id
+    ORDER BY c.start_ns
+"""
+# Without the number of the event nothing tells which of several waits in a row is for which of the events that were
+# recorded before them; the order of the records is taken.
+UNKNOWABLE = {("branches", "no event number"), ("new events", "no event number")}
+
+
+def test_every_form_of_a_wait_gives_the_same_join() -> None:
+    cases = [(name, form) for name in PROGRAMS for form in FORMS if (name, form) not in UNKNOWABLE]
+    programs = {name: make() for name, make in PROGRAMS.items()}
+    traces = [FORMS[form][0](programs[name].events) for name, form in cases]
+    for (name, form), con in zip(cases, each(traces, "event_waits"), strict=True):
+        rows = con.execute(QUERY).fetchall()
+        assert [row[:4] for row in rows] == programs[name].expected, (name, form)
+        assert {row[4] for row in rows} <= FORMS[form][1] | {"none"}, (name, form)
+        assert all(row[5] == (row[4] in ("record", "stream", "calls", "none")) for row in rows)
+        # The first wait on a thread that has recorded nothing, where nothing was running, is the only one without.
+        assert [row[4] for row in rows].count("none") <= (name == "threads"), (name, form)
+        assert all("EventRecord" in row[6] for row in rows if row[6] or row[4] not in ("none", "stream"))
+
+
+def test_without_their_rows_waits_of_streams_are_known_by_their_calls() -> None:
+    """All rows gone (AMD), or one in three, as if the profiler had lost them."""
+    names = ("cuda", "hip", "reused")
+    forms = {"all": lambda n: True, "some": lambda n: n % 3 == 1}
+    cases = [(name, form) for name in names for form in forms]
+    programs = {name: PROGRAMS[name]() for name in names}
+    traces = [without_cuda_events(without_rows(programs[name].events, forms[form])) for name, form in cases]
+    for (name, form), con in zip(cases, each(traces, "event_waits"), strict=True):
+        rows = con.execute(QUERY).fetchall()
+        assert [row[:4] for row in rows] == programs[name].expected, (name, form)
+        assert {row[4] for row in rows} == ({"calls"} if form == "all" else {"record_and_stream", "calls"})
+
+
+def shortened(events: list[Event]) -> float:
+    """Return how much shorter the trace would be if the work of stream 8 took half as long, in percent."""
+    con, trace_id = connect(events)
+    window = load(con, load_catalog(), WindowRequest(trace_id))
+    (compared,) = what_if(window, [Scenario((("stream:8", 0.5),))])
+    return 100 * (1 - compared.after.length_us / compared.before.length_us)
+
+
+@pytest.mark.parametrize("form", ["cuda 13", "cuspy", "one in three stated"])
+def test_what_a_change_saves_does_not_hang_on_the_form(form: str) -> None:
+    events = ping_pong(steps=6).events
+    stated = shortened(FORMS["stated"][0](events))
+    assert stated > 20 and shortened(FORMS[form][0](events)) == pytest.approx(stated, abs=0.5)
+    assert shortened(without_rows(without_cuda_events(events))) == pytest.approx(stated, abs=0.5)
+
+
+def test_sixteen_times_as_many_in_any_order_of_streams() -> None:
+    """Random programs: pairs of streams hand over, with events that are reused."""
+    traces, expected = [], []
+    for seed in range(6):
+        rng, program = random.Random(seed), Program()
+        streams = (7, 20, 24)
+        for stream in streams:
+            program.launch(f"first {stream}", stream, 30)
+        for step in range(64):
+            source, target = rng.sample(streams, 2)
+            program.launch(f"work {step}", source, rng.randint(20, 200))
+            number = streams.index(source)
+            program.record(number, source)
+            program.wait(number, target)
+            program.launch(f"waiting {step}", target, rng.randint(20, 200))
+        traces.append(FORMS["cuda 13"][0](program.events))
+        expected.append(program.expected)
+    n = right = 0
+    for waits, con in zip(expected, each(traces, "event_waits"), strict=True):
+        rows = con.execute(QUERY).fetchall()
+        assert [row[3] for row in rows] == [wait[3] for wait in waits]
+        n += len(waits)
+        right += sum(row[2] == wait[2] for row, wait in zip(rows, waits, strict=True))
+    assert right == n, (right, n)
+
+
+QUALITY = {
+    "stated": [("event_waits_record_and_stream", "info", 8)],
+    "cuda 13": [("event_waits_calls", "warning", 8)],
+    "cuspy": [("event_waits_record", "warning", 8)],
+    "stream alone": [("event_waits_stream", "warning", 8)],
+    "cuda_event rows": [("event_waits_cuda_event", "info", 8)],
+    "all kinds": [("event_waits_calls", "warning", 2), ("event_waits_record", "warning", 3),
+                  ("event_waits_record_and_stream", "info", 3)],
+}  # fmt: skip
+
+
+def test_quality_counts_each_form_and_the_path_says_what_is_inferred() -> None:
+    events = ping_pong().events
+    query = "SELECT check_name, severity, n FROM quality WHERE check_name LIKE 'event_waits%' ORDER BY 1"
+    caveats = "SELECT n FROM critical_path_caveats WHERE caveat = 'unstated_waits' AND window_id = 'full'"
+    connections = each([FORMS[form][0](events) for form in QUALITY], "quality", "critical_path_caveats")
+    for (form, rows), con in zip(QUALITY.items(), connections, strict=True):
+        assert con.execute(query).fetchall() == rows, form
+        unstated = sum(n for _, severity, n in rows if severity == "warning")
+        assert con.execute(caveats).fetchall() == ([(unstated,)] if unstated else []), form
