@@ -1,0 +1,82 @@
+"""Threads that hold nothing up: those whose calls only ask about GPU work, and those that nothing waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import load
+from pipelines.models.catalog import load_catalog
+from tests.harness import call, connect, kernel, op, x
+
+Events = list[dict[str, Any]]
+WORK: Events = [
+    *(op("step", 0, 40), call("cudaLaunchKernel", 10, 5, 1), kernel("nccl", 20, 900, 1, stream=20)),
+    *(op("end", 50, 900), call("cudaDeviceSynchronize", 60, 870, 2)),
+]
+
+
+def every(us: int, *events: Any) -> Events:
+    """Repeat calls on thread 2 from 5 to 905 us."""
+    return [
+        make(at + 3 * place, 1000 + 10 * at + place) for at in range(5, 905, us) for place, make in enumerate(events)
+    ]
+
+
+def named(name: str, cat: str = "cuda_runtime") -> Any:
+    return lambda at, correlation: call(name, at, 2, correlation, tid=2, cat=cat)
+
+
+def operator(at: int, _: int) -> dict[str, Any]:
+    return op("log", at, 2, tid=2)
+
+
+EXCHANGE = named("cudaThreadExchangeStreamCaptureMode")
+IDLE = {
+    "the watchdog of NCCL": every(100, EXCHANGE, named("cudaEventQuery"), EXCHANGE),
+    "and of RCCL": every(100, named("hipThreadExchangeStreamCaptureMode"), named("hipEventQuery")),
+    "of the driver": every(100, named("cuThreadExchangeStreamCaptureMode", "cuda_driver"), named("cuEventQuery", "cuda_driver")),
+    "another name": every(50, named("cudaGetDevice")),
+    "a logger": every(100, operator),
+    "one that asks and logs": every(100, operator, named("cudaEventQuery")),
+    "one that waits for the GPU, and for which nothing waits": [call("cudaStreamSynchronize", 30, 893, 7, tid=2)],
+}  # fmt: skip
+
+
+def after(events: Events, target: str = "nccl") -> float:
+    """Return how long the trace takes without this work, us."""
+    con, trace_id = connect(events)
+    window = load(con, load_catalog(), WindowRequest(trace_id))
+    (compared,) = what_if(window, [Scenario(((target, 0.0),))])
+    assert compared.before.length_us == 950
+    return compared.after.length_us
+
+
+@pytest.mark.parametrize("thread", IDLE)
+def test_such_a_thread_holds_nothing_up(thread: str) -> None:
+    alone = after(WORK)
+    # (A query is a blocking call, and the shortest of these says what a return takes.)
+    assert alone < 110 and after([*WORK, *IDLE[thread]]) == pytest.approx(alone, abs=1)
+
+
+def test_a_thread_that_works_or_is_waited_for_does() -> None:
+    launches = [call("cudaLaunchKernel", 850, 5, 7, tid=2), kernel("copy", 856, 3, 7, stream=24)]
+    assert after([*WORK, *IDLE["a logger"], *launches]) > 850
+    # The main thread goes on in a frame named after a wait, when the other thread has stopped.
+    loader: Events = [
+        *(op("step", 0, 20), x("python_function", "threading.py(355): wait", 25, 878)),
+        *(op("decode", 30, 870, tid=2), op("train", 905, 45), call("cudaLaunchKernel", 910, 5, 1), kernel("nccl", 920, 30, 1)),
+    ]  # fmt: skip
+    assert after(loader) > 850
+
+
+def test_without_gpu_work_all_threads_count() -> None:
+    events = [op("a", 0, 100), op("b", 10, 940, tid=2)]
+    con, trace_id = connect(events)
+    window = load(con, load_catalog(), WindowRequest(trace_id))
+    (compared,) = what_if(window, [Scenario((("a", 0.0),))])
+    assert (compared.before.length_us, compared.after.length_us) == (950, 950)
