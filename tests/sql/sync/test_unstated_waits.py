@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ class Program:
         self.events: list[Event] = []
         self.now, self.free, self.held = 0, {}, {}
         self.last: dict[int, str] = {}
-        self.records: dict[int, tuple[int, int, int, str | None]] = {}  # event number → correlation, stream, end, last work
+        self.records: dict[
+            int, tuple[int, int, int, str | None]
+        ] = {}  # event number → correlation, stream, end, last work
         self.expected: list[Wait] = []
         self.pending: dict[int, list[int]] = {}
         self.correlations = count(1)
@@ -321,3 +324,28 @@ def test_quality_counts_each_form_and_the_path_says_what_is_inferred() -> None:
         assert con.execute(query).fetchall() == rows, form
         unstated = sum(n for _, severity, n in rows if severity == "warning")
         assert con.execute(caveats).fetchall() == ([(unstated,)] if unstated else []), form
+
+
+RECORDED = Path(__file__).parents[3] / "bench" / "pairs" / "recorded" / "h100"
+
+
+def test_programs_recorded_on_a_gpu() -> None:
+    """Each event of these programs is recorded on one stream, by one thread, before each wait for it."""
+    names = ("four_branches", "early_event", "wait_on_a_thread", "side_stream_binds")
+    query = """
+        SELECT e.wait_on_cuda_event_id, count(DISTINCT s.stream), count(DISTINCT r.tid), count(DISTINCT w.record_event_id), count(*),
+            count(s.stream)
+        FROM event_waits AS w
+        JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = w.wait_event_id
+        LEFT JOIN events AS s ON s.trace_id = w.trace_id AND s.event_id = w.source_kernel_id
+        LEFT JOIN events AS r ON r.trace_id = w.trace_id AND r.event_id = w.record_event_id
+        GROUP BY 1
+    """
+    shared = "SELECT count(*) FROM (SELECT record_event_id FROM event_waits JOIN events USING (trace_id) WHERE events.event_id = wait_event_id GROUP BY 1 HAVING count(DISTINCT wait_on_cuda_event_id) > 1)"
+    traces = [RECORDED / f"{name}.A.json.gz" for name in names]
+    for name, con in zip(names, each(traces, "event_waits"), strict=True):
+        rows = con.execute(query).fetchall()
+        assert {row[1:3] for row in rows} == {(1, 1)} or name == "side_stream_binds", (name, rows)
+        # In the first step nothing was launched before the records, and one thread has recorded nothing.
+        assert sum(row[5] for row in rows) >= sum(row[4] for row in rows) - 4, (name, rows)
+        assert con.execute(shared).fetchall() == [(0,)], name
