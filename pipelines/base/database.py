@@ -26,6 +26,8 @@ MODELS_GB = 2  # what models may use of one group of traces or captures; the res
 _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
+# DuckDB 2 refuses `5 // 0` and `5 % 0` where 1.5 has NULL, and writes files that 1.5 cannot read.
+_AS_BEFORE = {"error_on_division_by_zero": False, "storage_compatibility_version": "v0.10.2"}
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
 
@@ -41,7 +43,8 @@ def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Returns `duckdb.connect`, quiet, within this process's share of the machine. Raises what it raises, and WrongShare."""
-    return _quiet(duckdb.connect(str(path), read_only=read_only, config={**_share(), **(config or {})}))
+    settings = {**_of_version(), **_share(), **(config or {})}
+    return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))
 
 
 def private(folder: str | Path, gigabytes: float) -> duckdb.DuckDBPyConnection:
@@ -75,6 +78,10 @@ def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
     if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
         told = "no room left on its disk, to which DuckDB writes what does not fit into memory"
         raise OSError(errno.ENOSPC, told, str(folder)) from None
+
+
+def _of_version() -> dict[str, Any]:
+    return {} if duckdb.__version__.startswith("1.") else _AS_BEFORE
 
 
 def _share() -> dict[str, Any]:

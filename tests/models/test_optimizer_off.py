@@ -85,7 +85,7 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     for name, text in {
-        "rules/r.csv": "# One row: a rule.\n# n: Number.\nn\n1\n2\n",
+        "rules/r.csv": "# One row: a rule.\n# n BIGINT: Number.\nn\n1\n2\n",
         "gpu/middle.sql": "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM r\n",
         "summary/last.sql": "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM middle\n",
     }.items():
