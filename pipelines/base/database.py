@@ -26,6 +26,7 @@ MODELS_GB = 2  # what models may use of one group of traces or captures; the res
 _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
+_IS_ONE = duckdb.__version__.startswith("1.")
 # DuckDB 2 refuses `5 // 0` and `5 % 0` where 1.5 has NULL, and writes files that 1.5 cannot read.
 _AS_BEFORE = {"error_on_division_by_zero": False, "storage_compatibility_version": "v0.10.2"}
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
@@ -81,7 +82,7 @@ def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
 
 
 def _of_version() -> dict[str, Any]:
-    return {} if duckdb.__version__.startswith("1.") else _AS_BEFORE
+    return {} if _IS_ONE else _AS_BEFORE
 
 
 def _share() -> dict[str, Any]:
@@ -197,6 +198,13 @@ def _all_but_one(con: duckdb.DuckDBPyConnection) -> str:
     """Not PRAGMA disable_optimizer: it also leaves out what some queries cannot do without, and which fail with INTERNAL errors."""
     names = con.execute("SELECT name FROM duckdb_optimizers() WHERE name <> 'filter_pushdown'").fetchall()
     return ",".join(name for (name,) in names)
+
+
+def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """Returns the result of a query, for `to_arrow_table` or `to_arrow_reader`. DuckDB 1.5 plans a relation twice, and DuckDB 2
+    copies the rows of anything else once more, with a warning.
+    """
+    return con.execute(query) if _IS_ONE else con.sql(query)
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:

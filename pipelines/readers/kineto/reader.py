@@ -259,7 +259,7 @@ class _Pieces:
                 events = with_masks(self.query, self.texts) if masks else with_masks(self.query, (), ())
                 query = f"WITH raw_events AS ({raw_events})\n{events if mended else with_kinds(events)}"
                 # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
-                table = (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
+                table = (database.arrow_result(cursor, query) if is_small else cursor.sql(query)).to_arrow_table()
         except _UNREADABLE:
             return None
         if mended:
