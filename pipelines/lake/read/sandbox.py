@@ -406,7 +406,9 @@ def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
 def _tokens(query: str) -> list[tuple[int, str]]:
     """Returns where each token of a query begins (bytes) and what it is, in lower case; names without their quotes."""
     text = query.encode()
-    tokens = [token for token in duckdb.tokenize(query) if not str(token[1]).endswith("comment")]  # which DuckDB 2 has, too
+    tokens = [
+        token for token in duckdb.tokenize(query) if not str(token[1]).endswith("comment")
+    ]  # which DuckDB 2 has, too
     ends = [start for start, _ in tokens[1:]] + [len(text)]
     found = []
     for (start, _), end in zip(tokens, ends, strict=True):

@@ -32,6 +32,7 @@ from pipelines.readers.kineto.piece import (
     with_kinds,
     write_piece,
 )
+from pipelines.readers.kineto.reader_check import check_reader
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, TraceRejected
 from pipelines.readers.kineto.scan import Scan, scan, stamp_of
 from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
@@ -50,8 +51,13 @@ _SMALL = 1 << 20  # bytes of a piece whose planning takes longer than its rows
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
-    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel."""
-    return database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel.
+
+    Raises WrongDuckDB for a version that would lose what is in a file.
+    """
+    con = database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+    check_reader(con)
+    return con
 
 
 class TraceReader:
