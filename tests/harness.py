@@ -21,6 +21,7 @@ from pipelines.models.run import run_models
 from pipelines.readers.ingest import load_trace
 
 _NUMBERS = count()
+DUCKDB_2 = not duckdb.__version__.startswith("1.")
 ANSWERED = (
     *(
         "critical_path_windows",

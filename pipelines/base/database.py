@@ -27,8 +27,10 @@ _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20} 
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _IS_ONE = duckdb.__version__.startswith("1.")
-# DuckDB 2 refuses `5 // 0` and `5 % 0` where 1.5 has NULL, and writes files that 1.5 cannot read.
-_AS_BEFORE = {"error_on_division_by_zero": False, "storage_compatibility_version": "v0.10.2"}
+# DuckDB 2 would write files that 1.5 cannot read.
+_WRITING = {} if _IS_ONE else {"storage_compatibility_version": "v0.10.2"}
+# It refuses 5 // 0 and 5 % 0, which were NULL. Not given to duckdb.connect, which wants the same of all that open a file.
+_SETTINGS = "SET enable_progress_bar = false" + ("" if _IS_ONE else "; SET error_on_division_by_zero = false")
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
 
@@ -40,11 +42,17 @@ class TooLittleMemory(TracelakeError, MemoryError):
     """DuckDB needs more memory than it may use; the message says how much that is, and what to do."""
 
 
+class WrongDuckDB(TracelakeError, RuntimeError):
+    """What is asked for would be wrong on the DuckDB that is installed; the message names its version."""
+
+    hint = "install a version that tracelake is tested with: pip install 'duckdb>=1.5.5,<2'"
+
+
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Returns `duckdb.connect`, quiet, within this process's share of the machine. Raises what it raises, and WrongShare."""
-    settings = {**_of_version(), **_share(), **(config or {})}
+    settings = {**({} if read_only else _WRITING), **_share(), **(config or {})}
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))
 
 
@@ -79,10 +87,6 @@ def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
     if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
         told = "no room left on its disk, to which DuckDB writes what does not fit into memory"
         raise OSError(errno.ENOSPC, told, str(folder)) from None
-
-
-def _of_version() -> dict[str, Any]:
-    return {} if _IS_ONE else _AS_BEFORE
 
 
 def _share() -> dict[str, Any]:
@@ -215,5 +219,5 @@ def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] |
 
 
 def _quiet(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    con.execute("SET enable_progress_bar = false")
+    con.execute(_SETTINGS)
     return con

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
-from pipelines.base.errors import TracelakeError
+from pipelines.base.database import WrongDuckDB
 from pipelines.models.cache import digest_of, remembered
 from pipelines.readers.kineto import piece
 from pipelines.readers.kineto.piece import KNOWN_KEYS, all_keys, exact_times, keys_in, known_keys, write_piece
@@ -26,12 +26,6 @@ _TEXTS = {key: f"a {key}" for key in sorted(KNOWN_KEYS - {*_OBJECTS, *_TIMES})}
 _ENTRY = {**_TEXTS, **_TIMES, **{key: json.loads(text) for key, text in _OBJECTS.items()}}
 _BESIDE = {"ph": "M", "args": {"name": 1}}
 _UNKNOWN = {"beside": [1]}
-
-
-class WrongDuckDB(TracelakeError):
-    """This version of DuckDB reads JSON otherwise than tracelake expects; the message says which, and what to install."""
-
-    hint = "install a version that tracelake was tested with: pip install 'duckdb>=1.5.5,<2'"
 
 
 def check_reader(con: duckdb.DuckDBPyConnection) -> None:

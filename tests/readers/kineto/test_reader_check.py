@@ -10,9 +10,10 @@ import duckdb
 import pytest
 
 from pipelines.base import database
+from pipelines.base.database import WrongDuckDB
 from pipelines.readers.kineto import piece, reader_check
 from pipelines.readers.kineto.reader import connect_reader
-from pipelines.readers.kineto.reader_check import WrongDuckDB, check_reader
+from pipelines.readers.kineto.reader_check import check_reader
 
 # What a version might do to the text of the reader's queries → what is then said to be read otherwise.
 LOST = {
