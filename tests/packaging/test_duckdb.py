@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -116,6 +119,16 @@ def test_the_makefile_has_one_rule_for_environments_beside_venv() -> None:
     listed = re.findall(r"^CORE_TESTS := (.*?[^\\])$", text, re.M | re.S)[0].replace("\\\n", " ")
     listed = re.sub(r"\$\(addprefix (\S+),(.*?)\)", lambda m: " ".join(m[1] + one for one in m[2].split()), listed)
     assert [one for one in listed.split() if not (ROOT / one).exists()] == []
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_the_first_share_of_slow_tests_has_those_on_duckdb_2() -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "SLOW"))}
+    for slow, has_it in {"0": False, "1/6": True, "11/12": False}.items():
+        command = ["make", "-n", "-o", ".venv/.installed-dev", "-o", ".venv/.installed-slow", "test", f"SLOW={slow}"]
+        told = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True).stdout
+        assert (".venv-duckdb2/bin/python -m pytest" in told) == has_it, slow
+        assert (".venv-lake/bin/python -m pytest" in told) == (slow != "0"), slow
 
 
 def test_this_environment_has_the_duckdb_that_it_is_for() -> None:

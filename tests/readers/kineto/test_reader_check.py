@@ -11,9 +11,12 @@ import pytest
 
 from pipelines.base import database
 from pipelines.base.database import WrongDuckDB
-from pipelines.readers.kineto import piece, reader_check
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
+from pipelines.readers.kineto import events_file, piece, reader_check
 from pipelines.readers.kineto.reader import connect_reader
 from pipelines.readers.kineto.reader_check import check_reader
+from tests.lake.world import capture
 
 # What a version might do to the text of the reader's queries → what is then said to be read otherwise.
 LOST = {
@@ -55,6 +58,15 @@ def test_what_a_version_loses_is_refused(
     assert "pip install" in refused.value.hint
     with pytest.raises(WrongDuckDB):  # that it failed is not remembered as that it held
         check_reader(con)
+
+
+def test_ingestion_stops_with_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no file's fault: none is rejected for it."""
+    monkeypatch.setattr(events_file, "_idle", [])  # a connection that was checked already
+    monkeypatch.setattr(reader_check, "known_keys", lambda *_, **__: "SELECT error('x')")
+    with pytest.raises(WrongDuckDB):
+        ingest(capture(tmp_path / "in"), Lake(tmp_path / "lake"))
+    assert list((tmp_path / "lake").rglob("*.parquet")) == []
 
 
 def test_keys_that_are_not_seen_are_refused(con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
