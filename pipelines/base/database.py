@@ -26,11 +26,11 @@ MODELS_GB = 2  # what models may use of one group of traces or captures; the res
 _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
-_IS_ONE = duckdb.__version__.startswith("1.")
+_BEFORE_2 = duckdb.__version__.startswith("1.")
 # DuckDB 2 would write files that 1.5 cannot read.
-_WRITING = {} if _IS_ONE else {"storage_compatibility_version": "v0.10.2"}
+_WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
 # It refuses 5 // 0 and 5 % 0, which were NULL. Not given to duckdb.connect, which wants the same of all that open a file.
-_SETTINGS = "SET enable_progress_bar = false" + ("" if _IS_ONE else "; SET error_on_division_by_zero = false")
+_SETTINGS = "SET enable_progress_bar = false" + ("" if _BEFORE_2 else "; SET error_on_division_by_zero = false")
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
 
@@ -208,7 +208,7 @@ def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
     """Returns the result of a query, for `to_arrow_table` or `to_arrow_reader`. DuckDB 1.5 plans a relation twice, and DuckDB 2
     copies the rows of anything else once more, with a warning.
     """
-    return con.execute(query) if _IS_ONE else con.sql(query)
+    return con.execute(query) if _BEFORE_2 else con.sql(query)
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:

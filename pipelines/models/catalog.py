@@ -358,9 +358,9 @@ def _rule_table(path: Path) -> Model:
         raise CatalogError(f"{path}:1: start the file with `# One row: …`, which says what a row is")
     at = next((i for i, line in enumerate(lines, 1) if not line.startswith("#")), len(lines))
     header = next(csv.reader(lines[at - 1 : at]), [])
-    described = [found for note in notes[1:] if (found := _RULE_COLUMN.match(note))]
-    docs = {found["name"]: found["doc"] for found in described}
-    types = {found["name"]: found["type"] or "VARCHAR" for found in described}
+    described = [column for note in notes[1:] if (column := _RULE_COLUMN.match(note))]
+    docs = {column["name"]: column["doc"] for column in described}
+    types = {column["name"]: column["type"] or "VARCHAR" for column in described}
     missing = [name for name in header if name not in docs]
     if missing:
         raise CatalogError(

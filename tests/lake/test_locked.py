@@ -209,9 +209,9 @@ def test_a_pivot_that_looks_up_its_values(locked: LockedLake) -> None:
     if not DUCKDB_2:
         assert _asked(locked, query)
         return
-    for one in (query, f"CREATE TABLE t AS ({query})", f"INSERT INTO t ({query})", f"FROM ({query})"):
+    for statement in (query, f"CREATE TABLE t AS ({query})", f"INSERT INTO t ({query})", f"FROM ({query})"):
         with pytest.raises(QueryRefused, match=r"DuckDB 2\.\S+ does not tell .* PIVOT … ON column IN \(…\)"):
-            _asked(locked, one)
+            _asked(locked, statement)
 
 
 def test_every_table_and_view_can_be_read(world: dict[str, Path]) -> None:

@@ -28,21 +28,21 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?|true|false")
 
 def calls(text: str) -> list[str]:
     """What stands within the brackets of each call that reads JSON or CSV."""
-    found = []
+    texts = []
     for call in CALL.finditer(text):
         depth, at = 1, call.end()
         while depth and at < len(text):
             depth += {"(": 1, ")": -1}.get(text[at], 0)
             at += 1
-        found.append(text[call.end() : at])
-    return found
+        texts.append(text[call.end() : at])
+    return texts
 
 
 def test_columns_are_declared_wherever_duckdb_reads_json_or_csv() -> None:
     read = {path: calls(path.read_text(encoding="utf-8")) for path in CODE}
     assert sum(map(len, read.values())) >= 4
-    for path, found in read.items():
-        assert all("columns = {" in call for call in found), path
+    for path, texts in read.items():
+        assert all("columns = {" in call for call in texts), path
     for path in CODE:
         text = path.read_text(encoding="utf-8")
         assert [guess for guess in GUESSES if guess in text] == [], path
@@ -67,8 +67,8 @@ def test_numbers_of_rule_tables_are_declared_as_such() -> None:
 def test_division_by_zero_is_null_on_every_version() -> None:
     rows = "SELECT 5 // n, 5 % n, 5 / n, 0 / n FROM (VALUES (0)) AS t(n)"
     with database.connect() as con:
-        for one in (con, database.cursor(con), database.scratch()):
-            ((whole, rest, infinite, nothing),) = one.execute(rows).fetchall()
+        for opened in (con, database.cursor(con), database.scratch()):
+            ((whole, rest, infinite, nothing),) = opened.execute(rows).fetchall()
             assert (whole, rest, infinite) == (None, None, float("inf")) and nothing != nothing
 
 
@@ -82,7 +82,7 @@ def test_files_can_be_read_by_older_versions(tmp_path: Path) -> None:
 
 
 def test_the_error_names_the_bound_of_the_project() -> None:
-    (bound,) = [one for one in PYPROJECT["project"]["dependencies"] if one.startswith("duckdb")]
+    (bound,) = [name for name in PYPROJECT["project"]["dependencies"] if name.startswith("duckdb")]
     assert WrongDuckDB.hint.endswith(f"pip install '{bound}'")
     (other,) = PYPROJECT["dependency-groups"]["duckdb2"]
     assert re.fullmatch(r"duckdb==2\.\d+\.\d+", other)
@@ -117,8 +117,8 @@ def test_the_makefile_has_one_rule_for_environments_beside_venv() -> None:
     for name in re.findall(r"^VENV_\w+ := (\S+)$", text, re.M):
         assert name.startswith(".venv-")
     listed = re.findall(r"^CORE_TESTS := (.*?[^\\])$", text, re.M | re.S)[0].replace("\\\n", " ")
-    listed = re.sub(r"\$\(addprefix (\S+),(.*?)\)", lambda m: " ".join(m[1] + one for one in m[2].split()), listed)
-    assert [one for one in listed.split() if not (ROOT / one).exists()] == []
+    listed = re.sub(r"\$\(addprefix (\S+),(.*?)\)", lambda m: " ".join(m[1] + name for name in m[2].split()), listed)
+    assert [path for path in listed.split() if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
@@ -126,9 +126,9 @@ def test_the_first_share_of_slow_tests_has_those_on_duckdb_2() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "SLOW"))}
     for slow, has_it in {"0": False, "1/6": True, "11/12": False}.items():
         command = ["make", "-n", "-o", ".venv/.installed-dev", "-o", ".venv/.installed-slow", "test", f"SLOW={slow}"]
-        told = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True).stdout
-        assert (".venv-duckdb2/bin/python -m pytest" in told) == has_it, slow
-        assert (".venv-lake/bin/python -m pytest" in told) == (slow != "0"), slow
+        commands = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True).stdout
+        assert (".venv-duckdb2/bin/python -m pytest" in commands) == has_it, slow
+        assert (".venv-lake/bin/python -m pytest" in commands) == (slow != "0"), slow
 
 
 def test_this_environment_has_the_duckdb_that_it_is_for() -> None:

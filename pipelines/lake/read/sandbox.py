@@ -354,8 +354,8 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     except duckdb.PermissionException:
         raise QueryRefused("the statement reads files: a query may only read the lake's tables") from None
     if kind == "MULTI":
-        told = f"DuckDB {duckdb.__version__} does not tell what else a PIVOT runs whose values it has to look up"
-        raise QueryRefused(f"{told}: list them, PIVOT … ON column IN (…)")
+        unclear = f"DuckDB {duckdb.__version__} does not tell what else a PIVOT runs whose values it has to look up"
+        raise QueryRefused(f"{unclear}: list them, PIVOT … ON column IN (…)")
     words = [word for _, word in _tokens(query)]
     first = next((word for word in words if word != ";"), "")
     if kind != "SELECT" or first == "pragma":

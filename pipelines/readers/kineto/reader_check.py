@@ -78,5 +78,5 @@ def _rows(con: duckdb.DuckDBPyConnection, query: str, others: dict[str, Any]) ->
 def _different(what: str, read: Any, right: Any) -> Iterator[str]:
     if read != right:
         is_set = isinstance(right, Set)
-        told = [sorted(value) if is_set else value for value in (right, read)]
-        yield f"reads {what} of an entry, {told[0]!r}, as {told[1]!r}"
+        shown = [sorted(value) if is_set else value for value in (right, read)]
+        yield f"reads {what} of an entry, {shown[0]!r}, as {shown[1]!r}"

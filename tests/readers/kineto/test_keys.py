@@ -34,8 +34,8 @@ def some(key: str, value: Any, every: int) -> list[dict[str, Any]]:
 def test_arguments_that_few_entries_have_are_read(tmp_path: Path, every: int) -> None:
     rows = rows_of(tmp_path, some("args", {"stream": 7, "correlation": 3, "bytes": 5}, every))
     assert [row["args"] is not None for row in rows] == [i % every == every - 1 for i in range(N)]
-    found = {(row["stream"], row["correlation"], row["bytes"]) for row in rows if row["args"]}
-    assert found == {(7, 3, 5)} and sum(row["stream"] is not None for row in rows) == N // every
+    read = {(row["stream"], row["correlation"], row["bytes"]) for row in rows if row["args"]}
+    assert read == {(7, 3, 5)} and sum(row["stream"] is not None for row in rows) == N // every
 
 
 @pytest.mark.parametrize("first", [None, {}, [], "text", 0])
@@ -92,4 +92,4 @@ def test_an_unknown_key_in_one_piece_of_several(tmp_path: Path, monkeypatch: pyt
 def test_entries_without_keys(tmp_path: Path, entries: list[Any]) -> None:
     (tmp_path / "x").mkdir()
     rows = rows_of(tmp_path, [*entries, PLAIN])
-    assert [row["name"] for row in rows] == [(one or {}).get("name") for one in (*entries, PLAIN)]
+    assert [row["name"] for row in rows] == [(entry or {}).get("name") for entry in (*entries, PLAIN)]

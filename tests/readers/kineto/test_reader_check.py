@@ -85,11 +85,11 @@ def test_what_cannot_be_read_at_all_is_refused(con: duckdb.DuckDBPyConnection, m
 
 def test_it_is_done_once(con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     check_reader(con)
-    asked: list[Any] = []
-    monkeypatch.setattr(reader_check, "keys_in", lambda *values: asked.append(values))
+    calls: list[Any] = []
+    monkeypatch.setattr(reader_check, "keys_in", lambda *values: calls.append(values))
     check_reader(con)
-    assert asked == []
+    assert calls == []
     monkeypatch.setattr(duckdb, "__version__", "9.9.9")  # another one may read otherwise
     with pytest.raises(TypeError):
         check_reader(con)
-    assert len(asked) == 1
+    assert len(calls) == 1
