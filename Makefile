@@ -13,10 +13,15 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_SLOW := $(VENV)/.installed-slow
-# DuckDB's extensions are built for one version of it, not always the newest (extra `lake`). This environment has these,
-# and takes all else from .venv: their tests run here, and no others.
+# Environments with another DuckDB, which take all else from .venv; only the tests that need it run there. .venv-lake: the
+# DuckDB that its extensions are built for, not always the newest (extra `lake`). .venv-duckdb2: the next major version.
 VENV_LAKE := .venv-lake
-INSTALLED_LAKE := $(VENV_LAKE)/.installed
+VENV_DUCKDB2 := .venv-duckdb2
+# What must be right there, or refused: reading, models, paths and answers, without Ibis, Dagster and DuckLake.
+CORE_TESTS := tests/base tests/readers/kineto tests/readers/rocm tests/readers/test_ingest.py tests/models tests/sql \
+    $(addprefix tests/critical_path/test_,golden.py oracle.py cases.py edited.py path_json.py saved.py) \
+    $(addprefix tests/lake/test_,locked.py query_tree.py named_traces.py publish.py) \
+    tests/faces/cli/test_why.py tests/packaging/test_duckdb.py
 SQL_LINTED := $(VENV)/.sql-linted
 TYPED := $(VENV)/.typed
 # The CPU build of torch that the torch tests are written against. Tests that need torch skip without it. On Linux
@@ -24,7 +29,7 @@ TYPED := $(VENV)/.typed
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test types tests test-ducklake reference vendor docs truth bench bench-engine growth scale soak attack clean
+.PHONY: demo test types tests test-ducklake test-duckdb2 reference vendor docs truth bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -36,10 +41,17 @@ test: $(INSTALLED_DEV) $(if $(filter-out 0,$(SLOW)),$(INSTALLED_SLOW))
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory -j 3 $(SQL_LINTED) types tests
 	$(if $(filter-out 0,$(SLOW)),@$(MAKE) --no-print-directory test-ducklake)
+	$(if $(filter 1 1/%,$(SLOW)),@$(MAKE) --no-print-directory test-duckdb2)
 
 # `-k`, as with `-m` slow tests would run without SLOW.
-test-ducklake: $(INSTALLED_LAKE)
+test-ducklake: $(VENV_LAKE)/.installed
 	$(VENV_LAKE)/bin/python -m pytest -n 2 --dist worksteal -k ducklake tests/runs/store tests/faces/serve tests/engines tests/dagster/test_on_ducklake.py
+
+# Of the shares of the slow tests the first has it. Without slow tests: it is to take a minute or two.
+test-duckdb2: $(VENV_DUCKDB2)/.installed
+	@if $(VENV_DUCKDB2)/bin/python -c 'import duckdb; assert duckdb.__version__ >= "2"' 2>/dev/null; then \
+	    SLOW= $(VENV_DUCKDB2)/bin/python -m pytest -n 2 --dist worksteal $(CORE_TESTS); \
+	else echo "DuckDB 2 is not installed: nothing is tested on it"; fi
 
 types: $(TYPED)
 
@@ -100,7 +112,7 @@ attack: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.attack $(ATTACK)
 
 clean:
-	rm -rf $(VENV) $(VENV_LAKE) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LAKE) $(VENV_DUCKDB2) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The first interpreter in range (requires-python in pyproject.toml) makes the environment.
 $(BIN)/python:
@@ -140,12 +152,17 @@ $(INSTALLED_SLOW): $(INSTALLED_DEV)
 	done
 	@touch $@
 
-$(INSTALLED_LAKE): pyproject.toml | $(INSTALLED_SLOW)
-	@rm -rf $(VENV_LAKE) && $(BIN)/python -m venv --without-pip $(VENV_LAKE)
-	@pinned=$$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["lake"])') && \
-	$(BIN)/python -m pip --python $(VENV_LAKE)/bin/python install --quiet --disable-pip-version-check --retries 1 --no-deps $$pinned || \
-	    echo "the extra lake cannot be installed here: the tests that need it will skip"
+# Where pyproject.toml says what is other in an environment beside .venv.
+$(VENV_LAKE)/.installed: OTHER := ["project"]["optional-dependencies"]["lake"]
+$(VENV_LAKE)/.installed: | $(INSTALLED_SLOW)
+$(VENV_DUCKDB2)/.installed: OTHER := ["dependency-groups"]["duckdb2"]
+
+.venv-%/.installed: pyproject.toml | $(INSTALLED_DEV)
+	@rm -rf $(@D) && $(BIN)/python -m venv --without-pip $(@D)
+	@pinned=$$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))$(OTHER))') && \
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --retries 1 --no-deps $$pinned || \
+	    echo "the DuckDB of $(@D) cannot be installed here: the tests that need it will skip"
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(" + repr(sysconfig.get_path("purelib")) + ")")' > \
-	    $$($(VENV_LAKE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth
-	@if test -x $(BIN)/weed; then ln -s $(abspath $(BIN))/weed $(VENV_LAKE)/bin/weed; fi
+	    $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth
+	@if test -x $(BIN)/weed; then ln -s $(abspath $(BIN))/weed $(@D)/bin/weed; fi
 	@touch $@

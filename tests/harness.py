@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.critical_path.answer.answer import PathAnswer, _answer
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
@@ -20,6 +21,7 @@ from pipelines.models.run import run_models
 from pipelines.readers.ingest import load_trace
 
 _NUMBERS = count()
+DUCKDB_2 = not duckdb.__version__.startswith("1.")
 ANSWERED = (
     *(
         "critical_path_windows",
@@ -65,7 +67,7 @@ def sync(
 @cache
 def _instance() -> duckdb.DuckDBPyConnection:
     # One thread: tests run beside each other, and to share out a handful of rows takes longer than to read them.
-    return duckdb.connect(config={"threads": 1})
+    return database.connect(config={"threads": 1})
 
 
 def memory() -> duckdb.DuckDBPyConnection:
@@ -94,7 +96,7 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
     (`only`). Traces that are equal are told apart by a number that is written into them.
     """
     # One thread: tests run beside each other, and to share out a handful of rows takes longer than to read them.
-    con, found, traces = duckdb.connect(config={"threads": 1}), [], list(traces)
+    con, found, traces = database.connect(config={"threads": 1}), [], list(traces)
     tables = ("events", "traces", "findings") if len(traces) > 1 else ()
     with tempfile.TemporaryDirectory() as folder:
         for number, trace in enumerate(traces):

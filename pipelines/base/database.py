@@ -26,6 +26,11 @@ MODELS_GB = 2  # what models may use of one group of traces or captures; the res
 _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
+_BEFORE_2 = duckdb.__version__.startswith("1.")
+# DuckDB 2 would write files that 1.5 cannot read.
+_WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
+# It refuses 5 // 0 and 5 % 0, which were NULL. Not given to duckdb.connect, which wants the same of all that open a file.
+_SETTINGS = "SET enable_progress_bar = false" + ("" if _BEFORE_2 else "; SET error_on_division_by_zero = false")
 _LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
 
 
@@ -37,11 +42,18 @@ class TooLittleMemory(TracelakeError, MemoryError):
     """DuckDB needs more memory than it may use; the message says how much that is, and what to do."""
 
 
+class WrongDuckDB(TracelakeError, RuntimeError):
+    """What is asked for would be wrong on the DuckDB that is installed; the message names its version."""
+
+    hint = "install a version that tracelake is tested with: pip install 'duckdb>=1.5.5,<2'"
+
+
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Returns `duckdb.connect`, quiet, within this process's share of the machine. Raises what it raises, and WrongShare."""
-    return _quiet(duckdb.connect(str(path), read_only=read_only, config={**_share(), **(config or {})}))
+    settings = {**({} if read_only else _WRITING), **_share(), **(config or {})}
+    return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))
 
 
 def private(folder: str | Path, gigabytes: float) -> duckdb.DuckDBPyConnection:
@@ -192,6 +204,13 @@ def _all_but_one(con: duckdb.DuckDBPyConnection) -> str:
     return ",".join(name for (name,) in names)
 
 
+def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """Returns the result of a query, for `to_arrow_table` or `to_arrow_reader`. DuckDB 1.5 plans a relation twice, and DuckDB 2
+    copies the rows of anything else once more, with a warning.
+    """
+    return con.execute(query) if _BEFORE_2 else con.sql(query)
+
+
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """Returns the rows of a query by column name; `values`: those of its parameters."""
     found = con.execute(query, values or {})
@@ -200,5 +219,5 @@ def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] |
 
 
 def _quiet(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    con.execute("SET enable_progress_bar = false")
+    con.execute(_SETTINGS)
     return con

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _MODULES = {
 
 
 class MissingExtra(TracelakeError, ImportError):
-    """A package of an `extra` is not installed; the message ends with the command that installs it."""
+    """A package of an `extra` is not installed, or not one that works; the message has the command that installs it."""
 
     def __init__(self, message: str, extra: str) -> None:
         super().__init__(message)
@@ -32,18 +33,32 @@ class MissingExtra(TracelakeError, ImportError):
 
 
 def missing() -> list[str]:
-    """Returns the extras of which a package is not installed."""
-    return [extra for extra, modules in _MODULES.items() if any(find_spec(module) is None for module in modules)]
+    """Returns the extras of which a package is not installed, or one that it works with."""
+    return [extra for extra in _MODULES if _lacks(extra) or _wrong_duckdb(extra)]
 
 
 def need(extra: str, who: str) -> None:
-    """Raise MissingExtra unless all packages of an extra are installed. `who`: what needs them, the start of a
+    """Raise MissingExtra unless all packages of an extra are installed, of a version that works. `who`: what needs them, the start of a
     sentence.
     """
-    lacks = [module for module in _MODULES[extra] if find_spec(module) is None]
-    if lacks:
+    if lacks := _lacks(extra):
         listed = " and ".join(lacks)
         raise MissingExtra(f"{who} needs {listed}, which the core does not install: {_command(extra)}", extra)
+    if wrong := _wrong_duckdb(extra):
+        raise MissingExtra(
+            f"{who} needs Ibis, which fails on DuckDB {wrong}: {_command(extra)} installs one before 2", extra
+        )
+
+
+def _lacks(extra: str) -> list[str]:
+    return [module for module in _MODULES[extra] if find_spec(module) is None]
+
+
+def _wrong_duckdb(extra: str) -> str | None:
+    """Returns the version of DuckDB where Ibis does not work with it."""
+    if extra != "notebook" or find_spec("duckdb") is None:
+        return None
+    return None if version("duckdb").startswith("1.") else version("duckdb")
 
 
 def _command(extra: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.base import database
 from pipelines.base.close_names import near
 from pipelines.lake.read.one_trace import INGESTED, NoSuchTrace
 from pipelines.models.sqltext import quoted
@@ -44,6 +45,7 @@ def copy_trace(con: duckdb.DuckDBPyConnection, address: str, beginning: str) -> 
     with opened.connect(locked=False) as store:
         trace_id = find_in(store, beginning, opened.address)
         for table in INGESTED:
-            rows = store.execute(f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}").to_arrow_reader()
+            query = f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}"
+            rows = database.arrow_result(store, query).to_arrow_reader()
             con.from_arrow(rows).create(table)
     return trace_id

@@ -26,6 +26,9 @@ LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
     *("modelling", "fleet", "schedule"),
 )
+_RULE_TYPES = ("VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN")
+# `name: meaning` of a column of texts, `name BIGINT: meaning` of one of numbers.
+_RULE_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<type>[A-Z]+))?: (?P<doc>.*)")
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 
 
@@ -46,8 +49,8 @@ class Model:
     """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, evaluated on every
     query), rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
 
-    `staged`: columns and SQL types of `_staged_<name>`, where it reads that. `runs`: models that the function runs.
-    `part_of`: the table that is made of this one and others. `added`: a user's own rows of a rule table.
+    `staged`: columns and SQL types of `_staged_<name>`, where it reads that; `types`: those of a rule table. `runs`: models
+    that the function runs. `part_of`: the table that is made of this one and others. `added`: a user's own rows of a rule table.
     `needs`: the tables without whose rows it has none.
     """
 
@@ -62,6 +65,7 @@ class Model:
     kind: str
     scope: str = TRACE
     staged: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
     function: str = ""
     runs: tuple[str, ...] = ()
     part_of: str | None = None
@@ -354,14 +358,19 @@ def _rule_table(path: Path) -> Model:
         raise CatalogError(f"{path}:1: start the file with `# One row: …`, which says what a row is")
     at = next((i for i, line in enumerate(lines, 1) if not line.startswith("#")), len(lines))
     header = next(csv.reader(lines[at - 1 : at]), [])
-    docs = dict(note.split(": ", 1) for note in notes[1:] if ": " in note)
+    described = [column for note in notes[1:] if (column := _RULE_COLUMN.match(note))]
+    docs = {column["name"]: column["doc"] for column in described}
+    types = {column["name"]: column["type"] or "VARCHAR" for column in described}
     missing = [name for name in header if name not in docs]
     if missing:
         raise CatalogError(
             f"{path}:{at}: column {missing[0]!r} has no description; write `# {missing[0]}: meaning` above"
         )
+    if wrong := [f"# {name} {types[name]}" for name in header if types[name] not in _RULE_TYPES]:
+        raise CatalogError(f"{path}: {wrong[0]!r} has no type that a rule's column can have: {', '.join(_RULE_TYPES)}")
     columns = tuple(Column(name, docs[name]) for name in header)
-    return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules")
+    types = {name: types[name] for name in header}
+    return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules", types=types)
 
 
 def _needed(model: Model, keys: Mapping[str, str]) -> list[str]:

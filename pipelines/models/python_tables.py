@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.nd
     """Returns the columns of a query, numbers and flags without NULL, as arrays. fetchnumpy() has all rows in memory twice."""
     import numpy as np
 
-    reader = con.execute(query).to_arrow_reader(_BATCH)
+    reader = database.arrow_result(con, query).to_arrow_reader(_BATCH)
     parts = {field.name: [np.zeros(0, dtype=str(field.type))] for field in reader.schema}
     for batch in reader:
         for name, column in zip(parts, batch.columns, strict=True):

@@ -12,14 +12,15 @@ from pipelines.models.sqltext import quoted, row
 def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
     """Create a rule table from its CSV, a user's rows first. Raises CatalogError for rows that cannot be used.
 
-    The dialect is given: guessed from few rows, quotes would be part of the text. `""` is an empty text, as in HTA's
-    label for edges without time; a field with nothing in it is NULL.
+    Nothing is guessed: a file's rows may all be text to one version of DuckDB and numbers to another. `""` is an empty text,
+    as in HTA's label for edges without time; a field with nothing in it is NULL.
     """
     dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false"
-    rows = f"SELECT * FROM read_csv({quoted(model.path)}, {dialect})"
+    columns = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in model.types.items())
+    rows = f"SELECT * FROM read_csv({quoted(model.path)}, auto_detect = false, columns = {{{columns}}}, {dialect})"
     try:
         con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {rows}")
-    except duckdb.InvalidInputException as error:
+    except (duckdb.InvalidInputException, duckdb.DataError) as error:
         raise CatalogError(f"{model.path}: {str(error).strip()}") from None
     if model.added:
         _add_rows(con, model, model.added)

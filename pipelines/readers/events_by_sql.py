@@ -194,7 +194,7 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
         for first in range(0, max(n, 1), _ROWS):
             within = f"CAST(event_id AS BIGINT) >= {first} AND CAST(event_id AS BIGINT) < {first + _ROWS}"
             con.execute(f"CREATE OR REPLACE VIEW {_PART} AS FROM {_MODEL} WHERE {within}")
-            table = con.execute(query).to_arrow_table()
+            table = database.arrow_result(con, query).to_arrow_table()
             expected = np.arange(first, min(first + _ROWS, n))
             if not np.array_equal(table.column("event_id").to_numpy(), expected):
                 raise _rejected(path, f"{model}.sql does not number its events from 0 on; correct its event_id")

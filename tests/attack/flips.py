@@ -77,7 +77,7 @@ def ask_all(lake: Path, source: Path, answers: Path | None = None) -> None:
     import contextlib
     import io
 
-    columns = f"COLUMNS(c -> NOT regexp_matches(c, '^({LEFT_OUT})$'))"
+    columns = f"COLUMNS(lambda c: NOT regexp_matches(c, '^({LEFT_OUT})$'))"
     for table in SHOWN:
         query = f"SELECT count(*) AS n, sum(hash(t))::VARCHAR AS h FROM (SELECT {columns} FROM {table}) AS t"
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):

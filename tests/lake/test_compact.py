@@ -82,7 +82,7 @@ def in_analyst(lake: Lake) -> dict[str, list[str]]:
     """What readers of the analysts' file see, but for batches and times."""
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         left_out = "batch_id|ingest_batch_id|ingested_at|seen_at"
-        query = "SELECT COLUMNS(c -> NOT regexp_matches(c, '^({})$')) FROM {}"
+        query = "SELECT COLUMNS(lambda c: NOT regexp_matches(c, '^({})$')) FROM {}"
         return {table: sorted(map(repr, con.execute(query.format(left_out, table)).fetchall())) for table in ALL}
 
 

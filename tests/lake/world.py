@@ -68,7 +68,7 @@ def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]
         present = {row[0] for row in con.execute("SHOW TABLES").fetchall()}
         for table in sorted(present):
             left_out = "batch_id|ingest_batch_id|ingested_at|seen_at"
-            columns = f"COLUMNS(c -> NOT regexp_matches(c, '^({left_out})$'))"
+            columns = f"COLUMNS(lambda c: NOT regexp_matches(c, '^({left_out})$'))"
             found = con.execute(f"SELECT {columns} FROM {table}").fetchall()
             rows[table] = sorted(found, key=repr)
     return rows

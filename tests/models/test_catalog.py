@@ -148,6 +148,42 @@ def test_rules_are_documented_tables(tmp_path: Path) -> None:
         load_catalog(folder(tmp_path / "3", {"rules/s.csv": "name\nx\n"}))
 
 
+RULES = """# One row: a rule.
+# place BIGINT: Its place.
+# share DOUBLE: Its share.
+# holds BOOLEAN: Whether: it holds.
+# code: Its code, a text.
+# code of them: what follows a colon.
+place,share,holds,code
+"""
+
+
+def test_columns_of_rules_have_the_types_that_their_file_declares(tmp_path: Path) -> None:
+    """Whatever the rows look like: numbers may be text, and a first row may have nothing in it."""
+    catalog = load_catalog(folder(tmp_path, {"rules/r.csv": f'{RULES},,,\n7,8,true,007\n,,,""\n'}))
+    assert [column.doc for column in catalog.models["r"].columns] == [
+        *("Its place.", "Its share.", "Whether: it holds.", "Its code, a text."),
+    ]
+    con = duckdb.connect()
+    run_models(con, catalog, ["r"])
+    kinds = [kind for _, kind, *_ in con.execute("DESCRIBE r").fetchall()]
+    assert kinds == ["BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR"] == [*catalog.models["r"].types.values()]
+    nothing = (None, None, None)
+    assert con.execute("FROM r").fetchall() == [(*nothing, None), (7, 8.0, True, "007"), (*nothing, "")]
+
+
+@pytest.mark.parametrize("line", ["x,1,true,a", "1,1,maybe,a", "1.5e400,1,true,a", "1,2", "1,2,true,a,b"])
+def test_a_row_of_rules_that_does_not_fit_is_refused(tmp_path: Path, line: str) -> None:
+    catalog = load_catalog(folder(tmp_path, {"rules/r.csv": f"{RULES}1,2,true,a\n{line}\n"}))
+    with pytest.raises(CatalogError, match=r"r\.csv"):
+        run_models(duckdb.connect(), catalog, ["r"])
+
+
+def test_a_type_that_no_rule_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=r"r\.csv: '# place INT' has no type .*: VARCHAR, BIGINT, DOUBLE, BOOLEAN"):
+        load_catalog(folder(tmp_path, {"rules/r.csv": RULES.replace("BIGINT", "INT")}))
+
+
 def test_a_version_follows_what_a_model_reads(tmp_path: Path) -> None:
     rules = "# One row: a rule.\n# name: Its name.\nname\nx\n"
     lake = reading("raw_events")

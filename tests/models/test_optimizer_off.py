@@ -85,7 +85,7 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     for name, text in {
-        "rules/r.csv": "# One row: a rule.\n# n: Number.\nn\n1\n2\n",
+        "rules/r.csv": "# One row: a rule.\n# n BIGINT: Number.\nn\n1\n2\n",
         "gpu/middle.sql": "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM r\n",
         "summary/last.sql": "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM middle\n",
     }.items():
@@ -117,7 +117,7 @@ def test_the_optimizer_is_off_for_duckdb(catalog: Catalog) -> None:
     con = Seen(duckdb.connect(), "middle")
     run_models(con, catalog, ["last"])  # pyright: ignore[reportArgumentType]
     plans.append(con.execute("EXPLAIN SELECT n FROM r WHERE 1 = 2").fetchall()[0][1])
-    assert ["EMPTY_RESULT" in plan for plan in plans] == [True, False, True]
+    assert ["EMPTY RESULT" in plan.upper().replace("_", " ") for plan in plans] == [True, False, True]
 
 
 def test_one_that_fails_without_the_optimizer_too_raises_the_first_error(catalog: Catalog) -> None:

@@ -22,7 +22,7 @@ A = "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM {}\n
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     files = {
-        "rules/r.csv": '# One row: a rule.\n# n: Number.\n# text: Text.\nn,text\n1,""\n2,\n',
+        "rules/r.csv": '# One row: a rule.\n# n BIGINT: Number.\n# text: Text.\nn,text\n1,""\n2,\n',
         "gpu/_private.sql": A.format("r"),
         "gpu/middle.sql": A.format("_private"),
         "summary/last.sql": A.format("middle"),
@@ -71,7 +71,7 @@ def test_an_empty_field_of_a_rule_is_null_and_quotes_are_an_empty_text(catalog: 
 def diamond(tmp_path: Path) -> Catalog:
     """`last` reads `one` and `other`, which both read `_private`."""
     files = {
-        "rules/r.csv": "# One row: a rule.\n# n: Number.\nn\n0\n1\n2\n",
+        "rules/r.csv": "# One row: a rule.\n# n BIGINT: Number.\nn\n0\n1\n2\n",
         "gpu/_private.sql": A.format("r"),
         "gpu/one.sql": A.format("_private"),
         "gpu/other.sql": A.format("_private"),
@@ -97,7 +97,7 @@ def test_models_that_run_beside_each_other_make_the_same_tables(diamond: Catalog
 def test_a_part_that_only_selects_is_not_copied(tmp_path: Path, at_once: int) -> None:
     """It is a view, as the whole is, and as what only it reads; sources stay until the whole was read, and go then."""
     files = {
-        "rules/r.csv": "# One row: a rule.\n# n: Number.\nn\n0\n1\n2\n",
+        "rules/r.csv": "# One row: a rule.\n# n BIGINT: Number.\nn\n0\n1\n2\n",
         "gpu/_source.sql": A.format("(SELECT DISTINCT n FROM r)"),
         "gpu/_for_one.sql": A.format("_source"),
         "gpu/_for_two.sql": A.format("_source"),

@@ -79,9 +79,8 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
         tables = ("critical_path", "critical_path_summary")
         of = {"profile": saved.meta["profile"], "annotation": saved.meta["window"]["annotation"]}
         show_path(con, window, on, weights, tables, **of, span_ns=span_ns)
-        path = con.execute(
-            f"SELECT {', '.join(saved.path.schema.names)} FROM critical_path ORDER BY seq"
-        ).to_arrow_table()
+        rows = f"SELECT {', '.join(saved.path.schema.names)} FROM critical_path ORDER BY seq"
+        path = database.arrow_result(con, rows).to_arrow_table()
         summary = "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary"
         return path.cast(saved.path.schema), database.rows_of(con, f"{summary} ORDER BY duration_ns DESC, bound_by")
 

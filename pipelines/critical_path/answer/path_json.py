@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.base import database
 from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.answer.path_names import is_made
 from pipelines.models.catalog import Catalog
@@ -75,9 +76,8 @@ def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.Re
     # not needed here.
     # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
     rows = "FROM critical_path" if is_made(con, "critical_path") else catalog.models["critical_path"].sql
-    return con.execute(
-        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{rows}\n)"
-    ).to_arrow_reader(_BATCH)
+    query = f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{rows}\n)"
+    return database.arrow_result(con, query).to_arrow_reader(_BATCH)
 
 
 class _Coded:

@@ -199,14 +199,14 @@ def _table(con: duckdb.DuckDBPyConnection, file: Path, part: str, with_rows: boo
         raise _too_large(file, f"{rows:,} rows")
     rows = f"SELECT unnest({part}) FROM read_parquet({quoted(file)}) WHERE {part} IS NOT NULL"
     if not with_rows:
-        return con.execute(f"{rows} LIMIT 0").to_arrow_table()
+        return database.arrow_result(con, f"{rows} LIMIT 0").to_arrow_table()
     kinds = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()}
     texts = [f"coalesce(strlen({name}), 0)" for name, kind in kinds.items() if kind == "VARCHAR"]
     size = f"8 * {len(kinds)} * count(*) + coalesce(sum({' + '.join(texts) or 0}), 0)"
     ((unpacked,),) = con.execute(f"SELECT {size} FROM ({rows})").fetchall()
     if unpacked > allowed:
         raise _too_large(file, f"its {part} unpack to {int(unpacked) >> 20:,} MiB")
-    return con.execute(f"FROM ({rows}) ORDER BY {PARTS[part]}").to_arrow_table()
+    return database.arrow_result(con, f"FROM ({rows}) ORDER BY {PARTS[part]}").to_arrow_table()
 
 
 def allowed_bytes() -> int:

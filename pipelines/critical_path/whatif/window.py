@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, flags, int_column, text_codes
@@ -199,7 +200,7 @@ def load(
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()
     of = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
-    edges, events = (con.execute(q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS))
+    edges, events = (database.arrow_result(con, q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS))
     rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
     ((measured, states_waits),) = con.execute(
         "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _stated_traces) FROM _profiles"

@@ -168,6 +168,6 @@ class Tables:
     def _mark(self, name: str) -> Any:
         """Returns the keys and batches that count of a mark."""
         if name not in self._marks:
-            keys = self.con.execute(f"SELECT {KEYS[name]}, batch_id FROM {name}").to_arrow_table()
+            keys = database.arrow_result(self.con, f"SELECT {KEYS[name]}, batch_id FROM {name}").to_arrow_table()
             self._marks[name] = self._session.createDataFrame(keys)
         return self._marks[name]

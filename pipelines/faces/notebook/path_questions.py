@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.base import units
+from pipelines.base import database, units
 from pipelines.base.errors import WrongValue
 from pipelines.base.extras import need
 from pipelines.critical_path.answer.path_answer import PathAnswer
@@ -97,10 +97,11 @@ class AskedGraph(LazyGraph):
 
         with path_tables(self.saved) as con:
             event_slacks(con)
-            return con.execute(
+            rows = (
                 "SELECT s.*, e.name, e.cat FROM event_slack AS s LEFT JOIN events AS e USING (event_id) "
                 "ORDER BY s.drag_ns DESC NULLS LAST, s.slack_ns, s.event_id"
-            ).to_arrow_table()
+            )
+            return database.arrow_result(con, rows).to_arrow_table()
 
     def alternatives(self, k: int = 5) -> list[dict[str, Any]]:
         """Returns the k longest other paths, each through another kernel or operator, as `--alternatives` does."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import duckdb
 
+from pipelines.base import database
 from pipelines.base.errors import TracelakeError
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
@@ -195,7 +196,7 @@ def facts_of(
             made = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"
             begun = own.execute("SELECT 1 FROM duckdb_tables() WHERE temporary AND table_name = ?", [name]).fetchone()
             own.execute(f"INSERT INTO temp.{name} {made}" if begun else f"CREATE TEMP TABLE {name} AS {made}")
-        found = own.execute(f"FROM temp.{name}").to_arrow_table()
+        found = database.arrow_result(own, f"FROM temp.{name}").to_arrow_table()
         con.register("given", found)
         con.execute(f"CREATE TABLE IF NOT EXISTS {name} AS FROM given LIMIT 0")
         # Both sides may be the same trace.

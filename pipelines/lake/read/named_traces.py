@@ -53,7 +53,7 @@ class Condition:
             return NamedTraces(self.tables, self.others, self.ids, self.query)
         try:  # names mean what they mean inside of it, so one that needs the outer query's rows fails here
             relation = con.sql(self.select)
-            found = relation.fetchmany(_MOST + 1) if relation and relation.types == ["VARCHAR"] else []
+            found = relation.limit(_MOST + 1).fetchall() if relation and relation.types == ["VARCHAR"] else []
         except duckdb.Error:
             return None
         ids = tuple(dict.fromkeys(name for (name,) in found if name is not None))
@@ -113,10 +113,13 @@ def _where(tree: _Tree) -> _Tree:
     return tree["statements"][0]["node"]["where_clause"]
 
 
+_PLACES = ("query_location", "query_location_length")
+
+
 def _without_places(tree: Any) -> Any:
     """Returns a tree without where in the text its parts were."""
     if isinstance(tree, dict):
-        return {name: _without_places(value) for name, value in tree.items() if name != "query_location"}
+        return {name: _without_places(value) for name, value in tree.items() if name not in _PLACES}
     return [_without_places(value) for value in tree] if isinstance(tree, list) else tree
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,14 +117,15 @@ class Answer:
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
         self._relation, self._limit = relation, limit
+        self._later: Iterator[tuple[Any, ...]] | None = None
         self.columns: list[str] = relation.columns
         self.types: list[str] = [str(kind) for kind in relation.types]
 
     def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
         """Returns all rows, or the `first` ones."""
         if first and (not self._limit or first <= self._limit):
-            return self._relation.fetchmany(first)
-        found = self._relation.fetchmany(self._limit + 1) if self._limit else self._relation.fetchall()
+            return self._next(first)
+        found = self._next(self._limit + 1) if self._limit else self._relation.fetchall()
         self._check(len(found))
         return found
 
@@ -136,8 +137,14 @@ class Answer:
 
     def parts(self, rows: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yields the rows, so many at a time. The limit does not count: the caller stops when it has enough."""
-        while found := self._relation.fetchmany(rows):
+        while found := self._next(rows):
             yield found
+
+    def _next(self, n: int) -> list[tuple[Any, ...]]:
+        if hasattr(self._relation, "fetchmany"):  # until DuckDB 2
+            return self._relation.fetchmany(n)
+        self._later = self._later or iter(self._relation.iter_rows())  # pyright: ignore[reportCallIssue]
+        return list(islice(self._later, n))
 
     def arrow_parts(self, rows: int) -> pa.RecordBatchReader:
         """Returns the rows as Arrow record batches of so many, which are computed as they are read.
@@ -346,6 +353,9 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
             kind = next(iter(_statements(con, _explained(query))), "nothing")
     except duckdb.PermissionException:
         raise QueryRefused("the statement reads files: a query may only read the lake's tables") from None
+    if kind == "MULTI":
+        unclear = f"DuckDB {duckdb.__version__} does not tell what else a PIVOT runs whose values it has to look up"
+        raise QueryRefused(f"{unclear}: list them, PIVOT … ON column IN (…)")
     words = [word for _, word in _tokens(query)]
     first = next((word for word in words if word != ";"), "")
     if kind != "SELECT" or first == "pragma":
@@ -395,7 +405,10 @@ def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
 
 def _tokens(query: str) -> list[tuple[int, str]]:
     """Returns where each token of a query begins (bytes) and what it is, in lower case; names without their quotes."""
-    text, tokens = query.encode(), duckdb.tokenize(query)
+    text = query.encode()
+    tokens = [
+        token for token in duckdb.tokenize(query) if not str(token[1]).endswith("comment")
+    ]  # which DuckDB 2 has, too
     ends = [start for start, _ in tokens[1:]] + [len(text)]
     found = []
     for (start, _), end in zip(tokens, ends, strict=True):

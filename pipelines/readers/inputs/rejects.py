@@ -6,6 +6,7 @@ import errno
 
 import duckdb
 
+from pipelines.base.database import WrongDuckDB
 from pipelines.base.stopping import raise_if_stopped
 from pipelines.lake.commit.staged_rows import unforeseen
 from pipelines.models.errors import CatalogError
@@ -18,7 +19,7 @@ LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 def reason_of(error: Exception) -> str:
     """Returns the reason for `rejects`. Raises the error if it concerns the lake's disk, the environment or our own rules."""
     raise_if_stopped(error)
-    if isinstance(error, WrongPattern | CatalogError):
+    if isinstance(error, WrongPattern | CatalogError | WrongDuckDB):
         raise error
     if isinstance(error, OSError):
         if error.errno in LAKE_ERRNOS:

@@ -1,8 +1,8 @@
 """Reads a piece of the event array with DuckDB: entries as a JSON array in a separate file → `raw_events`.
 
-DuckDB infers the columns from an entry with all known keys that comes first in the file. It then rejects an entry with
-any other key, which it would silently ignore if the columns were declared. Such a piece is read again with whole
-entries, and their unknown keys become column `unknown`.
+Columns and types are declared: what DuckDB would infer differs from version to version, and whether it then rejects an
+unknown key, too. It silently ignores keys that are not declared, so `keys_in` reads the keys of all entries first. A
+piece with unknown keys is read as whole entries, and these keys become column `unknown`.
 
 Times are read as doubles where these hold every nanosecond: 0.21 instead of 0.29 CPU s for 12 MB with fractions. A piece
 in which one does not is read again, with times as text.
@@ -11,7 +11,7 @@ in which one does not is read again, with times as text.
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from pipelines.models.python_tables import given_table
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 _COLUMNS = (
@@ -52,14 +53,8 @@ _TEXTS = tuple(name for name, kind, _ in _KEYS if kind == "VARCHAR")
 _JSONS = tuple(name for name, kind, _ in _KEYS if kind == "JSON")
 _TIMES = ("ts", "dur")
 _NAMES = tuple(name for name in _TEXTS if name not in _TIMES)  # or objects, as text
-_BEFORE = b"[{%s,%s}" % (
-    b",".join(b'"%s":"x"' % name.encode() for name in _TEXTS),
-    b",".join(b'"%s":null' % name.encode() for name in _JSONS),  # of unknown type: JSON
-)
-# Of the same length, with times that are doubles.
-_BEFORE_DOUBLES = _BEFORE.replace(b'"ts":"x"', b'"ts":1.5').replace(b'"dur":"x"', b'"dur":1.5')
-_BLANK = re.compile(rb"\s*\Z")
 _TYPES = ", ".join(f'"{name}": "{kind}"' for name, kind, _ in _KEYS)
+KNOWN_KEYS = frozenset(name for name, _, _ in _KEYS)
 _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
@@ -68,11 +63,11 @@ _MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR)
 # matches the bytes are checked.
 WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
 _BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
-_SUSPECT_JSON = [
-    f"CASE WHEN {' OR '.join(f'contains({column}, {quoted(word)})' for word in WORDS)} "
+_SUSPECT_JSON = {
+    column: f"CASE WHEN {' OR '.join(f'contains({column}, {quoted(word)})' for word in WORDS)} "
     f"THEN regexp_matches({column}, '(^|[:,[])\\s*[-+]?(?i:nan|inf)') ELSE false END"
     for column in _JSONS
-]
+}
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
 # An object may have a key twice: `has_key_twice` looks at the arguments themselves. Objects within them, and the rarer
 # columns with more than one key, are refused: the reader that mends looks at all.
@@ -80,8 +75,10 @@ _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
 )
-_PERHAPS_TWICE = [_NESTED.format(column) for column in _JSONS]
-_PERHAPS_TWICE += [f"coalesce(len(json_keys({column})) > 1, false)" for column in _JSONS if column != "args"]
+_PERHAPS_TWICE = {
+    column: _NESTED.format(column) + ("" if column == "args" else f" OR coalesce(len(json_keys({column})) > 1, false)")
+    for column in _JSONS
+}
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
 # n / 1000. So this finds a finer time, too: it is the nearest double to no whole number of nanoseconds.
 _INEXACT = (
@@ -92,38 +89,36 @@ _NO_DOUBLES = "CAST(NULL AS DOUBLE) AS ts_us, CAST(NULL AS DOUBLE) AS dur_us"
 _TIME_KEY = '("(?:ts|dur)"\\s*:\\s*)'
 
 
-def write_piece(file: Path, entries: bytes | memoryview, doubles: bool = False) -> None:
-    """Write entries, with commas between them, as an array that the queries below can read; `doubles`: first by
-    `exact_times`, before any other.
-    """
-    before = _BEFORE_DOUBLES if doubles else _BEFORE
+def write_piece(file: Path, entries: bytes | memoryview) -> None:
+    """Write entries, with commas between them, as an array that the queries below can read."""
     with file.open("wb") as out:
-        out.write(before if _BLANK.match(entries) else before + b",")
+        out.write(b"[")
         out.write(entries)
         out.write(b"]")
 
 
-def read_times_as_text(file: Path) -> None:
-    """Change a piece that was written for `exact_times` into one for `known_keys`."""
-    with file.open("r+b") as out:
-        out.write(_BEFORE)
-
-
 def read_entries(file: Path) -> bytes:
-    """Returns the entries that were written. If there are none, the text between them is gone."""
-    return file.read_bytes()[len(_BEFORE) + 1 : -1]
+    """Returns the entries that were written."""
+    return file.read_bytes()[1:-1]
 
 
-def exact_times(file: Path, limit: int) -> str:
+def keys_in(con: duckdb.DuckDBPyConnection, file: Path, limit: int) -> frozenset[str]:
+    """Returns all keys of a piece's entries. Raises DuckDB's error for a piece that is no JSON, or has an object of over `limit` bytes."""
+    rows = con.execute(f"SELECT DISTINCT json_keys(entry) FROM {_entries(file, limit)}").fetchall()
+    return frozenset(key for (keys,) in rows for key in keys or ())
+
+
+def exact_times(file: Path, limit: int, keys: Set[str]) -> str:
     """Returns the query for a piece like that of `known_keys`, whose times are numbers; an error if one is finer than
     a nanosecond, or a double does not hold it.
     """
-    texts = [_SUSPECT_TEXT[column] for column in _TEXTS if column not in _TIMES]
-    where = _refused([*_SUSPECT_JSON, *_PERHAPS_TWICE, *texts, *(_INEXACT.format(column) for column in _TIMES)])
+    names = {column: condition for column, condition in _SUSPECT_TEXT.items() if column not in _TIMES}
+    inexact = {column: _INEXACT.format(column) for column in _TIMES}
+    where = _refused(keys, _SUSPECT_JSON, _PERHAPS_TWICE, names, inexact)
     times = "CAST(NULL AS VARCHAR) AS ts, CAST(NULL AS VARCHAR) AS dur"
     return (
         f"SELECT * REPLACE ({times}), CAST(NULL AS VARCHAR) AS unknown, ts AS ts_us, dur AS dur_us "
-        f"FROM {_array(file, limit)} {where} OFFSET 1"
+        f"FROM ({_array(file, limit, keys, 'DOUBLE')}) {where}"
     )
 
 
@@ -133,28 +128,46 @@ def exact_times(file: Path, limit: int) -> str:
     doc="One row: an entry of a piece of traceEvents, as DuckDB reads its JSON.",
     columns=_COLUMNS,
 )
-def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: bool = False, mended: bool = False) -> str:
-    """Returns the query for a piece whose entries have only known keys; DuckDB rejects others, and objects of over
+def known_keys(
+    file: Path, limit: int, keys: Set[str], refuse_suspect: bool = False, marked: bool = False, mended: bool = False
+) -> str:
+    """Returns the query for a piece whose entries have only `keys`, which are all known; DuckDB rejects objects of over
     `limit` bytes. `mended`: no object has a key twice.
     """
     columns = f"* REPLACE ({_unmarked((*_JSONS, *_NAMES))})" if marked else "*"
-    suspect = [*_SUSPECT_JSON, *_SUSPECT_TEXT.values()] if refuse_suspect else []
-    where = _refused([*suspect, *([] if mended else _PERHAPS_TWICE)])
+    suspect = (_SUSPECT_JSON, _SUSPECT_TEXT) if refuse_suspect else ()
+    where = _refused(keys, *suspect, *(() if mended else (_PERHAPS_TWICE,)))
     return (
-        f"SELECT {columns}, CAST(NULL AS VARCHAR) AS unknown, {_NO_DOUBLES} FROM {_array(file, limit)} {where} OFFSET 1"
+        f"SELECT {columns}, CAST(NULL AS VARCHAR) AS unknown, {_NO_DOUBLES} "
+        f"FROM ({_array(file, limit, keys, 'VARCHAR')}) {where}"
     )
 
 
-def _array(file: Path, limit: int) -> str:
+def _array(file: Path, limit: int, keys: Set[str], times: str) -> str:
+    """Only columns that occur are read: the others would take an eighth of the time."""
+    types = {name: times if name in _TIMES else kind for name, kind, _ in _KEYS}
+    read = [name for name in types if name in keys] or ["ph"]
+    declared = ", ".join(f"{quoted(name)}: {quoted(types[name])}" for name in read)
+    columns = ", ".join(name if name in read else f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
     return (
-        f"read_json({quoted(file)}, format = 'array', records = true, sample_size = 1, maximum_object_size = {limit})"
+        f"SELECT {columns} FROM read_json({quoted(file)}, format = 'array', records = true, "
+        f"columns = {{{declared}}}, maximum_object_size = {limit})"
     )
 
 
-def _refused(conditions: list[str]) -> str:
-    if not conditions:
+def _entries(file: Path, limit: int) -> str:
+    return (
+        f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, "
+        f"maximum_object_size = {limit})"
+    )
+
+
+def _refused(keys: Set[str], *conditions: Mapping[str, str]) -> str:
+    """Returns the WHERE that refuses a row for which a condition on one of `keys` holds."""
+    of_keys = [condition for some in conditions for key, condition in some.items() if key in keys]
+    if not of_keys:
         return ""
-    return f"WHERE CASE WHEN {' OR '.join(conditions)} THEN error('not to be read like this') ELSE true END"
+    return f"WHERE CASE WHEN {' OR '.join(of_keys)} THEN error('not to be read like this') ELSE true END"
 
 
 def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False) -> str:
@@ -162,9 +175,8 @@ def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False)
 
     `mended`: no object has a key twice.
     """
-    where = "" if mended else _refused([*_PERHAPS_TWICE, _NESTED.format("unknown")])
+    where = "" if mended else _refused({*_JSONS, "unknown"}, _PERHAPS_TWICE, {"unknown": _NESTED.format("unknown")})
     columns = f"* REPLACE ({_unmarked((*_JSONS, *_NAMES, 'unknown'))})" if marked else "*"
-    source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
     return f"""
         SELECT {columns}, {_NO_DOUBLES} FROM (
             SELECT
@@ -174,7 +186,7 @@ def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False)
                     ELSE entry
                 END, '{{{_TYPES}}}')),
                 CASE WHEN len({_OTHERS}) > 0 THEN '{{' || array_to_string({_MEMBERS}, ',') || '}}' END AS unknown
-            FROM {source} OFFSET 1
+            FROM {_entries(file, limit)}
         )
         {where}"""
 

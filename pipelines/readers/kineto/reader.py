@@ -8,7 +8,7 @@ that piece. Memory does not grow with the file: only a few pieces are in flight.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -22,15 +22,17 @@ from pipelines.readers.kineto.identify import identify_path, identify_text
 from pipelines.readers.kineto.limits import Limits, allow
 from pipelines.readers.kineto.numbers import base_time
 from pipelines.readers.kineto.piece import (
+    KNOWN_KEYS,
     all_keys,
     exact_times,
     has_key_twice,
     has_no_number,
+    keys_in,
     known_keys,
-    read_times_as_text,
     with_kinds,
     write_piece,
 )
+from pipelines.readers.kineto.reader_check import check_reader
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, TraceRejected
 from pipelines.readers.kineto.scan import Scan, scan, stamp_of
 from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
@@ -43,12 +45,19 @@ if TYPE_CHECKING:
 
 READERS = 3  # one more than cores, because one is always waiting for its piece to be written
 
+# UnicodeDecodeError: DuckDB's message quotes half a character of the file.
+_UNREADABLE = (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError)
 _SMALL = 1 << 20  # bytes of a piece whose planning takes longer than its rows
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
-    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel."""
-    return database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel.
+
+    Raises WrongDuckDB for a version that would lose what is in a file.
+    """
+    con = database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+    check_reader(con)
+    return con
 
 
 class TraceReader:
@@ -207,29 +216,40 @@ class _Pieces:
         """
         if not piece.plain or piece.is_lax:
             return None
-        table = self._with_doubles(piece)
-        if table is None and not self.has_unknown:
-            query = known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked)
-            table = self._table(query, piece.file)
-            # Once one piece needs its times as text, later ones probably do, too.
-            self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
-        if table is not None:
+        keys = self._known_keys(piece.file, 1 << 20)
+        if keys is not None and (table := self._with_known_keys(piece, keys)) is not None:
             return table
         return None if has_no_number(piece.data()) else self._read(piece.file, 2 * PIECE_BYTES, piece.marked)
 
-    def _with_doubles(self, piece: Piece) -> pa.Table | None:
-        if not piece.doubles:
-            return None
-        skipped = self.has_unknown or self.has_text_times
-        table = None if skipped else self._table(exact_times(piece.file, 1 << 20), piece.file)
-        if table is None:
-            read_times_as_text(piece.file)
+    def _with_known_keys(self, piece: Piece, keys: Set[str]) -> pa.Table | None:
+        if piece.doubles and not self.has_text_times:
+            table = self._table(exact_times(piece.file, 1 << 20, keys), piece.file)
+            if table is not None:
+                return table
+        query = known_keys(piece.file, 1 << 20, keys, refuse_suspect=True, marked=piece.marked)
+        table = self._table(query, piece.file)
+        # Once one piece needs its times as text, later ones probably do, too.
+        self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
         return table
 
+    def _known_keys(self, file: Path, limit: int) -> frozenset[str] | None:
+        """Returns the keys of the entries; None if some are unknown, or DuckDB cannot read the piece. Once one unknown key
+        occurs, later pieces probably have it too.
+        """
+        if self.has_unknown:
+            return None
+        try:
+            with database.cursor(self.con) as cursor:
+                keys = keys_in(cursor, file, limit)
+        except _UNREADABLE:
+            return None
+        return keys if keys <= KNOWN_KEYS else None
+
     def _read(self, file: Path, limit: int, marked: bool, mended: bool = False) -> pa.Table | None:
-        """Reads a piece without bare words. Once one unknown key occurs, later pieces probably have it too."""
-        known = None if self.has_unknown else known_keys(file, limit, marked=marked, mended=mended)
-        table = self._table(known, file, mended) if known else None
+        """Reads a piece without bare words."""
+        keys, table = self._known_keys(file, limit), None
+        if keys is not None:
+            table = self._table(known_keys(file, limit, keys, marked=marked, mended=mended), file, mended)
         if table is None:
             table = self._table(all_keys(file, limit, marked, mended), file, mended)
             self.has_unknown = self.has_unknown or table is not None
@@ -245,9 +265,9 @@ class _Pieces:
                 events = with_masks(self.query, self.texts) if masks else with_masks(self.query, (), ())
                 query = f"WITH raw_events AS ({raw_events})\n{events if mended else with_kinds(events)}"
                 # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
-                table = (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
-        except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
-            return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
+                table = (database.arrow_result(cursor, query) if is_small else cursor.sql(query)).to_arrow_table()
+        except _UNREADABLE:
+            return None
         if mended:
             return table
         return None if has_key_twice(table, self.kinds) else table.drop_columns("_kind")

@@ -127,7 +127,7 @@ class Cutter:
                 write_piece(piece.file, mark_times(escape_marks(piece.raw)))
             else:
                 piece.doubles = not _has_truth_as_time(entries)
-                write_piece(piece.file, entries, piece.doubles)
+                write_piece(piece.file, entries)
         self._queue.put(piece)
 
 
