@@ -341,7 +341,15 @@ def test_programs_recorded_on_a_gpu() -> None:
         LEFT JOIN events AS r ON r.trace_id = w.trace_id AND r.event_id = w.record_event_id
         GROUP BY 1
     """
-    shared = "SELECT count(*) FROM (SELECT record_event_id FROM event_waits JOIN events USING (trace_id) WHERE events.event_id = wait_event_id GROUP BY 1 HAVING count(DISTINCT wait_on_cuda_event_id) > 1)"
+    shared = """
+        SELECT count(*) FROM (
+            SELECT w.record_event_id
+            FROM event_waits AS w
+            JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = w.wait_event_id
+            GROUP BY 1
+            HAVING count(DISTINCT e.wait_on_cuda_event_id) > 1
+        )
+    """
     traces = [RECORDED / f"{name}.A.json.gz" for name in names]
     for name, con in zip(names, each(traces, "event_waits"), strict=True):
         rows = con.execute(query).fetchall()
