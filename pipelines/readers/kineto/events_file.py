@@ -24,6 +24,7 @@ from pipelines.models.sqltext import quoted, row
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
 from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.lost_work import lost_work
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import masked_text
@@ -169,6 +170,8 @@ def _finished(
     add_findings(reader.add_finding, counts)
     unusable = unusable_numbers(reader.path, reader.metadata)
     reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
+    whole = not any(one.check_name == "truncated" for one in reader.findings)
+    lost = lost_work(con, catalog) if whole and counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path_text(reader.path),
@@ -178,7 +181,7 @@ def _finished(
         trace_end_ns=counts.get("trace_end_ns"),
         format=reader.format,
         metadata=reader.metadata,
-        findings=reader.findings,
+        findings=(*reader.findings, *lost),
         status=reader.status,
     )
 
