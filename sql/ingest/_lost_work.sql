@@ -15,7 +15,7 @@ work AS (
     SELECT DISTINCT e.trace_id, e.correlation
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
-    WHERE e.correlation > 0 AND e.duration_ns IS NOT NULL
+    WHERE e.correlation > 0
 ),
 working AS (
     SELECT c.trace_id, c.pid, c.tid, c.start_ns, c.name

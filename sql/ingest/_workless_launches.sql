@@ -14,7 +14,7 @@ work AS (
     SELECT e.trace_id, e.correlation
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
-    WHERE e.correlation > 0 AND e.duration_ns IS NOT NULL
+    WHERE e.correlation > 0
 )
 SELECT
     l.trace_id,  -- The trace.
