@@ -1,15 +1,27 @@
 -- One row: GPU work of a window that the path covers and work of the window on another stream that it waited for.
--- How: the waits of _kernel_waits, and those that a trace without cuda_sync rows makes likely, which the times do not
--- contradict by more than clocks disagree (10 us; _inferred_waits and _likely_waits allow 2).
+-- How: the waits of _kernel_waits, those inside CUDA graphs (_graph_dependencies), and those that a trace without
+-- cuda_sync rows makes likely, which the times do not contradict by more than clocks disagree (10 us; _inferred_waits
+-- and _likely_waits allow 2). Nothing is inferred for work of a graph of which the trace says what it depends on.
 WITH waits AS (
     SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
     FROM _kernel_waits AS w
     WHERE w.source_in_window AND NOT w.is_same_stream
     UNION
+    SELECT w.window_no, d.event_id, d.source_event_id, FALSE
+    FROM _graph_dependencies AS d
+    JOIN critical_path_windows AS w ON w.trace_id = d.trace_id AND w.covers_window
+    WHERE d.source_event_id IS NOT NULL
+    UNION
     SELECT w.window_no, l.event_id, l.source_event_id, TRUE
     FROM _likely_waits AS l
     JOIN critical_path_windows AS w ON w.trace_profile_id = l.trace_profile_id AND w.covers_window
     WHERE NOT l.is_call
+),
+depending AS (
+    SELECT DISTINCT w.window_no, d.event_id
+    FROM _graph_dependencies AS d
+    JOIN critical_path_windows AS w ON w.trace_id = d.trace_id AND w.covers_window
+    WHERE d.source_event_id IS NOT NULL
 )
 SELECT
     w.window_no,  -- The window.
@@ -21,6 +33,7 @@ SELECT
 FROM waits AS w
 JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
+LEFT JOIN depending AS d ON d.window_no = w.window_no AND d.event_id = w.event_id
 WHERE
     s.covers_window AND s.stream_key <> k.stream_key AND s.start_ns <= k.start_ns
-    AND s.start_ns + s.duration_ns <= k.start_ns + 10000
+    AND s.start_ns + s.duration_ns <= k.start_ns + 10000 AND NOT (w.is_inferred AND d.event_id IS NOT NULL)
