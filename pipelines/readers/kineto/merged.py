@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.models.sqltext import quoted
+from pipelines.readers.kineto.identify import identify_path
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.kineto.source import Source
 
@@ -70,6 +71,8 @@ class MergedRank:
 
 def merged_ranks(path: Path) -> tuple[MergedRank, ...]:
     """Returns the ranks of a merged file in their order; none for any other. Raises OSError."""
+    if identify_path(path):  # reading it says why
+        return ()
     about = path.stat()
     return _merged_ranks(path, about.st_size, about.st_mtime_ns)
 

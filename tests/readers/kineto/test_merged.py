@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,19 @@ def test_a_rank_is_to_be_chosen(tmp_path: Path) -> None:
         load_trace(duckdb.connect(), path)
     with pytest.raises(TraceRejected, match="no process TP07 to choose: it has TP00-PP00, TP01-PP00"):
         load_trace(duckdb.connect(), path, process="TP07")
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    """A pipe would never end, and a folder has no bytes."""
+    os.mkfifo(tmp_path / "pipe.json")
+    for path, why in (
+        (tmp_path / "pipe.json", "not a regular file"),
+        (tmp_path, "a folder"),
+        (tmp_path / "no", "no such"),
+    ):
+        assert labels_of(path) == []
+        with pytest.raises(TraceRejected, match=why):
+            load_trace(duckdb.connect(), path)
 
 
 RANKS = {
