@@ -24,6 +24,7 @@ BY_LABEL = "label"
 _LABEL = r"(?:TP|DP|PP|EP)\d+(?:-(?:TP|DP|PP|EP)\d+)*"
 _PROCESS = re.compile(rf'"pid"\s*:\s*"\[({_LABEL})\] '.encode())
 _ANY_PROCESS = re.compile(rb'"pid"\s*:')
+_PERHAPS_END = re.compile(rb"\}\s*,?\s*\]\s*(?:[,}]|\Z)")
 _OVERLAP = 1 << 12  # longer than any match
 
 
@@ -36,9 +37,9 @@ class MergedRank:
     takes_others: bool
 
     def is_in(self, entries: bytes | memoryview) -> bool:
-        """Returns whether some of these entries may be its."""
+        """Returns whether some of these entries may be its, or the array may end among them."""
         labels = _PROCESS.findall(entries)
-        if self.label.encode() in labels:
+        if self.label.encode() in labels or _PERHAPS_END.search(entries):
             return True
         return self.takes_others and len(labels) < len(_ANY_PROCESS.findall(entries))
 

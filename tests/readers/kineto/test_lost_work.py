@@ -61,7 +61,10 @@ CASES: dict[str, tuple[list[Event], dict[str, int]]] = {
     "in a capture": ([launch(1, 0), BEGIN, launch(2, 100), launch(3, 120, tid=2), END, *launched(4, 200)], {LOST: 1}),
     "after a capture": ([BEGIN, launch(2, 100), END, launch(3, 200), *launched(4, 300)], {LOST: 1}),
     "in another process's capture": ([{**BEGIN, "pid": 7}, launch(2, 100), *launched(4, 200)], {LOST: 1}),
-    "in a capture that began earlier": ([launch(1, 0), END, launch(2, 200), *launched(4, 300)], {LOST: 1}),
+    "in a capture that began earlier": (
+        [launch(1, 0), launch(5, 50), END, launch(2, 200), *launched(4, 300)],
+        {LOST: 1},
+    ),
     "in a capture that does not end": ([*launched(4, 0), BEGIN, launch(2, 100), launch(3, 120)], {}),
     "in one capture of two": (
         [
@@ -111,6 +114,7 @@ STEPS = {
         *(launch(i + 1, 100.0 * i + 5) for i in range(12)),
         *MANY,
     ],
+    "one in twenty": [*(launch(i, i) for i in range(1, 7)), *MANY],
     "few of many": [launch(1, 0), *MANY],
 }
 
@@ -133,6 +137,7 @@ def test_steps_without_work_are_named() -> None:
     n, severity, detail = found["twelve steps"][LOST]
     assert (n, severity) == (12, "error")
     assert detail.endswith(f"steps without any: {', '.join(f'ProfilerStep#{i}' for i in range(10))} and 2 more")
+    assert found["one in twenty"][LOST][:2] == (6, "error")
     assert found["few of many"][LOST][:2] == (1, "warning")  # less than 1 %
 
 
