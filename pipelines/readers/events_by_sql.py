@@ -30,6 +30,7 @@ from pipelines.models.run import only_selects, run_models
 from pipelines.models.sqltext import first_line, quoted
 from pipelines.readers.kineto.events_file import add_findings, complete
 from pipelines.readers.kineto.limits import Limits, allow
+from pipelines.readers.kineto.lost_work import lost_work
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.source import Source, TooLarge
@@ -110,6 +111,7 @@ def _read(
             raise _rejected(path, "the file changed while it was being read: try again when it is complete")
         counts = complete(con, load_catalog(), target, compression=compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
+        lost = lost_work(con, load_catalog()) if contents.status != "partial" else ()
     counter = FindingCounter()
     add_findings(counter.add, counts)
     unusable = unusable_numbers(path, contents.metadata)
@@ -123,7 +125,7 @@ def _read(
         trace_end_ns=counts.get("trace_end_ns"),
         format=contents.format,
         metadata=contents.metadata,
-        findings=(*contents.findings, *counter.findings()),
+        findings=(*contents.findings, *counter.findings(), *lost),
         status=contents.status,
     )
 

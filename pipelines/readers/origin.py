@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.base.errors import TracelakeError
 from pipelines.base.paths import path_text
 from pipelines.readers.drawings import is_slice
+from pipelines.readers.kineto.merged import BY_LABEL
 from pipelines.readers.kineto.numbers import base_time, whole
 
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number after an
@@ -20,7 +21,7 @@ JOB_PATTERN = "TRACELAKE_JOB_PATTERN"
 INBOX = "TRACELAKE_INBOX"
 # What told a rank: traces.rank_source. Readers that infer it say what from in distributedInfo.
 BY_TRACE, BY_NAME, BY_DEVICE, BY_NCCL, BY_ENVIRONMENT = "trace", "file_name", "device", "nccl", "environment"
-_INFERRED = (BY_DEVICE, BY_NCCL, BY_ENVIRONMENT)
+_INFERRED = (BY_DEVICE, BY_NCCL, BY_ENVIRONMENT, BY_LABEL)
 _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 
@@ -38,7 +39,8 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     the path, else what the metadata says, else the folder below the inbox (job_from_inbox). A slice of a trace is of no job,
     and a group of its own. `part`: which trace of a file that holds several; the file's name may tell one rank, not which of
     them that is. Ranks that are numbers of GPUs (BY_DEVICE) tell the processes of one file apart, and may be there again in
-    the next node's file: such a file is a group of its own. What NCCL says of the only process of a file (BY_NCCL) yields to
+    the next node's file: such a file is a group of its own. So is a file into which the traces of ranks were merged (BY_LABEL): those
+    lie beside it. What NCCL says of the only process of a file (BY_NCCL) yields to
     the file's name: the communicator may be of some of the ranks. Raises WrongPattern.
     """
     spread = metadata.get("distributedInfo")
@@ -56,7 +58,7 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None, part:
     if told_rank is None or (source == BY_NCCL and named_rank is not None):
         spread, source = {} if source == BY_NCCL else spread, BY_NAME
     rank = named_rank if source == BY_NAME else told_rank
-    if source == BY_DEVICE:
+    if source in (BY_DEVICE, BY_LABEL):
         place = path.absolute()
     group = hashlib.sha256(f"{job or ''}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return {

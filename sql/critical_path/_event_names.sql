@@ -15,11 +15,13 @@ SELECT
     n.cat,  -- Category.
     n.name,  -- The name; empty where there is none.
     row_number() OVER (ORDER BY n.trace_id, n.cat, n.name) AS name_no,  -- Its number, from 1.
-    -- frame, annotation, operator, call, kernel, communication, copy or fill; NULL for others.
+    -- frame, annotation, operator, call, kernel, communication, copy, fill or wait (GPU work that does not compute:
+    -- event waits and other stages of MTIA jobs); NULL for others.
     CASE
         WHEN k.class = 'COMMUNICATION' THEN 'communication'
-        WHEN n.cat = 'gpu_memcpy' THEN 'copy'
-        WHEN n.cat = 'gpu_memset' THEN 'fill'
+        WHEN n.cat = 'gpu_memset' OR k.class = 'MEMORY' AND starts_with(n.name, 'Memset') THEN 'fill'
+        WHEN n.cat = 'gpu_memcpy' OR k.class = 'MEMORY' THEN 'copy'
+        WHEN n.cat <> 'kernel' AND s.side = 'gpu' AND k.class = 'OTHER' THEN 'wait'
         WHEN s.side = 'gpu' OR k.class IS NOT NULL AND coalesce(s.side, 'cpu') <> 'cpu' THEN 'kernel'
         WHEN n.cat = 'python_function' THEN 'frame'
         WHEN regexp_matches(n.cat, '_(runtime|driver)$') THEN 'call'

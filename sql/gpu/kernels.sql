@@ -9,6 +9,7 @@ SELECT
     c.rule_id,  -- Rule in kernel_classes that decided it.
     coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,  -- Device it ran on.
     e.stream,  -- Stream on the device.
+    e.lane,  -- Lane on which work of a graph is drawn instead of its stream; NULL where that is the stream.
     e.start_ns,  -- Start, ns.
     e.end_ns,  -- End, ns.
     e.duration_ns,  -- Duration, ns.

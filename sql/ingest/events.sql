@@ -77,8 +77,14 @@ found AS (
             "device": "BIGINT", "stream": "VARCHAR", "correlation": "BIGINT", "External id": "BIGINT",
             "Python id": "BIGINT", "Python parent id": "BIGINT", "wait_on_stream": "BIGINT",
             "wait_on_cuda_event_record_corr_id": "BIGINT", "wait_on_cuda_event_id": "BIGINT",
-            "cuda_sync_kind": "VARCHAR", "graph node id": "BIGINT", "graph id": "BIGINT", "bytes": "BIGINT"
-        }') AS arg
+            "cuda_sync_kind": "VARCHAR", "graph node id": "BIGINT", "graph id": "BIGINT", "bytes": "BIGINT",
+            "original_stream": "BIGINT"
+        }') AS arg,
+        -- Cuspy gives all copies one name, and says in arguments which way they go.
+        CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."copy kind"') END AS copy_kind,
+        CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."src kind"') END AS source_kind,
+        CASE WHEN name = 'Memcpy' THEN json_extract_string(args, '$."dst kind"') END AS target_kind,
+        CASE WHEN name = 'Memset' THEN json_extract_string(args, '$."memory kind"') END AS memory_kind
     FROM sized
 ),
 placed AS (
@@ -89,7 +95,12 @@ placed AS (
         CASE
             WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912
                 THEN e.relative_ns + i.base_ns
-        END AS start_ns
+        END AS start_ns,
+        -- NULL for the pointers that HIP calls write.
+        CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS written_stream,
+        -- Where work of a graph is drawn on a lane, or an annotation overwrote its stream.
+        coalesce(e.arg.original_stream, CASE WHEN e.arg."graph node id" <> 0 THEN TRY_CAST(e.tid AS BIGINT) END)
+            AS graph_stream
     FROM found AS e
     CROSS JOIN _ingest_context AS i
 )
@@ -99,15 +110,22 @@ SELECT
     e.event_id,  -- Position in traceEvents, from 0.
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
     coalesce(c.canonical, e.cat) AS cat,  -- Category in its canonical spelling; NULL when the event has none.
-    e.name,  -- Name.
+    -- Name; that of a copy or memset in Kineto's spelling: Memcpy HtoD (Pageable -> Device).
+    CASE
+        WHEN d.meaning IS NOT NULL
+            THEN 'Memcpy ' || d.meaning || coalesce(' (' || f.meaning || ' -> ' || t.meaning || ')', '')
+        WHEN m.meaning IS NOT NULL THEN 'Memset (' || m.meaning || ')'
+        ELSE e.name
+    END AS name,
     e.pid,  -- Process id as text; for GPU work the device.
     e.tid,  -- Thread id as text; for GPU work the stream.
     e.start_ns,  -- Start, ns since the Unix epoch where the trace has a base, else as in the trace.
     e.duration_ns,  -- Duration, ns; NULL where there is none.
     e.start_ns + e.duration_ns AS end_ns,  -- End, ns.
     e.arg.device AS device,  -- Argument device.
-    -- Argument stream; NULL for the pointers that HIP calls write.
-    CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS stream,
+    -- Stream: the argument original_stream; for other work of a graph tid, if that is a number; otherwise the argument
+    -- stream.
+    coalesce(e.graph_stream, e.written_stream) AS stream,
     e.arg.correlation AS correlation,  -- Argument correlation: joins a call and the GPU work it launched.
     -- Argument External id: joins an operator and an execution trace.
     coalesce(
@@ -126,6 +144,9 @@ SELECT
     e.arg.cuda_sync_kind AS cuda_sync_kind,  -- Kind of a wait, from the GPU's record of it.
     e.arg."graph node id" AS graph_node,  -- Node of the CUDA or HIP graph the work belongs to.
     e.arg."graph id" AS graph_id,  -- That graph.
+    -- Argument stream of work of a graph where that is not its stream: the lane on which it is drawn, or that an
+    -- annotation names; else NULL.
+    CASE WHEN e.written_stream <> e.graph_stream THEN e.written_stream END AS lane,
     e.arg.bytes AS bytes,  -- Bytes copied or set.
     e.id AS flow_id,  -- Key id: joins the arrows of a flow.
     e.bp,  -- Binding point of a flow's end.
@@ -166,3 +187,7 @@ SELECT
     END AS time_flaw
 FROM placed AS e
 LEFT JOIN categories AS c ON c.raw = e.cat
+LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = e.copy_kind
+LEFT JOIN memory_kinds AS f ON f.argument = 'src kind' AND f.value = e.source_kind
+LEFT JOIN memory_kinds AS t ON t.argument = 'dst kind' AND t.value = e.target_kind
+LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = e.memory_kind

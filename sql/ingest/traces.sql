@@ -17,9 +17,10 @@ SELECT
     CAST(group_id AS VARCHAR) AS group_id,
     CAST(job AS VARCHAR) AS job,  -- Job name, given at ingestion or from the trace's metadata; NULL when unknown.
     CAST(rank AS BIGINT) AS rank,  -- Rank from distributedInfo, else from the file name; NULL when unknown.
-    -- What told the rank: trace (distributedInfo), file_name, or, of an export, nccl (its largest communicator),
-    -- environment (that was recorded), device: inferred, the number of the only GPU on which this process worked. NULL
-    -- where the rank is, and for traces ingested before this column was there.
+    -- What told the rank: trace (distributedInfo), file_name, label (of its processes, in a file into which several
+    -- ranks' traces were merged), or, of an export, nccl (its largest communicator), environment (that was recorded),
+    -- device: inferred, the number of the only GPU on which this process worked. NULL where the rank is, and for traces
+    -- ingested before this column was there.
     CAST(rank_source AS VARCHAR) AS rank_source,
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL when unknown.
     CAST(host AS VARCHAR) AS host,  -- Host name; NULL when the trace does not say.

@@ -131,10 +131,12 @@ def _meta(
     trace_id, profile = window.pop("trace_id"), window.pop("profile")
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
-    ended = (
-        f"(SELECT max(detail) FROM findings {of_trace} AND check_name = 'truncated') AS truncated"  # NULL: it is whole
+    # What the trace lacks; NULL: nothing.
+    lacks = ", ".join(
+        f"(SELECT max(detail) FROM findings {of_trace} AND check_name = '{check}') AS {check}"
+        for check in ("truncated", "lost_kernels")
     )
-    [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size}, {ended} FROM traces {of_trace}")
+    [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size}, {lacks} FROM traces {of_trace}")
     trace["file"] = trace["file"] and Path(trace["file"]).name  # its folders mean nothing on another machine
     switches = {row["switch"]: row["value"] for row in rows_of(con, f"FROM switches WHERE profile = {quoted(profile)}")}
     refused = rows_of(

@@ -21,7 +21,7 @@ Flags = npt.NDArray[np.bool_]
 
 CAUSES = tuple(row["cause"] for row in rule_rows("cause_kinds"))
 """The vocabulary; causes are places in it."""
-KINDS = ("frame", "annotation", "operator", "call", "kernel", "communication", "copy", "fill")
+KINDS = ("frame", "annotation", "operator", "call", "kernel", "communication", "copy", "fill", "wait")
 """Kinds of names in _event_names; kinds are places here."""
 NAME, THREAD, STREAM, BEFORE = range(4)
 """What a cause is named after: an event's name, the thread or the stream of an event, or work from before the window."""
@@ -29,7 +29,7 @@ NAME, THREAD, STREAM, BEFORE = range(4)
 _CODE = {name: kind.edge_code for name, kind in EDGE_TYPES.items()}
 _OWN, _LAUNCH, _GAP = _CODE["OPERATOR_KERNEL"], _CODE["KERNEL_LAUNCH_DELAY"], _CODE["HOST_GAP"]
 _BETWEEN_WORK, _WAIT, _HAND_OFF = _CODE["KERNEL_KERNEL_DELAY"], _CODE["SYNC_DEPENDENCY"], _CODE["THREAD_HAND_OFF"]
-_FRAME, _ANNOTATION, _OPERATOR, _CALL, _KERNEL, _COMMUNICATION, _COPY, _FILL = range(len(KINDS))
+_FRAME, _ANNOTATION, _OPERATOR, _CALL, _KERNEL, _COMMUNICATION, _COPY, _FILL, _IDLE = range(len(KINDS))
 _LAST = 1 << 30  # a rank behind all others
 _QUEUED_NS = 20_000  # between two pieces of work that were both queued passes less
 _FIRST_NS, _TIMES_THE_OTHERS = 2_000_000, 20
@@ -206,6 +206,7 @@ class _Window:
         self._set(own & ((kind == _KERNEL) | (kind == _FILL)), "gpu_computing", self.owner, named=named)
         self._set(own & (kind == _COMMUNICATION), "communication", self.owner)
         self._set(own & (kind == _COPY), "copies", self.owner)
+        self._set(own & (kind == _IDLE), "gpu_waiting", self.owner)
         delay = self.to_work & ~own
         self._set(delay, "launching", self.dst_event)
         self._set(delay & (launch >= 0), "launching", self.dst_event, named=launch)

@@ -20,7 +20,7 @@ _SWITCHED = {
 _BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
 # What a path that covers the window does not read, and what only such a path does.
 _NOT_COVERED = ("_stack_events", "_lock_edges", "_wait_edges", "_kernel_edges", "_inferred_wait_edges")
-_GRAPHS = ("_graph_launches", "_graph_order")
+_GRAPHS = ("_graph_launches", "_graph_order", "_graph_dependencies")
 _COVERED = (
     *(
         "_thread_roles",
@@ -74,7 +74,7 @@ def unneeded(
     if not seen.polls:
         found += _POLLS
     if value["one_kernel_per_launch"] == "true":
-        found.append("_graph_order")
+        found += ["_graph_order", "_graph_dependencies"]
     if sees_all and not seen.graphs:
         found += _GRAPHS
     if seen.n_work < _FULL_QUEUE or (sees_all and seen.n_slow < _SLOW_CALLS):

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipelines.faces.cli.console import err, on_json, print_above, styled
-from pipelines.faces.early_ends import EarlyEnd, early_end_of_saved, early_ends
+from pipelines.faces.incomplete import Incomplete, incomplete_of_saved, incomplete_traces
 
 _SHOWN = 5
-_noted: dict[str, EarlyEnd] | None = None
-"""By trace; None in a command that opened none. A process runs one command at a time."""
+_noted: dict[tuple[str, str], Incomplete] | None = None
+"""By trace and check; None in a command that opened none. A process runs one command at a time."""
 
 
 def begin() -> None:
@@ -24,25 +24,29 @@ def begin() -> None:
 
 
 def note(con: Any, of: str = "") -> None:
-    """Note the traces in `con` whose file ends early (see `early_ends`)."""
-    add(early_ends(con, of))
+    """Note the traces in `con` that lack a part of their run (see `incomplete_traces`)."""
+    add(incomplete_traces(con, of))
 
 
 def note_saved(meta: dict[str, Any]) -> None:
     """Note the trace of a saved path, which may be gone. `meta`: as in SavedPath."""
-    add(early_end_of_saved(meta))
+    add(incomplete_of_saved(meta))
 
 
-def add(found: Iterable[EarlyEnd]) -> None:
+def add(traces: Iterable[Incomplete]) -> None:
     """Note these traces."""
     global _noted
-    _noted = (_noted or {}) | {one.trace_id: one for one in found}
-    told = [styled("[yellow]caveat:[/] {}", one.said) for one in _noted.values()]
-    more = [styled("[yellow]caveat:[/] so do {:,} other files", len(told) - _SHOWN)] if len(told) > _SHOWN else []
-    print_above([*told[:_SHOWN], *more])
+    _noted = (_noted or {}) | {(one.trace_id, one.check): one for one in traces}
+    lines = []
+    for check in dict.fromkeys(one.check for one in _noted.values()):
+        of_check = [styled("[yellow]caveat:[/] {}", one.sentence) for one in _noted.values() if one.check == check]
+        lines += of_check[:_SHOWN]
+        if len(of_check) > _SHOWN:
+            lines.append(styled("[yellow]caveat:[/] so do {:,} other files", len(of_check) - _SHOWN))
+    print_above(lines)
 
 
-def noted() -> list[EarlyEnd]:
+def noted() -> list[Incomplete]:
     """Returns what was noted."""
     return list((_noted or {}).values())
 

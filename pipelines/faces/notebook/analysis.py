@@ -193,7 +193,7 @@ class TraceAnalysis:
 
     @property
     def _caveats(self) -> list[str]:
-        return [one.said for one in self.t.early_ends]
+        return [one.sentence for one in self.t.incomplete]
 
     def why(self, rank: int | str | None = None, step: int | None = None) -> Why:
         """Returns why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, and its causes.

@@ -11,7 +11,7 @@ from pipelines.base.errors import TracelakeError
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import path_text
 from pipelines.faces.drawings.overlay import PREFIX as OVERLAY
-from pipelines.faces.early_ends import EarlyEnd, early_ends
+from pipelines.faces.incomplete import Incomplete, incomplete_traces
 from pipelines.lake.lake import Lake
 from pipelines.readers.ingest import expand, ingest
 from pipelines.readers.kineto import TraceRejected
@@ -34,7 +34,6 @@ class RankTrace:
     trace_id: str
     rank: int | None
     path: str
-    is_partial: bool = False
 
     def __str__(self) -> str:
         return f"{'no rank' if self.rank is None else f'rank {self.rank}'}: {self.trace_id} ({Path(self.path).name})"
@@ -79,7 +78,7 @@ def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
-        rows = con.execute("SELECT trace_id, rank, path, status = 'partial', job FROM traces").fetchall()
+        rows = con.execute("SELECT trace_id, rank, path, job FROM traces").fetchall()
     traces = [RankTrace(*trace) for *trace, of in rows if job is None or of == job]
     if not traces:
         jobs = sorted({str(of) for *_, of in rows})
@@ -99,13 +98,11 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
         raise TraceNotFound(f"no trace of job {job!r} in the lake {address}; its jobs: {', '.join(map(str, jobs))}")
 
 
-def ends_of(lake: Lake, traces: Iterable[RankTrace]) -> list[EarlyEnd]:
-    """Returns which of the traces end early."""
-    partial = {trace.trace_id for trace in traces if trace.is_partial}
-    if not partial:
-        return []
+def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[Incomplete]:
+    """Returns which of the traces lack a part of their run."""
+    ids = {trace.trace_id for trace in traces}
     with lake.connect(["traces", "findings"]) as con:
-        return [one for one in early_ends(con) if one.trace_id in partial]
+        return [one for one in incomplete_traces(con) if one.trace_id in ids]
 
 
 def _order(trace: RankTrace) -> tuple:

@@ -23,8 +23,8 @@ from pipelines.faces.notebook.sources import (
     RankTrace,
     TraceFilesInvalid,
     copied,
-    ends_of,
     find,
+    incomplete_of,
     of_lake,
     take_in,
 )
@@ -104,9 +104,9 @@ class Trace:
             self.traces = of_lake(self.lake, self.job)
         else:
             self.traces = take_in(self.lake, self._given, self.trace_path, self.job)
-        self.early_ends = ends_of(self.lake, self.traces)
-        for one in self.early_ends:
-            warnings.warn(visible(one.said), stacklevel=3)
+        self.incomplete = incomplete_of(self.lake, self.traces)
+        for one in self.incomplete:
+            warnings.warn(visible(one.sentence), stacklevel=3)
         self.is_parsed = True
 
     def switches(self) -> dict[str, bool]:

@@ -25,6 +25,8 @@ from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
 from pipelines.readers.kineto.counter_ranges import CATEGORY, counter_ranges, lacks_counters
 from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.lost_work import lost_work
+from pipelines.readers.kineto.merged import MergedRank, labels_of, merged_ranks
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import masked_text
@@ -32,6 +34,7 @@ from pipelines.readers.secrets import masked_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SHOWN = 20  # ranks in a sentence
 _FEW_EVENTS = 10_000  # which a second thread would not read sooner, and which need no disk to be sorted
 # The median time, which all others are compared with. Times of metadata events mean nothing.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
@@ -53,29 +56,47 @@ def load_events(
     on_bytes: Callable[[int], Any] | None = None,
     lean: bool = False,
     limits: Limits | None = None,
+    part: str | None = None,
 ) -> ReadTrace | KnownTrace:
     """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
 
     If the id is in `known`, nothing is written: that costs one pass of inflating and hashing.
     Without `limits`, those of the environment hold. `on_bytes(n)` is called as compressed bytes are read. A `lean` file is
     for one answer and not for a lake: it lacks what no model reads (extra, and args except those of metadata events) and
-    is not compressed. Raises TraceRejected, or OSError if the file cannot be read.
+    is not compressed. `part`: of a file into which several ranks were merged, the label of one. Raises TraceRejected, or
+    OSError if the file cannot be read.
     """
-    reader = TraceReader(path, folder, on_bytes, limits)
+    reader = TraceReader(path, folder, on_bytes, limits, _merged_rank(path, part))
     if reader.trace_id in known:
         if on_bytes:
             on_bytes(path.stat().st_size)
         return KnownTrace(reader.trace_id, reader.metadata)
     catalog = load_catalog()
-    part = folder / f"{reader.trace_id}.parquet"
+    target = folder / f"{reader.trace_id}.parquet"
     with _reading() as con:
         _prepare(con, reader, batch_id)
         compression = "none" if lean else "zstd"
         texts = () if lean else ("args", "extra")
         # To close a connection that threads still read with, as after an interrupt, can end the process (SIGSEGV).
         with closing(reader.tables(con, catalog.models["events"].sql, texts)) as tables:
-            write_tables(map(_lean, tables) if lean else tables, part, compression)
-        return _finished(con, catalog, reader, part, compression)
+            write_tables(map(_lean, tables) if lean else tables, target, compression)
+        return _finished(con, catalog, reader, target, compression)
+
+
+def _merged_rank(path: Path, label: str | None) -> MergedRank | None:
+    """The rank with this label of a merged file, None for any other file. Raises TraceRejected if it is to be chosen."""
+    ranks = merged_ranks(path)
+    if label is None and len(ranks) < 2:
+        return ranks[0] if ranks else None
+    for one in ranks:
+        if one.label == label:
+            return one
+    there = ", ".join(one.label for one in ranks[:_SHOWN])
+    raise TraceRejected(
+        path_text(path),
+        None,
+        f"the traces of {len(ranks)} ranks were merged into it: choose one with --process: {there}",
+    )
 
 
 def _lean(table: pa.Table) -> pa.Table:
@@ -173,6 +194,8 @@ def _finished(
     _note_counters(con, reader, counts)
     unusable = unusable_numbers(reader.path, reader.metadata)
     reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
+    whole = not any(one.check_name == "truncated" for one in reader.findings)
+    lost = lost_work(con, catalog) if whole and counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path_text(reader.path),
@@ -182,7 +205,7 @@ def _finished(
         trace_end_ns=counts.get("trace_end_ns"),
         format=reader.format,
         metadata=reader.metadata,
-        findings=reader.findings,
+        findings=(*reader.findings, *lost, *([reader.part.finding()] if reader.part else [])),
         status=reader.status,
     )
 
@@ -262,4 +285,4 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
         con.unregister("_row_group")
 
 
-INPUT = EventInput(suffixes=(), read=load_events)
+INPUT = EventInput(suffixes=(), read=load_events, parts=labels_of)

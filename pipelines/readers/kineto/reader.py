@@ -20,6 +20,7 @@ from pipelines.base import database
 from pipelines.readers.kineto.envelope import TWO_IN_ONE, Head, NotATrace, second_document, suffix
 from pipelines.readers.kineto.identify import identify_path, identify_text
 from pipelines.readers.kineto.limits import Limits, allow
+from pipelines.readers.kineto.merged import MergedRank
 from pipelines.readers.kineto.numbers import base_time
 from pipelines.readers.kineto.piece import (
     KNOWN_KEYS,
@@ -47,6 +48,7 @@ READERS = 3  # one more than cores, because one is always waiting for its piece 
 
 # UnicodeDecodeError: DuckDB's message quotes half a character of the file.
 _UNREADABLE = (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError)
+_NOTHING: Any = object()
 _SMALL = 1 << 20  # bytes of a piece whose planning takes longer than its rows
 
 
@@ -72,10 +74,11 @@ class TraceReader:
         folder: Path,
         on_bytes: Callable[[int], Any] | None = None,
         limits: Limits | None = None,
+        part: MergedRank | None = None,
     ) -> None:
         if reason := identify_path(path):
             raise TraceRejected(str(path), None, reason)
-        self.path, self.folder, self.on_bytes = path, folder, on_bytes
+        self.path, self.folder, self.on_bytes, self.part = path, folder, on_bytes, part
         self.n_events = 0
         self._head = Head(limits or Limits.of_environment())
         self._found = FindingCounter()
@@ -85,11 +88,11 @@ class TraceReader:
             raise self._rejected(error) from None
         except TooLarge as error:
             raise TraceRejected(str(path), error.offset, error.reason) from None
-        self.trace_id = self._scan.trace_id
+        self.trace_id = part.trace_id(self._scan.trace_id) if part else self._scan.trace_id
         self.unpacked_bytes = self._scan.unpacked_bytes
         self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
         self._before = self._head.metadata(self._found)
-        self.metadata: dict[str, Any] = {**self._scan.after, **self._before}
+        self.metadata = self._metadata(self._scan.after)
         self.base_ns = base_of(self.metadata)
 
     def tables(
@@ -104,7 +107,7 @@ class TraceReader:
         cutter = Cutter(self._second_pass(), self._head, self.folder)
         cutter.found = self._found
         cutter.start()
-        pieces = _Pieces(con, query, texts, cutter)
+        pieces = _Pieces(con, query, texts, cutter, self.part)
         try:
             import_module("pyarrow.parquet")  # which takes as long as cutting the first piece
             for table in pieces.tables():
@@ -120,8 +123,13 @@ class TraceReader:
             )
         twice = [key for key in pieces.after if key in self._before]
         self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
-        self.metadata = {**pieces.after, **self._before}
+        self.metadata = self._metadata(pieces.after)
         self._note_damage(cutter.source)
+
+    def _metadata(self, after: dict[str, Any]) -> dict[str, Any]:
+        """The metadata on both sides of the array."""
+        of_file = {**after, **self._before}
+        return self.part.metadata(of_file) if self.part else of_file
 
     def _second_pass(self) -> Source | Kept:
         kept, packed_bytes = self._scan.kept, self._scan.stamp[0]
@@ -159,8 +167,15 @@ class _Pieces:
     `tail` is the text after the array, starting where it is still long enough to be cut into pieces.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, query: str, texts: tuple[str, ...], cutter: Cutter) -> None:
-        self.con, self.query, self.texts, self.cutter = con, query, texts, cutter
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        query: str,
+        texts: tuple[str, ...],
+        cutter: Cutter,
+        part: MergedRank | None = None,
+    ) -> None:
+        self.con, self.query, self.texts, self.cutter, self.part = con, query, texts, cutter, part
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
@@ -184,7 +199,7 @@ class _Pieces:
         table, self.after = reading.result(), piece.metadata
         if self.tail is not None:
             self._behind(piece)
-        else:
+        elif self.carry or table is not _NOTHING:
             if self.carry or table is None:
                 table = self._tolerantly(piece)
             yield table
@@ -211,11 +226,13 @@ class _Pieces:
         self.after = after or {}
 
     def _plainly(self, piece: Piece) -> pa.Table | None:
-        """Returns None if DuckDB cannot read the piece. Tries small read buffers first: twice as fast as those for any
-        event.
+        """Returns None if DuckDB cannot read the piece, _NOTHING if it has no entry of the part. Tries small read buffers
+        first: twice as fast as those for any event.
         """
         if not piece.plain or piece.is_lax:
             return None
+        if self.part and not self.part.is_in(piece.data()):
+            return _NOTHING
         keys = self._known_keys(piece.file, 1 << 20)
         if keys is not None and (table := self._with_known_keys(piece, keys)) is not None:
             return table
@@ -263,6 +280,7 @@ class _Pieces:
                 # To plan the masks takes as long as to read few events.
                 masks = not is_small or may_hold_secrets(file.read_bytes())
                 events = with_masks(self.query, self.texts) if masks else with_masks(self.query, (), ())
+                raw_events = self.part.rows(raw_events) if self.part else raw_events
                 query = f"WITH raw_events AS ({raw_events})\n{events if mended else with_kinds(events)}"
                 # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
                 table = (database.arrow_result(cursor, query) if is_small else cursor.sql(query)).to_arrow_table()

@@ -17,7 +17,7 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.faces.why import Why
 from tests.critical_path.test_invariants import _shared_traces
 from tests.effort import LARGE
-from tests.harness import call, kernel, op, sync, x
+from tests.harness import call, kernel, op, rows_of, sync, x
 
 from .answered import answer, answers, answers_of_all
 
@@ -545,3 +545,29 @@ def test_a_window_is_told_per_step_where_steps_are_most_of_it() -> None:
     )
     for one, beginning in zip(found, told.values(), strict=True):
         assert one.window["n_steps"] == 2 and one.sentence.startswith(beginning)
+
+
+def test_computing_is_what_the_breakdown_counts() -> None:
+    """Stages of MTIA jobs, event waits among them, do not compute; a CUDA graph as a whole does for all that is known."""
+    names = {"permute_2d": 400, "job_exe - event wait": 200, "pe_exe": 100, "hccl_all_reduce": 50, "dma_request": 25}
+    events, at = [call("runFunction - job_prep", 0, 10, 1, cat="mtia_runtime")], 20.0
+    for name, duration in names.items():
+        events.append(kernel(name, at, duration, 1, stream=101, cat="mtia_ccp_events"))
+        at += duration
+    waits, whole = answers_of_all(
+        [
+            [op("aten::permute", 0, 15), *events],
+            [op("replay", 0, 15), call("cudaGraphLaunch", 2, 8, 1), kernel("CUDA graph 7 as a whole", 20, 300, 1)],
+        ]
+    )
+    check(waits)
+    assert waits.window["computing_ns"] == 400_000
+    assert waits.window["busy_ns"] == 775_000
+    found = {(row["cause"], row["name"]): row["duration_ns"] for row in waits.rows}
+    assert found["gpu_computing", "aten::permute"] == 400_000
+    assert found["gpu_waiting", "job_exe - event wait"] == 200_000
+    assert found["gpu_waiting", "pe_exe"] == 100_000
+    assert found["communication", "hccl_all_reduce"] == 50_000
+    assert whole.window["computing_ns"] == 300_000
+    (compute_ns,) = rows_of([op("aten::permute", 0, 15), *events], "temporal_breakdown", "compute_ns")[0]
+    assert compute_ns == waits.window["computing_ns"]

@@ -99,7 +99,7 @@ def compare(
         found = compare_pairs(con, chosen.pairs, by or usual_by(sides))
     notes = [*doubts(chosen.pairs, *sides), *chosen.left_out]
     if to:
-        _write(to, found, (control, test), sides, [*notes, *(one.said for one in caveats.noted())])
+        _write(to, found, (control, test), sides, [*notes, *(one.sentence for one in caveats.noted())])
     if json:
         print_json(as_json(found, (control, test), sides, notes))
     else:

@@ -11,7 +11,6 @@ from typing import Any
 
 from pipelines.faces.cli import caveats
 from pipelines.faces.cli.console import err, fail, is_store, progress, styled
-from pipelines.faces.early_ends import EarlyEnd
 
 _REJECTS_SHOWN = 3
 
@@ -109,8 +108,9 @@ def ingest_files(given: list[str], folder: Path, process: str | None = None) -> 
     with progress(size, "reading") as advance:
         told = {"on_bytes": advance, "on_file": lambda row: advance(0, Path(row.path).name)}
         report = ingest(files, Lake(folder), process=process, **told)
-    cut = [row for row in report.rows if row.status == "partial" and row.trace_id and row.reason]
-    caveats.add(EarlyEnd(row.trace_id or "", Path(row.path).name, row.reason or "") for row in cut)
+    if any(row.trace_id for row in report.rows):
+        with Lake(folder).connect(["traces", "findings"]) as con:
+            caveats.note(con)
     for row in report.rejected[:_REJECTS_SHOWN]:
         err.print(styled("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason), soft_wrap=True)
     if len(report.rejected) > _REJECTS_SHOWN:

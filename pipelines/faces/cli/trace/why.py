@@ -177,11 +177,11 @@ def _process_of(con: Any, trace_id: str, processes: Sequence[str]) -> str | None
     """Which of the processes of a file a trace is of; None for a file with one."""
     from pipelines.models.sqltext import quoted
 
-    own = (
-        con.execute(f"SELECT DISTINCT pid FROM events WHERE trace_id = {quoted(trace_id)}").fetchall()
-        if processes
-        else []
-    )
+    if not processes:
+        return None
+    of = f"WHERE trace_id = {quoted(trace_id)}"
+    label = f"SELECT metadata ->> '$.distributedInfo.label' FROM traces {of}"  # of a rank of a merged file
+    own = con.execute(f"SELECT DISTINCT pid FROM events {of} UNION {label}").fetchall()
     return next((process for process in processes if (process,) in own), None)
 
 

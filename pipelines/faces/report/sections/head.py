@@ -9,7 +9,7 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.units import count, time
-from pipelines.faces.early_ends import early_ends
+from pipelines.faces.incomplete import incomplete_traces
 from pipelines.faces.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
 from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Row, Subject, label
@@ -40,7 +40,7 @@ def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
     }
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
     ids = {trace["trace_id"] for trace in traces}
-    caveats = [f"{one.said}." for one in early_ends(con) if one.trace_id in ids]
+    caveats = [f"{one.sentence}." for one in incomplete_traces(con) if one.trace_id in ids]
     return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
 

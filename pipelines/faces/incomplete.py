@@ -1,0 +1,60 @@
+"""Traces that lack a part of their run: the file ends early, or the profiler lost GPU work. Every face says so beside its numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipelines.models.sqltext import quoted, row
+
+CUT = "truncated"
+CHECKS = (CUT, "lost_kernels")
+"""The checks of ingestion that find it."""
+
+
+class Incomplete(NamedTuple):
+    """A trace that lacks a part of its run, as a finding of ingestion shows: its check (one of CHECKS), severity and detail."""
+
+    trace_id: str
+    file: str
+    check: str
+    severity: str
+    detail: str
+
+    @property
+    def sentence(self) -> str:
+        """The caveat, without its full stop."""
+        if self.check == CUT:
+            return f"{self.file} ends early: all numbers are of the part before that, not of the whole run"
+        return f"{self.file}: {self.detail}"
+
+    def as_json(self) -> dict[str, str]:
+        """The caveat of `--json`."""
+        detail = f"{self.sentence} ({self.detail})" if self.check == CUT else self.sentence
+        return {"caveat": self.check, "severity": self.severity, "detail": detail}
+
+
+def incomplete_of_saved(meta: dict[str, Any]) -> list[Incomplete]:
+    """Returns what the trace of a saved path lacks; it may be gone. `meta`: as in SavedPath."""
+    trace = meta["trace"]
+    return [
+        Incomplete(trace["trace_id"], trace["file"], check, "error", trace[check])
+        for check in CHECKS
+        if trace.get(check)
+    ]
+
+
+def incomplete_traces(con: Any, of: str = "") -> list[Incomplete]:
+    """Returns those in `con` (tables `traces` and `findings`), by file.
+
+    `of`: only the traces whose id begins so, and those of captures whose id does (`capture_ranks`).
+    """
+    where = ""
+    if of:
+        members = f"SELECT trace_id FROM capture_ranks WHERE starts_with(capture_id, {quoted(of)})"
+        where = f"AND (starts_with(t.trace_id, {quoted(of)}) OR t.trace_id IN ({members}))"
+    rows = con.execute(
+        "SELECT t.trace_id, t.file, f.check_name, max(f.severity), max(f.detail) "
+        "FROM traces AS t JOIN findings AS f USING (trace_id) "
+        f"WHERE f.check_name IN {row(CHECKS)} {where} GROUP BY ALL ORDER BY t.file, t.trace_id, f.check_name"
+    ).fetchall()
+    return [Incomplete(*one) for one in rows]

@@ -1,0 +1,57 @@
+"""Launches whose GPU work is not in the trace → findings, of which every face tells the first beside its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.models.catalog import Catalog
+from pipelines.models.rule_tables import create_rules
+from pipelines.readers.kineto.reading_result import Finding
+
+LOST = "lost_kernels"
+_LAUNCHES, _LOST_WORK = "_workless_launches", "_lost_work"
+_SHOWN = 10  # steps in a sentence
+
+
+def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple[Finding, ...]:
+    """Returns the findings about launches without GPU work in the view `events` of one trace."""
+    _create_rules(con, catalog)
+    made = con.execute(f"CREATE OR REPLACE TABLE {_LAUNCHES} AS {catalog.models[_LAUNCHES].sql}").fetchall()
+    rows = database.rows_of(con, catalog.models[_LOST_WORK].sql) if made[0][0] else []  # few traces have any
+    return tuple(_findings(rows))
+
+
+def _create_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Create the rule tables that the models read, once in a connection."""
+    there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
+    read = {name for model in (_LAUNCHES, _LOST_WORK) for name in catalog.models[model].dependencies}
+    for name in sorted((read - there) & catalog.models.keys()):
+        if catalog.models[name].kind == "rules":
+            create_rules(con, catalog.models[name])
+
+
+def _findings(rows: list[dict[str, Any]]) -> list[Finding]:
+    steps = sorted(row["step"] for row in rows if row["step"] is not None)
+    found = []
+    for row in rows:
+        if row["step"] is None and row["n_lost"]:
+            few = not steps and 100 * row["n_lost"] < row["n_launches"]
+            found.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps)))
+        if row["step"] is None and row["n_at_end"]:
+            detail = "launches at the end of the trace without GPU work: that runs later, or the profiler lost it"
+            found.append(Finding("launches_at_end", "info", row["n_at_end"], detail))
+    return found
+
+
+def _sentence(row: dict[str, Any], steps: list[int]) -> str:
+    lost = (
+        f"{row['n_lost']:,} of {row['n_launches']:,} launches have no GPU work: the profiler lost it (PyTorch "
+        "issue 192021), so GPU times are too small and the GPU seems idle"
+    )
+    if not steps:
+        return lost
+    more = f" and {len(steps) - _SHOWN:,} more" if len(steps) > _SHOWN else ""
+    return f"{lost}; steps without any: {', '.join(f'ProfilerStep#{step}' for step in steps[:_SHOWN])}{more}"

@@ -1,0 +1,86 @@
+"""A trace that lacks the GPU work of launches: every face says so beside its numbers, as of a file that ends early."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.faces.notebook import TraceAnalysis, restore_cpgraph
+from tests.effort import first_of
+from tests.harness import call, kernel, op, x
+
+from .test_early_ends import OF_A_TRACE, run
+
+SENTENCE = (
+    "lost.json: 4 of 6 launches have no GPU work: the profiler lost it (PyTorch issue 192021), so GPU times are too small "
+    "and the GPU seems idle; steps without any: ProfilerStep#1"
+)
+
+
+def steps(lost: tuple[int, ...]) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for i in range(6):
+        at = 100.0 * i
+        if i % 2 == 0:
+            events.append(x("user_annotation", f"ProfilerStep#{i // 2}", at, 199))
+        events += [op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 10, i + 1)]
+        events += [] if i in lost else [kernel("gemm", at + 30, 40, i + 1)]
+    return [*events, call("cudaDeviceSynchronize", 610, 10, 99)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A trace, and one that lacks the work of four launches of six."""
+    folder = tmp_path_factory.mktemp("lost")
+    for name, lost in (("whole", ()), ("lost", (1, 2, 3, 5))):
+        (folder / f"{name}.json").write_text(json.dumps({"traceEvents": steps(lost)}))
+    return folder / "whole.json", folder / "lost.json"
+
+
+@pytest.mark.parametrize("command", first_of(["breakdown", *(name for name in OF_A_TRACE if name != "breakdown")], 1))
+def test_each_command_says_so_beside_its_numbers(files: tuple[Path, Path], tmp_path: Path, command: str) -> None:
+    whole, lost = files
+    more = [word.replace("OUT", str(tmp_path)).replace("WHOLE", str(whole)) for word in OF_A_TRACE[command]]
+    if command == "capture-path":
+        assert f"caveat: {SENTENCE}" in run(command, lost, code=1).stderr
+        return
+    for given, n in ((lost, 1), (whole, 0)):
+        assert run(command, given, *more).stdout.count(f"caveat: {SENTENCE}") == n
+    found = json.loads(run(command, lost, *more, "--json").stdout)
+    (answer,) = [found] if isinstance(found, dict) else found
+    (caveat,) = [one for one in answer["caveats"] if "have no GPU work" in one["detail"]]
+    assert caveat["severity"] == "error" and "4 of 6 launches have no GPU work" in caveat["detail"]
+    pages = [page.read_text() for page in tmp_path.glob("*.html")]
+    assert all("4 of 6 launches have no GPU work" in page for page in pages)
+    assert len(pages) == (command in ("report", "compare"))
+
+
+@pytest.mark.slow  # commands say it, above
+def test_a_saved_path_and_a_notebook_say_it(files: tuple[Path, Path], tmp_path: Path) -> None:
+    saved = tmp_path / "path.zip"
+    run("critical-path", files[1], "--save", saved)
+    assert run("critical-path", saved).stdout.count(SENTENCE) == 1
+    with pytest.warns(UserWarning, match="4 of 6 launches have no GPU work"):
+        restore_cpgraph(saved)
+    with pytest.warns(UserWarning, match="4 of 6 launches have no GPU work"), TraceAnalysis(str(files[1])) as analysis:
+        assert repr(analysis.sql("SELECT count(*) AS n FROM traces")).startswith(f"caveat: {SENTENCE}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with TraceAnalysis(str(files[0])):
+            pass
+
+
+@pytest.mark.slow  # a lake
+def test_a_lake_says_it_and_quality_has_it(files: tuple[Path, Path], tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run("ingest", files[1], "--lake", lake)
+    run("materialize", "--lake", lake)
+    (row,) = json.loads(
+        run("sql", "FROM quality WHERE check_name = 'lost_kernels'", "--lake", lake, "--format", "json").stdout
+    )
+    assert (row["n"], row["severity"]) == (4, "error") and row["detail"].endswith("ProfilerStep#1")
+    assert run("why", row["trace_id"], "--lake", lake).stdout.count(SENTENCE) == 1

@@ -1,0 +1,23 @@
+"""What SGLang's ProfileMerger makes of the traces of several ranks (python/sglang/srt/utils/profile_merger.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+Trace = dict[str, Any]
+
+
+def merged(traces: Mapping[str, Trace]) -> Trace:
+    """The one file of all: by label (TP00, TP01-PP00), in the order in which they are merged."""
+    found: Trace = {"traceEvents": []}
+    devices: list[Any] = []
+    for label, trace in traces.items():
+        own = deepcopy(trace)
+        for event in own.pop("traceEvents"):
+            event["pid"] = f"[{label}] {event['pid']}"
+            found["traceEvents"].append(event)
+        devices += own.pop("deviceProperties", [])
+        found = {**own, **found}
+    return {"traceEvents": found.pop("traceEvents"), **found, **({"deviceProperties": devices} if devices else {})}

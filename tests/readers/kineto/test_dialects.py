@@ -1,0 +1,149 @@
+"""The same trace as Kineto writes it and as other writers do has the same tables, path and causes; so has a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import call, connect_all, kernel, only, op, rows_of, x
+
+from .dialects import LANE, Event, as_cuspy, document, on_lanes, spelled
+
+FEW = ("kernels", "critical_path", "temporal_breakdown")
+ALL = (*FEW, "causes", "window_gpu_time", "event_waits", "idle_gaps", "critical_path_edges")
+
+
+def of_both(*changes: Callable[[Event], None]) -> Callable[[Event], None]:
+    def change(event: Event) -> None:
+        for one in changes:
+            one(event)
+
+    return change
+
+
+def tables_of(traces: Iterable[dict[str, Any]], tables: Sequence[str]) -> list[dict[str, list[tuple]]]:
+    """The rows of these tables of each trace, without what names the trace and where its work is drawn."""
+    con, trace_ids = connect_all(traces)
+    found = []
+    with con:
+        run_models(con, load_catalog(), tables)
+        for trace_id in trace_ids:
+            only(con, trace_id, tables)
+            found.append({table: rows(con, table) for table in tables})
+    return found
+
+
+def rows(con: Any, table: str) -> list[tuple]:
+    there = [name for name, *_ in con.execute(f"DESCRIBE {table}").fetchall()]
+    columns = [name for name in there if name not in ("trace_id", "lane", "tid", "thread_id")]
+    return con.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY ALL").fetchall()
+
+
+def replays(n: int = 5) -> dict[str, Any]:
+    """A graph on streams 7 and 20, replayed: two kernels beside each other, a copy that waits for both, and a memset."""
+    events: list[Event] = []
+    for i in range(n):
+        at, correlation = 1000.0 * i, 10 + 2 * i
+        events += [op("aten::replay", at, 90), call("cudaGraphLaunch", at + 10, 70, correlation)]
+        work = [
+            kernel("gemm", at + 100, 300, correlation),
+            kernel("reduce", at + 100, 400, correlation, stream=20),
+            kernel("Memcpy DtoH (Device -> Pinned)", at + 510, 50, correlation, cat="gpu_memcpy"),
+            kernel("Memset (Device)", at + 562, 5, correlation, stream=20, cat="gpu_memset"),
+        ]
+        for node, event in enumerate(work):
+            event["args"] |= {"graph node id": 41 + node, "graph id": 7, "External id": 3, "bytes": 8}
+        events += [*work, call("cudaStreamSynchronize", at + 90, 480, correlation + 1)]
+    return {"traceEvents": events}
+
+
+DIALECTS: dict[str, tuple[Callable[[Event], None], int]] = {
+    "cuspy": (as_cuspy, 1),
+    "lanes": (on_lanes, 1),
+    "both": (of_both(as_cuspy, on_lanes), 1),
+    "one in two": (of_both(as_cuspy, on_lanes), 2),
+    "one in ten": (of_both(as_cuspy, on_lanes), 10),
+}
+
+
+def check(trace: dict[str, Any], tables: Sequence[str]) -> None:
+    expected, *others = tables_of([trace, *(spelled(trace, *how) for how in DIALECTS.values())], tables)
+    assert expected["kernels"] and expected["critical_path"]
+    for name, found in zip(DIALECTS, others, strict=True):
+        for table in tables:
+            assert found[table] == expected[table], (name, table)
+
+
+def test_replays_of_a_graph() -> None:
+    check(replays(), FEW)
+
+
+@pytest.mark.slow  # of all tables, and of real traces
+@pytest.mark.parametrize(
+    "name", ["critical_path/cuda_event_sync", "h100_pairs/pageable_copies.A", "h100_pairs/side_stream_binds.A"]
+)
+def test_real_traces(name: str, shared: Path) -> None:
+    check(document(shared / "traces" / f"{name}.json.gz"), ALL)
+
+
+@pytest.mark.slow
+def test_all_tables_of_replays() -> None:
+    check(replays(), ALL)
+
+
+COPIES = (
+    # copy kind, src kind, dst kind; CUPTI's numbers where PyTorch has no name
+    ("HtoD", "pageable", "device", "Memcpy HtoD (Pageable -> Device)"),
+    ("DtoH", "device", "pinned", "Memcpy DtoH (Device -> Pinned)"),
+    (9, 1, 2, "Memcpy HtoH (Pageable -> Pinned)"),
+    ("PtoP", "device_static", "managed_static", "Memcpy PtoP (Device Static -> Managed Static)"),
+    ("DtoD", "device", 77, "Memcpy DtoD"),
+    (77, "device", "device", "Memcpy"),
+    (None, None, None, "Memcpy"),
+)
+
+
+def test_names_of_copies_and_memsets() -> None:
+    events = []
+    for i, (copy, source, target, _) in enumerate(COPIES):
+        kinds = {"copy kind": copy, "src kind": source, "dst kind": target}
+        events.append(x("gpu_memcpy", "Memcpy", 10 * i, 5, **{key: kind for key, kind in kinds.items() if kind}))
+    fills = {3: "Memset (Device)", "managed": "Memset (Managed)", 99: "Memset"}
+    events += [x("gpu_memset", "Memset", 900 + i, 1, **{"memory kind": kind}) for i, kind in enumerate(fills)]
+    # What is spelled as Kineto does stays, and so does what is no copy.
+    events += [x("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 990, 1, **{"copy kind": "HtoD"})]
+    events += [x("cpu_op", "aten::copy_", 995, 1, **{"copy kind": "HtoD", "memory kind": 3})]
+    found = [name for (name,) in rows_of(events, "events", "name", "start_ns")]
+    expected = [*(row[-1] for row in COPIES), *fills.values(), "Memcpy DtoD (Device -> Device)", "aten::copy_"]
+    assert found == expected
+
+
+def test_streams_and_lanes() -> None:
+    """The stream orders work; the lane is kept."""
+    node = {"graph node id": 5}
+    events = [
+        x("kernel", "moved", 10, 5, LANE, 0, stream=LANE, original_stream=20, device=0, **node),
+        x("kernel", "annotated, not moved", 20, 5, 20, 0, stream="33", device=0, **node),
+        x("kernel", "asked for", 30, 5, 20, 0, stream=20, annotated_stream=33, device=0, **node),
+        x("kernel", "eager", 40, 5, 7, 0, stream=7, device=0),
+        x("kernel", "no graph", 50, 5, 21, 0, stream=22, device=0, **{"graph node id": 0}),
+        x("kernel", "of 2021", 60, 5, "stream 7", 0, stream=7, device=0, **node),
+        x("kernel", "not moved", 70, 5, 7, 0, stream=7, original_stream=7, device=0, **node),
+        x("kernel", "nothing but tid", 80, 5, 7, 0, device=0, **node),
+    ]
+    assert rows_of(events, "kernels", "name, stream, lane", "start_ns") == [
+        ("moved", 20, LANE),
+        ("annotated, not moved", 20, 33),
+        ("asked for", 20, None),
+        ("eager", 7, None),
+        ("no graph", 22, None),
+        ("of 2021", 7, None),
+        ("not moved", 7, None),
+        ("nothing but tid", 7, None),
+    ]
+    assert rows_of(events, "streams", "stream, n_kernels", "stream") == [(7, 4), (20, 3), (22, 1)]

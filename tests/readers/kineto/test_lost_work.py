@@ -1,0 +1,160 @@
+"""Launches without GPU work: lost, or none to have (captures), or cut off with the end, or nothing was recorded of the GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.readers.ingest import load_trace
+from tests.effort import first_of
+from tests.harness import call, connect_all, kernel, op, x
+
+Event = dict[str, Any]
+LOST, AT_END = "lost_kernels", "launches_at_end"
+
+
+def launch(number: int, at: float, tid: int = 1, name: str = "cudaLaunchKernel", cat: str = "cuda_runtime") -> Event:
+    return call(name, at, 5, number, tid, cat)
+
+
+def launched(number: int, at: float, tid: int = 1) -> list[Event]:
+    return [launch(number, at, tid), kernel("k", at + 10, 5, number)]
+
+
+def step(number: int, at: float, length: float = 100) -> Event:
+    return x("user_annotation", f"ProfilerStep#{number}", at, length)
+
+
+WAIT = call("cudaDeviceSynchronize", 900, 5, 99)
+BEGIN, END = call("cudaStreamBeginCapture", 90, 5, 90), call("cudaStreamEndCapture", 190, 5, 91)
+CASES: dict[str, tuple[list[Event], dict[str, int]]] = {
+    "all there": ([*launched(1, 0), *launched(2, 100), WAIT], {}),
+    "before work of its thread": ([launch(1, 0), launch(2, 20), *launched(3, 100)], {LOST: 2}),
+    "before a wait for the device": ([*launched(1, 0), launch(2, 20), launch(3, 40), WAIT], {LOST: 2}),
+    "before a wait of another thread": ([*launched(1, 0), launch(2, 20, tid=2), {**WAIT, "tid": 3}], {LOST: 1}),
+    "before a wait of another process": ([*launched(1, 0), launch(2, 20), {**WAIT, "pid": 3}], {AT_END: 1}),
+    "a wait that began earlier": ([*launched(1, 0), launch(2, 902), WAIT], {AT_END: 1}),
+    "at the end": ([*launched(1, 0), launch(2, 20), launch(3, 40)], {AT_END: 2}),
+    "both": ([launch(1, 0), *launched(2, 20), launch(3, 40)], {LOST: 1, AT_END: 1}),
+    "another thread goes on": ([launch(1, 0, tid=2), *launched(2, 20)], {AT_END: 1}),
+    "nothing of the GPU": ([launch(1, 0), launch(2, 20), WAIT], {}),
+    "copies of 0 bytes": ([call("cudaMemcpyAsync", 0, 5, 1), call("cudaMemsetAsync", 10, 5, 2), *launched(3, 20)], {}),
+    "a function of the host": ([launch(1, 0, name="cudaLaunchHostFunc"), *launched(3, 20)], {}),
+    "an operator of that name": ([op("cudaLaunchKernel", 0, 5), *launched(3, 20)], {}),
+    "no correlation": ([{**launch(1, 0), "args": {}}, launch(0, 10), *launched(3, 20)], {}),
+    "other calls": (
+        [
+            launch(1, 0, name="cuLaunchKernelEx", cat="cuda_driver"),
+            launch(2, 10, name="hipExtModuleLaunchKernel", cat="hip_runtime"),
+            launch(3, 20, name="cudaLaunchKernelExC_v11060"),
+            launch(4, 30, name="cudaLaunchKernel_ptsz"),
+            launch(5, 40, name="hipGraphLaunch", cat="hip_runtime"),
+            *launched(6, 50),
+        ],
+        {LOST: 5},
+    ),
+    "in a capture": ([launch(1, 0), BEGIN, launch(2, 100), launch(3, 120, tid=2), END, *launched(4, 200)], {LOST: 1}),
+    "after a capture": ([BEGIN, launch(2, 100), END, launch(3, 200), *launched(4, 300)], {LOST: 1}),
+    "in another process's capture": ([{**BEGIN, "pid": 7}, launch(2, 100), *launched(4, 200)], {LOST: 1}),
+    "in a capture that began earlier": (
+        [launch(1, 0), launch(5, 50), END, launch(2, 200), *launched(4, 300)],
+        {LOST: 1},
+    ),
+    "in a capture that does not end": ([*launched(4, 0), BEGIN, launch(2, 100), launch(3, 120)], {}),
+    "in one capture of two": (
+        [
+            BEGIN,
+            {**BEGIN, "tid": 2, "ts": 95},
+            launch(2, 120),
+            END,
+            launch(3, 230),
+            {**END, "tid": 2, "ts": 250},
+            launch(4, 280),
+            *launched(5, 300),
+        ],
+        {LOST: 1},
+    ),
+}
+
+
+def findings_of(traces: Iterable[list[Event]]) -> Iterator[dict[str, tuple[int, str, str]]]:
+    """Of each trace by check: how often, severity, detail."""
+    con, ids = connect_all(traces)
+    with con:
+        rows = con.execute(
+            f"SELECT trace_id, check_name, n, severity, detail FROM findings WHERE check_name IN ('{LOST}', '{AT_END}')"
+        ).fetchall()
+    for trace_id in ids:
+        yield {check: (n, severity, detail) for of, check, n, severity, detail in rows if of == trace_id}
+
+
+MANY = [event for i in range(100, 220) for event in launched(i, 100.0 * i)]
+STEPS = {
+    "a step without work": [
+        *(step(i, 100.0 * i) for i in range(3)),
+        *launched(1, 10),
+        *(launch(i, 100 + i) for i in (2, 3, 4)),
+        *launched(5, 210),
+        launch(6, 230),
+        WAIT,
+    ],
+    "no launches in a step": [
+        *(step(i, 100.0 * i) for i in range(3)),
+        launch(1, 10),
+        *launched(2, 30),
+        *launched(5, 210),
+    ],
+    "twelve steps": [
+        *(step(i, 100.0 * i) for i in range(12)),
+        *(launch(i + 1, 100.0 * i + 5) for i in range(12)),
+        *MANY,
+    ],
+    "one in twenty": [*(launch(i, i) for i in range(1, 7)), *MANY],
+    "few of many": [launch(1, 0), *MANY],
+}
+
+
+@pytest.mark.parametrize("names", first_of([[*CASES][:9], [*CASES][9:]], 1))
+def test_what_is_lost_and_what_is_not(names: Sequence[str]) -> None:
+    for name, found in zip(names, findings_of(CASES[name][0] for name in names), strict=True):
+        assert {check: n for check, (n, *_) in found.items()} == CASES[name][1], name
+        assert found.get(AT_END, (0, "info"))[1] == "info"
+
+
+def test_steps_without_work_are_named() -> None:
+    found = dict(zip(STEPS, findings_of(STEPS.values()), strict=True))
+    n, severity, detail = found["a step without work"][LOST]
+    assert (n, severity) == (4, "error")
+    assert detail.startswith("4 of 6 launches have no GPU work: the profiler lost it")
+    assert detail.endswith("; steps without any: ProfilerStep#1")
+    n, severity, detail = found["no launches in a step"][LOST]
+    assert (n, severity) == (1, "error") and "steps without any" not in detail
+    n, severity, detail = found["twelve steps"][LOST]
+    assert (n, severity) == (12, "error")
+    assert detail.endswith(f"steps without any: {', '.join(f'ProfilerStep#{i}' for i in range(10))} and 2 more")
+    assert found["one in twenty"][LOST][:2] == (6, "error")
+    assert found["few of many"][LOST][:2] == (1, "warning")  # less than 1 %
+
+
+def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:
+    """What comes behind the cut is not lost by the profiler."""
+    events = [launch(1, 0), *launched(2, 20), op("aten::mm", 50, 5)]
+    path = tmp_path / "cut.json"
+    path.write_text(json.dumps({"traceEvents": events})[:-40])
+    con = duckdb.connect()
+    load_trace(con, path)
+    checks = {check for (check,) in con.execute("SELECT check_name FROM findings").fetchall()}
+    assert "truncated" in checks and LOST not in checks
+
+
+@pytest.mark.slow  # every real trace of the reference material
+def test_no_real_trace_lost_any(shared: Path) -> None:
+    for path in sorted((shared / "traces").glob("*/*.json.gz")):
+        con = duckdb.connect()
+        load_trace(con, path, lean=True, folder=None)
+        assert con.execute(f"SELECT detail FROM findings WHERE check_name = '{LOST}'").fetchall() == [], path
