@@ -39,7 +39,7 @@ gathered AS (
         ) - max(aligned_start_ns) FILTER (WHERE by_clock = 2) AS late_ns,
         max(aligned_end_ns) - min(aligned_end_ns) AS end_skew_ns,
         max(aligned_start_ns) - min(aligned_start_ns) AS start_skew_ns,
-        max(root_rank) AS root_rank, bool_and(kept) AS kept, max(refused_reason) AS refused_reason
+        max(root_rank) AS root_rank, bool_and(kept) AS kept, max(matched_by) AS matched_by, max(refused_reason) AS refused_reason
     FROM ranked
     GROUP BY capture_id, collective_id, lane
 ),
@@ -81,6 +81,7 @@ SELECT
                 g.group_size - 1e0
             ) / nullif(g.group_size, 0)
     END AS bus_gigabytes_per_s,
+    g.matched_by,  -- The weakest evidence that its match rests on, as in collective_groups.
     g.kept,  -- It is used to align the clocks: all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g

@@ -12,7 +12,8 @@ import numpy as np
 from pipelines.fleet.clocks.clock_offsets import ClockFit, fit_clocks
 from pipelines.fleet.collectives.entries import Instances
 from pipelines.fleet.collectives.lanes import KINDS
-from pipelines.fleet.collectives.matching import LaneMatch, RankLane, match_lane
+from pipelines.fleet.collectives.matching import LaneMatch, match_lane
+from pipelines.fleet.collectives.pairing import RankLane
 
 US = 1_000
 
