@@ -32,8 +32,8 @@ SELECT
     c.capture_id,  -- The capture.
     c.rank,  -- The rank.
     c.offset_ns,  -- How far its clock is ahead of the lowest rank's, ns; NULL where refused.
-    -- Error bar of the offset: 2 standard errors, ns; with methods one_file and shared_clock also what the ends say of an
-    -- offset.
+    -- Error bar of the offset: 2 standard errors, ns; with methods one_file and shared_clock also what the ends say of
+    -- an offset.
     c.error_ns,
     c.drift_ppm,  -- Slope of the residuals over time, parts per million: mostly noise, see drift_applied.
     -- The drift is significant, and aligned times include it: over 5 standard errors, in more than a second and more
@@ -41,8 +41,8 @@ SELECT
     c.drift_applied,
     c.n_matched,  -- Collectives that the offset is estimated from.
     -- collective_ends; or, where the offset is 0 and not fitted, one_file: the ranks are processes of one export; or
-    -- shared_clock: the ends are too noisy to fit, and the ranks are of one host, or of hosts that are not known and their
-    -- clocks agree within the noise; NULL where refused.
+    -- shared_clock: the ends are too noisy to fit, and the ranks are of one host, or their hosts are not known and
+    -- their clocks agree within the noise; NULL where refused.
     c.method,
     c.refused_reason AS refused,  -- Same as refused_reason.
     c.refused_reason,  -- Why there is no offset; NULL where there is one.

@@ -5,8 +5,8 @@
 -- check: unique(capture_id, collective_id, rank)
 WITH matched AS (
     SELECT
-        f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.matched_by, f.aligned_start_ns, f.aligned_end_ns,
-        f.root_rank, k.start_ns, k.duration_ns, k.step
+        f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.matched_by, f.aligned_start_ns,
+        f.aligned_end_ns, f.root_rank, k.start_ns, k.duration_ns, k.step
     FROM _fitted_kernels AS f
     JOIN collective_kernels AS k ON k.trace_id = f.trace_id AND k.event_id = f.event_id
 ),

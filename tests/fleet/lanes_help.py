@@ -87,4 +87,4 @@ def instances(lanes: list[RankLane], match: LaneMatch) -> Instances:
 def refusal(lanes: list[RankLane]) -> str | None:
     """Why lanes are refused, by matching or by their clocks."""
     match, fit = fitted(lanes)
-    return match.refused or (fit.refused if fit else None)
+    return match.refused or ((match.doubt or fit.refused) if fit and fit.refused else None)

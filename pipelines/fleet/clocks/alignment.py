@@ -79,20 +79,18 @@ def fit_capture(
     lanes, mismatch = lanes_of(ranks, kernels)
     named = [(hosts or {}).get(rank) for rank in ranks]
     one_host = len(ranks) > 1 and None not in named and len(set(named)) == 1
-    matches = [
-        (lane, _match(lane, mismatch if lane.group is None else None, one_clock or one_host)) for lane in lanes
-    ]
+    matches = [(lane, _match(lane, mismatch if lane.group is None else None, one_clock or one_host)) for lane in lanes]
     n_steps = len({step for k in kernels.values() for step in k.step if step is not None})
     found = _fit(ranks, matches, n_steps, one_clock)
     if not _is_noisy(found):
         return _by(found, ONE_FILE if one_clock else COLLECTIVE_ENDS)
-    if one_clock or len({name for name in named if name is not None}) < 2:
+    if one_clock:
+        return _by(_fit(ranks, matches, n_steps, True, noisy=True), ONE_FILE)
+    if one_host or len({name for name in named if name is not None}) < 2:
         shared = _fit(ranks, matches, n_steps, True, noisy=True)
-        if any(one.clock for one in shared[1]) and (one_clock or one_host or _agree(shared)):
-            return _by(shared, ONE_FILE if one_clock else SHARED_CLOCK)
-    if not one_clock:
-        found = _fit(ranks, matches, n_steps, False, noisy=True)
-    return _by(found, ONE_FILE if one_clock else COLLECTIVE_ENDS)
+        if any(one.clock for one in shared[1]) and (one_host or _agree(shared)):
+            return _by(shared, SHARED_CLOCK)
+    return _by(_fit(ranks, matches, n_steps, False, noisy=True), COLLECTIVE_ENDS)
 
 
 def _by(found: Fits, method: str) -> Fits:
@@ -103,7 +101,7 @@ def _by(found: Fits, method: str) -> Fits:
 def _is_noisy(found: Fits) -> bool:
     """Whether there are no clocks because ends are noise."""
     lanes, clocks = found
-    reasons = [one.refused or "" for one in (*lanes, *clocks)]
+    reasons = [one.refused or "" for one in (*(lane.fit for lane in lanes), *clocks)]
     return not any(one.clock for one in clocks) and any(reason.startswith(_NOISE) for reason in reasons)
 
 
@@ -122,9 +120,7 @@ def _agree(found: Fits) -> bool:
 Matched = tuple[Lane, LaneMatch]
 
 
-def _fit(
-    ranks: Sequence[int], matches: Sequence[Matched], n_steps: int, one_clock: bool, noisy: bool = False
-) -> Fits:
+def _fit(ranks: Sequence[int], matches: Sequence[Matched], n_steps: int, one_clock: bool, noisy: bool = False) -> Fits:
     """`noisy`: lanes whose ends are noise are used, too, where the clock is one or their match is certain."""
     fitted = [_fit_lane(lane, match, n_steps, one_clock, noisy) for lane, match in matches]
     good = [one for one in fitted if one.refused is None]
@@ -151,6 +147,8 @@ def _fit_lane(lane: Lane, match: LaneMatch, n_steps: int, one_clock: bool, noisy
     if match.refused:
         return FittedLane(lane, match, unfitted(found, match.refused))
     fit = fit_clocks(found, n_steps, one_clock=one_clock and noisy, is_certain=noisy and match.is_certain)
+    if fit.refused and match.doubt:
+        match = refused_match(lane.sequences, match.doubt, match.contradictions)
     return FittedLane(lane, match, fit)
 
 
@@ -175,9 +173,7 @@ def _of_one_lane(one: FittedLane) -> Aligned:
     return clocks, {one.lane.number: replace(one, starts=one.fit.aligned_start_ns, ends=one.fit.aligned_end_ns)}
 
 
-def _of_lanes(
-    ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool, noisy: bool
-) -> Aligned:
+def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool, noisy: bool) -> Aligned:
     """Fits clocks over the kept instances of all lanes, once per connected set of ranks; the first set counts."""
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}

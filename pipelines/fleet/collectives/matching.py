@@ -37,6 +37,7 @@ class LaneMatch:
         evidence: the weakest evidence that an instance rests on, for each instance.
         rank_evidence: by rank: the weakest that its pairs rest on; of the reference, that of all.
         contradictions: evidence that would match otherwise.
+        doubt: why it is refused if the clocks cannot be fitted; None if there is no doubt.
         refused: why there are no instances; None if there are.
     """
 
@@ -48,6 +49,7 @@ class LaneMatch:
     evidence: tuple[str, ...] = ()
     rank_evidence: dict[int, str] = field(default_factory=dict)
     contradictions: tuple[Contradiction, ...] = ()
+    doubt: str | None = None
     refused: str | None = None
 
     @property
@@ -83,15 +85,14 @@ def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
         tuple(EVIDENCE[code] for code in codes),
         {rank: name for rank, name in weakest.items() if name is not None},
         contradictions,
+        next((pairing.doubt for pairing in pairings if pairing.doubt), None),
     )
     if numbered:
         return LaneMatch(None, {}, {}, {}, index, *about)
     return LaneMatch(reference.rank, *_by_shift(lanes, pairings), index, *about)
 
 
-def refused_match(
-    lanes: Sequence[RankLane], reason: str, contradictions: tuple[Contradiction, ...] = ()
-) -> LaneMatch:
+def refused_match(lanes: Sequence[RankLane], reason: str, contradictions: tuple[Contradiction, ...] = ()) -> LaneMatch:
     """Returns a lane without instances, and why."""
     return LaneMatch(
         None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), contradictions=contradictions, refused=reason

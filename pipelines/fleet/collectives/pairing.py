@@ -96,6 +96,11 @@ class Shifts:
         """Whether the second-best shift is about as good as the best."""
         return len(self.ordered) > 1 and self.ordered[1][0] < _AMBIGUITY * max(self.ordered[0][0], _RESOLUTION)
 
+    def ambiguity(self, rank: int) -> str:
+        """Returns what is ambiguous about a rank, as a reason of refusal."""
+        (spread, shift), (other_spread, other) = self.ordered[:2]
+        return f"ambiguous_shift: rank {rank}: shift {shift} or {other}, spread {spread:.0f} or {other_spread:.0f} ns"
+
     def spread_at(self, shift: int) -> float | None:
         """Returns the spread at a shift; None if the shift is not admissible."""
         return next((spread for spread, other in self.ordered if other == shift), None)
@@ -114,12 +119,14 @@ class Pairing:
     """The partners of a rank's kernels on the reference rank.
 
     partner (n,): places there, -1 for none; evidence (n,): places in EVIDENCE. shifts: None where no spread was computed.
+    doubt: why the ends do not support it, where nothing but counts does.
     """
 
     partner: Ints
     evidence: npt.NDArray[np.int8]
     shifts: Shifts | None = None
     contradictions: tuple[Contradiction, ...] = ()
+    doubt: str | None = None
     refused: str | None = None
 
     @property
@@ -177,7 +184,9 @@ def pair_with(lane: RankLane, reference: RankLane, one_clock: bool = False) -> P
     pairing = Pairing(made.partner, made.evidence, shifts)
     if shifts is not None:
         _fill_by_shift(lane, reference, made, shifts, pairing.shift)
-    return Pairing(made.partner, made.evidence, shifts, tuple(_contradictions(lane, reference, made, shifts, one_clock)))
+    return Pairing(
+        made.partner, made.evidence, shifts, tuple(_contradictions(lane, reference, made, shifts, one_clock))
+    )
 
 
 def _pairs_of_keys(own: Ints, other: Ints) -> Pairs:
@@ -268,15 +277,13 @@ def _by_whole_files(lane: RankLane, reference: RankLane, made: _Partners, one_cl
         (shift,), by = possible, CLOCK
     else:
         left = shifts.only(possible) if possible else shifts
-        (spread, shift), by = left.ordered[0], SPREAD
         if left.is_ambiguous:
-            other_spread, other = left.ordered[1]
-            at = f"rank {lane.rank}: shift {shift} or {other}"
-            reason = f"ambiguous_shift: {at}, spread {spread:.0f} or {other_spread:.0f} ns"
-            return Pairing(made.partner, made.evidence, shifts, refused=reason)
+            return Pairing(made.partner, made.evidence, shifts, refused=left.ambiguity(lane.rank))
+        (_, shift), by = left.ordered[0], SPREAD
     made.add(*_along(lane, reference, shift), by)
     found = tuple(_contradictions(lane, reference, made, shifts, one_clock))
-    return Pairing(made.partner, made.evidence, shifts, found)
+    doubt = shifts.ambiguity(lane.rank) if by == FILE and shifts.is_ambiguous else None
+    return Pairing(made.partner, made.evidence, shifts, found, doubt)
 
 
 def _along(lane: RankLane, reference: RankLane, shift: int) -> Pairs:
