@@ -18,7 +18,9 @@ SECOND = 1_000 * MS
 PER_STEP = 3
 
 
-def job(n_ranks: int = 4, n_steps: int = 6, noise_ms: float = 3.0, late_ms: float = 50.0, seed: int = 1) -> list[RankLane]:
+def job(
+    n_ranks: int = 4, n_steps: int = 6, noise_ms: float = 3.0, late_ms: float = 50.0, seed: int = 1
+) -> list[RankLane]:
     """All-reduces of one kind, three a step of 100 ms, whose ends are noise, as where ranks share a GPU; the last rank is late
     to the first of each step. Neither kinds nor ends tell the steps apart.
     """
@@ -318,7 +320,7 @@ def test_noise_as_long_as_the_waiting_is_refused() -> None:
 def test_a_shared_clock_that_is_contradicted_is_refused() -> None:
     lanes = job()
     lanes[3] = moved(lanes[3], 200 * MS)
-    (lane,), clocks = fit_capture(range(4), kernels(lanes), one_clock=True, hosts=ONE_HOST)
+    _, clocks = fit_capture(range(4), kernels(lanes), one_clock=True, hosts=ONE_HOST)
     assert {str(one.refused).split(":")[0] for one in clocks} == {"contradiction"}
 
 
@@ -338,15 +340,11 @@ def test_two_groups_are_matched_each_by_its_own_evidence() -> None:
     second[0] = without(second[0], 5)
     both = kernels(first)
     for rank, own in kernels(second, "1", 9).items():
-        merged = Kernels(rank)
-        rows = []
-        for part in (both[rank], own):
-            names = [name for name in vars(part) if name != "rank"]
-            rows += [tuple(getattr(part, name)[i] for name in names) for i in range(len(part))]
-        for row in sorted(rows, key=lambda row: (row[5], row[1])):
-            (trace, event, kind, waits, stream, start, end, step, group, description, seq) = row
-            merged.add(trace, event, kind, waits, *stream, start, end, step, *group, description, seq)
-        both[rank] = merged
+        for name, values in vars(both[rank]).items():
+            if name != "rank":
+                values.extend(getattr(own, name))
+        order = np.argsort(both[rank].start_ns, kind="stable")
+        both[rank] = both[rank].part(order.tolist())
     lanes, clocks = fit_capture(range(4), both, hosts=ONE_HOST)
     assert [(set(one.match.evidence), one.match.index.shape[1]) for one in lanes] == [
         ({"sequence_number"}, 18),
