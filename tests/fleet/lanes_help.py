@@ -13,7 +13,7 @@ from pipelines.fleet.clocks.clock_offsets import ClockFit, fit_clocks
 from pipelines.fleet.collectives.entries import Instances
 from pipelines.fleet.collectives.lanes import KINDS
 from pipelines.fleet.collectives.matching import LaneMatch, match_lane
-from pipelines.fleet.collectives.pairing import RankLane
+from pipelines.fleet.collectives.rank_lane import RankLane
 
 US = 1_000
 

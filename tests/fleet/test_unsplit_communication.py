@@ -52,6 +52,10 @@ def test_a_refused_lane(con: duckdb.DuckDBPyConnection) -> None:
     same = {"idle_host": 200, "compute": 50}
     assert spent(con, 0) == {"exposed_communication": 100, "unsplit_communication": 50, **same}
     assert spent(con, 1) == {"straggler_wait": 30, "exposed_communication": 70, "unsplit_communication": 50, **same}
+    con.execute("INSERT INTO collective_ranks SELECT 'c', 1, rank, trace_id, 2, 200, 100, 40 * rank FROM capture_ranks")
+    # Only its clocks are refused: durations tell waiting from transfer.
+    assert spent(con, 1) == {"straggler_wait": 70, "exposed_communication": 80, **same}
+    con.execute("DELETE FROM collective_ranks WHERE event_id = 2")
     con.execute("UPDATE collective_groups SET refused_reason = NULL")
     assert spent(con, 0) == {"exposed_communication": 150, **same}
 

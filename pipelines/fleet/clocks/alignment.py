@@ -148,7 +148,7 @@ def _fit_lane(lane: Lane, match: LaneMatch, n_steps: int, one_clock: bool, noisy
         return FittedLane(lane, match, unfitted(found, match.refused))
     fit = fit_clocks(found, n_steps, one_clock=one_clock and noisy, is_certain=noisy and match.is_certain)
     if fit.refused and match.doubt:
-        match = refused_match(lane.sequences, match.doubt, match.contradictions)
+        match = refused_match(lane.sequences, f"{match.doubt}; {fit.refused}", match.contradictions)
     return FittedLane(lane, match, fit)
 
 

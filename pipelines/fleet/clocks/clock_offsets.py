@@ -18,7 +18,7 @@ import numpy as np
 
 from pipelines.fleet.clocks.clock_bounds import bounds_of
 from pipelines.fleet.collectives.entries import Entries, Instances
-from pipelines.fleet.collectives.pairing import MAD_TO_SIGMA
+from pipelines.fleet.collectives.shifts import MAD_TO_SIGMA
 
 _MEDIAN_TO_ERROR = 1.2533  # standard error of a median in standard errors of a mean, for normal noise
 _ROUNDS, _TOLERANCE = 100, 1e-6

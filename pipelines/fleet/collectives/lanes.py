@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipelines.fleet.collectives.entries import Instances
-from pipelines.fleet.collectives.pairing import NONE, RankLane
+from pipelines.fleet.collectives.rank_lane import NONE, RankLane
 
 KINDS = ("allreduce", "reducescatter", "allgather", "alltoall", "broadcast", "sendrecv", "reduce", "other")
 Group = tuple[str, str]

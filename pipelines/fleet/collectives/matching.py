@@ -14,15 +14,14 @@ import numpy as np
 
 from pipelines.fleet.collectives.pairing import (
     EVIDENCE,
-    MIN_MATCHED,
-    NONE,
     SEQUENCE,
     STEP,
     Contradiction,
     Pairing,
-    RankLane,
     pair_with,
 )
+from pipelines.fleet.collectives.rank_lane import NONE, RankLane
+from pipelines.fleet.collectives.shifts import MIN_MATCHED
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-MAD_TO_SIGMA = 1.4826
+from pipelines.fleet.collectives.rank_lane import NONE, RankLane
+from pipelines.fleet.collectives.shifts import MIN_OVERLAP, Shifts, shifts_of
+
 SEQUENCE, STEP, FILE, CLOCK, SPREAD = EVIDENCE = (
     "sequence_number", "step_order", "file_order", "shared_clock", "spread",
 )  # fmt: skip
 """What a pair of kernels rests on, best first."""
-NONE = np.iinfo(np.int64).min
-"""A kernel without a sequence number, or outside of steps."""
-MIN_MATCHED = 5  # instances that ranks must have in common, and kernels that an overlap must have
-_MIN_OVERLAP = 0.6  # share of the shorter sequence that an overlap must have, and of its calls in common steps
-_AMBIGUITY = 5.0  # how many times worse the second-best shift must be
-_RESOLUTION = 1_000.0  # ns: lower scores count as this value
 _CLOCK_SLACK = 200_000  # ns: GPU times of one host differ by up to this
 _UNPAIRED = -1
 _CODE = {name: np.int8(code) for code, name in enumerate(EVIDENCE)}
@@ -32,40 +28,6 @@ _CODE = {name: np.int8(code) for code, name in enumerate(EVIDENCE)}
 Ints = npt.NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
 """Places of one rank's kernels, ascending by key, and of their partners."""
-
-
-@dataclass(frozen=True)
-class RankLane:
-    """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
-
-    kinds: a number per kind; start_ns, end_ns: int64; seq, step: the sequence number and the profiler step, NONE where a
-    kernel has none (None: all of them); waits_for_all: nobody leaves before everybody has arrived (None: true of all).
-    """
-
-    rank: int
-    kinds: np.ndarray
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    seq: np.ndarray | None = None
-    step: np.ndarray | None = None
-    waits_for_all: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.kinds)
-
-    def has_seq(self) -> bool:
-        """Whether any kernel has a sequence number."""
-        return self.seq is not None and bool((self.seq != NONE).any())
-
-    def has_steps(self) -> bool:
-        """Whether any kernel lies in a step."""
-        return self.step is not None and bool((self.step != NONE).any())
-
-    def part(self, chosen: slice) -> RankLane:
-        """Returns some of its kernels."""
-        columns = (self.seq, self.step, self.waits_for_all)
-        cut = (None if column is None else column[chosen] for column in columns)
-        return RankLane(self.rank, self.kinds[chosen], self.start_ns[chosen], self.end_ns[chosen], *cut)
 
 
 @dataclass(frozen=True)
@@ -79,47 +41,11 @@ class Contradiction:
 
 
 @dataclass(frozen=True)
-class Shifts:
-    """The admissible shifts of a rank against the reference, best first: (spread of the end differences in ns, shift)."""
-
-    ordered: tuple[tuple[float, int], ...]
-
-    @property
-    def decisive(self) -> int | None:
-        """Returns the best shift; None if the second is not clearly worse."""
-        if not self.ordered or self.is_ambiguous:
-            return None
-        return self.ordered[0][1]
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Whether the second-best shift is about as good as the best."""
-        return len(self.ordered) > 1 and self.ordered[1][0] < _AMBIGUITY * max(self.ordered[0][0], _RESOLUTION)
-
-    def ambiguity(self, rank: int) -> str:
-        """Returns what is ambiguous about a rank, as a reason of refusal."""
-        (spread, shift), (other_spread, other) = self.ordered[:2]
-        return f"ambiguous_shift: rank {rank}: shift {shift} or {other}, spread {spread:.0f} or {other_spread:.0f} ns"
-
-    def spread_at(self, shift: int) -> float | None:
-        """Returns the spread at a shift; None if the shift is not admissible."""
-        return next((spread for spread, other in self.ordered if other == shift), None)
-
-    def runner_up(self, shift: int) -> float | None:
-        """Returns the best spread at another shift."""
-        return next((spread for spread, other in self.ordered if other != shift), None)
-
-    def only(self, shifts: set[int]) -> Shifts:
-        """Returns some of the shifts."""
-        return Shifts(tuple(one for one in self.ordered if one[1] in shifts))
-
-
-@dataclass(frozen=True)
 class Pairing:
     """The partners of a rank's kernels on the reference rank.
 
     partner (n,): places there, -1 for none; evidence (n,): places in EVIDENCE. shifts: None where no spread was computed.
-    doubt: why the ends do not support it, where nothing but counts does.
+    doubt: why the ends do not support it; None where they do, or numbers matched.
     """
 
     partner: Ints
@@ -180,13 +106,18 @@ def pair_with(lane: RankLane, reference: RankLane, one_clock: bool = False) -> P
     if not numbered and not len(own):
         return _by_whole_files(lane, reference, made, one_clock)
     _fill_by_order(lane, reference, made)
-    shifts = None if numbered else _shifts(lane, reference)
-    pairing = Pairing(made.partner, made.evidence, shifts)
-    if shifts is not None:
-        _fill_by_shift(lane, reference, made, shifts, pairing.shift)
-    return Pairing(
-        made.partner, made.evidence, shifts, tuple(_contradictions(lane, reference, made, shifts, one_clock))
-    )
+    if numbered:
+        return _paired(lane, reference, made, None, one_clock)
+    shifts = shifts_of(lane, reference)
+    _fill_by_shift(lane, reference, made, shifts, Pairing(made.partner, made.evidence).shift)
+    return _paired(lane, reference, made, shifts, one_clock)
+
+
+def _paired(lane: RankLane, reference: RankLane, made: _Partners, shifts: Shifts | None, one_clock: bool) -> Pairing:
+    """Returns what was made, with what speaks against it."""
+    found = tuple(_contradictions(lane, reference, made, shifts, one_clock))
+    doubt = shifts.ambiguity(lane.rank) if shifts and shifts.is_ambiguous else None
+    return Pairing(made.partner, made.evidence, shifts, found, doubt)
 
 
 def _pairs_of_keys(own: Ints, other: Ints) -> Pairs:
@@ -224,7 +155,7 @@ def _in_steps(lane: RankLane, reference: RankLane) -> Pairs:
     own, other = own[stays], other[stays]
     common = np.intersect1d(lane.step[lane.step != NONE], reference.step[reference.step != NONE])
     fewest = min(int(np.isin(one.step, common).sum()) for one in (lane, reference) if one.step is not None)
-    return (own, other) if len(own) and len(own) >= _MIN_OVERLAP * fewest else nothing
+    return (own, other) if len(own) and len(own) >= MIN_OVERLAP * fewest else nothing
 
 
 def _gaps(made: _Partners, n_other: int) -> Iterator[tuple[slice, slice]]:
@@ -263,7 +194,7 @@ def _fill_by_shift(lane: RankLane, reference: RankLane, made: _Partners, shifts:
 
 def _by_whole_files(lane: RankLane, reference: RankLane, made: _Partners, one_clock: bool) -> Pairing:
     """Pairs the files by one shift: none where counts agree, unless clock or ends clearly tell of another."""
-    shifts = _shifts(lane, reference)
+    shifts = shifts_of(lane, reference)
     possible = {shift for _, shift in shifts.ordered}
     if one_clock:
         possible = {shift for shift in possible if not _apart(lane, reference, _along(lane, reference, shift))}
@@ -281,9 +212,7 @@ def _by_whole_files(lane: RankLane, reference: RankLane, made: _Partners, one_cl
             return Pairing(made.partner, made.evidence, shifts, refused=left.ambiguity(lane.rank))
         (_, shift), by = left.ordered[0], SPREAD
     made.add(*_along(lane, reference, shift), by)
-    found = tuple(_contradictions(lane, reference, made, shifts, one_clock))
-    doubt = shifts.ambiguity(lane.rank) if by == FILE and shifts.is_ambiguous else None
-    return Pairing(made.partner, made.evidence, shifts, found, doubt)
+    return _paired(lane, reference, made, shifts, one_clock)
 
 
 def _along(lane: RankLane, reference: RankLane, shift: int) -> Pairs:
@@ -325,24 +254,3 @@ def _contradictions(
             yield Contradiction(lane.rank, by, against, n)
     if one_clock and (n := _apart(lane, reference, (paired, made.partner[paired]))):
         yield Contradiction(lane.rank, by, CLOCK, n)
-
-
-def _shifts(lane: RankLane, reference: RankLane) -> Shifts:
-    """Returns the shifts at which the kinds agree on the whole overlap."""
-    shorter = min(len(lane), len(reference))
-    least = max(MIN_MATCHED, int(np.ceil(_MIN_OVERLAP * shorter)))
-    admissible = []
-    for shift in range(least - len(lane), len(reference) - least + 1):
-        first, last = max(0, -shift), min(len(lane), len(reference) - shift)
-        if last - first < least:
-            continue
-        own, other = slice(first, last), slice(first + shift, last + shift)
-        if np.array_equal(lane.kinds[own], reference.kinds[other]):
-            admissible.append((_spread(reference.end_ns[other] - lane.end_ns[own]), shift))
-    return Shifts(tuple(sorted(admissible, key=lambda item: (item[0], abs(item[1]), item[1]))))
-
-
-def _spread(differences: np.ndarray) -> float:
-    # Subtract as integers: two clocks may be a year apart, which a float64 of nanoseconds does not hold exactly.
-    near = (differences - differences[0]).astype(float)
-    return float(MAD_TO_SIGMA * np.median(np.abs(near - np.median(near))))
