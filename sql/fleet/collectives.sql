@@ -83,7 +83,10 @@ SELECT
     g.late_ns,
     -- How much later it started than the median of the others, ns, from when it had itself left the collective before;
     -- NULL likewise.
-    greatest(g.last_ns - greatest(g.median_ns, coalesce(g.left_ns, g.median_ns)), 0) AS late_of_median_ns,
+    CASE
+        WHEN g.late_ns IS NOT NULL
+            THEN greatest(g.last_ns - greatest(g.median_ns, coalesce(g.left_ns, g.median_ns)), 0)
+    END AS late_of_median_ns,
     g.start_skew_ns,  -- From the first start to the last, ns; NULL where clocks are not aligned.
     -- From the first end to the last, ns: shows how good the match and the clocks are, and so the bandwidths; NULL
     -- where clocks are not aligned.

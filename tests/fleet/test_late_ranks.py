@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from pipelines.fleet.path.segment_causes import SegmentCause, _late, _Waited
 from pipelines.fleet.path.walk import walk_back
 from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.rule_tables import create_rules
 from pipelines.readers.ingest import ingest
 from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
@@ -120,6 +123,43 @@ def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_
     alone = 900 + 800 + 800 - (600 if n_ranks > 2 else 0)
     assert sum(one.late_ns for one in found) == 2_500
     assert sum(one.alone_ns for one in found) == alone
+
+
+def test_how_much_later_than_the_median_of_the_others() -> None:
+    """From when the rank had left the collective before: of each the starts and ends of its ranks on the common clock."""
+    models = load_catalog().models
+    starts = [[0, 90], [100, 150, 130], [10, 20, 40, 70], [10, 20, 30, 40, 70], [5, 5], [None, None]]
+    expected = [90, 50, 50, 50, 0, None]
+    with duckdb.connect() as con:
+        create_rules(con, models["collective_kinds"])
+        con.execute(
+            "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, lane BIGINT, rank BIGINT, trace_id VARCHAR, "
+            "event_id BIGINT, step BIGINT, aligned_start_ns BIGINT, aligned_end_ns BIGINT)"
+        )
+        for number, of_ranks in enumerate([*starts, [1_000, 1_100], [1_090, 1_350]]):
+            lane = min(number, len(starts))  # the last two are in one lane, and rank 1 left the first of them late
+            for rank, at in enumerate(of_ranks):
+                end = (
+                    None
+                    if at is None
+                    else 1_250
+                    if (lane, rank) == (len(starts), 1) and number == lane
+                    else max(of_ranks) + 9
+                )
+                row = ("c", number, lane, rank, f"t{rank}", number, 0, at, end)
+                con.execute(f"INSERT INTO collective_ranks VALUES ({', '.join('?' * 9)})", row)
+        con.execute(
+            "CREATE TABLE ranks AS SELECT *, 100 AS duration_ns, 0 AS wait_ns, 0 AS wait_clock_ns, 0 AS root_rank, TRUE AS kept, "
+            "'spread' AS matched_by FROM collective_ranks; DROP TABLE collective_ranks; ALTER TABLE ranks RENAME TO collective_ranks;"
+            "CREATE TABLE collective_kernels AS SELECT trace_id, event_id, 'allreduce' AS kind, 'x' AS collective_name, 8 AS bytes, "
+            "2 AS group_size FROM collective_ranks;"
+            "CREATE TABLE collective_groups AS SELECT DISTINCT 'c' AS capture_id, lane, rank, 0 AS reference_rank, '0' AS group_name, "
+            "NULL AS refused_reason FROM collective_ranks"
+        )
+        found = con.execute(
+            f"SELECT late_of_median_ns FROM ({models['collectives'].sql}) ORDER BY collective_id"
+        ).fetchall()
+    assert [ns for (ns,) in found] == [*expected, 100, 100]
 
 
 def test_stretches_of_waiting() -> None:
