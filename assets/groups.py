@@ -61,6 +61,7 @@ _PARTS = {
     },
     "rules": {
         "cause_": "causes",
+        "match_evidence": "collectives",
         "counter_": "counters",
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",

@@ -19,6 +19,7 @@ from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows
 from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
+from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats")
@@ -234,13 +235,16 @@ class Why:
 
 @dataclass(frozen=True)
 class CaptureWhy:
-    """The answer for a capture: its id, how many ranks are joined, and its rows of `capture_causes`, largest first."""
+    """The answer for a capture: its id, how many ranks are joined, its rows of `capture_causes`, largest first, and the weakest
+    evidence that its collectives are matched by.
+    """
 
     title: str
     capture_id: str
     n_ranks: int
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
+    matched_by: str | None = None
     steps = 1
     names = frozenset[str]()
 
@@ -280,6 +284,7 @@ class CaptureWhy:
         return {
             "sentence": self.sentence,
             "window": {"capture_id": self.capture_id, "length_us": self.length / 1000, "ranks": self.n_ranks},
+            "matched_by": self.matched_by,
             "causes": [
                 {key: row[key] for key in keys}
                 | {"duration_us": row["duration_ns"] / 1000, "saves_us": _us(row["saves_ns"])}
@@ -385,10 +390,12 @@ def asked_capture_why(
     for row in rows:
         row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
         row["halved_saves_ns"] = None
-    (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks FROM capture_paths WHERE {of}")
+    (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks, max(matched_by) AS matched_by FROM capture_paths WHERE {of}")
     guessed = sum(row["inferred_ns"] for row in rows)
-    caveats = [{"severity": "info", "detail": f"{units.time(guessed)} of it follow from waits that are inferred"}]
-    return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats if guessed else [])
+    told = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
+    told += [evidence_in_words([ranks["matched_by"]])] if ranks["matched_by"] else []
+    caveats = [{"severity": "info", "detail": detail} for detail in told]
+    return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats, matched_by=ranks["matched_by"])
 
 
 def on_a_screen(answer: Why | CaptureWhy) -> tuple[list[Cause], list[Cause]]:

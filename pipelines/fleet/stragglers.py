@@ -9,15 +9,24 @@ from typing import Any
 import duckdb
 
 from pipelines.base.database import rows_of
+from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.models.sqltext import quoted
 
-TABLES = ("captures", "capture_quality", "clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps")
+TABLES = (
+    "captures",
+    "capture_quality",
+    "collectives",
+    "clock_offsets",
+    "straggler_ranks",
+    "straggler_groups",
+    "rank_steps",
+)
 DRAWN = 64
 """Ranks that a picture shows at most."""
 Row = dict[str, Any]
 
 _RANKS = """
-    SELECT s.rank, s.n_collectives, s.wait_ns, s.caused_wait_ns, s.caused_percent, s.marginal_ns, s.marginal_percent,
+    SELECT s.rank, s.n_collectives, s.wait_ns, s.caused_wait_ns, s.caused_percent, s.late_ns, s.marginal_ns, s.marginal_percent,
         s.root_wait_ns, s.root_percent, s.n_last, s.last_percent, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
     FROM straggler_ranks AS s JOIN clock_offsets AS c USING (capture_id, rank)
     WHERE capture_id = {capture}
@@ -43,6 +52,7 @@ class Stragglers:
     """A capture's ranks, worst first, its groups of ranks, and one cell per step and rank. Times in ns.
 
     agreement: share of collectives in which durations and clocks name the same culprit; None without aligned clocks.
+    matched_by: how many collectives are matched by what evidence, best first.
     """
 
     capture_id: str
@@ -56,6 +66,7 @@ class Stragglers:
     groups: list[Row]
     cells: list[Row]
     quality: list[Row]
+    matched_by: dict[str, int]
 
     @property
     def stragglers(self) -> list[int]:
@@ -98,6 +109,7 @@ def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers
         groups=_rows(con, _GROUPS, capture_id),
         cells=_rows(con, _CELLS, capture_id),
         quality=_rows(con, _QUALITY, capture_id),
+        matched_by=evidence_of(con, capture_id),
     )
 
 

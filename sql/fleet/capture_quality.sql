@@ -1,5 +1,5 @@
 -- One row: a finding about a capture that limits what can be said about it.
--- How: findings about its files, refused lanes, refused clocks, kernels without a partner.
+-- How: findings about its files, refused lanes, refused clocks, kernels without a partner, evidence that contradicts.
 -- scope: capture
 WITH refused_lanes AS (
     SELECT
@@ -25,7 +25,7 @@ dropped AS (
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.
     -- Kind of finding: missing_ranks, rank_twice, other_job, other_jobs_in_folder, no_rank, no_world_size,
-    -- refused_lane, refused_clock, unmatched_kernels or dropped_collectives.
+    -- refused_lane, refused_clock, unmatched_kernels, dropped_collectives, or contradicting_evidence.
     CAST(check_name AS VARCHAR) AS check_name,
     CAST(severity AS VARCHAR) AS severity,  -- info or warning.
     CAST(n AS BIGINT) AS n,  -- How many.
@@ -44,7 +44,11 @@ FROM refused_clocks
 UNION ALL
 SELECT
     capture_id, 'unmatched_kernels', 'info', n_kernels - n_matched,
-    'rank ' || rank || ', lane ' || lane || ': the first or last kernels have no partner on at least one rank'
+    'rank ' || rank || ', lane ' || lane || CASE
+        WHEN shift IS NULL AND matched_by <> 'sequence_number'
+            THEN ': in some steps not all ranks have as many kernels, so these are not matched'
+        ELSE ': the first or last kernels have no partner on at least one rank'
+    END
 FROM _fitted_lanes
 WHERE refused_reason IS NULL AND n_kernels > n_matched
 UNION ALL
@@ -52,3 +56,10 @@ SELECT
     capture_id, 'dropped_collectives', 'info', n,
     'lane ' || lane || ': the ranks left ' || n || ' collectives at different times; the clocks are fitted without them'
 FROM dropped
+UNION ALL
+SELECT
+    c.capture_id, 'contradicting_evidence', 'warning', c.n,
+    'rank ' || c.rank || ', lane ' || c.lane || ': ' || c.matched_by || ' matches ' || c.n || ' kernels, of which '
+    || c.against || ' says otherwise' || CASE WHEN l.refused_reason IS NULL THEN '' ELSE '; the lane is refused' END
+FROM _fitted_contradictions AS c
+JOIN _fitted_lanes AS l ON l.capture_id = c.capture_id AND l.lane = c.lane AND l.rank = c.rank

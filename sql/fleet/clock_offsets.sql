@@ -32,15 +32,17 @@ SELECT
     c.capture_id,  -- The capture.
     c.rank,  -- The rank.
     c.offset_ns,  -- How far its clock is ahead of the lowest rank's, ns; NULL where refused.
-    -- Error bar of the offset: 2 standard errors, ns; with method one_file also what the ends say of an offset.
+    -- Error bar of the offset: 2 standard errors, ns; with methods one_file and shared_clock also what the ends say of
+    -- an offset.
     c.error_ns,
     c.drift_ppm,  -- Slope of the residuals over time, parts per million: mostly noise, see drift_applied.
     -- The drift is significant, and aligned times include it: over 5 standard errors, in more than a second and more
     -- than one step.
     c.drift_applied,
     c.n_matched,  -- Collectives that the offset is estimated from.
-    -- collective_ends; or one_file: the ranks are processes of one export, with one clock, so the offset is 0 and not
-    -- fitted; NULL where refused.
+    -- collective_ends; or, where the offset is 0 and not fitted, one_file: the ranks are processes of one export; or
+    -- shared_clock: the ends are too noisy to fit, and the ranks are of one host, or their hosts are not known and
+    -- their clocks agree within the noise; NULL where refused.
     c.method,
     c.refused_reason AS refused,  -- Same as refused_reason.
     c.refused_reason,  -- Why there is no offset; NULL where there is one.
@@ -48,7 +50,7 @@ SELECT
     c.low_ns,  -- Hard lower bound of the offset, ns; NULL where nothing bounds it.
     c.high_ns,  -- Hard upper bound of the offset, ns; NULL where nothing bounds it.
     -- The estimate from the ends alone was outside the bounds.
-    c.estimate_ns <> c.offset_ns AND c.method <> 'one_file' AS is_clipped,
+    c.estimate_ns <> c.offset_ns AND c.method = 'collective_ends' AS is_clipped,
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
     c.max_residual_ns,  -- Largest residual of the collectives that were kept, ns.
     c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us nothing is aligned.

@@ -5,8 +5,8 @@
 -- check: unique(capture_id, collective_id, rank)
 WITH matched AS (
     SELECT
-        f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.aligned_start_ns, f.aligned_end_ns,
-        f.root_rank, k.start_ns, k.duration_ns, k.step
+        f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.matched_by, f.aligned_start_ns,
+        f.aligned_end_ns, f.root_rank, k.start_ns, k.duration_ns, k.step
     FROM _fitted_kernels AS f
     JOIN collective_kernels AS k ON k.trace_id = f.trace_id AND k.event_id = f.event_id
 ),
@@ -41,6 +41,7 @@ SELECT
     -- Rank that the collective's waiting goes back to: the one that was busy longest on the way back from the last rank
     -- to start, from collective to collective until the group last met; NULL where clocks are not aligned.
     m.root_rank,
+    m.matched_by,  -- The weakest evidence that the collective's match rests on, as in collective_groups.
     m.kept  -- The collective is used to align the clocks.
 FROM matched AS m
 JOIN numbered AS n ON n.capture_id = m.capture_id AND n.lane = m.lane AND n.instance = m.instance

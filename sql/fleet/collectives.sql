@@ -18,6 +18,15 @@ WITH ranked AS (
             ORDER BY
                 CASE WHEN r.rank = l.reference_rank THEN 0 ELSE 1 END, r.rank
         ) AS by_reference,
+        max(r.aligned_end_ns) OVER (
+            PARTITION BY r.capture_id, r.lane, r.rank
+            ORDER BY r.aligned_start_ns
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS left_ns,
+        CASE
+            WHEN r.aligned_start_ns IS NOT NULL
+                THEN (count(*) OVER (PARTITION BY r.capture_id, r.collective_id) + 1) // 2 + 1
+        END AS by_clock_of_median,
         k.kind, k.collective_name, k.bytes, k.group_size, l.group_name, l.refused_reason
     FROM collective_ranks AS r
     JOIN collective_kernels AS k ON k.trace_id = r.trace_id AND k.event_id = r.event_id
@@ -37,9 +46,13 @@ gathered AS (
         max(aligned_start_ns) FILTER (
             WHERE by_clock = 1
         ) - max(aligned_start_ns) FILTER (WHERE by_clock = 2) AS late_ns,
+        max(aligned_start_ns) FILTER (WHERE by_clock = 1) AS last_ns,
+        max(aligned_start_ns) FILTER (WHERE by_clock = by_clock_of_median) AS median_ns,
+        max(left_ns) FILTER (WHERE by_clock = 1) AS left_ns,
         max(aligned_end_ns) - min(aligned_end_ns) AS end_skew_ns,
         max(aligned_start_ns) - min(aligned_start_ns) AS start_skew_ns,
-        max(root_rank) AS root_rank, bool_and(kept) AS kept, max(refused_reason) AS refused_reason
+        max(root_rank) AS root_rank, bool_and(kept) AS kept, max(matched_by) AS matched_by,
+        max(refused_reason) AS refused_reason
     FROM ranked
     GROUP BY capture_id, collective_id, lane
 ),
@@ -68,6 +81,12 @@ SELECT
     -- How much later the last rank started than the last but one, ns: what would be saved if only this rank were on
     -- time; NULL where clocks are not aligned.
     g.late_ns,
+    -- How much later it started than the median of the others, ns, from when it had itself left the collective before;
+    -- NULL likewise.
+    CASE
+        WHEN g.late_ns IS NOT NULL
+            THEN greatest(g.last_ns - greatest(g.median_ns, coalesce(g.left_ns, g.median_ns)), 0)
+    END AS late_of_median_ns,
     g.start_skew_ns,  -- From the first start to the last, ns; NULL where clocks are not aligned.
     -- From the first end to the last, ns: shows how good the match and the clocks are, and so the bandwidths; NULL
     -- where clocks are not aligned.
@@ -81,6 +100,7 @@ SELECT
                 g.group_size - 1e0
             ) / nullif(g.group_size, 0)
     END AS bus_gigabytes_per_s,
+    g.matched_by,  -- The weakest evidence that its match rests on, as in collective_groups.
     g.kept,  -- It is used to align the clocks: all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g

@@ -1,9 +1,9 @@
 -- One row: a cause that took GPU time of a rank. All causes together account for the capture's whole span on each of
 -- the rank's devices.
 -- How: a sweep over starts and ends; where several causes hold at once, the first in this order takes the stretch:
--- waiting for a straggler, exposed communication, launch overhead, idle host (both by the owners in idle_causes),
--- recomputation (only what activation checkpointing computes again is running). A capture's span is that of its longest
--- rank, on that rank's own clock.
+-- waiting for a straggler, exposed communication (that of refused lanes, in which waiting is not told from transfer, by
+-- itself), launch overhead, idle host (both by the owners in idle_causes), recomputation (only what activation
+-- checkpointing computes again is running). A capture's span is that of its longest rank, on that rank's own clock.
 -- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
@@ -44,6 +44,24 @@ waits AS (
     JOIN kernels AS k ON k.trace_id = c.trace_id AND k.event_id = c.event_id
     WHERE c.wait_ns > 0
 ),
+several AS (
+    SELECT capture_id FROM ranks GROUP BY capture_id HAVING count(*) > 1
+),
+unsplit AS (
+    SELECT DISTINCT r.capture_id, r.rank, k.device, k.start_ns, k.end_ns
+    FROM ranks AS r
+    JOIN several AS s ON s.capture_id = r.capture_id
+    JOIN collective_kernels AS k ON k.trace_id = r.trace_id
+    JOIN collective_groups AS g
+        ON
+            g.capture_id = r.capture_id AND g.rank = r.rank AND g.refused_reason IS NOT NULL
+            AND g.group_name IS NOT DISTINCT FROM k.group_name
+            AND coalesce(g.group_ranks, '')
+            = CASE WHEN k.group_name IS NULL THEN '' ELSE coalesce(k.group_ranks, '') END
+    LEFT JOIN collective_ranks AS c
+        ON c.capture_id = r.capture_id AND c.trace_id = k.trace_id AND c.event_id = k.event_id
+    WHERE c.event_id IS NULL AND k.end_ns > k.start_ns
+),
 recomputed AS (
     SELECT DISTINCT trace_id, event_id FROM span_gpu_work WHERE phase = 'recompute'
 ),
@@ -61,6 +79,8 @@ stretches AS (
     UNION ALL
     SELECT capture_id, rank, device, 'WAIT', start_ns, end_ns FROM waits
     UNION ALL
+    SELECT capture_id, rank, device, 'UNSPLIT', start_ns, end_ns FROM unsplit
+    UNION ALL
     SELECT capture_id, rank, device, scope, start_ns, end_ns FROM work WHERE scope <> 'all'
     UNION ALL
     SELECT capture_id, rank, device, what, start_ns, end_ns FROM gaps
@@ -76,6 +96,7 @@ summed AS (
     SELECT
         capture_id, rank, device, start_ns,
         sum(CASE WHEN what = 'WAIT' THEN change ELSE 0 END) AS wait,
+        sum(CASE WHEN what = 'UNSPLIT' THEN change ELSE 0 END) AS unsplit,
         sum(CASE WHEN what = 'COMMUNICATION' THEN change ELSE 0 END) AS communication,
         sum(CASE WHEN what = 'COMPUTATION' THEN change ELSE 0 END) AS compute,
         sum(CASE WHEN what = 'FIRST_TIME' THEN change ELSE 0 END) AS first_time,
@@ -91,7 +112,8 @@ open_at AS (
     SELECT
         capture_id, rank, device,
         lead(start_ns) OVER (PARTITION BY capture_id, rank, device ORDER BY start_ns) - start_ns AS duration_ns,
-        sum(wait) OVER sofar AS wait, sum(communication) OVER sofar AS communication,
+        sum(wait) OVER sofar AS wait,
+        sum(unsplit) OVER sofar AS unsplit, sum(communication) OVER sofar AS communication,
         sum(compute) OVER sofar AS compute,
         sum(first_time) OVER sofar AS first_time, sum(again) OVER sofar AS again, sum(memory) OVER sofar AS memory,
         sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host, sum(earlier) OVER sofar AS earlier
@@ -105,6 +127,7 @@ caused AS (
         capture_id, rank, device, duration_ns, compute,
         CASE
             WHEN wait > 0 THEN 'straggler_wait'
+            WHEN unsplit > 0 AND compute = 0 THEN 'unsplit_communication'
             WHEN communication > 0 AND compute = 0 THEN 'exposed_communication'
             WHEN launch > 0 THEN 'launch_overhead'
             WHEN host > 0 THEN 'idle_host'
@@ -133,7 +156,8 @@ SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
     device,  -- Its device; NULL where it has no GPU work.
-    -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost),
+    -- straggler_wait, exposed_communication (transfer), unsplit_communication (transfer and waiting, where the lane is
+    -- refused), launch_overhead, idle_host, recompute, compute (nothing lost),
     -- exposed_memory, not_in_trace (the rank's trace is shorter than the longest, or it waits for work from before it),
     -- or unattributed.
     cause,

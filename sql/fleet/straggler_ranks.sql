@@ -41,7 +41,9 @@ rooted AS (
     GROUP BY capture_id, root_rank
 ),
 late AS (
-    SELECT capture_id, culprit_clock_rank AS rank, count(*) AS n, sum(late_ns) AS late_ns
+    SELECT
+        capture_id, culprit_clock_rank AS rank, count(*) AS n, sum(late_ns) AS late_ns,
+        sum(late_of_median_ns) AS late_of_median_ns
     FROM used
     WHERE culprit_clock_rank IS NOT NULL
     GROUP BY capture_id, culprit_clock_rank
@@ -56,6 +58,7 @@ measured AS (
         coalesce(c.wait_ns, 0) AS caused_ns, coalesce(c.n, 0) AS n_last,
         CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.n, 0) END AS n_last_clock,
         CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.late_ns, 0) END AS marginal_ns,
+        CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.late_of_median_ns, 0) END AS late_ns,
         CASE WHEN a.agreement IS NOT NULL THEN coalesce(o.wait_ns, 0) END AS root_ns,
         coalesce(c.wait_ns, 0) / nullif(CAST(a.wait_ns AS DOUBLE), 0) AS caused_share,
         coalesce(c.n, 0) / CAST(w.n AS DOUBLE) AS share_last
@@ -81,6 +84,9 @@ SELECT
     -- clocks are not aligned.
     TRY_CAST(root_ns AS BIGINT) AS root_wait_ns,
     100e0 * root_ns / nullif(CAST(all_ns AS DOUBLE), 0) AS root_percent,  -- That in percent of all waiting.
+    -- How long the median of the others waited for it: the sum of collectives.late_of_median_ns where it started last,
+    -- ns, which capture_causes says the causes of; NULL where clocks are not aligned.
+    TRY_CAST(late_ns AS BIGINT) AS late_ns,
     -- Time saved if only this rank were on time: the sum of how much later it started than the last but one, ns; NULL
     -- where clocks are not aligned.
     TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,

@@ -12,7 +12,8 @@ import numpy as np
 from pipelines.fleet.clocks.clock_offsets import ClockFit, fit_clocks
 from pipelines.fleet.collectives.entries import Instances
 from pipelines.fleet.collectives.lanes import KINDS
-from pipelines.fleet.collectives.matching import LaneMatch, RankLane, match_lane
+from pipelines.fleet.collectives.matching import LaneMatch, match_lane
+from pipelines.fleet.collectives.rank_lane import RankLane
 
 US = 1_000
 
@@ -86,4 +87,4 @@ def instances(lanes: list[RankLane], match: LaneMatch) -> Instances:
 def refusal(lanes: list[RankLane]) -> str | None:
     """Why lanes are refused, by matching or by their clocks."""
     match, fit = fitted(lanes)
-    return match.refused or (fit.refused if fit else None)
+    return match.refused or ((match.doubt or fit.refused) if fit and fit.refused else None)

@@ -43,6 +43,10 @@ def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterat
         "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, rank BIGINT, trace_id VARCHAR, "
         "event_id BIGINT, start_ns BIGINT, duration_ns BIGINT, wait_ns BIGINT)"
     )
+    con.execute(
+        "CREATE TABLE collective_groups (capture_id VARCHAR, rank BIGINT, group_name VARCHAR, group_ranks VARCHAR, "
+        "refused_reason VARCHAR)"
+    )
     for trace_id, (trace, waits) in zip(trace_ids, traces, strict=True):
         con.execute(f"INSERT INTO capture_ranks VALUES ('{trace_id}', 0, '{trace_id}', NULL)")
         for event_id, wait in waits.items():
@@ -51,7 +55,7 @@ def losses_and_owners(traces: list[tuple[list[dict], dict[int, int]]]) -> Iterat
                 f"INSERT INTO collective_ranks VALUES ('{trace_id}', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, "
                 f"{1000 * wait})"
             )
-    have = frozenset(("capture_ranks", "collective_ranks", "merged_intervals", "kernels"))
+    have = frozenset(("capture_ranks", "collective_ranks", "collective_groups", "merged_intervals", "kernels"))
     run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have)
     for trace_id in trace_ids:
         query = f"SELECT cause, gpu_ns, hidden_ns FROM gpu_time_by_cause WHERE capture_id = '{trace_id}'"

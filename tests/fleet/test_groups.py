@@ -90,7 +90,7 @@ def test_bandwidths(kind: str) -> None:
         con.execute(
             f"CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, 0 AS collective_id, rank, 't' || rank AS trace_id, "
             f"1 AS event_id, 0 AS lane, 3 AS step, 0 AS start_ns, {transfer} + 10 * rank AS duration_ns, 10 * rank AS wait_ns, "
-            f"100 - 10 * rank AS aligned_start_ns, {transfer} + 100 AS aligned_end_ns, 0 AS wait_clock_ns, 5 AS root_rank, TRUE AS kept "
+            f"100 - 10 * rank AS aligned_start_ns, {transfer} + 100 AS aligned_end_ns, 0 AS wait_clock_ns, 5 AS root_rank, 'step_order' AS matched_by, TRUE AS kept "
             "FROM range(8) AS r(rank)"
         )
         con.execute(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pipelines.fleet.collectives.lanes import KINDS
-from pipelines.fleet.collectives.matching import RankLane, match_lane
+from pipelines.fleet.collectives.matching import match_lane
+from pipelines.fleet.collectives.rank_lane import RankLane
 from tests.fleet.lanes_help import US, fitted, moved, real_lanes, refusal, without
 
 SECOND = 1_000_000_000

@@ -11,7 +11,7 @@ MODELS = ("rank_steps", "step_exposure", "straggler_ranks")
 # Two ranks and four collectives in one step. Rank 1 is last in those of lane 0, rank 0 in that of lane 1.
 GIVEN = """
 CREATE TABLE collectives AS
-    SELECT 'c' AS capture_id, n AS collective_id, n // 3 AS lane, 5 AS step, 100 AS wait_ns, 70 AS late_ns,
+    SELECT 'c' AS capture_id, n AS collective_id, n // 3 AS lane, 5 AS step, 100 AS wait_ns, 70 AS late_ns, 80 AS late_of_median_ns,
         1 - n // 3 AS culprit_rank, 1 - n // 3 AS culprit_clock_rank, 1 - n // 3 AS root_rank,
         CAST(NULL AS VARCHAR) AS refused_reason
     FROM range(4) AS r(n);

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.fleet.clocks.clock_offsets import fit_clocks, joined_ranks
 from pipelines.fleet.collectives.entries import Instances
-from pipelines.fleet.collectives.matching import RankLane, match_lane
+from pipelines.fleet.collectives.matching import match_lane
+from pipelines.fleet.collectives.rank_lane import RankLane
 from tests.effort import examples
 from tests.fleet.lanes_help import US, cut, fitted, instances, moved, refusal, simulated
 

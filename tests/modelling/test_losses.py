@@ -307,9 +307,11 @@ def test_idle_time_of_a_capture_has_the_same_owners(shared: Path) -> None:
     con.execute(
         f"CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, "
         "CAST(NULL AS VARCHAR) AS left_out_reason; "
-        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS start_ns, 0 AS wait_ns LIMIT 0"
+        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS start_ns, 0 AS wait_ns LIMIT 0; "
+        "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS rank, '' AS group_name, '' AS group_ranks, "
+        "'' AS refused_reason LIMIT 0"
     )
-    have = frozenset({"capture_ranks", "collective_ranks"})
+    have = frozenset({"capture_ranks", "collective_ranks", "collective_groups"})
     run_models(con, load_catalog(), ["gpu_time_by_cause", "idle_causes"], have=have)
     causes = dict(con.execute("SELECT cause, sum(gpu_ns) FROM gpu_time_by_cause GROUP BY cause").fetchall())
     ours = dict(con.execute("SELECT cause, sum(duration_ns) FROM idle_causes GROUP BY cause").fetchall())

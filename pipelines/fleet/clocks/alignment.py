@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.fleet.clocks.clock_offsets import ClockFit, RankClock, fit_clocks, fit_entries, joined_ranks, unfitted
+from pipelines.fleet.clocks.clock_offsets import (
+    MAX_ERROR,
+    ClockFit,
+    RankClock,
+    fit_clocks,
+    fit_entries,
+    joined_ranks,
+    unfitted,
+)
 from pipelines.fleet.collectives.entries import Entries, Instances
 from pipelines.fleet.collectives.lanes import Kernels, Lane, lanes_of
 from pipelines.fleet.collectives.matching import LaneMatch, match_lane, refused_match
@@ -40,26 +48,86 @@ class FittedLane:
 
 @dataclass(frozen=True)
 class FittedClock:
-    """A rank's clock, or why there is none."""
+    """A rank's clock, or why there is none. `method`: one of METHODS."""
 
     rank: int
     clock: RankClock | None
     contradiction_ns: float | None
     refused: str | None
+    method: str | None = None
+
+
+COLLECTIVE_ENDS, ONE_FILE, SHARED_CLOCK = METHODS = ("collective_ends", "one_file", "shared_clock")
+"""How clocks are aligned: by when collectives end; or not at all, because the ranks are of one file or of one host."""
+_NOISE = ("noisy_ends", "too_many_dropped")
+Fits = tuple[list[FittedLane], list[FittedClock]]
 
 
 def fit_capture(
-    ranks: Sequence[int], kernels: dict[int, Kernels], one_clock: bool = False
-) -> tuple[list[FittedLane], list[FittedClock]]:
-    """Match the lanes of a capture and align its clocks, unless all are known to be one. `ranks`: the capture's, ascending."""
+    ranks: Sequence[int],
+    kernels: dict[int, Kernels],
+    one_clock: bool = False,
+    hosts: Mapping[int, str | None] | None = None,
+) -> Fits:
+    """Match the lanes of a capture and align its clocks, unless all are known to be one.
+
+    `ranks`: the capture's, ascending. `hosts`: where they ran; None where that is not known.
+
+    Ends tell the offset of GPUs' clocks of one host, too. Where they are too noisy for that, as where ranks share a GPU, ranks
+    of one host keep their common clock; so do ranks of hosts that are not known, if their clocks agree within the noise.
+    """
     lanes, mismatch = lanes_of(ranks, kernels)
+    named = [(hosts or {}).get(rank) for rank in ranks]
+    one_host = len(ranks) > 1 and None not in named and len(set(named)) == 1
+    matches = [(lane, _match(lane, mismatch if lane.group is None else None, one_clock or one_host)) for lane in lanes]
     n_steps = len({step for k in kernels.values() for step in k.step if step is not None})
-    fitted = [_fit_lane(lane, mismatch if lane.group is None else None, n_steps) for lane in lanes]
+    found = _fit(ranks, matches, n_steps, one_clock)
+    if not _is_noisy(found):
+        return _by(found, ONE_FILE if one_clock else COLLECTIVE_ENDS)
+    if one_clock:
+        return _by(_fit(ranks, matches, n_steps, True, noisy=True), ONE_FILE)
+    if one_host or len({name for name in named if name is not None}) < 2:
+        shared = _fit(ranks, matches, n_steps, True, noisy=True)
+        if any(one.clock for one in shared[1]) and (one_host or _agree(shared)):
+            return _by(shared, SHARED_CLOCK)
+    return _by(_fit(ranks, matches, n_steps, False, noisy=True), COLLECTIVE_ENDS)
+
+
+def _by(found: Fits, method: str) -> Fits:
+    lanes, clocks = found
+    return lanes, [replace(one, method=method) if one.clock else one for one in clocks]
+
+
+def _is_noisy(found: Fits) -> bool:
+    """Whether there are no clocks because ends are noise."""
+    lanes, clocks = found
+    reasons = [one.refused or "" for one in (*(lane.fit for lane in lanes), *clocks)]
+    return not any(one.clock for one in clocks) and any(reason.startswith(_NOISE) for reason in reasons)
+
+
+def _agree(found: Fits) -> bool:
+    """Whether what the ends say of the clocks' offsets is within their noise, and small beside what ranks wait."""
+    lanes, clocks = found
+    known = [one.clock for one in clocks if one.clock]
+    waits = np.concatenate([np.ptp(one.starts, axis=0) for one in lanes if one.starts is not None])
+    noise = max(clock.sigma_ns for clock in known)
+    return all(
+        abs(clock.estimate_ns - clock.offset_ns) <= noise and clock.error_ns <= MAX_ERROR * waits.mean()
+        for clock in known
+    )
+
+
+Matched = tuple[Lane, LaneMatch]
+
+
+def _fit(ranks: Sequence[int], matches: Sequence[Matched], n_steps: int, one_clock: bool, noisy: bool = False) -> Fits:
+    """`noisy`: lanes whose ends are noise are used, too, where the clock is one or their match is certain."""
+    fitted = [_fit_lane(lane, match, n_steps, one_clock, noisy) for lane, match in matches]
     good = [one for one in fitted if one.refused is None]
     if len(good) == 1 and not one_clock:
         clocks, aligned = _of_one_lane(good[0])
     else:
-        clocks, aligned = _of_lanes(ranks, good, n_steps, one_clock)
+        clocks, aligned = _of_lanes(ranks, good, n_steps, one_clock, noisy)
     there = {clock.rank for clock in clocks}
     reasons = _reasons(fitted)
     any_reason = reasons.get(None, "no_collectives")
@@ -67,15 +135,20 @@ def fit_capture(
     return [aligned.get(one.lane.number, one) for one in fitted], sorted(clocks, key=lambda clock: clock.rank)
 
 
-def _fit_lane(lane: Lane, mismatch: str | None, n_steps: int) -> FittedLane:
+def _match(lane: Lane, mismatch: str | None, one_clock: bool) -> LaneMatch:
     if mismatch or len(lane.members) < 2:
         alone = ", ".join(str(member.rank) for member in lane.members)
-        reason = mismatch or f"no_partner: only rank {alone} is present"
-        match = refused_match(lane.sequences, reason)
-    else:
-        match = match_lane(lane.sequences)
+        return refused_match(lane.sequences, mismatch or f"no_partner: only rank {alone} is present")
+    return match_lane(lane.sequences, one_clock)
+
+
+def _fit_lane(lane: Lane, match: LaneMatch, n_steps: int, one_clock: bool, noisy: bool) -> FittedLane:
     found = lane.instances(match.index)
-    fit = unfitted(found, match.refused) if match.refused else fit_clocks(found, n_steps)
+    if match.refused:
+        return FittedLane(lane, match, unfitted(found, match.refused))
+    fit = fit_clocks(found, n_steps, one_clock=one_clock and noisy, is_certain=noisy and match.is_certain)
+    if fit.refused and match.doubt:
+        match = refused_match(lane.sequences, f"{match.doubt}; {fit.refused}", match.contradictions)
     return FittedLane(lane, match, fit)
 
 
@@ -100,7 +173,7 @@ def _of_one_lane(one: FittedLane) -> Aligned:
     return clocks, {one.lane.number: replace(one, starts=one.fit.aligned_start_ns, ends=one.fit.aligned_end_ns)}
 
 
-def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool) -> Aligned:
+def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool, noisy: bool) -> Aligned:
     """Fits clocks over the kept instances of all lanes, once per connected set of ranks; the first set counts."""
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}
@@ -119,7 +192,8 @@ def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, on
             clocks += [FittedClock(rank, None, None, reason) for rank in group]
             continue
         first = group[0]
-        fit = fit_entries(_pooled(group, own), n_steps, _near(group, own), one_clock)
+        certain = noisy and all(one.match.is_certain for one in own)
+        fit = fit_entries(_pooled(group, own), n_steps, _near(group, own), one_clock, certain)
         found = fit.clocks or [None] * len(group)
         clocks += [
             FittedClock(rank, clock, fit.contradiction_ns, fit.refused)

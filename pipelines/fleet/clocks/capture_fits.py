@@ -1,11 +1,12 @@
 """Kernels of captures in a connection → the inputs of the SQL in sql/fleet/: lanes, matched kernels, clocks.
 
-Reads `_staged_capture_ranks`, `collective_kernels` and `traces`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`.
+Reads `_staged_capture_ranks`, `collective_kernels` and `traces`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`,
+`_fitted_contradictions`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import duckdb
@@ -26,7 +27,8 @@ _LANES = (
     ("rank", "BIGINT", "The rank."),
     ("n_kernels", "BIGINT", "Kernels of the rank in the lane."),
     ("n_matched", "BIGINT", "Collectives that all ranks of the lane have."),
-    ("shift", "BIGINT", "The rank's kernel i is the reference's kernel i + shift; NULL where numbers matched."),
+    ("matched_by", "VARCHAR", "The weakest evidence that its matches rest on; NULL where refused."),
+    ("shift", "BIGINT", "The rank's kernel i is the reference's kernel i + shift; NULL where not all are."),
     ("spread_ns", "DOUBLE", "Spread of the differences of ends to the reference at this shift, ns."),
     ("runner_up_ns", "DOUBLE", "The same at the next best shift, ns; NULL where there is none."),
     ("reference_rank", "BIGINT", "Rank that shifts are relative to; NULL where numbers matched."),
@@ -40,6 +42,7 @@ _KERNELS = (
     ("rank", "BIGINT", "The rank."),
     ("trace_id", "VARCHAR", "The rank's trace."),
     ("event_id", "BIGINT", "The kernel."),
+    ("matched_by", "VARCHAR", "The weakest evidence that the collective's match rests on."),
     ("kept", "BOOLEAN", "The collective counts for the clocks."),
     ("aligned_start_ns", "BIGINT", "Start on the lowest rank's clock, ns; NULL where the lane is refused."),
     ("aligned_end_ns", "BIGINT", "End on the lowest rank's clock, ns; NULL where the lane is refused."),
@@ -59,10 +62,18 @@ _CLOCKS = (
     ("high_ns", "BIGINT", "Hard upper bound of the offset, ns; NULL where nothing bounds it."),
     ("contradiction_ns", "BIGINT", "How far the hard bounds contradict each other, ns."),
     ("n_matched", "BIGINT", "Collectives that the offset rests on."),
-    ("method", "VARCHAR", "collective_ends, or one_file: the ranks share a clock; NULL where refused."),
+    ("method", "VARCHAR", "collective_ends; or one_file, shared_clock: the ranks share a clock; NULL where refused."),
     ("refused_reason", "VARCHAR", "Why there is no offset; NULL where there is one."),
 )
-_TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks")
+_CONTRADICTIONS = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("lane", "BIGINT", "Number of the lane."),
+    ("rank", "BIGINT", "The rank."),
+    ("matched_by", "VARCHAR", "The best evidence that its matches rest on."),
+    ("against", "VARCHAR", "Weaker evidence that would match otherwise."),
+    ("n", "BIGINT", "Kernels that it would match otherwise."),
+)
+_TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks", "_fitted_contradictions")
 _AT_ONCE = 50_000  # rows as Python objects
 
 
@@ -96,6 +107,13 @@ class _Rows:
 @python_model(
     "_fitted_clocks", layer="fleet", doc="One row: the clock of a rank of a capture.", columns=_CLOCKS, reads=_READS
 )
+@python_model(
+    "_fitted_contradictions",
+    layer="fleet",
+    doc="One row: evidence against how a rank's kernels of a lane are matched.",
+    columns=_CONTRADICTIONS,
+    reads=_READS,
+)
 def create_fits(con: duckdb.DuckDBPyConnection) -> None:
     """Match and align every capture in `con`, one by one."""
     for table in _TABLES:
@@ -103,16 +121,19 @@ def create_fits(con: duckdb.DuckDBPyConnection) -> None:
     rows = _Rows()
     members = _members(con)
     kernels = _kernels(con)
-    of_one_file = _of_one_file(con)
+    of_one_file, hosts = _of_one_file(con), _hosts(con)
     for capture_id, ranks in members.items():
-        lanes, clocks = fit_capture(ranks, kernels.pop(capture_id, {}), capture_id in of_one_file)
+        own = kernels.pop(capture_id, {})
+        lanes, clocks = fit_capture(ranks, own, capture_id in of_one_file, hosts[capture_id])
         roots = roots_of(lanes)
         for lane in lanes:
             _add_lane(capture_id, lane, rows)
+            for found in lane.match.contradictions:
+                rows.add("_fitted_contradictions", capture_id=capture_id, lane=lane.lane.number, **asdict(found))
             _add_kernels(capture_id, lane, roots.get(lane.lane.number), rows)
             rows.flush(con, _AT_ONCE)
         for clock in clocks:
-            _add_clock(capture_id, clock, "one_file" if capture_id in of_one_file else "collective_ends", rows)
+            _add_clock(capture_id, clock, rows)
     rows.flush(con)
 
 
@@ -138,6 +159,18 @@ def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
     return {capture_id for (capture_id,) in con.execute(query).fetchall()}
 
 
+def _hosts(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, str | None]]:
+    """Returns where the ranks of each capture ran; None where the trace does not say."""
+    query = (
+        "SELECT m.capture_id, m.rank, t.host FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
+        "WHERE m.left_out_reason IS NULL"
+    )
+    found: dict[str, dict[int, str | None]] = {}
+    for capture_id, rank, host in con.execute(query).fetchall():
+        found.setdefault(capture_id, {})[rank] = host
+    return found
+
+
 def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
     columns = con.execute(
         "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.start_ns, "
@@ -154,13 +187,13 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
     return found
 
 
-def _add_clock(capture_id: str, one: FittedClock, method: str, rows: _Rows) -> None:
+def _add_clock(capture_id: str, one: FittedClock, rows: _Rows) -> None:
     values: dict[str, Any] = {"capture_id": capture_id, "rank": one.rank, "refused_reason": one.refused}
     if one.contradiction_ns is not None:
         values["contradiction_ns"] = round(one.contradiction_ns)
     if one.clock is not None:
         names = ("offset_ns", "estimate_ns", "drift_ppm", "drift_applied", "low_ns", "high_ns", "n_matched")
-        values |= {name: getattr(one.clock, name) for name in names} | {"method": method}
+        values |= {name: getattr(one.clock, name) for name in names} | {"method": one.method}
         values |= {name: round(getattr(one.clock, name)) for name in ("error_ns", "sigma_ns", "max_residual_ns")}
     rows.add("_fitted_clocks", **values)
 
@@ -178,6 +211,7 @@ def _add_lane(capture_id: str, one: FittedLane, rows: _Rows) -> None:
             rank=member.rank,
             n_kernels=len(member),
             n_matched=one.match.index.shape[1],
+            matched_by=one.match.rank_evidence.get(member.rank),
             shift=one.match.shift.get(member.rank),
             spread_ns=one.match.score.get(member.rank),
             runner_up_ns=one.match.runner_up.get(member.rank),
@@ -198,6 +232,7 @@ def _add_kernels(capture_id: str, one: FittedLane, roots: list[int] | None, rows
                 rank=member.rank,
                 trace_id=member.trace_id[place],
                 event_id=member.event_id[place],
+                matched_by=one.match.evidence[instance],
                 kept=bool(one.fit.kept[instance]) and one.refused is None,
                 aligned_start_ns=None if one.starts is None else int(one.starts[row, instance]),
                 aligned_end_ns=None if one.ends is None else int(one.ends[row, instance]),

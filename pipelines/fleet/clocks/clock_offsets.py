@@ -18,7 +18,7 @@ import numpy as np
 
 from pipelines.fleet.clocks.clock_bounds import bounds_of
 from pipelines.fleet.collectives.entries import Entries, Instances
-from pipelines.fleet.collectives.matching import MAD_TO_SIGMA
+from pipelines.fleet.collectives.shifts import MAD_TO_SIGMA
 
 _MEDIAN_TO_ERROR = 1.2533  # standard error of a median in standard errors of a mean, for normal noise
 _ROUNDS, _TOLERANCE = 100, 1e-6
@@ -29,6 +29,7 @@ _MIN_MATCHED = 5
 _DROP, _DROP_SIGMAS = 200_000.0, 10.0  # a residual above the larger of the first and so many medians of sigma
 _MAX_DROPPED = 0.2  # share of instances
 _MAX_SIGMA = 150_000.0  # noise of a rank's ends
+MAX_ERROR = 1 / 3  # of what ranks wait: the error bar of ends that are noisier, where something else is certain
 _MAX_CONTRADICTION = 50_000.0  # of the hard bounds
 _DRIFT_SPAN = 1e9  # a drift is only applied to a lane that spans at least this
 
@@ -93,12 +94,14 @@ class _Polished:
         return self.kept[self.entries.instance]
 
 
-def fit_clocks(instances: Instances, n_steps: int = 1) -> ClockFit:
+def fit_clocks(
+    instances: Instances, n_steps: int = 1, *, one_clock: bool = False, is_certain: bool = False
+) -> ClockFit:
     """Fit the clocks of the ranks, which must be connected by instances. `n_steps`: profiler steps; no drift is fitted
-    for one.
+    for one. `one_clock`, `is_certain`: as in `fit_entries`.
     """
     entries = Entries.of(instances)
-    fit = fit_entries(entries, n_steps)
+    fit = fit_entries(entries, n_steps, one_clock=one_clock, is_certain=is_certain)
     aligned = []
     for values in (fit.aligned_start_ns, fit.aligned_end_ns):
         whole = np.full(instances.present.shape, entries.by_rank.least(entries.end_ns, 0)[0])
@@ -108,11 +111,18 @@ def fit_clocks(instances: Instances, n_steps: int = 1) -> ClockFit:
 
 
 def fit_entries(
-    entries: Entries, n_steps: int = 1, about: np.ndarray | None = None, one_clock: bool = False
+    entries: Entries,
+    n_steps: int = 1,
+    about: np.ndarray | None = None,
+    one_clock: bool = False,
+    is_certain: bool = False,
 ) -> ClockFit:
-    """Fit the clocks as `fit_clocks` does. `about`: (ranks,) int64, offsets that are near the truth; without them equal
-    clocks are tried first. `one_clock`: the ranks' times are known to be of one clock, so times and offsets stay as they
-    are, and what the ends say otherwise is in the error bars.
+    """Fit the clocks as `fit_clocks` does.
+
+    `about`: (ranks,) int64, offsets that are near the truth; without them equal clocks are tried first. `one_clock`: the
+    ranks' times are of one clock, so times and offsets stay as they are, what the ends say otherwise is in the error bars,
+    and noise of the ends refuses nothing. `is_certain`: the match does not rest on the ends, so noise refuses only where its
+    error bar is not small beside what ranks wait.
     """
     # Relative to a rank's first end float64 is exact to the ns, however far apart the clocks are.
     base = entries.by_rank.least(entries.end_ns, 0)
@@ -133,7 +143,8 @@ def fit_entries(
         final = (base[0] - base).astype(float)
         fit = replace(fit, error=fit.error + np.abs(estimate - final))
         contradiction = max(contradiction, float((low - final).max()), float((final - high).max()))
-    refused = _refusal(fit, contradiction)
+    wait = _mean_wait(fit, final)
+    refused = _refusal(fit, contradiction, one_clock, MAX_ERROR * wait if is_certain else 0.0)
     aligned = [_aligned(values, final, base[0], entries) for values in (fit.starts, fit.ends)]
     clocks = () if refused else _clocks(fit, base - base[0], estimate, final, (low, high), (slopes, applied))
     return ClockFit(clocks, fit.kept, aligned[0], aligned[1], contradiction, refused)
@@ -280,15 +291,24 @@ def _bound(value: float, whole: np.int64) -> int | None:
     return int(whole) + round(value) if np.isfinite(value) else None
 
 
-def _refusal(fit: _Polished, contradiction: float) -> str | None:
+def _mean_wait(fit: _Polished, offset: np.ndarray) -> float:
+    """Returns the time from the first arrival to the last, the mean of the instances that were kept."""
+    some, places = fit.entries.of_instances(fit.kept)
+    starts = fit.starts[places] - offset[some.rank]
+    waits = some.by_instance.most(starts, np.nan) - some.by_instance.least(starts, np.nan)
+    return float(waits[fit.kept].mean()) if fit.kept.any() else 0.0
+
+
+def _refusal(fit: _Polished, contradiction: float, one_clock: bool, max_error: float) -> str | None:
+    """`max_error`: the error bar that noisy ends may have."""
     n, n_kept = len(fit.kept), int(fit.kept.sum())
     if n < _MIN_MATCHED:
         return f"too_few_matched: {n} of at least {_MIN_MATCHED}"
-    if n - n_kept > _MAX_DROPPED * n:
+    if n - n_kept > _MAX_DROPPED * n and not one_clock:
         return f"too_many_dropped: {n_kept} of {n} kept"
     if np.isinf(fit.sigma).any():
         return "too_many_dropped: no collective of a rank is kept"
-    if fit.sigma.max() > _MAX_SIGMA:
+    if fit.sigma.max() > _MAX_SIGMA and fit.error.max() > max_error and not one_clock:
         return f"noisy_ends: {fit.sigma.max() / 1000:.0f} us"
     if contradiction > _MAX_CONTRADICTION:
         return f"contradiction: {contradiction / 1000:.0f} us"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipelines.fleet.collectives.entries import Instances
-from pipelines.fleet.collectives.matching import RankLane
+from pipelines.fleet.collectives.rank_lane import NONE, RankLane
 
 KINDS = ("allreduce", "reducescatter", "allgather", "alltoall", "broadcast", "sendrecv", "reduce", "other")
 Group = tuple[str, str]
@@ -137,11 +137,19 @@ def _groups(kernels: Kernels) -> dict[Group, Kernels]:
 
 
 def _sequence(kernels: Kernels) -> RankLane:
-    has_seq = all(seq is not None for seq in kernels.seq)
     return RankLane(
         rank=kernels.rank,
         kinds=np.array([KINDS.index(kind) for kind in kernels.kind], np.int8),
         start_ns=np.array(kernels.start_ns, np.int64),
         end_ns=np.array(kernels.end_ns, np.int64),
-        seq=np.array(kernels.seq, np.int64) if has_seq else None,
+        seq=_known(kernels.seq),
+        step=_known(kernels.step),
+        waits_for_all=np.array(kernels.waits_for_all, bool),
     )
+
+
+def _known(values: Sequence[int | None]) -> np.ndarray | None:
+    """Returns the values with NONE for those that are not known; None if none is."""
+    if all(value is None for value in values):
+        return None
+    return np.array([NONE if value is None else value for value in values], np.int64)

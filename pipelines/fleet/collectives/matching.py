@@ -1,40 +1,27 @@
-"""Finds which kernels of the ranks are one collective: by sequence number, else by order after a search for the shift.
+"""Finds which kernels of the ranks are one collective: each rank's are paired with those of one reference rank.
 
 A lane is matched on its own: a process group, or a stream where the trace names no group. Profilers start at different
-moments, so a rank may lack the first or last kernels of a lane. A gap in the middle is never filled: the lane is
-refused.
+moments, so a rank may lack the first or last kernels of a lane. A gap in the middle is never filled: its calls are left
+out where sequence numbers or steps say which they are, else the lane is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-MAD_TO_SIGMA = 1.4826
-# When a match is refused.
-_MIN_MATCHED = 5  # instances that ranks must have in common, and kernels that an overlap must have
-_MIN_OVERLAP = 0.6  # share of the shorter sequence that an overlap must have
-_AMBIGUITY = 5.0  # how many times worse the second-best shift must be
-_RESOLUTION = 1_000.0  # ns: lower scores count as this value
-
-
-@dataclass(frozen=True)
-class RankLane:
-    """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
-
-    kinds: a number per kind; start_ns, end_ns: int64; seq: sequence numbers, None if the trace has none.
-    """
-
-    rank: int
-    kinds: np.ndarray
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    seq: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.kinds)
+from pipelines.fleet.collectives.pairing import (
+    EVIDENCE,
+    SEQUENCE,
+    STEP,
+    Contradiction,
+    Pairing,
+    pair_with,
+)
+from pipelines.fleet.collectives.rank_lane import NONE, RankLane
+from pipelines.fleet.collectives.shifts import MIN_MATCHED
 
 
 @dataclass(frozen=True)
@@ -42,10 +29,14 @@ class LaneMatch:
     """The matched instances of a lane.
 
     Attributes:
-        reference: the rank that shifts are relative to; None where sequence numbers matched.
-        shift: by rank: its kernel i is the reference's kernel i + shift.
+        reference: the rank that the others are paired with; None where all kernels have sequence numbers.
+        shift: by rank: its kernel i is the reference's kernel i + shift; no entry where that is not so for all its kernels.
         score, runner_up: by rank: spread of the end differences, ns, at the shift and at the next-best one (None: there is none).
         index: (ranks, instances): positions in the ranks' sequences, ranks in the order given.
+        evidence: the weakest evidence that an instance rests on, for each instance.
+        rank_evidence: by rank: the weakest that its pairs rest on; of the reference, that of all.
+        contradictions: evidence that would match otherwise.
+        doubt: why it is refused if the clocks cannot be fitted; None if there is no doubt.
         refused: why there are no instances; None if there are.
     """
 
@@ -54,80 +45,79 @@ class LaneMatch:
     score: dict[int, float]
     runner_up: dict[int, float | None]
     index: np.ndarray
+    evidence: tuple[str, ...] = ()
+    rank_evidence: dict[int, str] = field(default_factory=dict)
+    contradictions: tuple[Contradiction, ...] = ()
+    doubt: str | None = None
     refused: str | None = None
 
-
-def match_lane(lanes: Sequence[RankLane]) -> LaneMatch:
-    """Match one lane of several ranks; the instances are those that all of them have."""
-    if all(lane.seq is not None and len(np.unique(lane.seq)) == len(lane) for lane in lanes):
-        return _by_sequence(lanes)
-    return _by_order(lanes)
+    @property
+    def is_certain(self) -> bool:
+        """Whether the traces themselves say which calls belong together: by number or by step."""
+        return bool(self.evidence) and set(self.evidence) <= {SEQUENCE, STEP}
 
 
-def refused_match(lanes: Sequence[RankLane], reason: str) -> LaneMatch:
-    """Returns a lane without instances, and why."""
-    return LaneMatch(None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), reason)
-
-
-def _by_sequence(lanes: Sequence[RankLane]) -> LaneMatch:
-    numbers = [np.asarray(lane.seq) for lane in lanes]
-    common = numbers[0]
-    for other in numbers[1:]:
-        common = np.intersect1d(common, other)
-    index = np.empty((len(lanes), len(common)), np.int64)
-    for row, own in enumerate(numbers):
-        order = np.argsort(own, kind="stable")
-        index[row] = order[np.searchsorted(own[order], common)]
-    kinds = np.stack([lane.kinds[row] for lane, row in zip(lanes, index, strict=True)])
-    for lane, own in zip(lanes, kinds, strict=True):
-        if (own != kinds[0]).any():
-            at = int(common[np.flatnonzero(own != kinds[0])[0]])
-            return refused_match(lanes, f"kind_order_mismatch: rank {lane.rank} at sequence number {at}")
-    if len(common) < _MIN_MATCHED:
-        return refused_match(lanes, f"too_few_matched: {len(common)} of at least {_MIN_MATCHED}")
-    return LaneMatch(None, {}, {}, {}, index)
-
-
-def _by_order(lanes: Sequence[RankLane]) -> LaneMatch:
-    reference = min(lanes, key=lambda lane: (-len(lane), lane.rank))
-    shift, score, runner_up = {}, {}, {}
+def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
+    """Match one lane of several ranks; the instances are those that all of them have. `one_clock`: of all ranks."""
+    numbered = all(lane.seq is not None and bool((lane.seq != NONE).all()) for lane in lanes)
+    for lane in () if numbered else lanes:
+        if len(lane) < MIN_MATCHED:
+            return refused_match(lanes, f"too_few_matched: rank {lane.rank} has {len(lane)} of at least {MIN_MATCHED}")
+    reference = min(lanes, key=lambda lane: (not lane.has_seq(), not lane.has_steps(), -len(lane), lane.rank))
+    pairings: list[Pairing] = []
     for lane in lanes:
-        if len(lane) < _MIN_MATCHED:
-            reason = f"too_few_matched: rank {lane.rank} has {len(lane)} of at least {_MIN_MATCHED}"
-            return refused_match(lanes, reason)
-        found = [(0.0, 0)] if lane is reference else _shifts(lane, reference)
-        if not found:
-            return refused_match(lanes, f"kind_order_mismatch: rank {lane.rank} with rank {reference.rank}")
-        score[lane.rank], shift[lane.rank] = found[0]
-        runner_up[lane.rank] = found[1][0] if len(found) > 1 else None
-        if len(found) > 1 and found[1][0] < _AMBIGUITY * max(found[0][0], _RESOLUTION):
-            at = f"rank {lane.rank}: shift {found[0][1]} or {found[1][1]}"
-            return refused_match(lanes, f"ambiguous_shift: {at}, spread {found[0][0]:.0f} or {found[1][0]:.0f} ns")
-    first = max(shift[lane.rank] for lane in lanes)
-    last = min(shift[lane.rank] + len(lane) for lane in lanes)
-    if last - first < _MIN_MATCHED:
-        reason = f"too_few_matched: {max(last - first, 0)} of at least {_MIN_MATCHED}"
-        return refused_match(lanes, reason)
-    index = np.stack([np.arange(first, last) - shift[lane.rank] for lane in lanes])
-    return LaneMatch(reference.rank, shift, score, runner_up, index)
+        pairing = pair_with(lane, reference, one_clock)
+        if pairing.refused:
+            return refused_match(lanes, pairing.refused)
+        pairings.append(pairing)
+    index = _instances(pairings, len(reference))
+    contradictions = tuple(one for pairing in pairings for one in pairing.contradictions)
+    if index.shape[1] < MIN_MATCHED:
+        reason = f"too_few_matched: {index.shape[1]} of at least {MIN_MATCHED}"
+        return refused_match(lanes, reason, contradictions)
+    if numbered and reference.seq is not None:
+        index = index[:, np.argsort(reference.seq[index[lanes.index(reference)]], kind="stable")]
+    codes = np.stack([pairing.evidence[row] for pairing, row in zip(pairings, index, strict=True)]).max(axis=0)
+    weakest = {lane.rank: pairing.weakest for lane, pairing in zip(lanes, pairings, strict=True)}
+    weakest[reference.rank] = EVIDENCE[codes.max()]
+    about = (
+        tuple(EVIDENCE[code] for code in codes),
+        {rank: name for rank, name in weakest.items() if name is not None},
+        contradictions,
+        next((pairing.doubt for pairing in pairings if pairing.doubt), None),
+    )
+    if numbered:
+        return LaneMatch(None, {}, {}, {}, index, *about)
+    return LaneMatch(reference.rank, *_by_shift(lanes, pairings), index, *about)
 
 
-def _shifts(lane: RankLane, reference: RankLane) -> list[tuple[float, int]]:
-    """Returns the admissible shifts, best first: (spread of end differences in ns, shift)."""
-    shorter = min(len(lane), len(reference))
-    least = max(_MIN_MATCHED, int(np.ceil(_MIN_OVERLAP * shorter)))
-    found = []
-    for shift in range(least - len(lane), len(reference) - least + 1):
-        first, last = max(0, -shift), min(len(lane), len(reference) - shift)
-        if last - first < least:
+def refused_match(lanes: Sequence[RankLane], reason: str, contradictions: tuple[Contradiction, ...] = ()) -> LaneMatch:
+    """Returns a lane without instances, and why."""
+    return LaneMatch(
+        None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), contradictions=contradictions, refused=reason
+    )
+
+
+def _instances(pairings: Sequence[Pairing], n_reference: int) -> np.ndarray:
+    """Returns the places of the kernels that all ranks have, in the order of the reference."""
+    own = np.full((len(pairings), n_reference), -1, np.int64)
+    for row, pairing in zip(own, pairings, strict=True):
+        places = np.flatnonzero(pairing.partner >= 0)
+        row[pairing.partner[places]] = places
+    return own[:, (own >= 0).all(axis=0)]
+
+
+def _by_shift(
+    lanes: Sequence[RankLane], pairings: Sequence[Pairing]
+) -> tuple[dict[int, int], dict[int, float], dict[int, float | None]]:
+    """Returns shifts, scores and runners-up of the ranks that are shifted as a whole."""
+    shift: dict[int, int] = {}
+    score: dict[int, float] = {}
+    runner_up: dict[int, float | None] = {}
+    for lane, pairing in zip(lanes, pairings, strict=True):
+        if pairing.shift is None:
             continue
-        own, other = slice(first, last), slice(first + shift, last + shift)
-        if np.array_equal(lane.kinds[own], reference.kinds[other]):
-            found.append((_spread(reference.end_ns[other] - lane.end_ns[own]), shift))
-    return sorted(found, key=lambda item: (item[0], abs(item[1]), item[1]))
-
-
-def _spread(differences: np.ndarray) -> float:
-    # Subtract as integers: two clocks may be a year apart, which a float64 of nanoseconds does not hold exactly.
-    near = (differences - differences[0]).astype(float)
-    return float(MAD_TO_SIGMA * np.median(np.abs(near - np.median(near))))
+        shift[lane.rank] = pairing.shift
+        if pairing.shifts is not None and (spread := pairing.shifts.spread_at(pairing.shift)) is not None:
+            score[lane.rank], runner_up[lane.rank] = spread, pairing.shifts.runner_up(pairing.shift)
+    return shift, score, runner_up

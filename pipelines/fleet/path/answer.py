@@ -64,7 +64,8 @@ class CapturePath:
 
     left_out: ranks of the capture whose clocks are not connected to the others. owner_us: the time of each owner. unowned_us:
     of the gaps, what no annotation and no Python function owns. heaviest_us: the longest path of the joined graph, in which
-    all ranks begin at 0. n_nodes and n_edges are the joined graph's.
+    all ranks begin at 0. n_nodes and n_edges are the joined graph's. matched_by: the weakest evidence that its collectives are
+    matched by.
     """
 
     capture_id: str
@@ -85,6 +86,7 @@ class CapturePath:
     heaviest_us: float
     n_nodes: int
     n_edges: int
+    matched_by: str | None
     stretches: list[Stretch]
     segments: list[PathSegment]
 
@@ -114,7 +116,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         con,
         "SELECT p.refused_reason, p.span_ns / 1000.0 AS span_us, p.n_ranks, p.n_guessed, "
         "p.guessed_ns / 1000.0 AS guessed_us, p.gap_percent, p.unowned_ns / 1000.0 AS unowned_us, p.heaviest_ns / 1000.0 AS heaviest_us, p.n_nodes, "
-        "p.n_edges, c.job FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
+        "p.n_edges, p.matched_by, c.job FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
         f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}",
     )
     if not paths:

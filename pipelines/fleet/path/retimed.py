@@ -28,6 +28,7 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors, owner_kinds
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
+from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.path.joined import Instance
@@ -56,6 +57,7 @@ class CaptureGain:
     """A scenario over a capture: how long it takes before and after, and when each rank ends, us since its first event.
 
     `inferred_waits`: how many waits of the graphs no cuda_sync row tells. `caveats`: sentences on what the numbers lack.
+    `matched_by`: the evidence that its collectives are matched by.
     """
 
     scenario: Scenario
@@ -64,6 +66,7 @@ class CaptureGain:
     ranks: dict[int, tuple[float, float]] = field(default_factory=dict)
     inferred_waits: int = 0
     caveats: tuple[str, ...] = ()
+    matched_by: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
@@ -73,6 +76,7 @@ class CaptureGain:
             "ranks": {str(rank): {"before_us": one, "after_us": other} for rank, (one, other) in self.ranks.items()},
             "inferred_waits": self.inferred_waits,
             "caveats": list(self.caveats),
+            "matched_by": list(self.matched_by),
         }
 
 
@@ -113,6 +117,7 @@ class Retimed:
     edge: Ints
     of: Ints
     caveats: tuple[str, ...] = ()
+    matched_by: tuple[str, ...] = ()
 
     def gain(self, scenario: Scenario) -> CaptureGain:
         """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
@@ -142,7 +147,7 @@ class Retimed:
         lengths = (float(at.max() - start) / 1000 for at in (before, after))
         n_inferred = sum(one.window.n_inferred for one in self.ranks)
         caveats = (*self.caveats, *self._unselected(scenario), *self._lacking(by))
-        return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats)  # type: ignore[arg-type]
+        return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
         """The caveat on GPU time that no target of a kind can select."""
@@ -199,7 +204,8 @@ def load_capture(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
     windows = _windows(con, ranks, lake, with_owners)
-    return replace(retimed(windows, instances), caveats=(*_caveats(con, capture_id, ranks), *_unseen(windows)))
+    caveats = (*_caveats(con, capture_id, ranks), *_unseen(windows))
+    return replace(retimed(windows, instances), caveats=caveats, matched_by=tuple(evidence_of(con, capture_id)))
 
 
 def _unseen(windows: Iterable[RankedWindow]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from pipelines.critical_path.causes.edge_causes import (
 )  # fmt: skip
 from pipelines.critical_path.causes.window_causes import events_of, lean, names_of
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.fleet.path.capture_savings import Key, RankCauses, savings
 from pipelines.fleet.path.joined import JoinedGraph, Meeting
 from pipelines.fleet.path.rank_graph import EARLIER, RankGraph
@@ -145,24 +146,59 @@ def _without_edge(segment: Segment) -> SegmentCause:
     return SegmentCause("unknown", label="clocks that drift")
 
 
+@dataclass(frozen=True)
+class _Waited:
+    """When others waited for one rank, on the common clock: starts and ends (k,), ascending and apart from each other."""
+
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, stretches: Sequence[tuple[int, int]]) -> _Waited:
+        merged: list[list[int]] = []
+        for start, end in sorted(stretches):
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([start, end])
+        starts, ends = np.array(merged, np.int64).reshape(-1, 2).T
+        return cls(starts, ends)
+
+    def during(self, start_ns: int, end_ns: int) -> int:
+        """Returns how much of a stretch it is, ns."""
+        first, past = np.searchsorted(self.ends, start_ns, "right"), np.searchsorted(self.starts, end_ns, "left")
+        within = np.minimum(self.ends[first:past], end_ns) - np.maximum(self.starts[first:past], start_ns)
+        return int(within.sum())
+
+
 def _late(joined: JoinedGraph, path: Sequence[Segment], found: list[SegmentCause]) -> list[SegmentCause]:
-    """Marks what a rank did while the others waited for it: the time before it arrived at a collective, since they had."""
-    meetings = {meeting.collective_id: meeting for meeting in joined.meetings}
-    late: Meeting | None = None
+    """Marks what a rank did while the others waited for it, in whichever collective: a host goes on to the next one before
+    the GPU has done the last.
+    """
+    usual, alone = (_waited(joined, by) for by in (_MEDIAN, _SECOND))
     told = list(found)
-    for place in range(len(path) - 1, -1, -1):
-        segment = path[place]
-        if segment.collective_id is not None:
-            late = meetings[segment.collective_id]
+    for place, segment in enumerate(path):
+        if segment.collective_id is not None or segment.rank not in usual:
             continue
-        if late is None:
-            continue
-        last, alone, usual = _arrivals(joined, late)
-        since = [max(min(segment.end_ns, last) - max(segment.start_ns, other), 0) for other in (usual, alone)]
-        if segment.rank == joined.ranks[late.last[0]].rank and any(since):
+        since = [times[segment.rank].during(segment.start_ns, segment.end_ns) for times in (usual, alone)]
+        if any(since):
             one = found[place]
             told[place] = SegmentCause(one.cause, one.name_no, one.label, *since)
     return told
+
+
+_MEDIAN, _SECOND = range(2)
+
+
+def _waited(joined: JoinedGraph, by: int) -> dict[int, _Waited]:
+    """Returns by rank when the median of the others, or the last of them, waited in a collective that it was last to join."""
+    stretches: dict[int, list[tuple[int, int]]] = {}
+    for meeting in joined.meetings:
+        last, alone, usual = _arrivals(joined, meeting)
+        since = usual if by == _MEDIAN else alone
+        if since < last:
+            stretches.setdefault(joined.ranks[meeting.last[0]].rank, []).append((since, last))
+    return {rank: _Waited.of(own) for rank, own in stretches.items()}
 
 
 def _arrivals(joined: JoinedGraph, meeting: Meeting) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from ..work import Pending, Work
 from .program import COMPUTE_STREAM, GEMM, StepProgram
 
 PLANTS = (
-    "none", "loader", "late_rank", "synchronize", "pageable_copy", "launch_bound", "allocation", "recompilation",
+    "none", "loader", "late_rank", "late_host", "synchronize", "pageable_copy", "launch_bound", "allocation", "recompilation",
     "garbage_collection", "checkpoint", "slow_collective", "preprocessing", "compute_bound",
 )  # fmt: skip
 _PAGEABLE = Work("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
@@ -42,6 +42,8 @@ class PlantedProgram(StepProgram):
         m, plant = self.m, self.spec.plant
         with m.enter(f"ProfilerStep#{number}", _NOTE):
             before = _BEFORE.get(plant)
+            if plant == "late_host" and self._is_late(number):
+                self._augment()
             if before:
                 before(self)
             for _ in range(self.spec.layers * self.spec.ops_per_layer):
@@ -49,7 +51,8 @@ class PlantedProgram(StepProgram):
             if self.spec.ranks > 1:
                 yield from self._collective(world(self.spec.ranks), "allreduce")
                 m.wait(COMPUTE_STREAM, m.record(28))
-            self._item()
+            if self.spec.sync_each_step:
+                self._item()
         m.advance(self.draw(5000))
 
     def _operator(self) -> None:
@@ -63,6 +66,15 @@ class PlantedProgram(StepProgram):
         m.advance(self.draw(2000))
         if plant == "synchronize":
             m.device_sync()
+
+    def _is_late(self, number: int) -> bool:
+        """Whether the rank is late in a step: the straggler in each, without one the ranks in turn."""
+        late = self.spec.straggler
+        return self.rank == (number % self.spec.ranks if late is None else late)
+
+    def _augment(self) -> None:
+        with self.m.enter("augment", _NOTE):
+            self.m.advance(self.draw(_LONG_NS * self.spec.straggler_slowdown))
 
     def _load(self) -> None:
         with self.m.enter("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", _NOTE):

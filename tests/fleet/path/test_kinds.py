@@ -129,7 +129,11 @@ def test_owners_are_named() -> None:
         "2 AS n_ranks, 2 AS n_nodes, 2 AS n_edges, 1 AS heaviest_ns FROM (VALUES "
         f"{given}) AS t(seq, kind, rank, trace_id, event_id, owner_event_id, shown_event_id, edge_type, earlier)"
     )
-    run_models(con, load_catalog(), ["capture_critical_path", "capture_paths"], frozenset({"_walked_segments"}))
+    con.execute(
+        "CREATE TABLE collectives AS SELECT 'c' AS capture_id, 'step_order' AS matched_by, NULL AS refused_reason"
+    )
+    have = frozenset({"_walked_segments", "collectives"})
+    run_models(con, load_catalog(), ["capture_critical_path", "capture_paths"], have)
     found = con.execute("SELECT owner, owner_cat FROM capture_critical_path ORDER BY seq").fetchall()
     assert found == [row[-2:] for row in rows]
     # Of the gaps one has no owner.

@@ -53,6 +53,8 @@ def capture_path(
 
 
 def _print(answer: CapturePath) -> None:
+    from pipelines.fleet.collectives.evidence import evidence_in_words
+
     out.print(_shares(answer))
     out.print(_owners(answer))
     out.print(_stretches(answer))
@@ -66,6 +68,8 @@ def _print(answer: CapturePath) -> None:
             f"inferred: {answer.n_guessed:,} wait{'' if answer.n_guessed == 1 else 's'}, {units.time_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
             "(without cuda_sync rows a trace does not say what waited for what)",
         )
+    if answer.matched_by:
+        out.print(evidence_in_words([answer.matched_by]), soft_wrap=True)
     if answer.left_out:
         ranks = ", ".join(map(str, answer.left_out))
         out.print(styled("[yellow]not joined with the others, so not on the path: rank {}[/]", ranks))

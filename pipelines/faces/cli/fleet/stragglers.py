@@ -81,6 +81,8 @@ def stragglers(
 
 
 def _print(found: Stragglers) -> None:
+    from pipelines.fleet.collectives.evidence import evidence_in_words
+
     world = "" if found.world_size is None else f" of {found.world_size}"
     out.print(styled("[bold]{}[/]: {}{} ranks", found.job or found.capture_id, found.n_ranks, world))
     if found.ranks:
@@ -88,6 +90,8 @@ def _print(found: Stragglers) -> None:
         if found.groups:
             out.print(_groups(found.groups))
         out.print(_verdict(found), soft_wrap=True)
+        if found.matched_by:
+            out.print(evidence_in_words(list(found.matched_by)), soft_wrap=True)
     else:
         out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
     for row in found.quality:
@@ -107,7 +111,8 @@ def _verdict(found: Stragglers) -> Text:
 
 def _ranks(found: Stragglers) -> Table:
     table = Table(
-        "rank", "waits", "causes waiting", "share", "goes back to it", "gain if fixed", "of the span", "last", "clock"
+        *("rank", "waits", "causes waiting", "share", "goes back to it", "late", "gain if fixed", "of the span"),
+        *("last", "clock"),
     )
     for column in table.columns:
         column.justify = "right"
@@ -121,13 +126,13 @@ def _ranks(found: Stragglers) -> Table:
 
 
 def _waits(row: Row) -> list[str]:
-    marginal, share, root = row["marginal_ns"], row["caused_percent"], row["root_percent"]
+    share, root = row["caused_percent"], row["root_percent"]
     return [
         units.time(row["wait_ns"]),
         units.time(row["caused_wait_ns"]),
         "" if share is None else f"{share:.1f} %",
         "" if root is None else f"{root:.1f} %",
-        "unknown" if marginal is None else units.time(marginal),
+        *(_time(row[name]) for name in ("late_ns", "marginal_ns")),
         "" if row["marginal_percent"] is None else f"{row['marginal_percent']:.1f} %",
     ]
 

@@ -23,6 +23,7 @@ _RANKS = 16
 def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], json: bool) -> None:
     """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
     from pipelines.critical_path.whatif.targets import owner_kinds
+    from pipelines.fleet.collectives.evidence import evidence_in_words
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.path.retimed import TABLES, load_capture
     from pipelines.lake import Lake
@@ -44,6 +45,8 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
         out.print(_table(folder, gain))
     for caveat in dict.fromkeys(caveat for gain in found for caveat in gain.caveats):
         out.print(styled("[yellow]caveat[/]: {}", caveat))
+    if found[0].matched_by:
+        out.print(evidence_in_words(found[0].matched_by))
     tell_inferred(found[0].inferred_waits)
 
 

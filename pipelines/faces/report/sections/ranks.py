@@ -19,6 +19,7 @@ from pipelines.faces.report.blocks import (
 )
 from pipelines.faces.report.formats import words
 from pipelines.faces.report.subject import Subject
+from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.fleet.heat_map import METRICS, rank_step_heat_map
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 
@@ -40,6 +41,9 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         body += [heading("groups of ranks"), table("straggler_groups", _GROUPS, found.groups[:_SHOWN])]
         body += more(found.groups, _SHOWN, "groups in table straggler_groups")
     note = "In a collective everyone waits for the last rank: its kernel is the shortest, the victim's the longest."
+    if found.matched_by:
+        said = evidence_in_words(list(found.matched_by))
+        note = f"{note} {said[:1].upper()}{said[1:]}."
     return section("stragglers", title, body, note=note)
 
 
@@ -47,6 +51,7 @@ _RANKS = [
     *(Column("rank", "rank", count), Column("wait_ns", "waits", time)),
     *(Column("caused_wait_ns", "causes waiting", time), Column("caused_percent", "share", percent)),
     Column("root_percent", "goes back to it", percent),
+    Column("late_ns", "late", time),
     *(Column("marginal_ns", "gain if fixed", time), Column("marginal_percent", "of the span", percent)),
     *(Column("n_last", "last", count), Column("n_collectives", "of collectives", count)),
     Column("last_percent", "share", percent),

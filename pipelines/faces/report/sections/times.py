@@ -41,8 +41,10 @@ _OVERLAP = {
     "hidden behind computing": "compute",
     "exposed: waiting for late ranks": "straggler",
     "exposed: transfer": "communication",
+    "exposed: waiting not told from transfer": "communication",
     "exposed": "communication",
 }
+_UNSPLIT = list(_OVERLAP)[3]
 _BOUNDS = {
     "gpu_compute_bound": "compute",
     "gpu_communication_bound": "communication",
@@ -59,6 +61,7 @@ _CAUSES = {
     "compute": "compute",
     "straggler_wait": "straggler",
     "exposed_communication": "communication",
+    "unsplit_communication": "communication",
     "exposed_memory": "memory",
     "launch_overhead": "launch",
     "idle_host": "idle",
@@ -106,25 +109,31 @@ def _overlap(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) 
         exposed = row["exposed_communication_ns"]
         found = {"hidden behind computing": row["communication_ns"] - exposed}
         of_row = waits.get((row["rank"], row["device"]))
-        found |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:3], of_row, strict=True))
-        stacked.append((label(row), [Part(kind, ns, time(ns)) for kind, ns in found.items()]))
+        found |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:4], of_row, strict=True))
+        stacked.append((label(row), [Part(kind, ns, time(ns)) for kind, ns in found.items() if ns or kind != _UNSPLIT]))
     whole = sum(row["communication_ns"] for row in rows)
     exposed = sum(row["exposed_communication_ns"] for row in rows)
     said = f"{time(exposed)} of {time(whole)} of communication are exposed ({percent(100 * exposed / whole)})"
     if waits:
-        wait, transfer = (sum(part) for part in zip(*waits.values(), strict=True))
-        said += f": {time(wait)} waiting for late ranks, {time(transfer)} transfer"
+        wait, transfer, unsplit = (sum(part) for part in zip(*waits.values(), strict=True))
+        parts = (
+            [f"{time(wait)} waiting for late ranks, {time(transfer)} transfer"]
+            if wait or transfer or not unsplit
+            else []
+        )
+        parts += [f"{time(unsplit)} in which waiting cannot be told from transfer"] if unsplit else []
+        said += f": {', '.join(parts)}"
     return [heading("how communication overlaps with computing"), paragraph(f"{said}."), bars(stacked, _OVERLAP)]
 
 
-def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tuple[int, int], tuple[int, int]]:
-    """Returns exposed communication by rank and device as waiting for late ranks and transfer, ns; both add up to
-    `exposed_communication_ns`. Empty if nothing is known of other ranks.
+def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Returns exposed communication by rank and device as waiting for late ranks, transfer, and what cannot be told apart,
+    ns; they add up to `exposed_communication_ns`. Empty if nothing is known of other ranks.
     """
     if subject.capture_id is None:
         return {}
     rows = rows_of_question(con, "exposed-communication", capture=subject.capture_id)
-    return {(row["rank"], row["device"]): (row["wait_ns"], row["transfer_ns"]) for row in rows}
+    return {(row["rank"], row["device"]): (row["wait_ns"], row["transfer_ns"], row["unsplit_ns"]) for row in rows}
 
 
 def _divided(row: Row) -> list[Part]:
@@ -161,7 +170,7 @@ def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         heading("what took the GPU time of all ranks together"),
         paragraph(
             "Each moment counts once: waiting for late ranks counts also while other kernels compute, "
-            "exposed transfer is the rest of the exposed communication above."
+            "exposed transfer is the rest of the exposed communication above, except where it is not known who waits for whom."
         ),
     ]
     return [*said, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]

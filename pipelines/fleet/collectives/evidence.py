@@ -1,0 +1,30 @@
+"""What the matches of a capture rest on, in numbers and in words, for every answer that depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.models.sqltext import quoted
+
+
+def evidence_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[str, int]:
+    """Returns how many collectives of the lanes that are used rest on what, best evidence first, from `collectives`."""
+    rows = con.execute(
+        "SELECT c.matched_by, count(*) FROM collectives AS c "
+        f"WHERE c.capture_id = {quoted(capture_id)} AND c.refused_reason IS NULL GROUP BY c.matched_by"
+    ).fetchall()
+    found: dict[str, int] = dict(rows)
+    return {name: found[name] for name in _phrases() if name in found}
+
+
+def evidence_in_words(found: Sequence[str]) -> str:
+    """Returns what matches rest on as a clause; an empty text where there are none."""
+    phrases = _phrases()
+    return f"calls of the ranks are matched by {', '.join(phrases[name] for name in found)}" if found else ""
+
+
+def _phrases() -> dict[str, str]:
+    return {row["matched_by"]: row["phrase"] for row in rule_rows("match_evidence")}

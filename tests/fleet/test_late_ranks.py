@@ -1,0 +1,176 @@
+"""Who waits for whom, and how long: the causes of the path and the table of stragglers say the same as what was planted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from pipelines.fleet.path.segment_causes import SegmentCause, _late, _Waited
+from pipelines.fleet.path.walk import walk_back
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.rule_tables import create_rules
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
+from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.fleet.path.make import Case, Event, joined
+
+TABLES = ("captures", "capture_causes", "straggler_ranks", "collectives")
+LATE_NS = 12_000_000  # of a step in which a rank is late
+HOST = CaptureSpec(
+    ranks=2, steps=5, layers=1, ops_per_layer=2, shape="planted", plant="late_host", collective_skew_ns=0,
+    straggler=1, straggler_slowdown=2.0, sync_each_step=False,
+)  # fmt: skip
+GPU = replace(HOST, plant="late_rank", straggler_slowdown=200.0)
+IN_TURN = replace(HOST, ranks=3, straggler=None, sync_each_step=True, steps=6)
+HALF = 500 * 10**9
+FAST = {"host runs ahead": HOST, "in turn": IN_TURN}
+MORE = {
+    "host waits": replace(HOST, sync_each_step=True),
+    "four ranks": replace(HOST, ranks=4, straggler=2),
+    "in turn without waiting": replace(IN_TURN, sync_each_step=False),
+    "sixteen ranks, clocks apart": replace(
+        HOST, ranks=16, straggler=11, clock_offset_ns=tuple(HALF * rank for rank in range(16))
+    ),
+    "slow kernels": GPU,
+    "slow kernels of four": replace(GPU, ranks=4, straggler=0),
+    "nobody": replace(HOST, plant="none"),
+    "buckets": CaptureSpec(ranks=4, steps=5, straggler=2, collective_skew_ns=0),
+}
+
+
+def answers(specs: Mapping[str, CaptureSpec], folder: Path) -> dict[str, tuple[Capture, dict[int, dict[str, Any]]]]:
+    """By capture its truth, and of each rank what both answers say, ns: `late`, `alone` of the path; the table's row."""
+    lake = Lake(folder / "lake")
+    written = {job: write_capture(spec, folder / job) for job, spec in specs.items()}
+    for job, capture in written.items():
+        ingest(capture.paths, lake, job=job)
+    materialize_captures(lake, TABLES)
+    with lake.connect(TABLES) as con:
+        rows = con.execute(
+            "WITH path AS (SELECT capture_id, rank, sum(duration_ns) AS late, sum(saves_ns) AS alone FROM capture_causes "
+            "WHERE cause = 'late_rank' GROUP BY capture_id, rank) "
+            "SELECT c.job, s.rank, s.late_ns, s.marginal_ns, s.caused_wait_ns, s.wait_clock_ns, "
+            "coalesce(p.late, 0), coalesce(p.alone, 0) "
+            "FROM straggler_ranks AS s JOIN captures AS c USING (capture_id) LEFT JOIN path AS p USING (capture_id, rank)"
+        ).fetchall()
+    names = ("table", "table_alone", "caused", "waited", "path", "path_alone")
+    found: dict[str, dict[int, dict[str, Any]]] = {job: {} for job in specs}
+    for job, rank, *values in rows:
+        found[job][rank] = dict(zip(names, map(int, values), strict=True))
+    return {job: (written[job], ranks) for job, ranks in found.items()}
+
+
+def check(spec: CaptureSpec, capture: Capture, ranks: dict[int, dict[str, Any]]) -> None:
+    assert len(ranks) == spec.ranks
+    for of_rank in ranks.values():
+        assert of_rank["path"] == pytest.approx(of_rank["table"], abs=2_000)
+        assert of_rank["path_alone"] == pytest.approx(of_rank["table_alone"], abs=2_000)
+    # What all wait is what the machine says, and what is caused of it is caused by the ranks that are late.
+    assert sum(one["waited"] for one in ranks.values()) == pytest.approx(
+        sum(rank.truth.collective_wait_ns for rank in capture.ranks), abs=20_000 * spec.ranks
+    )
+    if spec.shape == "planted":  # the others arrive together
+        for of_rank in ranks.values():
+            assert of_rank["caused"] == pytest.approx((spec.ranks - 1) * of_rank["table"], abs=20_000 * spec.ranks)
+
+
+@pytest.mark.slow  # the path alone is below
+def test_the_path_and_the_table_agree_with_what_is_planted(tmp_path: Path) -> None:
+    found = answers(FAST, tmp_path)
+    for job, (capture, ranks) in found.items():
+        check(FAST[job], capture, ranks)
+    _, ahead = found["host runs ahead"]
+    assert ahead[0]["path"] == 0
+    assert 4.9 * LATE_NS < ahead[1]["path"] < 5 * LATE_NS  # all five, of which the path goes through one collective
+    _, turn = found["in turn"]
+    assert [turn[rank]["path"] for rank in range(3)] == [pytest.approx(2 * LATE_NS, rel=0.01)] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", MORE)
+def test_other_captures(tmp_path: Path, job: str) -> None:
+    ((capture, ranks),) = answers({job: MORE[job]}, tmp_path).values()
+    check(MORE[job], capture, ranks)
+    late = [rank for rank, one in ranks.items() if one["path"] > LATE_NS / 2]
+    assert late == (
+        [] if job == "nobody" else [0] if "turn" in job else [MORE[job].straggler] if job != "buckets" else []
+    )
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 16])
+def test_what_a_rank_does_while_others_wait_in_earlier_collectives_counts_too(n_ranks: int) -> None:
+    """Rank 1 works on lane 0 without waiting for its collectives on lane 1, so the path passes through none but the last."""
+    events, deps = [], []
+    for step in range(3):
+        end = 1_000 * (step + 1)
+        events += [Event(f"sleep{step}", 1, 0, 1_000 * step, 1_000), Event(f"r1c{step}", 1, 1, end, 50, f"c{step}")]
+        deps.append((f"sleep{step}", f"r1c{step}"))
+        for rank in (0, *range(2, n_ranks)):  # the last of the others comes 200 later than they
+            start = 1_000 * step + (200 if step else 100) + (200 if rank == n_ranks - 1 else 0)
+            events.append(Event(f"r{rank}c{step}", rank, 1, start, end + 50 - start, f"c{step}"))
+    events.append(Event("last", 0, 1, 3_050, 100))
+    case = joined(Case(tuple(events), tuple(deps)))
+    path = walk_back(case)
+    assert {segment.collective_id for segment in path} == {None, "c2"}
+    found = _late(case, path, [SegmentCause("gpu_computing") for _ in path])
+    alone = 900 + 800 + 800 - (600 if n_ranks > 2 else 0)
+    assert sum(one.late_ns for one in found) == 2_500
+    assert sum(one.alone_ns for one in found) == alone
+
+
+def test_how_much_later_than_the_median_of_the_others() -> None:
+    """From when the rank had left the collective before: of each the starts and ends of its ranks on the common clock."""
+    models = load_catalog().models
+    starts = [[0, 90], [100, 150, 130], [10, 20, 40, 70], [10, 20, 30, 40, 70], [5, 5], [None, None]]
+    expected = [90, 50, 50, 50, 0, None]
+    with duckdb.connect() as con:
+        create_rules(con, models["collective_kinds"])
+        con.execute(
+            "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, lane BIGINT, rank BIGINT, trace_id VARCHAR, "
+            "event_id BIGINT, step BIGINT, aligned_start_ns BIGINT, aligned_end_ns BIGINT)"
+        )
+        for number, of_ranks in enumerate([*starts, [1_000, 1_100], [1_090, 1_350]]):
+            lane = min(number, len(starts))  # the last two are in one lane, and rank 1 left the first of them late
+            for rank, at in enumerate(of_ranks):
+                end = (
+                    None
+                    if at is None
+                    else 1_250
+                    if (lane, rank) == (len(starts), 1) and number == lane
+                    else max(of_ranks) + 9
+                )
+                row = ("c", number, lane, rank, f"t{rank}", number, 0, at, end)
+                con.execute(f"INSERT INTO collective_ranks VALUES ({', '.join('?' * 9)})", row)
+        con.execute(
+            "CREATE TABLE ranks AS SELECT *, 100 AS duration_ns, 0 AS wait_ns, 0 AS wait_clock_ns, 0 AS root_rank, TRUE AS kept, "
+            "'spread' AS matched_by FROM collective_ranks; DROP TABLE collective_ranks; ALTER TABLE ranks RENAME TO collective_ranks;"
+            "CREATE TABLE collective_kernels AS SELECT trace_id, event_id, 'allreduce' AS kind, 'x' AS collective_name, 8 AS bytes, "
+            "2 AS group_size FROM collective_ranks;"
+            "CREATE TABLE collective_groups AS SELECT DISTINCT 'c' AS capture_id, lane, rank, 0 AS reference_rank, '0' AS group_name, "
+            "NULL AS refused_reason FROM collective_ranks"
+        )
+        found = con.execute(
+            f"SELECT late_of_median_ns FROM ({models['collectives'].sql}) ORDER BY collective_id"
+        ).fetchall()
+    assert [ns for (ns,) in found] == [*expected, 100, 100]
+
+
+def test_stretches_of_waiting() -> None:
+    """Two groups may wait for a rank at once: that time counts once."""
+    waited = _Waited.of([(50, 60), (10, 20), (15, 30), (30, 31), (52, 55)])
+    assert (waited.starts.tolist(), waited.ends.tolist()) == ([10, 50], [31, 60])
+    cases = {(0, 10): 0, (0, 11): 1, (0, 100): 31, (12, 14): 2, (31, 50): 0, (30, 51): 2, (59, 70): 1, (60, 70): 0}
+    assert {case: waited.during(*case) for case in cases} == cases
+    draw = np.random.default_rng(3)
+    for _ in range(50):
+        stretches = [(a, a + n) for a, n in draw.integers(1, 40, (5, 2)).tolist()]
+        start, length = draw.integers(0, 60, 2).tolist()
+        held = {at for a, b in stretches for at in range(a, b)}
+        assert _Waited.of(stretches).during(start, start + length) == len(held & set(range(start, start + length)))
