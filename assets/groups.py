@@ -65,7 +65,7 @@ _PARTS = {
         "counter_": "counters",
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
-        "nsys_|nvtx_|rocm_|perfetto_|xplane_": "other_profilers",
+        "nsys_|nvtx_|rocm_|perfetto_|xplane_|memory_kinds": "other_profilers",
         "call_|capture_calls|op_|step_|group_|collective_|stack_frames": "names",
     },
 }

@@ -30,10 +30,10 @@ from pipelines.models.run import only_selects, run_models
 from pipelines.models.sqltext import first_line, quoted
 from pipelines.readers.kineto.events_file import add_findings, complete
 from pipelines.readers.kineto.limits import Limits, allow
-from pipelines.readers.kineto.lost_work import lost_work
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.lost_work import lost_work
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import with_masks
 

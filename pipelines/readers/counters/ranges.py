@@ -15,11 +15,11 @@ from typing import Any
 from pipelines.base import database
 from pipelines.base.paths import path_text, text_path
 from pipelines.models.sqltext import quoted
+from pipelines.readers.counter_ranges import CounterRange, counter_ranges
 from pipelines.readers.counters.lake import COLUMNS, COUNTERS, FINDINGS, TABLE
 from pipelines.readers.inputs import Read, Reading, SetInput
 from pipelines.readers.inputs.row_files import RowFiles
 from pipelines.readers.kineto import ReadTrace
-from pipelines.readers.kineto.counter_ranges import CounterRange, counter_ranges
 from pipelines.readers.origin import job_from_path
 
 SOURCE = "Kineto"

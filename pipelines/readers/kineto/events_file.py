@@ -21,13 +21,13 @@ from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.rule_tables import create_rules
 from pipelines.models.sqltext import quoted, row
+from pipelines.readers.counter_ranges import CATEGORY, counter_ranges, lacks_counters
 from pipelines.readers.inputs import EventInput
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
-from pipelines.readers.kineto.counter_ranges import CATEGORY, counter_ranges, lacks_counters
 from pipelines.readers.kineto.limits import Limits
-from pipelines.readers.kineto.lost_work import lost_work
 from pipelines.readers.kineto.merged import MergedRank, labels_of, merged_ranks
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
+from pipelines.readers.lost_work import lost_work
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import masked_text
 
