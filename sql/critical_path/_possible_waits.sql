@@ -18,6 +18,12 @@ waits AS (
     WHERE w.source_in_window AND NOT w.is_same_stream AND NOT (w.is_inferred AND d.event_id IS NOT NULL)
     UNION
     SELECT window_no, event_id, source_event_id, FALSE FROM depending
+),
+-- Materialized: DuckDB would join the work that waits with all other work of the window.
+waiting AS MATERIALIZED (
+    SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred, k.stream_key, k.start_ns
+    FROM waits AS w
+    JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 )
 SELECT
     w.window_no,  -- The window.
@@ -26,9 +32,8 @@ SELECT
     s.start_ns AS source_start_ns,  -- Its start, ns.
     s.start_ns + s.duration_ns AS source_end_ns,  -- Its end, ns; up to 10 us after the start of the work that waits.
     w.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
-FROM waits AS w
-JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
+FROM waiting AS w
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
 WHERE
-    s.covers_window AND s.stream_key <> k.stream_key AND s.start_ns <= k.start_ns
-    AND s.start_ns + s.duration_ns <= k.start_ns + 10000
+    s.covers_window AND s.stream_key <> w.stream_key AND s.start_ns <= w.start_ns
+    AND s.start_ns + s.duration_ns <= w.start_ns + 10000

@@ -166,13 +166,18 @@ of_same_event AS (
         WHERE event_number IS NOT NULL
     ) AS both_kinds
 ),
-likely_records AS (
-    SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, r.record_event_id, r.start_ns
+-- Materialized, here and below: DuckDB thinks that these are many rows, and would join others on the trace alone.
+numbers_asked AS MATERIALIZED (
+    SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, p.event_number, p.n_th - o.n AS n_recorded
     FROM placed AS p
     CROSS JOIN older AS o
+),
+likely_records AS (
+    SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, r.record_event_id, r.start_ns
+    FROM numbers_asked AS p
     JOIN free_records AS r
         ON r.trace_profile_id = p.trace_profile_id AND r.order_thread_id = p.order_thread_id
-            AND r.n_recorded = p.n_th - o.n
+            AND r.n_recorded = p.n_recorded
     LEFT JOIN owners AS c
         ON c.trace_profile_id = p.trace_profile_id AND c.order_thread_id = p.order_thread_id
             AND c.n_th = r.n_recorded
@@ -266,6 +271,14 @@ states AS (
         SELECT trace_profile_id, stream_key, order_thread_id, mark_ns, 1, mark_event_id, NULL FROM marks
     ) AS both_kinds
 ),
+candidate_states AS MATERIALIZED (
+    SELECT
+        c.trace_profile_id, c.wait_event_id, c.record_event_id, c.mark_event_id, c.age, c.is_of_other_thread,
+        s.stream_key, s.end_ns, s.launched_ns
+    FROM candidates AS c
+    JOIN states AS s ON s.trace_profile_id = c.trace_profile_id AND s.mark_event_id = c.mark_event_id
+    WHERE s.end_ns IS NOT NULL
+),
 ends AS (
     SELECT trace_profile_id, stream_key, end_ns, max(event_id) AS event_id, max(start_ns) AS start_ns
     FROM work
@@ -273,7 +286,7 @@ ends AS (
 ),
 -- What each wait held up: work, which began no earlier than 2 us before what it waited for ended; or a call, which
 -- returned up to 10 us before that (of a longer call 1 %, at most 50 us).
-held_up AS (
+held_up AS MATERIALIZED (
     SELECT
         w.trace_profile_id,
         w.wait_event_id,
@@ -298,24 +311,23 @@ held_up AS (
 ),
 possible AS (
     SELECT
-        h.*, c.record_event_id, c.age, c.is_of_other_thread, s.stream_key AS on_stream_key, s.end_ns,
+        h.*, s.record_event_id, s.age, s.is_of_other_thread, s.stream_key AS on_stream_key, s.end_ns,
         -- The recording thread's last launch on another stream was on this one, or there is no other.
         row_number() OVER (
-            PARTITION BY h.trace_profile_id, h.wait_event_id, h.waiting_kernel_id, c.mark_event_id
+            PARTITION BY h.trace_profile_id, h.wait_event_id, h.waiting_kernel_id, s.mark_event_id
             ORDER BY s.launched_ns DESC NULLS LAST, s.stream_key
         ) = 1
         AND (
             s.launched_ns IS NOT NULL
             OR count(*) OVER (
-                PARTITION BY h.trace_profile_id, h.wait_event_id, h.waiting_kernel_id, c.mark_event_id
+                PARTITION BY h.trace_profile_id, h.wait_event_id, h.waiting_kernel_id, s.mark_event_id
             ) = 1
         ) AS is_last_launched
     FROM held_up AS h
-    JOIN candidates AS c ON c.trace_profile_id = h.trace_profile_id AND c.wait_event_id = h.wait_event_id
-    JOIN states AS s ON s.trace_profile_id = c.trace_profile_id AND s.mark_event_id = c.mark_event_id
+    JOIN candidate_states AS s
+        ON s.trace_profile_id = h.trace_profile_id AND s.wait_event_id = h.wait_event_id
     WHERE
-        s.end_ns IS NOT NULL
-        AND CASE
+        CASE
             WHEN h.has_source_stream THEN s.stream_key = h.source_stream_key
             ELSE h.stream_key IS NULL OR s.stream_key <> h.stream_key
         END
