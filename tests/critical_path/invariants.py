@@ -31,6 +31,7 @@ TABLES = (
     "critical_path_summary",
     "critical_path_caveats",
     "critical_path_windows",
+    "event_waits",
 )
 CLOCK_NS = 10_000
 """A call may return that much before the end of what it waited for (inferred waits), or a wait end before its source."""
@@ -195,7 +196,9 @@ def _shares_sum(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _inferred_waits_are_told(con: duckdb.DuckDBPyConnection, file: File) -> None:
-    """Where there are cuda_sync rows only calls have inferred waits; what was waited for ended when the wait was over."""
+    """Where there are cuda_sync rows, work has inferred waits only by waits for events that the trace does not state; what was
+    waited for ended when the wait was over.
+    """
     rows = con.execute(
         "SELECT DISTINCT src_event_id, dst_event_id, dst_is_start, window_id FROM critical_path_edges WHERE is_inferred "
         "AND edge_type NOT IN ('HOST_GAP', 'THREAD_HAND_OFF')"  # a thread waited for another one
@@ -203,7 +206,8 @@ def _inferred_waits_are_told(con: duckdb.DuckDBPyConnection, file: File) -> None
     query = "SELECT src_event_id, dst_event_id FROM critical_path WHERE path_weight_ns > 0"
     on_path = {*con.execute(query).fetchall()}
     if any(isinstance(e, dict) and e.get("cat") == "cuda_sync" for e in file.events):
-        assert not any(is_work for _, _, is_work, _ in rows)
+        unstated = con.execute("SELECT waiting_kernel_id FROM event_waits WHERE is_inferred").fetchall()
+        assert {(event,) for _, event, is_work, _ in rows if is_work} <= {*unstated}
     for source, event, is_work, _ in rows:
         assert file.events[source]["cat"] in GPU
         start, end = file.span(event)

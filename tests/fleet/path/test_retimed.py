@@ -120,9 +120,10 @@ def test_what_the_numbers_lack_is_told_beside_them(tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
     found = asked(tmp_path, "--remove", "cpu")
     assert set(found["ranks"]) == {"0", "1"} and found["inferred_waits"] > 0
-    caveat, unseen = found["caveats"]
+    caveat, unseen, lost = found["caveats"]
     assert "left out" in caveat and caveat.endswith(": 2")
     assert "no cuda_sync events" in unseen and unseen.endswith("(ranks 0, 1)")
+    assert lost["caveat"] == "lost_kernels" and lost["detail"].startswith("rank2")
     text = " ".join(CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "cpu"]).stdout.split())
     assert caveat in text and f"{found['inferred_waits']:,} waits of this graph are inferred" in text
 
