@@ -357,3 +357,70 @@ def test_programs_recorded_on_a_gpu() -> None:
         # In the first step nothing was launched before the records, and one thread has recorded nothing.
         assert sum(row[5] for row in rows) >= sum(row[4] for row in rows) - 4, (name, rows)
         assert con.execute(shared).fetchall() == [(0,)], name
+
+
+def choosing(likely: tuple[float, float], other: tuple[float, float], *, of_other_thread: bool = False) -> list[Event]:
+    """A wait of stream 7 for the work of stream 20, which the thread launched right before the record, or of stream 24.
+
+    `likely`, `other`: start and end of their work, us. Stream 7 is free from 100 us on, and its work begins at 1000. With
+    `of_other_thread` another thread launches on stream 24 and records an event of its own.
+    """
+    tid = 2 if of_other_thread else 1
+    unstated = {STREAM: -1, RECORD: -1, NUMBER: 5}
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("before", 5, 95, 1)),
+        *(call("cudaLaunchKernel", 3, 2, 2, tid), kernel("other", other[0], other[1] - other[0], 2, 24)),
+        *([call("cudaEventRecordWithFlags", 6, 2, 7, tid)] if of_other_thread else []),
+        *(call("cudaLaunchKernel", 9, 2, 3), kernel("likely", likely[0], likely[1] - likely[0], 3, 20)),
+        call("cudaEventRecordWithFlags", 12, 2, 4),
+        *(call("cudaStreamWaitEvent", 15, 2, 5), sync("Stream Wait Event", 15, 1, 5, 7, **unstated)),
+        *(call("cudaLaunchKernel", 18, 2, 6), kernel("waiting", 1000, 10, 6)),
+    ]
+
+
+EARLY = (20, 50)  # before stream 7 is free: it held nothing up
+CHOICES: list[tuple[tuple[float, float], tuple[float, float], bool, str | None]] = [
+    # The likely stream, if its work ended at most 10 us before, whatever ended later; then what ended last.
+    ((20, 990), (20, 998), False, "likely"),
+    ((20, 989.9), (20, 998), False, "other"),
+    # Work that ended in the gap: at most 50 us before, however short.
+    (EARLY, (940, 950), False, "other"),
+    (EARLY, (940, 949.9), False, "likely"),
+    # Or it filled half of the gap of 900 us.
+    (EARLY, (400, 850), False, "other"),
+    (EARLY, (400.1, 850), False, "likely"),
+    # It ended up to 2 us after the waiting work began; clocks disagree.
+    (EARLY, (20, 1002), False, "other"),
+    (EARLY, (20, 1002.1), False, "likely"),
+    # Of another thread's record only what the times support.
+    ((20, 1500), (20, 990), True, "other"),
+    ((20, 1500), EARLY, True, None),
+]
+
+
+def test_which_stream_was_waited_for() -> None:
+    traces = [choosing(likely, other, of_other_thread=thread) for likely, other, thread, _ in CHOICES]
+    for case, con in zip(CHOICES, each(traces, "event_waits"), strict=True):
+        ((_, _, source, waiting, evidence, _, _),) = con.execute(QUERY).fetchall()
+        assert (source, waiting, evidence) == (case[-1], "waiting", "calls"), case
+
+
+def test_waits_in_a_row_for_one_event_share_its_record() -> None:
+    program = Program()
+    program.launch("earlier", 32, 30)
+    program.record(9, 32)
+    program.launch("first", 7, 300)
+    program.record(1, 7)
+    for stream in (20, 24, 28):
+        program.wait(1, stream)
+    for stream in (20, 24, 28):
+        program.launch(f"branch {stream}", stream, 50)
+    (con,) = each([FORMS["cuda 13"][0](program.events)], "event_waits")
+    assert [row[:4] for row in con.execute(QUERY).fetchall()] == program.expected
+
+
+def test_a_call_without_a_row_holds_up_no_work_that_a_row_holds_up() -> None:
+    """The second wait has lost its row; what begins late on stream 8 does so because of the third."""
+    events = without_cuda_events(without_rows(early_event().events, lambda n: n == 1))
+    (con,) = each([events], "event_waits")
+    assert [row[3] for row in con.execute(QUERY).fetchall()][:3] == ["side 0", "join 0", "side 1"]
