@@ -88,7 +88,7 @@ class _Seen(NamedTuple):
     records: bool  # an event that `_loaded_events` takes for a recorded wait
     events: bool  # one for an event
     polls: bool  # a call that asks whether GPU work has ended
-    blocks: bool  # one that waits for it, and of which no wait is recorded
+    blocks: bool  # one that waits for it, or for its own copy, and of which no wait is recorded
     unstated: bool  # a wait for an event of which the trace does not state record and stream
     graphs: bool  # two pieces of GPU work of one call
     n_work: int  # events on streams
@@ -110,12 +110,27 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
     of_stream = f"{is_sync} AND name = 'Stream Wait Event'"
     ((records, events, asks, blocks, unstated, graphs, n_work, n_slow),) = con.execute(
         f"SELECT bool_or({is_sync} AND name IS NOT NULL), bool_or({of_event}), bool_or(name IN {polls}), "
-        f"bool_or(name IN {unrecorded}) OR count(*) FILTER (name IN {waits}) > count(*) FILTER ({is_sync} AND NOT ({of_stream})), "
-        f"bool_or({of_event} AND NOT coalesce(wait_on_stream >= 0 AND wait_on_cuda_event_record_corr_id > 0, false)) "
-        f"OR count(*) FILTER (name IN {stream_waits}) > count(*) FILTER ({of_stream}), "
+        f"bool_or(name IN {unrecorded} OR cat = 'gpu_memcpy'), "
+        f"bool_or({of_event} AND NOT coalesce(wait_on_stream >= 0 AND wait_on_cuda_event_record_corr_id > 0, false)), "
         f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
         f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), count(stream), "
         f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) "
         f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {known}"
     ).fetchall()
-    return _Seen(bool(records), bool(events), bool(asks), bool(blocks), bool(unstated), bool(graphs), n_work, n_slow)
+    ((rowless_wait, rowless_call),) = con.execute(
+        "SELECT bool_or(makes_wait AND NOT has_wait_row), bool_or(waits AND NOT has_row) FROM ("
+        f"SELECT bool_or(name IN {stream_waits}) AS makes_wait, bool_or({of_stream}) AS has_wait_row, "
+        f"bool_or(name IN {waits}) AS waits, bool_or({is_sync} AND NOT ({of_stream})) AS has_row FROM events "
+        f"WHERE trace_id = {quoted(request.trace_id)} AND {known} "
+        f"AND (name IN {stream_waits} OR name IN {waits} OR {is_sync}) GROUP BY correlation)"
+    ).fetchall()
+    return _Seen(
+        records=bool(records),
+        events=bool(events),
+        polls=bool(asks),
+        blocks=bool(blocks or rowless_call),
+        unstated=bool(unstated or rowless_wait),
+        graphs=bool(graphs),
+        n_work=n_work,
+        n_slow=n_slow,
+    )

@@ -51,7 +51,7 @@ def test_streams_whose_waits_are_not_in_the_trace_are_told_beside_the_number(tra
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps({**document, "traceEvents": kept}))
         said.append(json.loads(what_if(file, "--remove", "cpu", "--json").stdout)["caveats"])
-    assert [[one["caveat"] for one in caveats] for caveats in said] == [[], ["unseen_waits"], []]
+    assert [[one["caveat"] for one in caveats] for caveats in said] == [[], ["unseen_waits"], ["lost_kernels"]]
     assert said[1][0]["n"] == 2
     saved = tmp_path / "path.zip"
     assert (
