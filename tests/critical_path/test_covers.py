@@ -274,16 +274,21 @@ def test_a_frame_named_after_a_wait_is_what_was_waited_for() -> None:
 
 
 def test_a_thread_that_only_polls_hands_nothing_over() -> None:
-    """NCCL's watchdog asks about an event right before the main thread goes on after a sleep."""
+    """NCCL's watchdog asks about an event right before the main thread goes on after a sleep, and calls what else it calls."""
     polls = [call("cudaEventQuery", ts, 90, 900 + ts, tid=9) for ts in range(100, 1900, 100)]
+    exchanges = [
+        call("cudaThreadExchangeStreamCaptureMode", ts + at, 2, 5000 + ts + at, tid=9)
+        for ts in range(100, 1900, 100)
+        for at in (-4, 92)
+    ]
     trace = [
         *(op("a", 0, 100), *launch(1, 10), op("b", 1200, 100), *launch(2, 1210)),
         *(x("user_annotation", "# running sparse arch", 90, 1115), *polls),
     ]
-    found = owners(trace)
-    assert ("# running sparse arch", 1100) in found
-    # And its polling goes on after the window has ended.
-    assert sum(us for _, us in found) == 1300
+    for found in owners_of_all(trace, [*trace, *exchanges]):
+        assert ("# running sparse arch", 1100) in found
+        # And its polling goes on after the window has ended.
+        assert sum(us for _, us in found) == 1300
 
 
 def test_time_of_nobody_else() -> None:
