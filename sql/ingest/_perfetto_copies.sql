@@ -15,10 +15,10 @@ named AS (
             ELSE 'Memset (' || m.meaning || ')'
         END AS name
     FROM told AS t
-    LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = t.direction
-    LEFT JOIN memory_kinds AS a ON a.argument = 'src kind' AND a.value = t.source
-    LEFT JOIN memory_kinds AS b ON b.argument = 'dst kind' AND b.value = t.target
-    LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = t.memory
+    LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = lower(t.direction)
+    LEFT JOIN memory_kinds AS a ON a.argument = 'src kind' AND a.value = lower(t.source)
+    LEFT JOIN memory_kinds AS b ON b.argument = 'dst kind' AND b.value = lower(t.target)
+    LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = lower(t.memory)
 )
 SELECT
     -- The name and what copy kind, src kind, dst kind and memory kind say, as a list in JSON.

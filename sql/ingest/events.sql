@@ -187,7 +187,7 @@ SELECT
     END AS time_flaw
 FROM placed AS e
 LEFT JOIN categories AS c ON c.raw = e.cat
-LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = e.copy_kind
-LEFT JOIN memory_kinds AS f ON f.argument = 'src kind' AND f.value = e.source_kind
-LEFT JOIN memory_kinds AS t ON t.argument = 'dst kind' AND t.value = e.target_kind
-LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = e.memory_kind
+LEFT JOIN memory_kinds AS d ON d.argument = 'copy kind' AND d.value = replace(lower(e.copy_kind), ' ', '_')
+LEFT JOIN memory_kinds AS f ON f.argument = 'src kind' AND f.value = replace(lower(e.source_kind), ' ', '_')
+LEFT JOIN memory_kinds AS t ON t.argument = 'dst kind' AND t.value = replace(lower(e.target_kind), ' ', '_')
+LEFT JOIN memory_kinds AS m ON m.argument = 'memory kind' AND m.value = replace(lower(e.memory_kind), ' ', '_')

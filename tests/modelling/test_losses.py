@@ -282,7 +282,7 @@ def real_traces() -> list[Path]:
     found = [
         path
         for path in sorted(folder.rglob("*.json*"))
-        if "execution_trace" not in path.name and path.name != "truth.json"
+        if "execution_trace" not in path.name and path.stem not in ("truth", "engine_cuda")
     ]
     return [path for path in found if "stragglers" not in path.parts]
 

@@ -24,7 +24,11 @@ from pipelines.readers.kineto import TraceRejected
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 FILES = sorted(
-    path for path in TRACES.rglob("*.json*") if "execution_trace" not in path.name and path.parent.name != "stragglers"
+    path
+    for path in TRACES.rglob("*.json*")
+    if "execution_trace" not in path.name
+    and path.parent.name != "stragglers"
+    and path.stem not in ("truth", "engine_cuda")
 )
 SMALL = {"alexnet"}  # others take seconds: all of it is JSON
 """Of NVIDIA and of AMD, the second with a graph; the others are slow."""

@@ -102,6 +102,10 @@ COPIES = (
     ("DtoH", "device", "pinned", "Memcpy DtoH (Device -> Pinned)"),
     (9, 1, 2, "Memcpy HtoH (Pageable -> Pinned)"),
     ("PtoP", "device_static", "managed_static", "Memcpy PtoP (Device Static -> Managed Static)"),
+    # Kineto's words, capitals, and directions in full.
+    ("HtoD", "Pageable", "Device", "Memcpy HtoD (Pageable -> Device)"),
+    ("HTOD", "PINNED", "Device Static", "Memcpy HtoD (Pinned -> Device Static)"),
+    ("device_to_host", "device", "pageable", "Memcpy DtoH (Device -> Pageable)"),
     ("DtoD", "device", 77, "Memcpy DtoD"),
     (77, "device", "device", "Memcpy"),
     (None, None, None, "Memcpy"),
