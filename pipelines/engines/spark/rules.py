@@ -48,6 +48,12 @@ def decimals_as_doubles(tree: Tree) -> None:
             literal.replace(exp.Literal.number(f"{literal.this}e0"))
 
 
+def materialized_ctes(tree: Tree) -> None:
+    """`AS MATERIALIZED` tells DuckDB in which order to join; Spark does not have it."""
+    for cte in tree.find_all(exp.CTE):
+        cte.set("materialized", None)
+
+
 def wide_integers(tree: Tree) -> None:
     """`HUGEINT`: the widest integer of Spark is DECIMAL(38, 0)."""
     for kind in list(tree.find_all(exp.DataType)):
@@ -196,6 +202,7 @@ def _is_own(select: Tree, kind: type, parts: Collection[Tree]) -> bool:
 RULES: tuple[Callable[[Tree], None], ...] = (
     write_out_windows,
     decimals_as_doubles,
+    materialized_ctes,
     wide_integers,
     zero_divisors,
     whole_epochs,

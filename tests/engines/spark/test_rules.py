@@ -24,6 +24,10 @@ CARRIED = {
         "SELECT x FROM (SELECT MAX(a) OVER (ORDER BY b NULLS LAST) AS x FROM t)",
     ),
     "decimal literals": ("SELECT 1.5 * a, 2 * b, 3e0, '1.5' FROM t", "SELECT 1.5e0 * a, 2 * b, 3e0, '1.5' FROM t"),
+    "materialized tables": (
+        "WITH t AS MATERIALIZED (SELECT 1 AS a) SELECT a FROM t",
+        "WITH t AS (SELECT 1 AS a) SELECT a FROM t",
+    ),
     "wide integers": ("SELECT CAST(a AS HUGEINT) FROM t", "SELECT CAST(a AS DECIMAL(38, 0)) FROM t"),
     "division by zero": (
         "SELECT a % b, a // b, a % 7 FROM t",
