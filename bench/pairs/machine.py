@@ -47,10 +47,15 @@ def choose_ranks(machine: dict[str, Any], wanted: str, scratch: Path) -> dict[st
         if wanted not in ("auto", backend):
             continue
         passed = (backend, ranks, machine["device"], scratch)
-        found = in_a_process(25, scratch / f"{backend}.{ranks}", check_ranks, *passed)
-        if "error" not in found:
-            return {"backend": backend, "ranks": ranks, "sum_over_ranks_s": found["seconds"], "ranks_refused": refused}
-        refused[f"{backend}, {ranks} ranks"] = f"{found['error']}\n{found['output']}"
+        checked = in_a_process(25, scratch / f"{backend}.{ranks}", check_ranks, *passed)
+        if "error" not in checked:
+            return {
+                "backend": backend,
+                "ranks": ranks,
+                "sum_over_ranks_s": checked["seconds"],
+                "ranks_refused": refused,
+            }
+        refused[f"{backend}, {ranks} ranks"] = f"{checked['error']}\n{checked['output']}"
     return {**NO_RANKS, "ranks_refused": refused}
 
 
@@ -74,7 +79,7 @@ def check_machine(device: str) -> dict[str, Any]:
 
 def check_ranks(backend: str, ranks: int, device: str, scratch: Path) -> dict[str, Any]:
     """Return the seconds that a sum over ranks takes; raise an error if they cannot communicate, or take too long."""
-    seconds = max(found["seconds"] for found in start_ranks(check_backend, ranks, backend, device, scratch=scratch))
+    seconds = max(of_rank["seconds"] for of_rank in start_ranks(check_backend, ranks, backend, device, scratch=scratch))
     if seconds > SLOWEST_SUM_S:
         raise RuntimeError(f"a sum over {ranks} ranks takes {seconds:.2f} s, more than {SLOWEST_SUM_S} s")
     return {"seconds": seconds}

@@ -56,12 +56,16 @@ def measure_ranks(program: Program, machine: dict[str, Any], out: Path, scratch:
     by_rank = start_ranks(measure_rank, machine["ranks"], *passed, scratch=scratch)
     measured: dict[str, Any] = {"ranks": machine["ranks"], "backend": machine["backend"]}
     for variant in VARIANTS:
-        plain = [max(seconds) for seconds in zip(*(found[variant]["plain_all_s"] for found in by_rank), strict=True)]
-        traced = [max(seconds) for seconds in zip(*(found[variant]["traced_all_s"] for found in by_rank), strict=True)]
+        plain = [
+            max(seconds) for seconds in zip(*(of_rank[variant]["plain_all_s"] for of_rank in by_rank), strict=True)
+        ]
+        traced = [
+            max(seconds) for seconds in zip(*(of_rank[variant]["traced_all_s"] for of_rank in by_rank), strict=True)
+        ]
         measured[variant] = {
             **numbers(program, plain, traced),
-            "traced_by_rank_s": [found[variant]["traced_step_s"] for found in by_rank],
-            "files": [name for found in by_rank for name in found[variant]["files"]],
+            "traced_by_rank_s": [of_rank[variant]["traced_step_s"] for of_rank in by_rank],
+            "files": [name for of_rank in by_rank for name in of_rank[variant]["files"]],
         }
     return measured
 

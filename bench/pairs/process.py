@@ -25,17 +25,17 @@ def in_a_process(
     process.start()
     process.join(limit_s)
     if process.is_alive():
-        found = {"error": f"ended after its limit of {limit_s:.0f} s"}
+        outcome = {"error": f"ended after its limit of {limit_s:.0f} s"}
     elif result.exists():
-        found = json.loads(result.read_text())
+        outcome = json.loads(result.read_text())
     else:
-        found = {"error": f"the process ended with exit status {process.exitcode}"}
-    if "error" in found:
-        found["output"] = log.read_text(errors="replace")[-1500:] if log.exists() else ""
+        outcome = {"error": f"the process ended with exit status {process.exitcode}"}
+    if "error" in outcome:
+        outcome["output"] = log.read_text(errors="replace")[-1500:] if log.exists() else ""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid or 0, signal.SIGKILL)  # ranks and workers that are left
     process.join()
-    return found
+    return outcome
 
 
 def _call(target: Callable[..., dict[str, Any]], result: Path, log: Path, arguments: tuple[Any, ...]) -> None:
@@ -44,10 +44,10 @@ def _call(target: Callable[..., dict[str, Any]], result: Path, log: Path, argume
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
-        found = target(*arguments)
+        outcome = target(*arguments)
     except BaseException:
-        found = {"error": traceback.format_exc()[-1500:]}
+        outcome = {"error": traceback.format_exc()[-1500:]}
     partial = result.with_suffix(".partial")
-    partial.write_text(json.dumps(found))
+    partial.write_text(json.dumps(outcome))
     partial.rename(result)
     os._exit(0)  # nothing that is left needs to be waited for

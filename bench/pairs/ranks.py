@@ -78,19 +78,19 @@ def start_ranks(
             process.kill()
         process.join()
     read = [json.loads(result.read_text()) if result.exists() else None for result in results]
-    errors = [f"rank {rank}: {found['error']}" for rank, found in enumerate(read) if found and "error" in found]
+    errors = [f"rank {rank}: {outcome['error']}" for rank, outcome in enumerate(read) if outcome and "error" in outcome]
     if errors or None in read:
         raise RuntimeError("; ".join(errors) or f"ranks ended with {[process.exitcode for process in processes]}")
-    return [found for found in read if found is not None]
+    return [outcome for outcome in read if outcome is not None]
 
 
 def _rank(target: Callable[..., dict[str, Any]], rank: int, ranks: int, *arguments: Any) -> None:
     *passed, store, result = arguments
     try:
-        found = target(rank, ranks, *passed, store)
+        outcome = target(rank, ranks, *passed, store)
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"[-1500:]}
+        outcome = {"error": f"{type(error).__name__}: {error}"[-1500:]}
     partial = result.with_name(f"{result.name}.partial")
-    partial.write_text(json.dumps(found))
+    partial.write_text(json.dumps(outcome))
     partial.rename(result)
-    os._exit(1 if "error" in found else 0)  # destructors of process groups wait for ranks that may have ended
+    os._exit(1 if "error" in outcome else 0)  # destructors of process groups wait for ranks that may have ended

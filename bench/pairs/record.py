@@ -19,19 +19,19 @@ from bench.pairs.sizes import SIZES
 from bench.pairs.truth import Truth
 
 
-def line(name: str, found: dict[str, Any]) -> str:
+def line(name: str, recorded: dict[str, Any]) -> str:
     """Return the line that is printed of a program."""
     for key in ("skipped", "error"):
-        if key in found:
-            return f"{name}: {key}: {' '.join(found[key].split())[-300:]}"
+        if key in recorded:
+            return f"{name}: {key}: {' '.join(recorded[key].split())[-300:]}"
 
     def milliseconds(key: str) -> str:
-        a, b = (found[variant][key] for variant in VARIANTS)
+        a, b = (recorded[variant][key] for variant in VARIANTS)
         return f"{a * 1e3:.3f} -> {b * 1e3:.3f} ms ({(b / a - 1) * 100:+.1f} %)"
 
     return (
         f"{name}: plain {milliseconds('plain_step_s')}, traced {milliseconds('traced_step_s')}, "
-        f"{found['trace_bytes'] / 1e3:.0f} kB, {found['recording_s']} s"
+        f"{recorded['trace_bytes'] / 1e3:.0f} kB, {recorded['recording_s']} s"
     )
 
 
@@ -44,7 +44,7 @@ def record(
     reason = why_not(program, machine) or (f"{args.seconds:.0f} s were over" if left < 5 else None)
     if reason:
         return {"skipped": reason}
-    found = in_a_process(
+    recorded = in_a_process(
         min(args.limit, max(left, 10)),
         scratch / f"{program.name}.result",
         measure_named,
@@ -53,7 +53,7 @@ def record(
         args.out,
         scratch,
     )
-    return {**found, "recording_s": round(time.monotonic() - begun, 1)}
+    return {**recorded, "recording_s": round(time.monotonic() - begun, 1)}
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
@@ -113,10 +113,10 @@ def main(words: list[str] | None = None) -> int:
         truth = Truth(args.out, machine, args.packed, int(args.tar_mb * 1e6))
         failed = 0
         for name in args.only:
-            found = record(PROGRAMS[name], machine, args, started, scratch)
-            truth.add(PROGRAMS[name], found)
+            recorded = record(PROGRAMS[name], machine, args, started, scratch)
+            truth.add(PROGRAMS[name], recorded)
             print(line(name, truth.content["programs"][name]), flush=True)
-            failed += "error" in found
+            failed += "error" in recorded
     sizes = [f"{archive.stat().st_size / 1e6:.1f} MB in {archive.name}" for archive in sorted(args.out.glob("*.tar"))]
     print(
         f"{len(args.only)} programs, {failed} failed; {', '.join(sizes)}; {time.monotonic() - started:.0f} s",

@@ -51,9 +51,9 @@ class Truth:
                 packing.add(trace, trace.name)
         return tar.name
 
-    def add(self, program: Program, found: dict[str, Any]) -> None:
-        self.content["programs"][program.name] = {**found, **program.describe()}
-        traces = [self.out / name for variant in VARIANTS for name in found.get(variant, {}).get("files", ())]
+    def add(self, program: Program, recorded: dict[str, Any]) -> None:
+        self.content["programs"][program.name] = {**recorded, **program.describe()}
+        traces = [self.out / name for variant in VARIANTS for name in recorded.get(variant, {}).get("files", ())]
         size = sum(trace.stat().st_size for trace in traces)
         self.content["programs"][program.name]["trace_bytes"] = size
         if traces:

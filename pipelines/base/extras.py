@@ -46,7 +46,7 @@ def need(extra: str, who: str) -> None:
         raise MissingExtra(f"{who} needs {listed}, which the core does not install: {_command(extra)}", extra)
     if wrong := _wrong_duckdb(extra):
         raise MissingExtra(
-            f"{who} needs Ibis, which fails on DuckDB {wrong}: {_command(extra)} installs one before 2", extra
+            f"{who} needs Ibis, which fails on DuckDB {wrong}: {_command(extra)} installs DuckDB 1", extra
         )
 
 

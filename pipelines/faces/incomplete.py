@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pipelines.models.sqltext import quoted, row
+from pipelines.readers.lost_work import LOST
 
 CUT = "truncated"
-CHECKS = (CUT, "lost_kernels")
+CHECKS = (CUT, LOST)
 """The checks of ingestion that find it."""
 
 
@@ -36,11 +37,10 @@ class Incomplete(NamedTuple):
 def incomplete_of_saved(meta: dict[str, Any]) -> list[Incomplete]:
     """Returns what the trace of a saved path lacks; it may be gone. `meta`: as in SavedPath."""
     trace = meta["trace"]
-    return [
-        Incomplete(trace["trace_id"], trace["file"], check, "error", trace[check])
-        for check in CHECKS
-        if trace.get(check)
-    ]
+    cut, lost = trace["truncated"], trace.get(LOST)  # which saved paths of 0.2.0 do not have
+    rows = [(CUT, "error", cut)] if cut else []
+    rows += [(LOST, lost["severity"], lost["detail"])] if lost else []
+    return [Incomplete(trace["trace_id"], trace["file"], *row) for row in rows]
 
 
 def incomplete_traces(con: Any, of: str = "") -> list[Incomplete]:
@@ -57,4 +57,4 @@ def incomplete_traces(con: Any, of: str = "") -> list[Incomplete]:
         "FROM traces AS t JOIN findings AS f USING (trace_id) "
         f"WHERE f.check_name IN {row(CHECKS)} {where} GROUP BY ALL ORDER BY t.file, t.trace_id, f.check_name"
     ).fetchall()
-    return [Incomplete(*one) for one in rows]
+    return [Incomplete(*row) for row in rows]

@@ -20,7 +20,7 @@ WORDS = {
     "compute": "computing",
     "straggler_wait": "waiting for late ranks",
     "exposed_communication": "exposed transfer",
-    "unsplit_communication": "exposed communication, waiting not told apart",
+    "unsplit_communication": "exposed communication, waiting or transfer",
     "exposed_memory": "exposed copies",
     "launch_overhead": "launch overhead",
     "idle_host": "waiting for the host (idle)",

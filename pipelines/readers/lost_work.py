@@ -35,15 +35,15 @@ def _create_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
 
 def _findings(rows: list[dict[str, Any]]) -> list[Finding]:
     steps = sorted(row["step"] for row in rows if row["step"] is not None)
-    found = []
+    findings = []
     for row in rows:
         if row["step"] is None and row["n_lost"]:
             few = not steps and 100 * row["n_lost"] < row["n_launches"]
-            found.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps)))
+            findings.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps)))
         if row["step"] is None and row["n_at_end"]:
             detail = "launches at the end of the trace without GPU work: that runs later, or the profiler lost it"
-            found.append(Finding("launches_at_end", "info", row["n_at_end"], detail))
-    return found
+            findings.append(Finding("launches_at_end", "info", row["n_at_end"], detail))
+    return findings
 
 
 def _sentence(row: dict[str, Any], steps: list[int]) -> str:

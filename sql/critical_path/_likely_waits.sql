@@ -43,8 +43,8 @@ calls AS (
     LEFT JOIN _shown_calls AS s ON s.trace_profile_id = e.trace_profile_id AND s.call_event_id = e.event_id
     WHERE e.is_operator AND (l.launch_event_id IS NOT NULL OR e.is_record OR e.is_blocking)
 ),
--- The last launch before a call is the n-th of its thread, where n is how many there were by then. DuckDB's last_value
--- with IGNORE NULLS would step back over every call since, for each call anew.
+-- The last launch before a call is the n-th of its thread, where n is how many there were by then. (last_value with
+-- IGNORE NULLS takes quadratic time in DuckDB: for each call it searches back to that launch.)
 numbered AS (
     SELECT
         *,

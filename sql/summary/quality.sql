@@ -68,7 +68,9 @@ crossing AS (
 waits AS (
     SELECT
         trace_id,
-        count(*) FILTER (WHERE record_event_id IS NULL AND NOT is_inferred) AS n_without_record,
+        count(*) FILTER (
+            WHERE record_event_id IS NULL AND evidence IN ('record_and_stream', 'cuda_event', 'record')
+        ) AS n_without_record,
         count(*) FILTER (
             WHERE record_event_id IS NOT NULL AND source_kernel_id IS NULL AND NOT is_inferred
         ) AS n_without_source,

@@ -26,6 +26,8 @@ from typing import Any
 
 import duckdb
 
+from tests.shared_traces import is_trace
+
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "../shared/traces"
 # What tells one run from another: ids of batches hold their time, and where a trace's clock tells none, jobs begin when they
@@ -69,7 +71,7 @@ def make(checkout: Path, folder: Path, traces: Path, only: Sequence[str] = ()) -
     """
     if folder.exists():
         raise SystemExit(f"error: {folder} is there already; remove it")
-    files = sorted(file for kind in _TRACES for file in traces.rglob(kind) if _is_trace(file))
+    files = sorted(file for kind in _TRACES for file in traces.rglob(kind) if is_trace(file))
     files = [file for file in files if not only or any(one in str(file) for one in only)]
     if not files:
         raise SystemExit(f"error: no trace in {traces} has any of {only!r} in its path")
@@ -95,10 +97,6 @@ def write_hashes(folder: Path) -> dict[str, Any]:
         hashes = {table: _hashed(con, table) for table in tables}
     (folder / "hashes.json").write_text(json.dumps(hashes, indent=1), encoding="utf-8")
     return hashes
-
-
-def _is_trace(file: Path) -> bool:
-    return file.parent.name != "stragglers" and not file.name.startswith("execution_trace")
 
 
 def _told(what: str, seconds: float) -> None:

@@ -210,7 +210,7 @@ def test_a_pivot_that_looks_up_its_values(locked: LockedLake) -> None:
         assert _asked(locked, query)
         return
     for statement in (query, f"CREATE TABLE t AS ({query})", f"INSERT INTO t ({query})", f"FROM ({query})"):
-        with pytest.raises(QueryRefused, match=r"DuckDB 2\.\S+ does not tell .* PIVOT … ON column IN \(…\)"):
+        with pytest.raises(QueryRefused, match=r"DuckDB 2\.\S+ does not show .* PIVOT … ON column IN \(…\)"):
             _asked(locked, statement)
 
 

@@ -17,6 +17,7 @@ from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.effort import LARGE, LISTS, at_once
 from tests.harness import call, connect_all, each, kernel, only, op, x
+from tests.shared_traces import is_trace
 
 US = 1000
 EVENTS = [
@@ -278,13 +279,7 @@ def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured(rows: Rows)
 
 
 def real_traces() -> list[Path]:
-    folder = SHARED / "traces"
-    found = [
-        path
-        for path in sorted(folder.rglob("*.json*"))
-        if "execution_trace" not in path.name and path.stem not in ("truth", "engine_cuda")
-    ]
-    return [path for path in found if "stragglers" not in path.parts]
+    return [path for path in sorted((SHARED / "traces").rglob("*.json*")) if is_trace(path)]
 
 
 def check(traces: list[Path]) -> None:

@@ -132,9 +132,10 @@ def _meta(
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
     # What the trace lacks; NULL: nothing.
-    lacks = ", ".join(
-        f"(SELECT max(detail) FROM findings {of_trace} AND check_name = '{check}') AS {check}"
-        for check in ("truncated", "lost_kernels")
+    lacks = (
+        f"(SELECT max(detail) FROM findings {of_trace} AND check_name = 'truncated') AS truncated, "
+        "(SELECT {'severity': severity, 'detail': detail} "
+        f"FROM findings {of_trace} AND check_name = 'lost_kernels') AS lost_kernels"
     )
     [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size}, {lacks} FROM traces {of_trace}")
     trace["file"] = trace["file"] and Path(trace["file"]).name  # its folders mean nothing on another machine

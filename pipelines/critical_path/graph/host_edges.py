@@ -107,7 +107,7 @@ _INSERTS = {
 @python_model(
     "_left_out",
     layer="critical_path",
-    doc="One row: an operator or call that is no part of the graph of a window that the path covers: its thread only polls, or launches no GPU work and goes on after the window's end or is waited for by no other thread; or it lies within a loop that asked until GPU work had ended.",
+    doc="One row: an operator or call that is left out of the graph of a window that the path covers. Either it lies within a loop that asked until GPU work had ended; or its thread only polls; or its thread launches no GPU work, and goes on after the window's end or has no other thread waiting for it.",
     columns=(("window_no", "BIGINT", "The window."), ("event_id", "BIGINT", "The event.")),
     reads=_READS,
     runs=_RUNS,

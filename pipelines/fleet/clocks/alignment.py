@@ -81,35 +81,35 @@ def fit_capture(
     one_host = len(ranks) > 1 and None not in named and len(set(named)) == 1
     matches = [(lane, _match(lane, mismatch if lane.group is None else None, one_clock or one_host)) for lane in lanes]
     n_steps = len({step for k in kernels.values() for step in k.step if step is not None})
-    found = _fit(ranks, matches, n_steps, one_clock)
-    if not _is_noisy(found):
-        return _by(found, ONE_FILE if one_clock else COLLECTIVE_ENDS)
+    fits = _fit(ranks, matches, n_steps, one_clock)
+    if not _is_noisy(fits):
+        return _by(fits, ONE_FILE if one_clock else COLLECTIVE_ENDS)
     if one_clock:
         return _by(_fit(ranks, matches, n_steps, True, noisy=True), ONE_FILE)
     if one_host or len({name for name in named if name is not None}) < 2:
         shared = _fit(ranks, matches, n_steps, True, noisy=True)
-        if any(one.clock for one in shared[1]) and (one_host or _agree(shared)):
+        if any(clock.clock for clock in shared[1]) and (one_host or _agree(shared)):
             return _by(shared, SHARED_CLOCK)
     return _by(_fit(ranks, matches, n_steps, False, noisy=True), COLLECTIVE_ENDS)
 
 
-def _by(found: Fits, method: str) -> Fits:
-    lanes, clocks = found
-    return lanes, [replace(one, method=method) if one.clock else one for one in clocks]
+def _by(fits: Fits, method: str) -> Fits:
+    lanes, clocks = fits
+    return lanes, [replace(clock, method=method) if clock.clock else clock for clock in clocks]
 
 
-def _is_noisy(found: Fits) -> bool:
-    """Whether there are no clocks because ends are noise."""
-    lanes, clocks = found
-    reasons = [one.refused or "" for one in (*(lane.fit for lane in lanes), *clocks)]
-    return not any(one.clock for one in clocks) and any(reason.startswith(_NOISE) for reason in reasons)
+def _is_noisy(fits: Fits) -> bool:
+    """Whether no clock could be fitted, and the reason is that the ends of collectives are too noisy."""
+    lanes, clocks = fits
+    reasons = [fitted.refused or "" for fitted in (*(lane.fit for lane in lanes), *clocks)]
+    return not any(clock.clock for clock in clocks) and any(reason.startswith(_NOISE) for reason in reasons)
 
 
-def _agree(found: Fits) -> bool:
+def _agree(fits: Fits) -> bool:
     """Whether what the ends say of the clocks' offsets is within their noise, and small beside what ranks wait."""
-    lanes, clocks = found
-    known = [one.clock for one in clocks if one.clock]
-    waits = np.concatenate([np.ptp(one.starts, axis=0) for one in lanes if one.starts is not None])
+    lanes, clocks = fits
+    known = [clock.clock for clock in clocks if clock.clock]
+    waits = np.concatenate([np.ptp(lane.starts, axis=0) for lane in lanes if lane.starts is not None])
     noise = max(clock.sigma_ns for clock in known)
     return all(
         abs(clock.estimate_ns - clock.offset_ns) <= noise and clock.error_ns <= MAX_ERROR * waits.mean()
@@ -143,10 +143,10 @@ def _match(lane: Lane, mismatch: str | None, one_clock: bool) -> LaneMatch:
 
 
 def _fit_lane(lane: Lane, match: LaneMatch, n_steps: int, one_clock: bool, noisy: bool) -> FittedLane:
-    found = lane.instances(match.index)
+    instances = lane.instances(match.index)
     if match.refused:
-        return FittedLane(lane, match, unfitted(found, match.refused))
-    fit = fit_clocks(found, n_steps, one_clock=one_clock and noisy, is_certain=noisy and match.is_certain)
+        return FittedLane(lane, match, unfitted(instances, match.refused))
+    fit = fit_clocks(instances, n_steps, one_clock=one_clock and noisy, is_certain=noisy and match.is_certain)
     if fit.refused and match.doubt:
         match = refused_match(lane.sequences, f"{match.doubt}; {fit.refused}", match.contradictions)
     return FittedLane(lane, match, fit)

@@ -128,8 +128,10 @@ def create_fits(con: duckdb.DuckDBPyConnection) -> None:
         roots = roots_of(lanes)
         for lane in lanes:
             _add_lane(capture_id, lane, rows)
-            for found in lane.match.contradictions:
-                rows.add("_fitted_contradictions", capture_id=capture_id, lane=lane.lane.number, **asdict(found))
+            for contradiction in lane.match.contradictions:
+                rows.add(
+                    "_fitted_contradictions", capture_id=capture_id, lane=lane.lane.number, **asdict(contradiction)
+                )
             _add_kernels(capture_id, lane, roots.get(lane.lane.number), rows)
             rows.flush(con, _AT_ONCE)
         for clock in clocks:
@@ -165,10 +167,10 @@ def _hosts(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, str | None]]:
         "SELECT m.capture_id, m.rank, t.host FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
         "WHERE m.left_out_reason IS NULL"
     )
-    found: dict[str, dict[int, str | None]] = {}
+    hosts: dict[str, dict[int, str | None]] = {}
     for capture_id, rank, host in con.execute(query).fetchall():
-        found.setdefault(capture_id, {})[rank] = host
-    return found
+        hosts.setdefault(capture_id, {})[rank] = host
+    return hosts
 
 
 def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:

@@ -16,14 +16,14 @@ def evidence_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[str, in
         "SELECT c.matched_by, count(*) FROM collectives AS c "
         f"WHERE c.capture_id = {quoted(capture_id)} AND c.refused_reason IS NULL GROUP BY c.matched_by"
     ).fetchall()
-    found: dict[str, int] = dict(rows)
-    return {name: found[name] for name in _phrases() if name in found}
+    counts: dict[str, int] = dict(rows)
+    return {name: counts[name] for name in _phrases() if name in counts}
 
 
-def evidence_in_words(found: Sequence[str]) -> str:
+def evidence_in_words(names: Sequence[str]) -> str:
     """Returns what matches rest on as a clause; an empty text where there are none."""
     phrases = _phrases()
-    return f"calls of the ranks are matched by {', '.join(phrases[name] for name in found)}" if found else ""
+    return f"calls of the ranks are matched by {', '.join(phrases[name] for name in names)}" if names else ""
 
 
 def _phrases() -> dict[str, str]:

@@ -36,7 +36,7 @@ class LaneMatch:
         evidence: the weakest evidence that an instance rests on, for each instance.
         rank_evidence: by rank: the weakest that its pairs rest on; of the reference, that of all.
         contradictions: evidence that would match otherwise.
-        doubt: why it is refused if the clocks cannot be fitted; None if there is no doubt.
+        doubt: why the kernels' ends do not support the match, said if it is refused because no clock fits; None where they do.
         refused: why there are no instances; None if there are.
     """
 

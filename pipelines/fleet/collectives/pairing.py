@@ -115,9 +115,9 @@ def pair_with(lane: RankLane, reference: RankLane, one_clock: bool = False) -> P
 
 def _paired(lane: RankLane, reference: RankLane, made: _Partners, shifts: Shifts | None, one_clock: bool) -> Pairing:
     """Returns what was made, with what speaks against it."""
-    found = tuple(_contradictions(lane, reference, made, shifts, one_clock))
+    contradictions = tuple(_contradictions(lane, reference, made, shifts, one_clock))
     doubt = shifts.ambiguity(lane.rank) if shifts and shifts.is_ambiguous else None
-    return Pairing(made.partner, made.evidence, shifts, found, doubt)
+    return Pairing(made.partner, made.evidence, shifts, contradictions, doubt)
 
 
 def _pairs_of_keys(own: Ints, other: Ints) -> Pairs:
@@ -154,7 +154,7 @@ def _in_steps(lane: RankLane, reference: RankLane) -> Pairs:
     stays = ~np.isin(lane.step[own], differ)
     own, other = own[stays], other[stays]
     common = np.intersect1d(lane.step[lane.step != NONE], reference.step[reference.step != NONE])
-    fewest = min(int(np.isin(one.step, common).sum()) for one in (lane, reference) if one.step is not None)
+    fewest = min(int(np.isin(member.step, common).sum()) for member in (lane, reference) if member.step is not None)
     return (own, other) if len(own) and len(own) >= MIN_OVERLAP * fewest else nothing
 
 
@@ -226,9 +226,9 @@ def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
     apart = (lane.end_ns[own] + _CLOCK_SLACK < reference.start_ns[other]) | (
         reference.end_ns[other] + _CLOCK_SLACK < lane.start_ns[own]
     )
-    for one, places in ((lane, own), (reference, other)):
-        if one.waits_for_all is not None:
-            apart &= one.waits_for_all[places]
+    for member, places in ((lane, own), (reference, other)):
+        if member.waits_for_all is not None:
+            apart &= member.waits_for_all[places]
     return int(apart.sum())
 
 

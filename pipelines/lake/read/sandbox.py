@@ -354,7 +354,7 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     except duckdb.PermissionException:
         raise QueryRefused("the statement reads files: a query may only read the lake's tables") from None
     if kind == "MULTI":
-        unclear = f"DuckDB {duckdb.__version__} does not tell what else a PIVOT runs whose values it has to look up"
+        unclear = f"DuckDB {duckdb.__version__} does not show what a PIVOT runs to look up its values"
         raise QueryRefused(f"{unclear}: list them, PIVOT … ON column IN (…)")
     words = [word for _, word in _tokens(query)]
     first = next((word for word in words if word != ";"), "")
@@ -406,9 +406,8 @@ def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
 def _tokens(query: str) -> list[tuple[int, str]]:
     """Returns where each token of a query begins (bytes) and what it is, in lower case; names without their quotes."""
     text = query.encode()
-    tokens = [
-        token for token in duckdb.tokenize(query) if not str(token[1]).endswith("comment")
-    ]  # which DuckDB 2 has, too
+    # To DuckDB 2 comments are tokens, too.
+    tokens = [token for token in duckdb.tokenize(query) if not str(token[1]).endswith("comment")]
     ends = [start for start, _ in tokens[1:]] + [len(text)]
     found = []
     for (start, _), end in zip(tokens, ends, strict=True):

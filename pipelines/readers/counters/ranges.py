@@ -46,15 +46,15 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
             for row in _rows(ranges):
                 files.add(COUNTERS, row)
         reading.add_files(COUNTERS, files.paths(COUNTERS))
-    missing = [found for found in ranges for value in found.counters.values() if value is None]
+    missing = [span for span in ranges for value in span.counters.values() if value is None]
     first = f"event {missing[0].event_id:,}: " if missing else ""
-    told = {
+    finding = {
         "fault": "not_measured",
         "severity": "info",
         "n": len(missing),
         "detail": f"{first}a counter without a number: NULL",
     }
-    reading.add_rows(FINDINGS, [told] if missing else [])
+    reading.add_rows(FINDINGS, [finding] if missing else [])
     path = text_path(trace.path).absolute()
     about = {
         "path": path_text(path),
@@ -71,15 +71,15 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
 def _rows(ranges: Iterable[CounterRange]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows, in the order of the table's columns. Ranges are numbered through the file."""
     names = list(COLUMNS[COUNTERS])
-    for number, found in enumerate(ranges):
+    for number, span in enumerate(ranges):
         shared = {
-            "line": found.event_id,
+            "line": span.event_id,
             "dispatch_id": number,
-            "kernel_name": found.kernel,
-            "device": found.device,
-            "section": None if found.kernel else found.name or None,
+            "kernel_name": span.kernel,
+            "device": span.device,
+            "section": None if span.kernel else span.name or None,
             "source": SOURCE,
         }
-        for counter, value in found.counters.items():
+        for counter, value in span.counters.items():
             row = {**shared, "counter": counter, "value": value}
             yield tuple(row.get(name) for name in names)

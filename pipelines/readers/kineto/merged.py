@@ -53,8 +53,8 @@ class MergedRank:
 
     def finding(self) -> Finding:
         """Returns the finding that its label tells its rank."""
-        told = f"rank {self.rank} is what the label {self.label} of its processes says: the file holds several ranks' traces"
-        return Finding("merged_ranks", "info", 1, told)
+        detail = f"rank {self.rank} is what the label {self.label} of its processes says: the file holds several ranks' traces"
+        return Finding("merged_ranks", "info", 1, detail)
 
     def trace_id(self, of_file: str) -> str:
         """Returns the id of its trace."""
@@ -63,10 +63,10 @@ class MergedRank:
     def metadata(self, of_file: dict[str, Any]) -> dict[str, Any]:
         """Returns its metadata: that of the file is the first rank's, with the devices of all ranks."""
         first = of_file.get("distributedInfo")
-        told = {"rank": self.rank, "rank_source": BY_LABEL, "label": self.label}
-        own = {**of_file, "distributedInfo": {**(first if isinstance(first, dict) else {}), **told}}
+        named = {"rank": self.rank, "rank_source": BY_LABEL, "label": self.label}
+        own = {**of_file, "distributedInfo": {**(first if isinstance(first, dict) else {}), **named}}
         if isinstance(devices := of_file.get("deviceProperties"), list):
-            own["deviceProperties"] = [*{json.dumps(one): one for one in devices}.values()]
+            own["deviceProperties"] = [*{json.dumps(device): device for device in devices}.values()]
         return own
 
 
@@ -80,7 +80,7 @@ def merged_ranks(path: Path) -> tuple[MergedRank, ...]:
 
 def labels_of(path: Path) -> list[str]:
     """Returns the labels of the ranks of a merged file; none for any other. Raises OSError."""
-    return [one.label for one in merged_ranks(path)]
+    return [rank.label for rank in merged_ranks(path)]
 
 
 @lru_cache(maxsize=8)
@@ -106,11 +106,11 @@ def ranks_of(labels: Sequence[str]) -> dict[str, int]:
     if len({place["TP"] for place in places.values()}) == len(labels):
         return {label: place["TP"] for label, place in places.items()}
     width = {kind: 1 + max(place[kind] for place in places.values()) for kind in ("PP", "TP")}
-    found = {
+    rank_of = {
         label: (place["DP"] * width["PP"] + place["PP"]) * width["TP"] + place["TP"] for label, place in places.items()
     }
-    if len(set(found.values())) == len(labels):
-        return found
+    if len(set(rank_of.values())) == len(labels):
+        return rank_of
     return {label: number for number, label in enumerate(labels)}
 
 

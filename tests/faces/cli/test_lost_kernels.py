@@ -74,6 +74,21 @@ def test_a_saved_path_and_a_notebook_say_it(files: tuple[Path, Path], tmp_path: 
             pass
 
 
+def test_a_saved_path_says_how_bad_it_is_as_its_file_does(tmp_path: Path) -> None:
+    """One launch of 201: a warning."""
+    events = [
+        e for i in range(201) for e in (call("cudaLaunchKernel", 20 * i, 5, i + 1), kernel("k", 20 * i + 9, 5, i + 1))
+    ]
+    file, saved = tmp_path / "few.json", tmp_path / "path.zip"
+    file.write_text(
+        json.dumps({"traceEvents": [e for e in events if e["name"] != "k" or e["args"]["correlation"] != 7]})
+    )
+    of_file = json.loads(run("critical-path", file, "--save", saved, "--json").stdout)["caveats"]
+    of_saved = json.loads(run("critical-path", saved, "--json").stdout)["caveats"]
+    (caveat,) = [one for one in of_saved if one["caveat"] == "lost_kernels"]
+    assert caveat["severity"] == "warning" and caveat in of_file
+
+
 @pytest.mark.slow  # a lake
 def test_a_lake_says_it_and_quality_has_it(files: tuple[Path, Path], tmp_path: Path) -> None:
     lake = tmp_path / "lake"

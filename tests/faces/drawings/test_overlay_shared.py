@@ -21,15 +21,10 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.readers.ingest import load_trace
 from pipelines.readers.kineto import TraceRejected
+from tests.shared_traces import is_trace
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
-FILES = sorted(
-    path
-    for path in TRACES.rglob("*.json*")
-    if "execution_trace" not in path.name
-    and path.parent.name != "stragglers"
-    and path.stem not in ("truth", "engine_cuda")
-)
+FILES = sorted(path for path in TRACES.rglob("*.json*") if is_trace(path))
 SMALL = {"alexnet"}  # others take seconds: all of it is JSON
 """Of NVIDIA and of AMD, the second with a graph; the others are slow."""
 

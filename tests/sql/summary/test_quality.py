@@ -36,6 +36,14 @@ CHECKS: list[tuple[str, int, list[dict]]] = [
         1,
         [call("cudaStreamWaitEvent", 0, 1, 3), sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD)],
     ),
+    (  # Cuspy states the record and not the stream.
+        "wait_without_record",
+        1,
+        [
+            call("cudaStreamWaitEvent", 0, 1, 3),
+            sync("Stream Wait Event", 0, 1, 3, stream=8, **RECORD | {"wait_on_stream": -1}),
+        ],
+    ),
     (
         "wait_without_work",
         1,

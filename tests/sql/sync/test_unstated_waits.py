@@ -395,6 +395,9 @@ CHOICES: list[tuple[tuple[float, float], tuple[float, float], bool, str | None]]
     # Of another thread's record only what the times support.
     ((20, 1500), (20, 990), True, "other"),
     ((20, 1500), EARLY, True, None),
+    # Where times contradict the likely work, any that ended in the gap.
+    ((20, 1500), (800, 810), False, "other"),
+    ((20, 1500), EARLY, False, None),
 ]
 
 
@@ -403,6 +406,45 @@ def test_which_stream_was_waited_for() -> None:
     for case, con in zip(CHOICES, each(traces, "event_waits"), strict=True):
         ((_, _, source, waiting, evidence, _, _),) = con.execute(QUERY).fetchall()
         assert (source, waiting, evidence) == (case[-1], "waiting", "calls"), case
+
+
+def recorded_again(n_later: int) -> list[Event]:
+    """A wait for work that ended 5 us before, recorded before work that ran on: `n_later` records follow."""
+    events = [call("cudaLaunchKernel", 0, 2, 1), kernel("before", 5, 95, 1)]
+    for n in range(n_later + 1):
+        name, start, us = ("first", 20, 975) if n == 0 else (f"later {n}", 1000 + 20 * n, 20)
+        at, correlation = 10 + 8 * n, 10 + 2 * n
+        events += [call("cudaLaunchKernel", at, 2, correlation), kernel(name, start, us, correlation, 20)]
+        events.append(call("cudaEventRecordWithFlags", at + 4, 2, correlation + 1))
+    unstated = {STREAM: -1, RECORD: -1, NUMBER: 5}
+    return [
+        *events,
+        *(call("cudaStreamWaitEvent", 80, 2, 5), sync("Stream Wait Event", 80, 1, 5, 7, **unstated)),
+        *(call("cudaLaunchKernel", 84, 2, 6), kernel("waiting", 1000, 10, 6)),
+    ]
+
+
+def test_the_record_is_at_most_the_fourth_before_the_wait() -> None:
+    traces = [recorded_again(n) for n in range(6)]
+    sources = [[row[2] for row in con.execute(QUERY).fetchall()] for con in each(traces, "event_waits")]
+    assert sources == [["first"]] * 4 + [[None]] * 2
+
+
+def returning(us: float, early: float) -> list[Event]:
+    """A call that waits for an event takes `us`, and returns `early` us before the work before its record ends."""
+    unstated = {STREAM: -1, RECORD: -1, NUMBER: 5}
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("work", 5, 15 + us + early, 1, 20)),
+        call("cudaEventRecordWithFlags", 10, 2, 2),
+        *(call("cudaEventSynchronize", 20, us, 3), sync("Event Sync", 20, us, 3, -1, **unstated)),
+    ]
+
+
+@pytest.mark.parametrize(("us", "most"), [(500, 10), (2000, 20), (5000, 50), (9000, 50)])
+def test_how_early_a_call_returns_from_its_wait(us: float, most: float) -> None:
+    traces = [returning(us, early) for early in (most, most + 0.1)]
+    sources = [[row[2] for row in con.execute(QUERY).fetchall()] for con in each(traces, "event_waits")]
+    assert sources == [["work"], [None]]
 
 
 def test_waits_in_a_row_for_one_event_share_its_record() -> None:

@@ -37,14 +37,14 @@ _BREAKDOWN = {
     "other work": "other",
     "idle": "idle",
 }
+_UNSPLIT = "exposed: waiting or transfer"
 _OVERLAP = {
     "hidden behind computing": "compute",
     "exposed: waiting for late ranks": "straggler",
     "exposed: transfer": "communication",
-    "exposed: waiting not told from transfer": "communication",
+    _UNSPLIT: "communication",
     "exposed": "communication",
 }
-_UNSPLIT = list(_OVERLAP)[3]
 _BOUNDS = {
     "gpu_compute_bound": "compute",
     "gpu_communication_bound": "communication",
