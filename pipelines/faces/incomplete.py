@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pipelines.models.sqltext import quoted, row
-from pipelines.readers.lost_work import LOST
 
-CUT = "truncated"
+CUT, LOST = "truncated", "lost_kernels"  # not imported from readers, which would import numpy for every query
 CHECKS = (CUT, LOST)
 """The checks of ingestion that find it."""
 

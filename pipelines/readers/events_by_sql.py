@@ -33,7 +33,7 @@ from pipelines.readers.kineto.limits import Limits, allow
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
 from pipelines.readers.kineto.reading_result import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.source import Source, TooLarge
-from pipelines.readers.lost_work import lost_work
+from pipelines.readers.lost_work import BY_OTHERS, lost_work
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import with_masks
 
@@ -111,7 +111,7 @@ def _read(
             raise _rejected(path, "the file changed while it was being read: try again when it is complete")
         counts = complete(con, load_catalog(), target, compression=compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
-        lost = lost_work(con, load_catalog()) if contents.status != "partial" else ()
+        lost = lost_work(con, load_catalog(), BY_OTHERS) if contents.status != "partial" else ()
     counter = FindingCounter()
     add_findings(counter.add, counts)
     unusable = unusable_numbers(path, contents.metadata)

@@ -12,16 +12,21 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.readers.kineto.reading_result import Finding
 
 LOST = "lost_kernels"
+BY_KINETO = "the profiler lost it (PyTorch issue 192021)"
+BY_OTHERS = "the profiler lost it, or the file has only a part of the work"
 _LAUNCHES, _LOST_WORK = "_workless_launches", "_lost_work"
 _SHOWN = 10  # steps in a sentence
 
 
-def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple[Finding, ...]:
-    """Returns the findings about launches without GPU work in the view `events` of one trace."""
+def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog, why: str) -> tuple[Finding, ...]:
+    """Returns the findings about launches without GPU work in the view `events` of one trace.
+
+    why: BY_KINETO or BY_OTHERS, by who wrote the file.
+    """
     _create_rules(con, catalog)
     made = con.execute(f"CREATE OR REPLACE TABLE {_LAUNCHES} AS {catalog.models[_LAUNCHES].sql}").fetchall()
     rows = database.rows_of(con, catalog.models[_LOST_WORK].sql) if made[0][0] else []  # few traces have any
-    return tuple(_findings(rows))
+    return tuple(_findings(rows, why))
 
 
 def _create_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
@@ -33,23 +38,23 @@ def _create_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
             create_rules(con, catalog.models[name])
 
 
-def _findings(rows: list[dict[str, Any]]) -> list[Finding]:
+def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
     steps = sorted(row["step"] for row in rows if row["step"] is not None)
     findings = []
     for row in rows:
         if row["step"] is None and row["n_lost"]:
             few = not steps and 100 * row["n_lost"] < row["n_launches"]
-            findings.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps)))
+            findings.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps, why)))
         if row["step"] is None and row["n_at_end"]:
             detail = "launches at the end of the trace without GPU work: that runs later, or the profiler lost it"
             findings.append(Finding("launches_at_end", "info", row["n_at_end"], detail))
     return findings
 
 
-def _sentence(row: dict[str, Any], steps: list[int]) -> str:
+def _sentence(row: dict[str, Any], steps: list[int], why: str) -> str:
     lost = (
-        f"{row['n_lost']:,} of {row['n_launches']:,} launches have no GPU work: the profiler lost it (PyTorch "
-        "issue 192021), so GPU times are too small and the GPU seems idle"
+        f"{row['n_lost']:,} of {row['n_launches']:,} launches have no GPU work: {why}, so GPU times are "
+        "too small and the GPU seems idle"
     )
     if not steps:
         return lost

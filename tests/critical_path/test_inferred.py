@@ -61,6 +61,17 @@ def document_of(path: Path) -> dict[str, Any]:
     return json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
 
 
+def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None:
+    """Work starts 300 us after its launch, as work on another stream ends: in a trace with a row of any wait, by chance."""
+    events = [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("before", 5, 5, 1, 7)),
+        *(call("cudaLaunchKernel", 10, 2, 2), kernel("other", 15, 300, 2, 20)),
+        *(call("cudaLaunchKernel", 20, 2, 3), kernel("late", 316, 9, 3, 7)),
+    ]
+    row = [call("cudaDeviceSynchronize", 400, 20, 4), sync("Context Sync", 400, 20, 4, -1)]
+    assert inferred_in([events, [*events, *row]]) == [{5: (3, "timing")}, {}]
+
+
 @pytest.mark.slow  # that the waits are the real ones is below
 @pytest.mark.parametrize("streams", [1, 3])
 def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pytest
 
 from pipelines.base.datafiles import rule_rows
 from pipelines.fleet.clocks.alignment import fit_capture
+from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.fleet.collectives.lanes import Kernels
 from pipelines.fleet.collectives.matching import LaneMatch, match_lane
 from pipelines.fleet.collectives.pairing import EVIDENCE, Contradiction
@@ -277,6 +279,26 @@ def test_steps_that_a_shared_clock_contradicts() -> None:
     assert Contradiction(1, "step_order", "shared_clock", 18) in match.contradictions
     sends = [replace(lane, waits_for_all=np.zeros(18, bool)) for lane in (lanes[0], late)]
     assert match_lane(sends, one_clock=True).contradictions == ()  # who sends need not meet who receives
+
+
+@pytest.mark.parametrize(("gap_ns", "n"), [(200_000, 0), (200_001, 18)])
+def test_how_far_apart_calls_are_that_a_shared_clock_contradicts(gap_ns: int, n: int) -> None:
+    first = job(2)[0]
+    length = first.end_ns - first.start_ns
+    later = replace(first, rank=1, start_ns=first.end_ns + gap_ns, end_ns=first.end_ns + gap_ns + length)
+    for lanes in ([first, later], [replace(later, rank=0), replace(first, rank=1)]):
+        of_clock = [c.n for c in match_lane(lanes, one_clock=True).contradictions if c.against == "shared_clock"]
+        assert sum(of_clock) == n
+
+
+def test_evidence_is_counted_best_first() -> None:
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE collectives AS SELECT * FROM (VALUES ('a', 'shared_clock', NULL), ('a', 'file_order', NULL), "
+        "('a', 'step_order', NULL), ('a', 'step_order', NULL), ('a', 'spread', 'ambiguous_shift'), "
+        "('b', 'spread', NULL)) AS c (capture_id, matched_by, refused_reason)"
+    )
+    assert list(evidence_of(con, "a").items()) == [("step_order", 2), ("file_order", 1), ("shared_clock", 1)]
 
 
 def kernels(lanes: list[RankLane], group: str | None = "0", stream: int = 7) -> dict[int, Kernels]:

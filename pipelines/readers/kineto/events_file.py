@@ -27,7 +27,7 @@ from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRe
 from pipelines.readers.kineto.limits import Limits
 from pipelines.readers.kineto.merged import MergedRank, labels_of, merged_ranks
 from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
-from pipelines.readers.lost_work import lost_work
+from pipelines.readers.lost_work import BY_KINETO, lost_work
 from pipelines.readers.origin import unusable_numbers
 from pipelines.readers.secrets import masked_text
 
@@ -195,7 +195,7 @@ def _finished(
     unusable = unusable_numbers(reader.path, reader.metadata)
     reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
     whole = not any(one.check_name == "truncated" for one in reader.findings)
-    lost = lost_work(con, catalog) if whole and counts else ()
+    lost = lost_work(con, catalog, BY_KINETO) if whole and counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path_text(reader.path),

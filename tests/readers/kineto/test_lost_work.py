@@ -115,7 +115,8 @@ STEPS = {
         *MANY,
     ],
     "one in twenty": [*(launch(i, i) for i in range(1, 7)), *MANY],
-    "few of many": [launch(1, 0), *MANY],
+    "1 of 100": [launch(1, 0), *MANY[: 2 * 99]],
+    "1 of 101": [launch(1, 0), *MANY[: 2 * 100]],
 }
 
 
@@ -138,7 +139,8 @@ def test_steps_without_work_are_named() -> None:
     assert (n, severity) == (12, "error")
     assert detail.endswith(f"steps without any: {', '.join(f'ProfilerStep#{i}' for i in range(10))} and 2 more")
     assert found["one in twenty"][LOST][:2] == (6, "error")
-    assert found["few of many"][LOST][:2] == (1, "warning")  # less than 1 %
+    assert found["1 of 100"][LOST][:2] == (1, "error")
+    assert found["1 of 101"][LOST][:2] == (1, "warning")  # less than 1 %
 
 
 def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:

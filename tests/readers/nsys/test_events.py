@@ -183,6 +183,8 @@ def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
         ("kernel", "CUDA graph 9 as a whole", 53, None, 9),
     ]
     assert findings == {"nsys_whole_graph": ("warning", 1), "lost_kernels": ("error", 1)}  # of cuLaunchKernelEx
+    [[detail]] = con.execute("SELECT detail FROM findings WHERE check_name = 'lost_kernels'").fetchall()
+    assert "have no GPU work: the profiler lost it, or the file has only a part of the work, so" in detail
 
 
 def test_a_whole_graph_is_neither_computation_nor_communication(tmp_path: Path) -> None:

@@ -447,6 +447,17 @@ def test_how_early_a_call_returns_from_its_wait(us: float, most: float) -> None:
     assert sources == [["work"], [None]]
 
 
+def test_a_row_that_shows_nothing_leaves_its_call_to_the_times() -> None:
+    """The work before the record ends long after the call: the call waited for what ended 3 us before its return."""
+    events = [*returning(500, 30), call("cudaLaunchKernel", 14, 2, 9), kernel("ended", 19, 498, 9, 21)]
+    query = (
+        "SELECT c.start_ns, s.name, w.basis FROM _inferred_waits AS w JOIN events AS c USING (event_id) "
+        "JOIN events AS s ON s.event_id = w.source_event_id"
+    )
+    for con in each([events, without_rows(events)], "_profiles", "_inferred_waits", "events"):
+        assert con.execute(query).fetchall() == [(20_000, "ended", "blocking_call")]
+
+
 def test_waits_in_a_row_for_one_event_share_its_record() -> None:
     program = Program()
     program.launch("earlier", 32, 30)
