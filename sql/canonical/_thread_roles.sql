@@ -1,8 +1,9 @@
 -- One row: a CPU thread of a trace with operators, calls or annotations, and its part in a path that covers the
 -- window.
 -- How: threads that launch GPU work, and that of the profiler steps, work; where there is no GPU work, all with
--- operators do. A thread whose only operators or calls ask whether GPU work has ended hands nothing over and waits for
--- nothing. The autograd engine's threads are told by their names, by those of their operators, and by the arrows from
+-- operators do. A thread whose only calls to the GPU ask whether work has ended (NCCL's watchdog) hands nothing over and
+-- waits for nothing; calls that neither launch, record nor wait (cudaThreadExchangeStreamCaptureMode) do not count. The
+-- autograd engine's threads are told by their names, by those of their operators, and by the arrows from
 -- forward to backward.
 WITH asked AS (
     SELECT trace_profile_id, trace_id FROM _profiles WHERE covers_window
@@ -22,7 +23,12 @@ collectives AS (
 sums AS (
     SELECT
         e.trace_profile_id, e.thread_id, count(*) FILTER (WHERE e.is_operator) AS n_operators,
-        count(*) FILTER (WHERE e.is_poll) AS n_polls, count(l.launch_event_id) AS n_launches,
+        count(*) FILTER (WHERE e.is_poll) AS n_polls,
+        count(*) FILTER (
+            WHERE e.correlation IS NOT NULL AND NOT e.is_blocking AND NOT e.is_poll AND NOT e.is_record
+            AND NOT e.is_wait AND NOT e.is_lock AND e.is_operator
+        ) AS n_other_calls,
+        count(l.launch_event_id) AS n_launches,
         bool_or(e.is_backward) AS is_backward, bool_or(e.is_forward) AS is_forward,
         count(v.event_id) FILTER (WHERE e.is_operator) AS n_collectives
     FROM _loaded_events AS e
@@ -52,7 +58,7 @@ SELECT
     -- The window ends with what it does, and its gaps have owners.
     s.n_launches > 0 OR s.is_forward OR w.n_launches = 0 AND s.n_operators > 0 AS is_working,
     -- Its calls only ask whether GPU work has ended.
-    s.n_operators > 0 AND s.n_polls = s.n_operators AND s.n_launches = 0 AS only_polls,
+    s.n_polls > 0 AND s.n_polls + s.n_other_calls = s.n_operators AND s.n_launches = 0 AS only_polls,
     -- A thread of the autograd engine: it begins when the thread that called backward stops.
     coalesce(
         starts_with(t.thread_name, 'pt_autograd') OR s.is_backward AND NOT s.is_forward
