@@ -18,7 +18,6 @@ from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.cache import digest_of
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import CAPTURE, LAKE, SCOPES, TRACE, USUAL, stored_tables
-from pipelines.models.needed_rows import ALWAYS, Needs
 from pipelines.models.sources import DeclaredTable, code_version, declared_tables
 from pipelines.models.sqlfile import STAGED, Column, ParsedFile, parse_files
 
@@ -51,7 +50,6 @@ class Model:
 
     `staged`: columns and SQL types of `_staged_<name>`, where it reads that; `types`: those of a rule table. `runs`: models
     that the function runs. `part_of`: the table that is made of this one and others. `added`: a user's own rows of a rule table.
-    `needs`: the tables without whose rows it has none.
     """
 
     name: str
@@ -70,7 +68,6 @@ class Model:
     runs: tuple[str, ...] = ()
     part_of: str | None = None
     added: Added | None = None
-    needs: Needs = ALWAYS
 
     @property
     def private(self) -> bool:
@@ -289,7 +286,6 @@ def _whole(name: str, parts: list[Model]) -> Model:
         checks=(),
         kind="sql",
         scope=first.scope,
-        needs=tuple((part.name,) for part in parts),
     )
 
 
@@ -308,7 +304,6 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
         scope=parsed.header.scope,
         staged=parsed.staged,
         part_of=parsed.header.part_of,
-        needs=parsed.needs,
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import Header, read_header
-from pipelines.models.needed_rows import Needs, needs_of
 from pipelines.models.rule_functions import FUNCTIONS
 
 STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name assigns types
@@ -32,8 +31,7 @@ class Column:
 class ParsedFile:
     """What a file says about its table; `sql` is its text, run unchanged.
 
-    `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to. `needs`: the tables
-    without whose rows it has none.
+    `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to.
     """
 
     sql: str
@@ -41,16 +39,12 @@ class ParsedFile:
     columns: tuple[Column, ...]
     dependencies: tuple[str, ...]
     staged: dict[str, str]
-    needs: Needs
 
 
 def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
     """Parse the files of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    rules = [
-        (Path(__file__).with_name(name)).read_bytes()
-        for name in ("sqlfile.py", "portable.py", "header.py", "needed_rows.py")
-    ]
+    rules = [(Path(__file__).with_name(name)).read_bytes() for name in ("sqlfile.py", "portable.py", "header.py")]
     digest = digest_of([*rules, *(part for path, text in texts.items() for part in (str(path), text))])
 
     def parse_all() -> dict[str, Any]:
@@ -67,7 +61,7 @@ def parse_file(path: Path, text: str) -> ParsedFile:
     query = _query(path, text)
     tables = _tables(query)
     staged = _staged(path, query) if STAGED + path.stem in tables else {}
-    return ParsedFile(text, header, _columns(path, query), tables, staged, needs_of(query))
+    return ParsedFile(text, header, _columns(path, query), tables, staged)
 
 
 def _query(path: Path, text: str) -> Any:
@@ -164,5 +158,4 @@ def _staged(path: Path, query: Any) -> dict[str, str]:
 def _from_json(text: str, value: dict[str, Any]) -> ParsedFile:
     header = Header(**{**value["header"], "checks": tuple(value["header"]["checks"])})
     columns = tuple(Column(**column) for column in value["columns"])
-    needs = tuple(map(tuple, value["needs"]))
-    return ParsedFile(text, header, columns, tuple(value["dependencies"]), value["staged"], needs)
+    return ParsedFile(text, header, columns, tuple(value["dependencies"]), value["staged"])
