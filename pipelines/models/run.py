@@ -304,4 +304,4 @@ def _rejections(model: Model) -> Iterator[None]:
     try:
         yield
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
-        raise CatalogError(f"{model.path}: DuckDB rejects it: {str(error).strip()}") from None
+        raise CatalogError(f"{model.place}: DuckDB rejects {model.name}: {str(error).strip()}") from None

@@ -157,7 +157,7 @@ def test_a_target_that_duckdb_rejects_names_its_file(diamond: Catalog, tmp_path:
     broken = replace(diamond.models["last"], sql="SELECT nothing FROM one")
     catalog = Catalog({**diamond.models, "last": broken}, diamond.given)
     for write in (None, lambda _, rows: con.execute(rows)):
-        with duckdb.connect() as con, pytest.raises(CatalogError, match=r"last\.sql: DuckDB rejects it: .*nothing"):
+        with duckdb.connect() as con, pytest.raises(CatalogError, match=r"last\.sql:1: DuckDB rejects last: .*nothing"):
             run_models(con, catalog, ["last"], write=write)
 
 

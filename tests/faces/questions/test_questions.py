@@ -168,13 +168,26 @@ def test_tables_are_found_by_what_they_mean() -> None:
     assert CliRunner().invoke(app, ["tables", "no_such", "--search", "x"]).exit_code == 1
 
 
-def test_a_header_that_lacks_a_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ask").mkdir()
-    (tmp_path / "ask" / "what.sql").write_text("-- Topic: Weather\n-- Question: What?\n-- Reading: So.\nSELECT 1\n")
+HEADER = "-- Question: What?\n-- Reading: So.\nSELECT 1\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("ask/steps/what.sql", HEADER.replace("-- Reading: So.\n", ""), r"what\.sql:1: write `-- Question"),
+        ("ask/weather/what.sql", HEADER, r"what\.sql:1: put the question into one of the folders lake, gpu_time"),
+        ("ask/what.sql", HEADER, r"what\.sql:1: put the question into one of the folders"),
+    ],
+)
+def test_a_question_without_a_part_or_a_topic_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, text: str, message: str
+) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text(text)
     monkeypatch.setattr(saved, "SQL_DIR", tmp_path)
     saved.load_questions.cache_clear()
     try:
-        with pytest.raises(CatalogError, match=r"what\.sql:1: write `-- Topic"):
+        with pytest.raises(CatalogError, match=message):
             saved.load_questions()
     finally:
         saved.load_questions.cache_clear()
