@@ -99,13 +99,15 @@ class Question:
 @lru_cache(maxsize=1)
 def load_questions() -> dict[str, Question]:
     """Returns all questions by name, in the order of their topics. Raises CatalogError where a header is wrong."""
-    found = []
-    for path in sorted((SQL_DIR / QUESTIONS).rglob("*.sql"), key=lambda path: path.stem):
+    found: dict[str, Question] = {}
+    for path in sorted((SQL_DIR / QUESTIONS).rglob("*.sql")):
         topic = TOPICS.get(path.parent.name)
         if topic is None:
             raise CatalogError(
                 f"{path}:1: put the question into one of the folders {', '.join(TOPICS)} of sql/{QUESTIONS}"
             )
+        if path.stem in found:
+            raise CatalogError(f"{path}:1: rename it: {found[path.stem].topic!r} has a question of this name")
         lines = path.read_text(encoding="utf-8").splitlines()
         head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
         told = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
@@ -114,9 +116,9 @@ def load_questions() -> dict[str, Question]:
                 f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, where people look for other words, `-- Words: …`"
             )
         sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
-        found.append(Question(path.stem, topic, told[1], told[2], sql, told[3] or ""))
+        found[path.stem] = Question(path.stem, topic, told[1], told[2], sql, told[3] or "")
     order = list(TOPICS.values())
-    return {question.name: question for question in sorted(found, key=lambda question: order.index(question.topic))}
+    return dict(sorted(found.items(), key=lambda named: order.index(named[1].topic)))
 
 
 def questions_about(text: str) -> list[Question]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
-_BEGIN = re.compile(r"^-- model: (.*)\n?", re.MULTILINE)
-_END = re.compile(r";\s*\Z")
+_MARK = "-- model: "
+_BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,14 @@ class Statement:
 
 def read_statements(folder: Path) -> tuple[Statement, ...]:
     """Returns the statements of all files of a folder like sql/, by layer and name. Raises CatalogError."""
-    files = (path for path in folder.glob("*/**/*.sql") if path.relative_to(folder).parts[0] != QUESTIONS)
-    found = (one for path in sorted(files) for one in _split(path, layer_of(folder, path)))
+    layers = [path for path in folder.iterdir() if path.is_dir() and path.name != QUESTIONS]
+    found = (one for layer in layers for path in sorted(layer.rglob("*.sql")) for one in _split(path, layer.name))
     return tuple(sorted(found, key=lambda statement: (statement.layer, statement.name)))
-
-
-def layer_of(folder: Path, path: Path) -> str:
-    """Returns the layer of a file: the first folder on the way to it."""
-    return path.relative_to(folder).parts[0]
 
 
 def _split(path: Path, layer: str) -> Iterator[Statement]:
     text = path.read_text(encoding="utf-8")
-    begins = list(_BEGIN.finditer(text))
+    begins = list(_BEGIN.finditer(text)) if _MARK in text else []
     if not begins:
         yield Statement(path.stem, layer, path, 1, text)
         return
@@ -63,4 +58,5 @@ def _split(path: Path, layer: str) -> Iterator[Statement]:
                 f"{path}:{line - 1}: the model {name!r}: begin its name with an underscore, or make it the last of the file "
                 f"and name it {path.stem!r}"
             )
-        yield Statement(name, layer, path, line, _END.sub("\n", text[begin.end() : end]))
+        own = text[begin.end() : end].rstrip().removesuffix(";").rstrip()
+        yield Statement(name, layer, path, line, f"{own}\n")

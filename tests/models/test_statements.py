@@ -13,6 +13,7 @@ import pytest
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
+from pipelines.models.header import LAKE, stored_tables
 from pipelines.models.portable import refuse_unportable
 from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
@@ -121,6 +122,13 @@ def test_rules_and_questions_are_found_in_their_topics(tmp_path: Path) -> None:
     rules = "# One row: a rule.\n# name: Its name.\nname\nx\n"
     files = {"rules/a/b/r.csv": rules, "ask/steps/last.sql": "-- Question: Of what?\nSELECT 1"}
     assert list(catalog_of(tmp_path, files).models) == ["r"]
+
+
+def test_what_is_stored_is_told_by_headers_alone() -> None:
+    """Public tables of SQL that are no views: no private statement, and no question of the same name."""
+    models = load_catalog().models.values()
+    expected = {m.name: m.scope for m in models if m.sql and not m.private and m.scope != LAKE}
+    assert {name: scope for name, (scope, _) in stored_tables(SQL_DIR).items()} == expected
 
 
 # What sql/ keeps to.

@@ -172,18 +172,23 @@ HEADER = "-- Question: What?\n-- Reading: So.\nSELECT 1\n"
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "message"),
+    ("files", "message"),
     [
-        ("ask/steps/what.sql", HEADER.replace("-- Reading: So.\n", ""), r"what\.sql:1: write `-- Question"),
-        ("ask/weather/what.sql", HEADER, r"what\.sql:1: put the question into one of the folders lake, gpu_time"),
-        ("ask/what.sql", HEADER, r"what\.sql:1: put the question into one of the folders"),
+        ({"steps/what.sql": HEADER.replace("-- Reading: So.\n", "")}, r"what\.sql:1: write `-- Question"),
+        ({"weather/what.sql": HEADER}, r"what\.sql:1: put the question into one of the folders lake, gpu_time"),
+        ({"what.sql": HEADER}, r"what\.sql:1: put the question into one of the folders"),
+        (
+            {"steps/what.sql": HEADER, "memory/what.sql": HEADER},
+            r"steps/what\.sql:1: rename it: 'Memory' has a question",
+        ),
     ],
 )
-def test_a_question_without_a_part_or_a_topic_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, text: str, message: str
+def test_a_question_without_a_part_a_topic_or_its_own_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], message: str
 ) -> None:
-    (tmp_path / path).parent.mkdir(parents=True)
-    (tmp_path / path).write_text(text)
+    for name, text in files.items():
+        (tmp_path / "ask" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "ask" / name).write_text(text)
     monkeypatch.setattr(saved, "SQL_DIR", tmp_path)
     saved.load_questions.cache_clear()
     try:
