@@ -9,6 +9,6 @@ setup(
     package_dir={SQL: "sql"},
     package_data={
         "": ["templates/*", "*.yaml", "plans/*.toml", "page/*", "vendor/*", "py.typed"],
-        SQL: ["*/*.sql", "*/*.csv"],
+        SQL: ["**/*.sql", "**/*.csv"],
     },
 )

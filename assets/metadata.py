@@ -148,7 +148,8 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
     """
     catalog = load_catalog()
     model = catalog.models[name]
-    source = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=str(model.path))])
+    file = dg.LocalFileCodeReference(file_path=str(model.path), line_number=model.line)
+    source = dg.CodeReferencesMetadataValue(code_references=[file])
     metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source}
     return dg.AssetSpec(
         name,

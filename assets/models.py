@@ -20,7 +20,7 @@ from pipelines.runs.materialize.per_trace import materialize
 
 
 def rule_assets() -> list[dg.AssetSpec]:
-    """The rules (`sql/rules/*.csv`): written by people, so Dagster shows them and does not compute them."""
+    """The rules (`sql/rules/`): written by people, so Dagster shows them and does not compute them."""
     models = load_catalog().models.values()
     return [_rule_asset(model.name) for model in models if model.kind == "rules" and not model.private]
 

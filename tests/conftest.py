@@ -15,7 +15,6 @@ import pytest
 from pipelines.base import extras
 from pipelines.models.catalog import load_catalog
 from pipelines.models.dry_run import types_of_tables
-from pipelines.models.run import run_models
 from tests.effort import ALL_STEPS, SEED, SHARE, SLOW, shares
 
 # A shell starts what runs in its background with interrupts ignored, and so would be the programs that tests interrupt.
@@ -44,7 +43,7 @@ def pytest_report_header() -> str:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """What is remembered of the models' texts is made before there are workers, each of which would make it (4 CPU s)."""
     if getattr(session.config.option, "numprocesses", 0) and not hasattr(session.config, "workerinput"):
-        types_of_tables(load_catalog(), run_models)
+        types_of_tables(load_catalog())
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` takes some out: a test's share depends on those beside it

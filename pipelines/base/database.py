@@ -184,26 +184,6 @@ def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
             con.execute("PRAGMA enable_optimizer")
 
 
-@contextmanager
-def planned_briefly(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Queries on the database of `con` are joined in the order in which they are written, their conditions where they hold first.
-    That saves a sixth of the CPU time of models over a few hundred rows, and would cost much with many.
-    """
-    before = con.execute("SELECT current_setting('disabled_optimizers')").fetchall()[0][0]
-    con.execute(f"SET disabled_optimizers = '{_all_but_one(con)}'")
-    try:
-        yield
-    finally:
-        with suppress(duckdb.FatalException):  # nothing to restore: the database is gone
-            con.execute(f"SET disabled_optimizers = '{before}'")
-
-
-def _all_but_one(con: duckdb.DuckDBPyConnection) -> str:
-    """Not PRAGMA disable_optimizer: it also leaves out what some queries cannot do without, and which fail with INTERNAL errors."""
-    names = con.execute("SELECT name FROM duckdb_optimizers() WHERE name <> 'filter_pushdown'").fetchall()
-    return ",".join(name for (name,) in names)
-
-
 def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
     """Returns the result of a query, for `to_arrow_table` or `to_arrow_reader`. DuckDB 1.5 plans a relation twice, and DuckDB 2
     copies the rows of anything else once more, with a warning.

@@ -16,6 +16,7 @@ SQL_DIR = _sql_folder()
 
 
 def rule_rows(table: str) -> list[dict[str, str]]:
-    """The rows of a rule table (`sql/rules/<table>.csv`) by column, as text."""
-    lines = (SQL_DIR / "rules" / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+    """The rows of a rule table (`sql/rules/<topic>/<table>.csv`) by column, as text."""
+    (path,) = (SQL_DIR / "rules").rglob(f"{table}.csv")
+    lines = path.read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))

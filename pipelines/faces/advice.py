@@ -1,4 +1,4 @@
-"""What to do about a cause: by its largest names (rules in `sql/rules/cause_advice.csv`), else what is said of the cause."""
+"""What to do about a cause: by its largest names (rules in `sql/rules/causes/cause_advice.csv`), else what is said of the cause."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pipelines.models.catalog import LAYERS, Catalog, Model, load_catalog
 
 _HEAD = """# Tables
 
-<!-- Made from sql/ by `make reference`: edit the header and the column comments of sql/<layer>/<table>.sql instead. -->
+<!-- Made from sql/ by `make reference`: edit the header and the column comments of the table's statement instead. -->
 
 Every table of a lake: what a row is, its columns, and which tables it is computed from. `tracelake tables NAME` prints
 the same. Times end in `_ns`: integer nanoseconds. NULL means "not measured".

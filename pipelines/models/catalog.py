@@ -1,7 +1,7 @@
 """The models under sql/: names, dependencies, documentation and checks, read from the files themselves.
 
-A file is one SELECT; its name is the table's name, its folder the layer. The header says what a row is; every output
-column has a comment. A file that breaks these rules is rejected at load, with file, line and what to write.
+A statement is one SELECT; statements.py says which file it is in. Its header says what a row is; every output column has a
+comment. What breaks these rules is rejected at load, with file, line and what to write.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.cache import digest_of
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import CAPTURE, LAKE, SCOPES, TRACE, USUAL, stored_tables
-from pipelines.models.needed_rows import ALWAYS, Needs
 from pipelines.models.sources import DeclaredTable, code_version, declared_tables
-from pipelines.models.sqlfile import STAGED, Column, ParsedFile, parse_files
+from pipelines.models.sqlfile import STAGED, Column, ParsedStatement, parse_statements
+from pipelines.models.statements import Statement, read_statements
 
 LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
@@ -29,7 +29,6 @@ LAYERS = (
 _RULE_TYPES = ("VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN")
 # `name: meaning` of a column of texts, `name BIGINT: meaning` of one of numbers.
 _RULE_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<type>[A-Z]+))?: (?P<doc>.*)")
-QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,8 @@ class Model:
     """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, evaluated on every
     query), rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
 
-    `staged`: columns and SQL types of `_staged_<name>`, where it reads that; `types`: those of a rule table. `runs`: models
+    `line`: that of the file where `sql` begins. `staged`: columns and SQL types of `_staged_<name>`, where it reads that; `types`: those of a rule table. `runs`: models
     that the function runs. `part_of`: the table that is made of this one and others. `added`: a user's own rows of a rule table.
-    `needs`: the tables without whose rows it has none.
     """
 
     name: str
@@ -70,7 +68,12 @@ class Model:
     runs: tuple[str, ...] = ()
     part_of: str | None = None
     added: Added | None = None
-    needs: Needs = ALWAYS
+    line: int = 1
+
+    @property
+    def place(self) -> str:
+        """File and line, as errors name them."""
+        return f"{self.path}:{self.line}"
 
     @property
     def private(self) -> bool:
@@ -181,10 +184,11 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
     """Read all models of a folder. Raises CatalogError at the first file that does not follow the rules."""
     models: dict[str, Model] = {}
     declared = declared_tables()
-    for model in (*_rules(folder), *_sql_models(folder), *_python_models(folder, declared)):
+    read = [*_rules(folder), *_sql_models(folder)]
+    for model in (*read, *_python_models({model.name for model in read}, declared)):
         if model.name in models:
             raise CatalogError(
-                f"{model.path}:1: the table {model.name!r} is already defined in {models[model.name].path}"
+                f"{model.place}: the table {model.name!r} is already defined in {models[model.name].path}"
             )
         models[model.name] = model
     given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
@@ -199,7 +203,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
     except CycleError as error:
         circle = error.args[1]
         raise CatalogError(
-            f"{models[circle[0]].path}:1: models depend on each other in a cycle: {' → '.join(circle)}"
+            f"{models[circle[0]].place}: models depend on each other in a cycle: {' → '.join(circle)}"
         ) from None
     return Catalog({name: models[name] for name in order}, given)
 
@@ -227,9 +231,9 @@ def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
     }
 
 
-def _python_models(folder: Path, declared: dict[str, DeclaredTable]) -> list[Model]:
+def _python_models(known: set[str], declared: dict[str, DeclaredTable]) -> list[Model]:
     """Returns the tables computed in Python; a folder of SQL files without their inputs (a test's) has none."""
-    names = {path.stem for path in folder.glob("*/*.*")} | declared.keys()
+    names = known | declared.keys()
     return [_python_model(t) for t in declared.values() if not t.is_given and names.issuperset(t.reads)]
 
 
@@ -251,16 +255,21 @@ def _python_model(table: DeclaredTable) -> Model:
 
 
 def _sql_models(folder: Path) -> list[Model]:
-    """Returns a model for every file, and for every table that is made of parts."""
-    files = sorted(path for path in folder.glob("*/*.sql") if path.parent.name != QUESTIONS)
-    seen: dict[str, Path] = {}
-    for path in files:
-        if path.stem in seen:
-            raise CatalogError(f"{path}:1: the table {path.stem!r} is already defined in {seen[path.stem]}")
-        if path.parent.name not in LAYERS:
-            raise CatalogError(f"{path}:1: unknown layer {path.parent.name!r}; put it in one of {', '.join(LAYERS)}")
-        seen[path.stem] = path
-    models = [_sql_model(path, parsed) for path, parsed in parse_files(folder, files).items()]
+    """Returns a model for every statement, and for every table that is made of parts."""
+    statements = read_statements(folder)
+    seen: dict[str, Statement] = {}
+    for statement in statements:
+        if statement.name in seen:
+            raise CatalogError(
+                f"{statement.place}: the table {statement.name!r} is already defined in {seen[statement.name].path}"
+            )
+        if statement.layer not in LAYERS:
+            raise CatalogError(
+                f"{statement.place}: unknown layer {statement.layer!r}; put it in one of {', '.join(LAYERS)}"
+            )
+        seen[statement.name] = statement
+    parsed = parse_statements(folder, statements)
+    models = [_sql_model(statement, parsed[statement.name]) for statement in statements]
     wholes = sorted({model.part_of for model in models if model.part_of})
     return [*models, *(_whole(name, [model for model in models if model.part_of == name]) for name in wholes)]
 
@@ -271,10 +280,10 @@ def _whole(name: str, parts: list[Model]) -> Model:
     columns = [column.name for column in first.columns]
     for part in parts:
         if not name.startswith("_") or not part.private:
-            raise CatalogError(f"{part.path}:1: `part of: {name}`: begin its name, and the file's, with an underscore")
+            raise CatalogError(f"{part.place}: `part of: {name}`: begin its name, and {part.name}, with an underscore")
         if [column.name for column in part.columns] != columns or part.layer != first.layer:
             raise CatalogError(
-                f"{part.path}:1: the parts of {name} have one folder and the same columns in the same order; make them "
+                f"{part.place}: the parts of {name} have one layer and the same columns in the same order; make them "
                 f"those of {first.path}: {', '.join(columns)}"
             )
     rows = "\nUNION ALL\n".join(f"SELECT {', '.join(columns)} FROM {part.name}" for part in parts)
@@ -289,26 +298,25 @@ def _whole(name: str, parts: list[Model]) -> Model:
         checks=(),
         kind="sql",
         scope=first.scope,
-        needs=tuple((part.name,) for part in parts),
+        line=first.line,
     )
 
 
-def _sql_model(path: Path, parsed: ParsedFile) -> Model:
-    layer = path.parent.name
+def _sql_model(statement: Statement, parsed: ParsedStatement) -> Model:
     return Model(
-        name=path.stem,
-        layer=layer,
-        path=path,
-        sql=parsed.sql,
+        name=statement.name,
+        layer=statement.layer,
+        path=statement.path,
+        sql=statement.text,
         doc=parsed.header.doc,
         columns=parsed.columns,
         dependencies=parsed.dependencies,
         checks=parsed.header.checks,
-        kind=_kind(layer, path.stem, parsed.header.scope),
+        kind=_kind(statement.layer, statement.name, parsed.header.scope),
         scope=parsed.header.scope,
         staged=parsed.staged,
         part_of=parsed.header.part_of,
-        needs=parsed.needs,
+        line=statement.line,
     )
 
 
@@ -321,7 +329,7 @@ def _kind(layer: str, name: str, scope: str) -> str:
 def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]) -> None:
     """Stored rows belong to a trace, a capture, …: `keys` are the columns, by scope, that say to which."""
     if model.scope not in (*SCOPES, *keys):
-        at = next(i for i, line in enumerate(model.sql.splitlines(), 1) if line.startswith("-- scope: "))
+        at = next(i for i, line in enumerate(model.sql.splitlines(), model.line) if line.startswith("-- scope: "))
         raise CatalogError(
             f"{model.path}:{at}: unknown scope {model.scope!r}; write `-- scope: ` and one of {', '.join({**dict.fromkeys(SCOPES), **keys})}; "
             "a new one has a table with `-- key: COLUMN`, its mark"
@@ -330,13 +338,13 @@ def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]
         return
     if model.kind != "lake" and model.scope not in (TRACE, CAPTURE):
         raise CatalogError(
-            f"{model.path}:1: what is of scope {model.scope!r} is written by ingestion; move it to sql/ingest/, or write "
+            f"{model.place}: what is of scope {model.scope!r} is written by ingestion; move it to sql/ingest/, or write "
             f"`-- scope: {LAKE}`"
         )
     columns = {column.name for column in model.columns}
     if missing := [name for name in _needed(model, keys) if name not in columns]:
         raise CatalogError(
-            f"{model.path}:1: a table of sql/{model.layer}/ is stored by {model.scope}s and has no column {missing[0]!r}; "
+            f"{model.place}: a table of sql/{model.layer}/ is stored by {model.scope}s and has no column {missing[0]!r}; "
             f"add it, or write `-- scope: {LAKE}` in the header of what is a view over the whole lake"
         )
     for name in model.dependencies if model.scope == TRACE else ():
@@ -348,7 +356,7 @@ def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]
 
 
 def _rules(folder: Path) -> list[Model]:
-    return [_rule_table(path) for path in sorted(folder.glob("rules/*.csv"))]
+    return [_rule_table(path) for path in sorted(folder.glob("rules/**/*.csv"), key=lambda path: path.stem)]
 
 
 def _rule_table(path: Path) -> Model:
@@ -381,6 +389,8 @@ def _needed(model: Model, keys: Mapping[str, str]) -> list[str]:
 
 def _check_dependencies(model: Model, models: dict[str, Model], given: Mapping[str, DeclaredTable]) -> None:
     for name in model.dependencies:
+        if name in models and _stands_behind(models[name], model):
+            raise CatalogError(f"{models[name].place}: put {name} before {model.name}, which reads it")
         if name not in models and name not in given:
             raise CatalogError(f"{_place(model, name)}: reads {name!r}; write the name of a model or of a rule table")
         layer = (models[name] if name in models else given[name]).layer
@@ -391,8 +401,12 @@ def _check_dependencies(model: Model, models: dict[str, Model], given: Mapping[s
             )
 
 
+def _stands_behind(source: Model, reader: Model) -> bool:
+    return source.path == reader.path and source.line > reader.line and source.part_of != reader.name
+
+
 def _place(model: Model, table: str) -> str:
     """Returns file and line where a model names a table."""
     named = re.compile(rf"\b{re.escape(table)}\b")
-    lines = enumerate(model.sql.splitlines(), 1)
-    return f"{model.path}:{next((i for i, line in lines if named.search(line.split('--')[0])), 1)}"
+    lines = enumerate(model.sql.splitlines(), model.line)
+    return f"{model.path}:{next((i for i, line in lines if named.search(line.split('--')[0])), model.line)}"

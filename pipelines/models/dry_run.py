@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
 
 import duckdb
 
@@ -12,6 +11,7 @@ from pipelines.base import database
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog
 from pipelines.models.rule_tables import create_rules
+from pipelines.models.run import run_models
 from pipelines.models.sqlfile import STAGED
 
 Types = list[tuple[str, str]]
@@ -81,21 +81,19 @@ def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Itera
 
 
 @lru_cache
-def types_of_tables(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Types]:
-    """Returns the columns and DuckDB types of every public table, and of what they are made of; `run`: run_models."""
+def types_of_tables(catalog: Catalog) -> dict[str, Types]:
+    """Returns the columns and DuckDB types of every public table."""
     if catalog.shipped:  # rows of rules change no type
-        return types_of_tables(catalog.shipped, run)
+        return types_of_tables(catalog.shipped)
     digest = _digest(catalog, catalog.models)
-    found = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog, run))
+    found = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog))
     return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
 
 
-def _dry_run(catalog: Catalog, run: Callable[..., Any]) -> dict[str, Types]:
-    private = (n for n in catalog.closure(catalog.public) if catalog.models[n].layer != "ingest")
-    tables = [*dict.fromkeys([*catalog.public, *private])]
+def _dry_run(catalog: Catalog) -> dict[str, Types]:
     with database.connect() as con:
         for scope in {model.scope for model in catalog.models.values() if model.kind == "lake"}:
             _create_by_sql(con, catalog, scope)
         create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
-        run(con, catalog, tables, types={})
-        return {n: _described(con, n) for n in tables}
+        run_models(con, catalog, catalog.public)
+        return {name: _described(con, name) for name in catalog.public}

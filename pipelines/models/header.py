@@ -1,4 +1,4 @@
-"""The header of a SQL file: what a row is, what the rows belong to (scope), what must hold for them (checks).
+"""The header of a SQL statement: what a row is, what the rows belong to (scope), what must hold for them (checks).
 
 The scope decides where a table is written, when it is computed and what commits its rows:
 
@@ -13,7 +13,7 @@ The scope decides where a table is written, when it is computed and what commits
 One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
 scope, and rows count where their key and batch are in the mark.
 
-`-- part of: _TABLE` adds a model's rows to a private table that has no file: it is all its parts together.
+`-- part of: _TABLE` adds a model's rows to a private table that has no statement: it is all its parts together.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from functools import lru_cache
 from pathlib import Path
 
 from pipelines.models.errors import CatalogError
+from pipelines.models.statements import Statement, read_statements
 
 TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
     *("trace", "capture", "run", "job", "dump", "recording"),
     *("file", "lake"),
 )
-# The scope of files that do not say theirs, where that is not trace.
+# The scope of statements that do not say theirs, where that is not trace.
 USUAL = {"fleet": CAPTURE, "schedule": LAKE}
 _ONE_ROW, _CHECK, _SCOPE, _KEY, _PART = "One row: ", "check: ", "scope: ", "key: ", "part of: "
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the comment at the top of a file says.
+    """What the comment at the top of a statement says.
 
     `key` is there where the table is the mark of its scope, `part_of` where another table is made of it and others.
     """
@@ -47,12 +48,12 @@ class Header:
     part_of: str | None = None
 
 
-def read_header(path: Path, text: str) -> Header:
-    """Returns the header of a file with this text. Raises CatalogError with file, line and what to write."""
-    lines = _lines(text)
+def read_header(statement: Statement) -> Header:
+    """Returns the header of a statement. Raises CatalogError with file, line and what to write."""
+    lines = _lines(statement.text)
     if not lines or not lines[0].startswith(_ONE_ROW):
-        raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")
-    scope = _scope(path, lines)
+        raise CatalogError(f"{statement.place}: start {statement.name} with `-- {_ONE_ROW}…`, which says what a row is")
+    scope = _scope(statement, lines)
     checks = tuple(line.removeprefix(_CHECK) for line in lines if line.startswith(_CHECK))
     doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY, _PART)))
     return Header(doc, scope, _said(lines, _KEY), checks, _said(lines, _PART))
@@ -62,9 +63,10 @@ def read_header(path: Path, text: str) -> Header:
 def stored_tables(folder: Path) -> dict[str, tuple[str, str | None]]:
     """Scope and, of a mark, key of every public table of a folder, from the headers alone and unchecked."""
     found = {}
-    for path in sorted(folder.glob("*/[!_]*.sql")):
-        lines = _lines(path.read_text(encoding="utf-8"))
-        found[path.stem] = _scope(path, lines), _said(lines, _KEY)
+    for statement in read_statements(folder):
+        if not statement.name.startswith("_"):
+            lines = _lines(statement.text)
+            found[statement.name] = _scope(statement, lines), _said(lines, _KEY)
     return {name: said for name, said in found.items() if said[0] != LAKE}
 
 
@@ -81,5 +83,5 @@ def _said(lines: list[str], what: str) -> str | None:
     return next((line.removeprefix(what) for line in lines if line.startswith(what)), None)
 
 
-def _scope(path: Path, lines: list[str]) -> str:
-    return _said(lines, _SCOPE) or USUAL.get(path.parent.name, TRACE)
+def _scope(statement: Statement, lines: list[str]) -> str:
+    return _said(lines, _SCOPE) or USUAL.get(statement.layer, TRACE)

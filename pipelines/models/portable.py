@@ -1,4 +1,4 @@
-"""What a model may not contain, so that it runs on other engines, too (spec/design.md §5).
+"""What a table of captures, a view and a saved question may not contain, so that they run on Spark, too.
 
 It refuses what neither sqlglot nor pipelines/engines/spark/rules.py carries over; docs/other-engines.md says how.
 """

@@ -1,4 +1,4 @@
-"""Saved questions: `sql/ask/<name>.sql`, each one query over the public tables, with its question and how to read the answer.
+"""Saved questions: `sql/ask/<topic>/<name>.sql`, each one query over the public tables, with its question and how to read the answer.
 
 The file runs as it is, over the whole lake. A question about traces reads `traces AS t`, one about captures `captures AS c`;
 `asked` puts the chosen part in that place.
@@ -15,19 +15,29 @@ from typing import TYPE_CHECKING, Any
 from pipelines.base.close_names import meant
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.base.errors import TracelakeError
-from pipelines.models.catalog import QUESTIONS
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqltext import quoted, row
+from pipelines.models.statements import QUESTIONS
 
 if TYPE_CHECKING:
     import duckdb
 
 Limit = str | int | Sequence[str] | None
-TOPICS = (
-    *("The lake", "GPU time", "Steps", "Critical path", "Host and streams", "Operators and modules"),
-    *("Communication", "Memory", "Captures and cost", "Schedules"),
-)
-_PARTS = ("Topic", "Question", "Reading")
+# Folder of sql/ask → the topic as users read it, in the order in which topics are listed.
+TOPICS = {
+    "lake": "The lake",
+    "gpu_time": "GPU time",
+    "steps": "Steps",
+    "critical_path": "Critical path",
+    "host_and_streams": "Host and streams",
+    "operators": "Operators and modules",
+    "graphs": "CUDA and HIP graphs",
+    "communication": "Communication",
+    "memory": "Memory",
+    "captures": "Captures and cost",
+    "schedules": "Schedules",
+}
+_PARTS = ("Question", "Reading")
 # What a question can be limited to, by the table that it reads; a text is the beginning of an id (or a trace's file), `job` a whole
 # name.
 _CONDITIONS = {
@@ -89,19 +99,26 @@ class Question:
 @lru_cache(maxsize=1)
 def load_questions() -> dict[str, Question]:
     """Returns all questions by name, in the order of their topics. Raises CatalogError where a header is wrong."""
-    found = []
-    for path in sorted((SQL_DIR / QUESTIONS).glob("*.sql")):
+    found: dict[str, Question] = {}
+    for path in sorted((SQL_DIR / QUESTIONS).rglob("*.sql")):
+        topic = TOPICS.get(path.parent.name)
+        if topic is None:
+            raise CatalogError(
+                f"{path}:1: put the question into one of the folders {', '.join(TOPICS)} of sql/{QUESTIONS}"
+            )
+        if path.stem in found:
+            raise CatalogError(f"{path}:1: rename it: {found[path.stem].topic!r} has a question of this name")
         lines = path.read_text(encoding="utf-8").splitlines()
         head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
         told = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
-        if told is None or told[1] not in TOPICS:
+        if told is None:
             raise CatalogError(
-                f"{path}:1: write `-- Topic: …` (one of {', '.join(TOPICS)}), `-- Question: …`, `-- Reading: …`, "
-                "and, where people look for other words, `-- Words: …`"
+                f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, where people look for other words, `-- Words: …`"
             )
         sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
-        found.append(Question(path.stem, told[1], told[2], told[3], sql, told[4] or ""))
-    return {one.name: one for one in sorted(found, key=lambda one: TOPICS.index(one.topic))}
+        found[path.stem] = Question(path.stem, topic, told[1], told[2], sql, told[3] or "")
+    order = list(TOPICS.values())
+    return dict(sorted(found.items(), key=lambda named: order.index(named[1].topic)))
 
 
 def questions_about(text: str) -> list[Question]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -17,30 +17,22 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.stopping import raise_if_stopped
-from pipelines.models.catalog import Catalog, Model, load_catalog
-from pipelines.models.dry_run import types_of_tables
+from pipelines.models.catalog import Catalog, Model
 from pipelines.models.errors import CatalogError
-from pipelines.models.needed_rows import may_have_rows
 from pipelines.models.rule_functions import create_function
 from pipelines.models.rule_tables import create_rules
 
 _log = logging.getLogger("tracelake")
 _SORTS_OR_SUMS = re.compile(r"\b(OVER|GROUP BY|DISTINCT|UNION(?! ALL)|INTERSECT|EXCEPT|ORDER BY)\b")
-_TINY = 2_000  # events
-# Of a table that is not there, or a view of a damaged file: by the model that reads it.
-_SAID_LATER = (duckdb.CatalogException, duckdb.BinderException, duckdb.IOException, duckdb.InvalidInputException)
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """A model that ran, and the seconds it took. `plain_for`: why DuckDB's optimizer was off; "": it was not. `is_empty`: it has
-    no rows; False: it has some, or nobody looked.
-    """
+    """A model that ran, and the seconds it took. `plain_for`: why DuckDB's optimizer was off; "": it was not."""
 
     name: str
     seconds: float
     plain_for: str = ""
-    is_empty: bool = False
 
 
 def run_models(
@@ -53,7 +45,6 @@ def run_models(
     without_rows: frozenset[str] = frozenset(),
     write: Callable[[str, str], None] | None = None,
     plain: Mapping[str, str] = MappingProxyType({}),
-    types: Mapping[str, Sequence[tuple[str, str]]] | None = None,
 ) -> list[ModelRun]:
     """Create the targets, and what they read, as tables in `con`; or, with `write`, hand the targets over and keep none.
 
@@ -63,19 +54,14 @@ def run_models(
     of `con`: a cursor sees tables and views, but nothing temporary or registered. Models `without_rows` are made with
     their columns only: nobody needs their rows. `write(name, rows)`, not beside `at_once`, gets each target once, as SQL of
     its rows: a table would only be a copy where no other model reads it. A model on which DuckDB fails with an INTERNAL error
-    runs once more with the optimizer off, as the models in `plain` (name, and why) do at once. A model that can have no rows,
-    as those that it reads have none, is not planned: its columns are known from `types` (of tables; by default those of the
-    project's own models). Raises CatalogError for a model whose SQL DuckDB rejects, and duckdb.FatalException where DuckDB gives up the database, and `con` with it.
+    runs once more with the optimizer off, as the models in `plain` (name, and why) do at once. Raises CatalogError for a model
+    whose SQL DuckDB rejects, and duckdb.FatalException where DuckDB gives up the database, and `con` with it.
     """
     if write and at_once > 1:
         raise ValueError("targets are written one after another: leave at_once at 1")
     wanted = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
     plan = _Plan(catalog, _needed(catalog, wanted, present), wanted, without_rows, write is None, plain)
-    plan.types = _types(catalog) if types is None else types
-    is_tiny = _is_tiny(con)
-    looked_at = plan.outside if is_tiny else plan.outside & catalog.given.keys()  # others may be views of many files
-    plan.empty = {name for name in looked_at if _has_no_row(con, name)}
     runs: list[ModelRun] = []
 
     def started(name: str) -> None:
@@ -87,11 +73,10 @@ def run_models(
         for source in plan.done(run):
             con.execute(f"DROP {'VIEW' if source in plan.views else 'TABLE'} {source}")
 
-    with database.planned_briefly(con) if is_tiny else nullcontext():
-        if at_once > 1:
-            _run_at_once(con, plan, at_once, started, ended)
-        else:
-            _run_in_order(con, plan, wanted, write, started, ended)
+    if at_once > 1:
+        _run_at_once(con, plan, at_once, started, ended)
+    else:
+        _run_in_order(con, plan, wanted, write, started, ended)
     return runs
 
 
@@ -106,58 +91,10 @@ def _run_in_order(
     called: set[str] = set()
     for name in plan.order:
         started(name)
-        if plan.has_no_rows(name):
-            ended(_skip(con, plan, name, write if name in wanted else None))
-            continue
-        _make_read(con, plan, name)
         if write and name in wanted:
             ended(_timed(con, plan, name, partial(_write, con, plan, name, called, write)))
         else:
             ended(_timed(con, plan, name, _creates(con, plan, name, called)))
-
-
-def _is_tiny(con: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the traces in `con` have so few events that to plan a model takes longer than to run it in any way."""
-    with suppress(*_SAID_LATER):  # or no traces are read here
-        found = con.execute("SELECT sum(n_events) FROM traces").fetchall()[0][0]
-        return found is not None and found < _TINY
-    return False
-
-
-def _types(catalog: Catalog) -> Mapping[str, Sequence[tuple[str, str]]]:
-    """Of other models than the project's own, a test's, running all of them to know would take longer."""
-    return types_of_tables(catalog, run_models) if (catalog.shipped or catalog) is load_catalog() else {}
-
-
-def _has_no_row(con: duckdb.DuckDBPyConnection, table: str) -> bool:
-    with suppress(*_SAID_LATER):
-        return con.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None
-    return False
-
-
-def _skip(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, write: Callable[[str, str], None] | None) -> ModelRun:
-    """A model that has no rows. Its table is made when one that runs reads it."""
-    began = time.perf_counter()
-    plan.views.discard(name)
-    plan.unmade.add(name)
-    if write:
-        nulls = ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind in plan.types[name])
-        write(name, f"SELECT {nulls} WHERE FALSE")
-    elif name in plan.kept:
-        _make(con, plan, name)
-    return ModelRun(name, time.perf_counter() - began, is_empty=True)
-
-
-def _make_read(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str) -> None:
-    """Make what a model reads of tables without rows."""
-    for source in plan.unmade.intersection(plan.reads(name)):
-        _make(con, plan, source)
-
-
-def _make(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str) -> None:
-    columns = ", ".join(f'"{column}" {kind}' for column, kind in plan.types[name])
-    con.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
-    plan.unmade.discard(name)
 
 
 class _Plan:
@@ -173,11 +110,6 @@ class _Plan:
         plain: Mapping[str, str],
     ) -> None:
         self.order, self.plain = order, plain
-        self.types: Mapping[str, Sequence[tuple[str, str]]] = {}
-        self.empty: set[str] = set()  # known to have no rows; of these, not made so far:
-        self.unmade: set[str] = set()
-        self._catalog, self._without_rows = catalog, without_rows
-        self.outside = {source for name in order for source in catalog.models[name].dependencies} - {*order}
         models = {name: catalog.models[name] for name in order}
         self.models = models | {name: _columns_only(models[name]) for name in without_rows & models.keys()}
         among = set(order)
@@ -211,29 +143,12 @@ class _Plan:
             key=lambda n: -self._ahead[n],
         )
 
-    def has_no_rows(self, name: str) -> bool:
-        """Whether a model can have none, or needs none, so that it need not run."""
-        model = self._catalog.models[name]
-        if model.kind != "sql" or name not in self.types:
-            return False
-        return name in self._without_rows or not may_have_rows(model.needs, self.empty)
-
-    def reads(self, name: str) -> set[str]:
-        """Returns the tables that a model, or those that its function runs, reads."""
-        model = self._catalog.models[name]
-        return {
-            *model.dependencies,
-            *(source for run in model.runs for source in self._catalog.models[run].dependencies),
-        }
-
     def done(self, run: ModelRun) -> list[str]:
         """Notes that a model has run; returns the tables that were read for the last time."""
         name, unread = run.name, []
-        if run.is_empty:
-            self.empty.add(name)
         for source in [s for s in self.order if name in self._readers[s]]:
             self._readers[source].discard(name)
-            if not self._readers[source] and source not in self.kept and source not in self.unmade:
+            if not self._readers[source] and source not in self.kept:
                 unread.append(source)
         for sources in self._sources.values():
             sources.discard(name)
@@ -255,14 +170,8 @@ def _run_at_once(
     with ThreadPoolExecutor(at_once) as pool:
         try:
             while True:
-                while skipped := [name for name in plan.ready(begun) if plan.has_no_rows(name)]:
-                    for name in skipped:
-                        started(name)
-                        begun.add(name)
-                        ended(_skip(con, plan, name, None))
                 for name in plan.ready(begun)[: len(idle)]:
                     started(name)
-                    _make_read(con, plan, name)
                     cursor = idle.pop()
                     running[pool.submit(_timed, cursor, plan, name, _creates(cursor, plan, name, called))] = cursor
                     begun.add(name)
@@ -281,32 +190,32 @@ def _run_at_once(
         cursor.close()
 
 
-def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable[[], bool]) -> ModelRun:
-    """`run` returns whether the model is known to have no rows."""
+def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable[[], None]) -> ModelRun:
     began = time.perf_counter()
     why = plan.plain.get(name, "")
     try:
         with database.without_optimizer(con) if why else nullcontext():
-            is_empty = _with_enough_memory(con, run)
+            _with_enough_memory(con, run)
     except duckdb.InternalException as error:
         if why:
             raise
-        why, is_empty = _run_again(con, name, run, error), False
-    return ModelRun(name, time.perf_counter() - began, why, is_empty)
+        why = _run_again(con, name, run, error)
+    return ModelRun(name, time.perf_counter() - began, why)
 
 
-def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], bool]) -> bool:
+def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], None]) -> None:
     """Again with twice as much, as long as there is more: a long trace begins with little, and few of its models need more."""
     while True:
         try:
-            return run()
+            run()
+            return
         except duckdb.OutOfMemoryException as error:
             if database.DISK_FULL in str(error) or not database.more_memory(con):
                 raise
 
 
 def _run_again(
-    con: duckdb.DuckDBPyConnection, name: str, run: Callable[[], bool], error: duckdb.InternalException
+    con: duckdb.DuckDBPyConnection, name: str, run: Callable[[], None], error: duckdb.InternalException
 ) -> str:
     """Without the optimizer, in which nearly all INTERNAL errors arise. Returns the reason; raises the error if it fails, too."""
     try:
@@ -330,18 +239,17 @@ def why_plain(error: Exception) -> str:
 
 def _write(
     con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set[str], write: Callable[[str, str], None]
-) -> bool:
+) -> None:
     """Hands a target over, and makes its table if other models read it or a function creates it."""
     model, is_unread = plan.models[name], name in plan.unread
     if is_unread and model.kind == "sql":
         with _rejections(model):
             write(name, model.sql)
-        return False
-    is_empty = _create(con, model, called)
+        return
+    _create(con, model, called)
     write(name, f"FROM {name}")
     if is_unread:
         con.execute(f"DROP TABLE {name}")
-    return is_empty
 
 
 def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
@@ -371,14 +279,12 @@ def _columns_only(model: Model) -> Model:
     return replace(model, sql=f"SELECT * FROM (\n{model.sql}\n) AS model WHERE FALSE")
 
 
-def _creates(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set[str]) -> Callable[[], bool]:
+def _creates(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set[str]) -> Callable[[], None]:
     return partial(_create, con, plan.models[name], called, "VIEW" if name in plan.views else "TABLE")
 
 
-def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> bool:
-    """`called`: functions that already ran for another of their tables; this table's function is added. Returns whether
-    the table is known to have no rows.
-    """
+def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> None:
+    """`called`: functions that already ran for another of their tables; this table's function is added."""
     if model.kind == "rules":
         create_rules(con, model)
         create_function(con, model.name)
@@ -387,12 +293,9 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how:
             module, function = model.function.split(":")
             getattr(import_module(module), function)(con)
             called.add(model.function)
-        return _has_no_row(con, model.name)
     else:
         with _rejections(model):
-            made = con.execute(f"CREATE OR REPLACE {how} {model.name} AS {model.sql}")
-        return how == "TABLE" and made.fetchall() == [(0,)]
-    return False
+            con.execute(f"CREATE OR REPLACE {how} {model.name} AS {model.sql}")
 
 
 @contextmanager
@@ -401,4 +304,4 @@ def _rejections(model: Model) -> Iterator[None]:
     try:
         yield
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
-        raise CatalogError(f"{model.path}: DuckDB rejects it: {str(error).strip()}") from None
+        raise CatalogError(f"{model.place}: DuckDB rejects {model.name}: {str(error).strip()}") from None

@@ -1,21 +1,22 @@
-"""One SQL file of the catalog, read with sqlglot: its header, columns, dependencies and what it may not contain.
+"""One statement under sql/, read with sqlglot: its header, columns, dependencies and what it may not contain.
 
-Parsing all files takes half a second, so results are kept, by folder, in the user's cache folder; they are used only if
+Parsing all of them takes half a second, so results are kept, by folder, in the user's cache folder; they are used only if
 the texts and this module are identical.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
-from pipelines.models.header import Header, read_header
-from pipelines.models.needed_rows import Needs, needs_of
+from pipelines.models.header import CAPTURE, LAKE, Header, read_header
 from pipelines.models.rule_functions import FUNCTIONS
+from pipelines.models.statements import Statement
 
 STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name assigns types
 
@@ -29,63 +30,61 @@ class Column:
 
 
 @dataclass(frozen=True)
-class ParsedFile:
-    """What a file says about its table; `sql` is its text, run unchanged.
+class ParsedStatement:
+    """What a statement says about its table.
 
-    `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to. `needs`: the tables
-    without whose rows it has none.
+    `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to.
     """
 
-    sql: str
     header: Header
     columns: tuple[Column, ...]
     dependencies: tuple[str, ...]
     staged: dict[str, str]
-    needs: Needs
 
 
-def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
-    """Parse the files of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
-    texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    rules = [
-        (Path(__file__).with_name(name)).read_bytes()
-        for name in ("sqlfile.py", "portable.py", "header.py", "needed_rows.py")
-    ]
-    digest = digest_of([*rules, *(part for path, text in texts.items() for part in (str(path), text))])
+def parse_statements(folder: Path, statements: Sequence[Statement]) -> dict[str, ParsedStatement]:
+    """Parse the statements of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
+    names = ("sqlfile.py", "portable.py", "header.py", "statements.py")
+    rules = [(Path(__file__).with_name(name)).read_bytes() for name in names]
+    texts = (part for one in statements for part in (one.name, one.place, one.text))
+    digest = digest_of([*rules, *texts])
 
     def parse_all() -> dict[str, Any]:
-        parsed = {path: parse_file(path, text) for path, text in texts.items()}
-        return {str(path): {**asdict(file), "sql": ""} for path, file in parsed.items()}
+        return {statement.name: asdict(parse_statement(statement)) for statement in statements}
 
     known = remembered(f"catalog-{digest_of([str(folder)])[:16]}", digest, parse_all)
-    return {path: _from_json(text, known[str(path)]) for path, text in texts.items()}
+    return {statement.name: _from_json(known[statement.name]) for statement in statements}
 
 
-def parse_file(path: Path, text: str) -> ParsedFile:
-    """Parse one file and check it against the rules. Raises CatalogError with file, line and what to write."""
-    header = read_header(path, text)
-    query = _query(path, text)
+def parse_statement(statement: Statement) -> ParsedStatement:
+    """Parse one statement and check it against the rules. Raises CatalogError with file, line and what to write."""
+    from pipelines.models.portable import refuse_unportable
+
+    header = read_header(statement)
+    query = _query(statement)
+    if header.scope in (CAPTURE, LAKE):  # what Spark runs, too
+        refuse_unportable(statement.path, query)
     tables = _tables(query)
-    staged = _staged(path, query) if STAGED + path.stem in tables else {}
-    return ParsedFile(text, header, _columns(path, query), tables, staged, needs_of(query))
+    staged = _staged(statement, query) if STAGED + statement.name in tables else {}
+    return ParsedStatement(header, _columns(statement.path, query), tables, staged)
 
 
-def _query(path: Path, text: str) -> Any:
+def _query(statement: Statement) -> Any:
     from sqlglot import exp, parse
     from sqlglot.errors import ParseError, SqlglotError
 
-    from pipelines.models.portable import refuse_unportable
-
+    text = "\n" * (statement.line - 1) + statement.text  # so that lines are those of the file
     try:
-        statements = [s for s in parse(text, dialect="duckdb") if s is not None]
+        parsed = [one for one in parse(text, dialect="duckdb") if one is not None]
     except SqlglotError as error:
-        line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else 1
-        raise CatalogError(f"{path}:{line}: unreadable SQL: {_plain(error)}") from None
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise CatalogError(f"{path}:1: write one SELECT per file; this is {len(statements)} statements or no SELECT")
-    if path.parent.name != "ingest":  # that layer reads DuckDB's own staging table
-        refuse_unportable(path, statements[0])
-    return statements[0]
+        line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else statement.line
+        raise CatalogError(f"{statement.path}:{line}: unreadable SQL: {_plain(error)}") from None
+    if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
+        raise CatalogError(
+            f"{statement.place}: write one SELECT for {statement.name}; this is {len(parsed)} statements or no SELECT. "
+            "A line `-- model: NAME` begins a further one"
+        )
+    return parsed[0]
 
 
 def _plain(error: Exception) -> str:
@@ -136,14 +135,14 @@ def _tables(query: Any) -> tuple[str, ...]:
     return tuple(sorted({source.name for source in sources if isinstance(source, exp.Table)} | called))
 
 
-def _staged(path: Path, query: Any) -> dict[str, str]:
+def _staged(statement: Statement, query: Any) -> dict[str, str]:
     """Returns the columns that a query reads from the staged table, and their types."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     types: dict[str, str] = {}
     untyped: set[str] = set()
-    wanted = STAGED + path.stem
+    wanted = STAGED + statement.name
     for scope in traverse_scope(query):
         names = {n for n, (_, s) in scope.selected_sources.items() if isinstance(s, exp.Table) and s.name == wanted}
         alone = len(scope.selected_sources) == 1
@@ -156,13 +155,12 @@ def _staged(path: Path, query: Any) -> dict[str, str]:
                     untyped.add(column.name)
     if missing := sorted(untyped - types.keys()):
         raise CatalogError(
-            f"{path}:1: column {missing[0]!r} of {wanted} has no type; write `CAST({missing[0]} AS TYPE)`"
+            f"{statement.place}: column {missing[0]!r} of {wanted} has no type; write `CAST({missing[0]} AS TYPE)`"
         )
     return types
 
 
-def _from_json(text: str, value: dict[str, Any]) -> ParsedFile:
+def _from_json(value: dict[str, Any]) -> ParsedStatement:
     header = Header(**{**value["header"], "checks": tuple(value["header"]["checks"])})
     columns = tuple(Column(**column) for column in value["columns"])
-    needs = tuple(map(tuple, value["needs"]))
-    return ParsedFile(text, header, columns, tuple(value["dependencies"]), value["staged"], needs)
+    return ParsedStatement(header, columns, tuple(value["dependencies"]), value["staged"])

@@ -204,7 +204,7 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
             del table
             database.trim()  # some 10 MB more after each row group
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:  # no fault of the data
-        raise CatalogError(f"{catalog.models[model].path}: DuckDB rejects it: {first_line(error)}") from None
+        raise CatalogError(f"{catalog.models[model].place}: DuckDB rejects {model}: {first_line(error)}") from None
     con.execute(f"DROP TABLE events; DROP VIEW {_PART}; DROP {kind} {_MODEL}")
 
 

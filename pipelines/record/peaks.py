@@ -1,6 +1,6 @@
 """Measures the peaks of this machine with matrix products and a copy: `python -m pipelines.record.peaks`.
 
-Prints lines for `sql/rules/device_peaks.csv` (`peak_kind` measured), to go with those from data sheets. Needs torch and
+Prints lines for `sql/rules/devices/device_peaks.csv` (`peak_kind` measured), to go with those from data sheets. Needs torch and
 the standard library. A CPU's numbers have cpu in their key, so they are never used for a GPU.
 """
 
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser("python -m pipelines.record.peaks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", help="cuda, cuda:N or cpu; default: cuda if available")
-    parser.add_argument("--device-key", help="its key in sql/rules/devices.csv; default: its name")
+    parser.add_argument("--device-key", help="its key in sql/rules/devices/devices.csv; default: its name")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes (default 1)")
     parser.add_argument("--size", type=int, help="rows of the matrices (default 8192 on a GPU, 1024 on a CPU)")
     given = parser.parse_args(arguments)

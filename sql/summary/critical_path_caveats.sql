@@ -1,3 +1,189 @@
+-- model: _only_communication
+-- One row: a stretch of a trace in which a device ran communication and no computation.
+-- How: starts and ends of both as running sums over each device; stretches of several devices that overlap count once.
+-- Computation counts only where there is communication around it, so a trace without collectives costs nothing.
+WITH communication AS (
+    SELECT
+        e.trace_id, coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device, e.start_ns, e.end_ns
+    FROM events AS e
+    JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
+    JOIN _kernel_class AS k
+        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default' AND k.class = 'COMMUNICATION'
+    WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
+),
+reaches AS (
+    SELECT trace_id, device, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+    FROM communication
+    GROUP BY trace_id, device
+),
+computation AS (
+    SELECT r.trace_id, r.device, e.start_ns, e.end_ns
+    FROM events AS e
+    JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
+    JOIN _kernel_class AS k
+        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default' AND k.class = 'COMPUTATION'
+    JOIN reaches AS r
+        ON r.trace_id = e.trace_id AND r.device = coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0)
+            AND r.start_ns < e.end_ns AND r.end_ns > e.start_ns
+    WHERE e.duration_ns > 0 AND e.start_ns IS NOT NULL
+),
+marks AS (
+    SELECT trace_id, device, start_ns AS at_ns, 1 AS communicating, 0 AS computing FROM communication
+    UNION ALL
+    SELECT trace_id, device, end_ns, -1, 0 FROM communication
+    UNION ALL
+    SELECT trace_id, device, start_ns, 0, 1 FROM computation
+    UNION ALL
+    SELECT trace_id, device, end_ns, 0, -1 FROM computation
+),
+-- The order of marks at one time does not matter: nothing lies between them.
+swept AS (
+    SELECT
+        trace_id, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
+        sum(communicating) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_communicating,
+        sum(computing) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_computing
+    FROM marks
+    WINDOW in_time AS (PARTITION BY trace_id, device ORDER BY at_ns)
+),
+reached AS (
+    SELECT
+        trace_id, start_ns, end_ns,
+        max(end_ns) OVER (
+            PARTITION BY trace_id ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM swept
+    WHERE n_communicating > 0 AND n_computing = 0 AND end_ns > start_ns
+)
+SELECT
+    trace_id,  -- The trace.
+    greatest(start_ns, coalesce(reached_ns, start_ns)) AS start_ns,  -- Start of the stretch, ns.
+    end_ns  -- End of the stretch, ns.
+FROM reached
+WHERE reached_ns IS NULL OR end_ns > reached_ns;
+
+-- model: _path_beside
+-- One row: a window whose path has time without GPU work of its own: how long the GPU only communicated meanwhile, and
+-- how long it was idle in gaps.
+-- How: the path's host time and delays as stretches that do not overlap. What ran in a stretch is what had run by its
+-- end, less what had run by its start: the ends of all stretches and of all work in one order of time.
+-- A trace without communication has no such stretches, and a path without long gaps no such gaps: both cost nothing.
+WITH asked AS (
+    SELECT w.window_no, w.trace_id
+    FROM critical_path_windows AS w
+    WHERE w.trace_id IN (SELECT c.trace_id FROM _only_communication AS c)
+),
+kinds AS (
+    SELECT edge_code, is_gap, bound_by FROM edge_types
+),
+-- Twice the window, plus 1 for a gap that asks for any work at all. The trace is known before any event is met: DuckDB
+-- otherwise compares each event with all windows of its trace.
+delays AS (
+    SELECT b.window_no * 2 AS question, w.trace_id, b.path_weight_ns, b.dst_node_id
+    FROM _path_bounds AS b
+    JOIN kinds AS t ON t.edge_code = b.edge_code
+    JOIN asked AS w ON w.window_no = b.window_no
+    WHERE b.path_weight_ns > 0 AND (b.bound_by IN ('cpu_bound', 'host_gap') OR t.is_gap AND b.bound_by = t.bound_by)
+    UNION ALL
+    SELECT b.window_no * 2 + 1, w.trace_id, b.path_weight_ns, b.dst_node_id
+    FROM _path_bounds AS b
+    JOIN kinds AS t ON t.edge_code = b.edge_code
+    JOIN critical_path_windows AS w ON w.window_no = b.window_no
+    WHERE b.path_weight_ns > 1000000 AND t.is_gap AND (b.bound_by = 'cpu_bound' OR b.bound_by = t.bound_by)
+),
+placed AS (
+    SELECT
+        d.question,
+        e.start_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.duration_ns ELSE 0 END - d.path_weight_ns AS start_ns,
+        e.start_ns + CASE WHEN d.dst_node_id % 2 = 1 THEN e.duration_ns ELSE 0 END AS end_ns
+    FROM delays AS d
+    JOIN events AS e ON e.trace_id = d.trace_id AND e.event_id = d.dst_node_id // 2
+),
+reached AS (
+    SELECT
+        question, start_ns, end_ns,
+        max(end_ns) OVER (
+            PARTITION BY question ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM placed
+),
+-- Where one stretch ends another usually begins; their ends would cancel out. So: the start of each stretch that begins
+-- after all others have ended, the end of what came before it, and the last end.
+ends AS (
+    SELECT question, start_ns AS at_ns, -1 AS sign
+    FROM reached
+    WHERE reached_ns IS NULL OR start_ns > reached_ns
+    UNION ALL
+    SELECT question, reached_ns, 1
+    FROM reached
+    WHERE start_ns > reached_ns
+    UNION ALL
+    SELECT question, max(end_ns), 1 FROM placed GROUP BY question
+),
+asking AS (
+    SELECT question, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+    FROM placed
+    WHERE question % 2 = 1
+    GROUP BY question
+),
+gaps AS (
+    SELECT w.trace_id, min(a.start_ns) AS start_ns, max(a.end_ns) AS end_ns
+    FROM asking AS a
+    JOIN critical_path_windows AS w ON w.window_no = a.question // 2
+    GROUP BY w.trace_id
+),
+work AS (
+    SELECT
+        g.trace_id, e.start_ns, e.end_ns,
+        max(e.end_ns) OVER (
+            PARTITION BY g.trace_id ORDER BY e.start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM events AS e
+    JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
+    JOIN _kernel_class AS k
+        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
+            AND k.class IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
+    JOIN gaps AS g ON g.trace_id = e.trace_id AND g.start_ns < e.end_ns AND g.end_ns > e.start_ns
+    WHERE e.duration_ns > 0
+),
+stretches AS (
+    SELECT trace_id, 0 AS is_any, start_ns, end_ns FROM _only_communication
+    UNION ALL
+    SELECT trace_id, 1, greatest(start_ns, coalesce(reached_ns, start_ns)), end_ns
+    FROM work
+    WHERE reached_ns IS NULL OR end_ns > reached_ns
+),
+marks AS (
+    SELECT trace_id, is_any, start_ns AS at_ns, 1 AS running, CAST(NULL AS BIGINT) AS window_no, 0 AS sign
+    FROM stretches
+    UNION ALL
+    SELECT trace_id, is_any, end_ns, -1, NULL, 0 FROM stretches
+    UNION ALL
+    SELECT w.trace_id, e.question - w.window_no * 2, e.at_ns, 0, w.window_no, e.sign
+    FROM ends AS e
+    JOIN critical_path_windows AS w ON w.window_no = e.question // 2
+),
+-- By a time t, work has run for the ends before t, less the starts before t, plus t while it still runs. The order of
+-- marks at one time does not matter.
+swept AS (
+    SELECT
+        window_no, is_any, at_ns, sign,
+        sum(running) OVER in_time * at_ns - sum(running * at_ns) OVER in_time AS run_ns
+    FROM marks
+    WINDOW in_time AS (
+        PARTITION BY trace_id, is_any ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+)
+SELECT
+    window_no,  -- The window.
+    -- Time in which the path counts as host time or overhead and the GPU only communicated, ns.
+    sum(CASE WHEN is_any = 0 THEN sign * run_ns ELSE 0 END) AS communicating_ns,
+    -- Time of the path's gaps over 1 ms in which nothing ran on the GPU, ns.
+    sum(CASE WHEN is_any = 1 THEN sign * (at_ns - run_ns) ELSE 0 END) AS idle_ns
+FROM swept
+WHERE window_no IS NOT NULL
+GROUP BY window_no;
+
+-- model: critical_path_caveats
 -- One row: something to know before reading the critical path of a window: what was inferred, what it leaves out, what
 -- the trace lacks.
 -- How: counts over the window's graph and path; _path_beside has the time in which only collectives, or nothing at all,
@@ -204,4 +390,4 @@ SELECT
     TRY_CAST(f.time_ns AS BIGINT) AS time_ns,  -- Time that the caveat is about, ns; NULL where it is not about time.
     f.detail  -- What it means, as a sentence.
 FROM found AS f
-JOIN windows AS w ON w.window_no = f.window_no
+JOIN windows AS w ON w.window_no = f.window_no;

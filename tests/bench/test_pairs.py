@@ -46,7 +46,7 @@ def test_there_are_more_than_thirty_programs() -> None:
 
 
 def test_causes_are_those_of_the_project() -> None:
-    with (ROOT / "sql/rules/cause_kinds.csv").open(encoding="utf-8") as file:
+    with (ROOT / "sql/rules/causes/cause_kinds.csv").open(encoding="utf-8") as file:
         known = {row["cause"] for row in csv.DictReader(line for line in file if not line.startswith("#"))}
     for name, described in PROGRAMS.items():
         assert described.causes, name

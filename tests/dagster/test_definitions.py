@@ -72,6 +72,16 @@ def test_models_carry_their_documentation() -> None:
     assert node.code_version == load_catalog().version("kernels")
 
 
+def test_models_name_the_line_of_their_file() -> None:
+    """Of a table behind private ones in its file, too."""
+    for name, before in (("kernels", ""), ("step_pipeline", "-- model: step_pipeline")):
+        node = defs.resolve_asset_graph().get(dg.AssetKey(name))
+        (reference,) = node.metadata["dagster/code_references"].code_references
+        lines = ["", *Path(reference.file_path).read_text(encoding="utf-8").splitlines()]
+        assert lines[reference.line_number - 1] == before
+        assert lines[reference.line_number].startswith("-- One row: ")
+
+
 def test_every_header_check_is_in_the_check_of_its_group() -> None:
     keys = {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys}
     stored = [m for m in load_catalog().models.values() if not m.private and m.kind != "view"]

@@ -78,17 +78,30 @@ def test_ctes_and_subqueries_are_no_tables(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: start the file with `-- One row: …`"),
+    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: start a with `-- One row: …`"),
     "no meaning": (GOOD.replace("  -- A number.", ""), r"a\.sql:4: column 'n' has no description; write `n,  -- Mean"),
     "no name": (GOOD.replace("1 AS n", "1 + 1"), r"a\.sql:\d: give the column a name"),
     "star": ("-- One row: a.\nSELECT * FROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "from first": ("-- One row: a.\nFROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "unknown table": (reading("kernles"), r"a\.sql:5: reads 'kernles'; write the name of a model"),
-    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT per file"),
-    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT per file"),
+    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT for a"),
+    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT for a"),
     "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: unreadable SQL"),
     "circle": (reading("a"), r"a\.sql:1: models depend on each other in a cycle: a → a"),
     "later layer": (reading("late"), r"a\.sql:5: layer gpu may not read 'late' of the later layer summary"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_refused_is_told_with_file_line_and_way_out(tmp_path: Path, name: str) -> None:
+    text, message = BROKEN[name]
+    files = {"gpu/a.sql": text, "gpu/b.sql": GOOD, "summary/late.sql": GOOD}
+    with pytest.raises(CatalogError, match=message):
+        load_catalog(folder(tmp_path, files))
+
+
+# What Spark computes, too: tables of captures, and views over the lake.
+UNPORTABLE = {
     "group by all": (GOOD + "GROUP BY ALL", r"a\.sql:\d: GROUP BY ALL is not portable"),
     "asof": (GOOD + "ASOF JOIN b ON b.n >= n", r"a\.sql:\d: an ASOF or positional join"),
     "lambda": (GOOD.replace("1 AS", "list_transform(x, lambda y: y) AS"), r"a\.sql:4: a lambda"),
@@ -120,12 +133,21 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_is_refused_is_told_with_file_line_and_way_out(tmp_path: Path, name: str) -> None:
-    text, message = BROKEN[name]
-    files = {"gpu/a.sql": text, "gpu/b.sql": GOOD, "summary/late.sql": GOOD}
+@pytest.mark.parametrize("name", UNPORTABLE)
+@pytest.mark.parametrize("path", ["fleet/_a.sql", "schedule/a.sql"])
+def test_what_spark_cannot_run_is_refused_where_spark_runs_it(tmp_path: Path, path: str, name: str) -> None:
+    text, message = UNPORTABLE[name]
     with pytest.raises(CatalogError, match=message):
-        load_catalog(folder(tmp_path, files))
+        load_catalog(folder(tmp_path, {path: text, "fleet/_b.sql": GOOD}))
+
+
+def test_tables_of_one_trace_may_use_what_duckdb_has(tmp_path: Path) -> None:
+    text = GOOD.replace("1 AS n", "list(x) AS n") + "ASOF JOIN b ON window_requests.n >= b.n\nGROUP BY ALL"
+    catalog = load_catalog(folder(tmp_path, {"gpu/a.sql": text, "gpu/b.sql": GOOD}))
+    assert catalog.models["a"].dependencies == ("b", "window_requests")
+    view = text.replace("\nSELECT", "\n-- scope: lake\nSELECT", 1)
+    with pytest.raises(CatalogError, match=r"a\.sql:\d: .* is not portable"):
+        load_catalog(folder(tmp_path / "2", {"gpu/a.sql": view, "gpu/b.sql": GOOD}))
 
 
 def test_names_are_unique_and_layers_known(tmp_path: Path) -> None:
@@ -248,7 +270,7 @@ def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, {"gpu/a.sql": GOOD.replace("1 AS n", "nothing AS n")}))
     with (
         duckdb.connect() as con,
-        pytest.raises(CatalogError, match=r"gpu/a\.sql: DuckDB rejects it: Binder Error: .*nothing"),
+        pytest.raises(CatalogError, match=r"gpu/a\.sql:1: DuckDB rejects a: Binder Error: .*nothing"),
     ):
         con.execute("CREATE TABLE window_requests (trace_id VARCHAR)")
         run_models(con, catalog, ["a"])

@@ -100,7 +100,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("copy")
     for name in ("pipelines", "sql"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (folder / "sql/rules/edge_types.csv").open("a") as rows:
+    with (folder / "sql/rules/path/edge_types.csv").open("a") as rows:
         rows.write(ROW)
     (folder / "sql/critical_path/_hand_off_edges.sql").write_text(EDGES)
     (folder / "in.json").write_text(json.dumps({"traceEvents": TRACE}))
@@ -159,7 +159,7 @@ def test_notebooks_and_edits_know_it(answers: dict[str, Any]) -> None:
 def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
     """The first node of another process: that it came after the window's start is known of any, and gives way."""
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
-    with (tmp_path / "sql/rules/edge_types.csv").open("a") as rows:
+    with (tmp_path / "sql/rules/path/edge_types.csv").open("a") as rows:
         rows.write(ROW)
     (tmp_path / "sql/critical_path/_hand_off_edges.sql").write_text(EDGES)
     con, _ = connect([TRACE[0], {**TRACE[1], "pid": 200}])
@@ -171,7 +171,7 @@ def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
 PART = "-- One row: a thing.\n-- part of: _whole\nSELECT\n    1 AS n  -- A number.\nFROM window_requests\n"
 REFUSED = {
     "other columns": ({"gpu/_b.sql": PART.replace("AS n", "AS m")}, r"_b\.sql:1: the parts of _whole .*_a\.sql: n$"),
-    "other folder": ({"cpu/_b.sql": PART}, "the parts of _whole have one folder"),
+    "other folder": ({"cpu/_b.sql": PART}, "the parts of _whole have one layer"),
     "a public part": ({"gpu/b.sql": PART}, r"b\.sql:1: .*underscore"),
     "a public whole": ({"gpu/_b.sql": PART.replace("_whole", "whole")}, "underscore"),
     "a file of its name": ({"gpu/_whole.sql": PART.replace("part of: _whole", "How: so.")}, "already defined"),

@@ -157,7 +157,7 @@ def test_a_target_that_duckdb_rejects_names_its_file(diamond: Catalog, tmp_path:
     broken = replace(diamond.models["last"], sql="SELECT nothing FROM one")
     catalog = Catalog({**diamond.models, "last": broken}, diamond.given)
     for write in (None, lambda _, rows: con.execute(rows)):
-        with duckdb.connect() as con, pytest.raises(CatalogError, match=r"last\.sql: DuckDB rejects it: .*nothing"):
+        with duckdb.connect() as con, pytest.raises(CatalogError, match=r"last\.sql:1: DuckDB rejects last: .*nothing"):
             run_models(con, catalog, ["last"], write=write)
 
 
@@ -165,10 +165,10 @@ def test_models_run_beside_each_other(diamond: Catalog, monkeypatch: pytest.Monk
     """Each of the two waits until the other has begun: one after the other, the first would wait for ever."""
     both, create = threading.Barrier(2, timeout=20), run._create
 
-    def waiting(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> bool:
+    def waiting(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> None:
         if model.name in ("one", "other"):
             both.wait()
-        return create(con, model, called, how)
+        create(con, model, called, how)
 
     monkeypatch.setattr(run, "_create", waiting)
     assert len(run_models(duckdb.connect(), diamond, ["last"], at_once=2)) == 5
@@ -178,14 +178,14 @@ def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch:
     """What runs beside it is interrupted: it would take an hour."""
     begun, create = threading.Event(), run._create
 
-    def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> bool:
+    def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> None:
         if model.name == "other":
             begun.set()
             con.execute("SELECT max(a.range * b.range) FROM range(1000000000) AS a, range(1000000) AS b")
         if model.name == "one":
             assert begun.wait(20)
             raise ValueError("broken")
-        return create(con, model, called, how)
+        create(con, model, called, how)
 
     monkeypatch.setattr(run, "_create", failing)
     con = duckdb.connect()
@@ -197,33 +197,16 @@ def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch:
 def test_a_function_with_several_tables_runs_once_whatever_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def made(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> bool:
+    def made(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> None:
         if model.function not in called:
             time.sleep(0.05)
             calls.append(model.function)
             called.add(model.function)
-        return False
 
     monkeypatch.setattr(run, "_create", made)
     catalog = load_catalog()
     several = [name for name, model in catalog.models.items() if model.function and model.function == SEVERAL]
     assert len(several) > 1
     read = {name for model in catalog.models.values() for name in model.dependencies} - set(several)
-    run_models(duckdb.connect(), catalog, several, have=frozenset(read), at_once=4, types={})
+    run_models(duckdb.connect(), catalog, several, have=frozenset(read), at_once=4)
     assert calls == [SEVERAL]
-
-
-@pytest.mark.parametrize(("n_events", "is_brief"), [(1_999, True), (2_000, False), (None, False)])
-def test_few_events_are_planned_briefly_and_nothing_stays_of_it(
-    catalog: Catalog, n_events: int | None, is_brief: bool
-) -> None:
-    con, seen = duckdb.connect(), set()
-
-    def disabled() -> str:
-        return con.execute("SELECT current_setting('disabled_optimizers')").fetchall()[0][0]
-
-    if n_events is not None:
-        con.execute(f"CREATE TABLE traces AS SELECT {n_events} AS n_events")
-    con.execute("SET disabled_optimizers = 'top_n'")
-    run_models(con, catalog, ["last"], on_model=lambda _: seen.add("join_order" in disabled()))
-    assert seen == {is_brief} and disabled() == "top_n"

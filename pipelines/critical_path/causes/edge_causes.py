@@ -1,6 +1,6 @@
 """What each edge of a window's graph is a cause of: the kind of its time, the names around it, and what it waited for.
 
-In numbers, because a graph has millions of edges; the words are in `sql/rules/cause_kinds.csv`.
+In numbers, because a graph has millions of edges; the words are in `sql/rules/causes/cause_kinds.csv`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types of edges of the graph. `sql/rules/edge_types.csv` describes them; nothing else lists them.
+"""The types of edges of the graph. `sql/rules/path/edge_types.csv` describes them; nothing else lists them.
 
 A new type is a row there and a model with `-- part of: _edge_parts` in its header, which makes its edges.
 """
@@ -43,7 +43,7 @@ def read_type(row: dict[str, str]) -> EdgeType:
     for name in told:
         if row[name] not in ("true", "false"):
             raise ValueError(
-                f"sql/rules/edge_types.csv: {name} of {row['edge_type']} is {row[name]!r}: write true or false"
+                f"sql/rules/path/edge_types.csv: {name} of {row['edge_type']} is {row[name]!r}: write true or false"
             )
     flags = {name: row[name] == "true" for name in told}
     return EdgeType(**{**row, **flags, "edge_code": int(row["edge_code"])})  # type: ignore[arg-type]
@@ -61,5 +61,5 @@ def edge_codes(names: Iterable[str]) -> list[int]:
         return [EDGE_TYPES[name].edge_code for name in names]
     except KeyError as unknown:
         raise ValueError(
-            f"unknown edge type {unknown.args[0]!r}; known are {', '.join(EDGE_TYPES)} (sql/rules/edge_types.csv)"
+            f"unknown edge type {unknown.args[0]!r}; known are {', '.join(EDGE_TYPES)} (sql/rules/path/edge_types.csv)"
         ) from None

@@ -1,4 +1,4 @@
-"""Overrides a profile's switches for one question, checked against `sql/rules/switches.csv`."""
+"""Overrides a profile's switches for one question, checked against `sql/rules/path/switches.csv`."""
 
 from __future__ import annotations
 

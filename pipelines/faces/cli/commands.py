@@ -58,10 +58,10 @@ class Commands(TyperGroup):
             return super().resolve_command(ctx, args)
         except _USAGE_ERROR as error:
             from pipelines.base.close_names import meant
-            from pipelines.base.datafiles import SQL_DIR
+            from pipelines.models.questions import load_questions
 
             name = args[0]
-            if (SQL_DIR / "ask" / f"{name}.sql").exists():
+            if name in load_questions():
                 error.message = f"{name!r} is a saved question: tracelake ask {name}"  # pyright: ignore
             else:
                 error.message = f"no command {name!r}: {meant(name, list(self.commands))}"  # pyright: ignore

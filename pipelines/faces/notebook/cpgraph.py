@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CPEdgeType(Enum):
-    """HTA's types of edges, and what `sql/rules/edge_types.csv` adds: `CPEdgeType.SYNC_DEPENDENCY`."""
+    """HTA's types of edges, and what `sql/rules/path/edge_types.csv` adds: `CPEdgeType.SYNC_DEPENDENCY`."""
 
     vars().update(HTA_TYPES)
 

@@ -93,7 +93,7 @@ def compute_tables(con: duckdb.DuckDBPyConnection, trace_id: str, at_once: int =
     catalog = load_catalog()
     request_windows(con, usual_windows(con, [trace_id]))
     run_models(con, catalog, set(TABLES) - {"traces"}, at_once=at_once)
-    types = types_of_tables(catalog, run_models)
+    types = types_of_tables(catalog)
     for table in _OF_OTHERS:
         con.execute(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in types[table])})")
 

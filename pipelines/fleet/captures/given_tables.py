@@ -128,7 +128,7 @@ def _gone(capture_id: str) -> dict[str, Any]:
 
 
 def _time(ns: int | None) -> datetime | None:
-    """Returns a time, UTC; None where the clock does not tell the date, as in sql/ingest/traces.sql."""
+    """Returns a time, UTC; None where the clock does not tell the date, as in sql/ingest/traces/traces.sql."""
     try:
         return None if ns is None or ns <= DATED_NS else _EPOCH + timedelta(microseconds=ns // 1000)
     except OverflowError:  # not a valid calendar time

@@ -1,4 +1,4 @@
-"""Compares windows of two sides by what their GPU time went into: sql/fleet/_comparison.sql with its two sides filled in."""
+"""Compares windows of two sides by what their GPU time went into: sql/fleet/comparison/_compared_parts.sql with its two sides filled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the newest captures of each job with those before: sql/fleet/regression_samples.sql, judged by
+"""Compares the newest captures of each job with those before: sql/fleet/trends/regression_samples.sql, judged by
 regression.py.
 """
 

@@ -34,7 +34,6 @@ from pipelines.lake.read.snapshot import Now
 from pipelines.lake.read.views import TOLD_BY, committed_rows, file_rows, trace_rows
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.dry_run import types_of_tables
-from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
 
@@ -211,7 +210,7 @@ def count_rows(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> dict[st
 @lru_cache
 def column_types(catalog: Catalog) -> dict[str, Types]:
     """Returns the columns and DuckDB types of every public table, as it is stored."""
-    found = types_of_tables(catalog, run_models)
+    found = types_of_tables(catalog)
     types = {name: list(found[name]) for name in catalog.public}
     for name in (*catalog.materialized, *catalog.of_captures):
         types[name].append((BATCH_COLUMN.name, "VARCHAR"))

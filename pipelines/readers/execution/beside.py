@@ -31,7 +31,7 @@ def execution_trace_beside(trace: Path, rank: int | None) -> Path:
     `execution_trace_3.json.gz`, `rank3_et.json`.
 
     A file without a number in its name matches any rank; if the trace's rank is unknown, the only file matches. Raises
-    NoExecutionTrace. `sql/ingest/execution_trace_matches.sql` has the same rule for the traces of a lake.
+    NoExecutionTrace. `sql/ingest/execution/execution_trace_matches.sql` has the same rule for the traces of a lake.
     """
     there = _execution_traces(trace)
     number = number_in_name(trace) if rank is None else rank

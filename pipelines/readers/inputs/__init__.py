@@ -6,7 +6,7 @@ An input is a module anywhere in `pipelines/` with a constant
     INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=…)                `events`, one trace per file
 
 It is found by reading the source files (find.py), and imported only if a file has one of its suffixes. Its tables are
-`sql/ingest/*.sql`, whose headers declare their scope and which of them is the mark.
+`sql/ingest/`, whose headers declare their scope and which of them is the mark.
 
     find.py → which input takes which file;  sets.py, events.py → read and commit
 

@@ -175,7 +175,7 @@ def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str) -> None:
-    """What `sql/ingest/events.sql` reads beside `raw_events` and the rule tables: the trace's context."""
+    """What `sql/ingest/traces/events.sql` reads beside `raw_events` and the rule tables: the trace's context."""
     create_table(con, "_ingest_context", "TABLE")
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
 

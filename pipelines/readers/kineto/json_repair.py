@@ -38,7 +38,7 @@ _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _PLAIN = re.compile(r'[^\\"\x00-\x1f]*+\Z')
 _CONTROL = re.compile(r"([\x00-\x1f])")
 _INNER_QUOTE = re.compile(r'\\.|(")', re.DOTALL)
-TIME_MARK = "~"  # put before a time that was quoted to keep its digits; sql/ingest/events.sql removes it
+TIME_MARK = "~"  # put before a time that was quoted to keep its digits; sql/ingest/traces/events.sql removes it
 
 
 class Hopeless(Exception):

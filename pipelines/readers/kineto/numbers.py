@@ -6,7 +6,7 @@ from typing import Any
 
 LARGEST = 2**63 - 1  # a BIGINT
 # Times lie between the negative and this value (1824 to 2115), durations within 104 days, so the sum of two times, or
-# of a time and a duration, does not overflow. sql/ingest/events.sql has the same bounds. The times of one file lie
+# of a time and a duration, does not overflow. sql/ingest/traces/events.sql has the same bounds. The times of one file lie
 # within 104 days, so that models can multiply by a percentage, or sum over some hundred events.
 LATEST_NS = 2**62 - 2**53
 LONGEST_NS = 2**53

@@ -1,6 +1,6 @@
 """One trace file → Arrow tables of its events in their order, its metadata and its findings.
 
-A thread cuts the array into pieces. DuckDB reads several at a time, each straight through `sql/ingest/events.sql`. A
+A thread cuts the array into pieces. DuckDB reads several at a time, each straight through `sql/ingest/traces/events.sql`. A
 piece that it rejects, or in which it would silently accept something wrong, goes through the tolerant reader, and only
 that piece. Memory does not grow with the file: only a few pieces are in flight.
 """

@@ -160,7 +160,7 @@ SOURCES = (
     ),
 )
 ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
-"""Tables with the numbers' names in this export (id, name); sql/rules/nsys_enums.csv has them for exports without."""
+"""Tables with the numbers' names in this export (id, name); sql/rules/readers/nsys_enums.csv has them for exports without."""
 
 ABOUT = (
     "META_DATA_EXPORT",

@@ -1,4 +1,4 @@
-"""The tables of an export → the same rows in DuckDB, under the names that `sql/ingest/_nsys_events.sql` reads."""
+"""The tables of an export → the same rows in DuckDB, under the names that `sql/ingest/nsys/_nsys_events.sql` reads."""
 
 from __future__ import annotations
 

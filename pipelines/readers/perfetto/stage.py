@@ -1,4 +1,4 @@
-"""The tables that `sql/ingest/_perfetto_events.sql` reads, and how packets fill them, a part at a time."""
+"""The tables that `sql/ingest/perfetto/_perfetto_events.sql` reads, and how packets fill them, a part at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that `sql/ingest/_rocm_events.sql` reads, and how one set of tables of a rocpd database fills them."""
+"""The tables that `sql/ingest/rocm/_rocm_events.sql` reads, and how one set of tables of a rocpd database fills them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts of ranges, for `sql/ingest/_range_names.sql`, which tells operators from annotations by name."""
+"""The texts of ranges, for `sql/ingest/traces/_range_names.sql`, which tells operators from annotations by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that `sql/ingest/_xplane_events.sql` reads, and how rows fill them, a part at a time."""
+"""The tables that `sql/ingest/xplane/_xplane_events.sql` reads, and how rows fill them, a part at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every SQL model by itself on Spark, over what DuckDB computed of its inputs, compared with DuckDB row by row."""
+"""Every SQL model that Spark runs, by itself on Spark, over what DuckDB computed of its inputs, compared with DuckDB row by row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines.models.rule_tables import create_rules
 from pipelines.models.run import run_models
 
 Run = Callable[[str], pa.Table]
-SCOPES = ("trace", "capture", "lake")
+SCOPES = ("capture", "lake")  # tables of one trace stay with DuckDB, and may use all of its SQL
 COMPARED = "CREATE TABLE compared (part BIGINT, by_what VARCHAR, side VARCHAR, trace_id VARCHAR, step BIGINT)"
 
 
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def compared_models(catalog: Catalog) -> list[Model]:
-    """The models that are a SELECT, of the scopes that this project computes from traces."""
+    """The models that are a SELECT and that Spark runs: tables of captures, and views."""
     found = (m for m in catalog.models.values() if m.kind in ("sql", "view") and m.scope in SCOPES)
     return [model for model in found if _is_compared(model)]
 

@@ -1,4 +1,4 @@
-"""All models of traces, captures and the lake give on Spark what they give in DuckDB."""
+"""Tables of captures and views give on Spark what they give in DuckDB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.models.catalog import load_catalog
 from tests.engines.spark.models import compare, compared_models, difference, on_spark, reference, text_of
 
 # Tables without a row in this lake: their comparison only tells that Spark runs the text.
-EMPTY = 42
+EMPTY = 20
 
 
 def test_differences_are_seen(tmp_path: Path) -> None:
@@ -45,5 +45,5 @@ def test_every_model_gives_the_same_on_spark(spark: Any, everything: Lake, tmp_p
     texts = {model.name: carried_over(text_of(model)) for model in models}
     run = on_spark(spark, tmp_path / "reference")
     outcomes = list(compare(run, tmp_path / "reference", models, texts))
-    assert len(outcomes) == len(models) > 130
+    assert len(outcomes) == len(models) > 50
     assert [one for one in outcomes if not one.is_equal] == []

@@ -34,7 +34,7 @@ _HEAD = """# Questions and answers
 
 `tracelake ask` lists these questions, `tracelake ask NAME` answers one, and `tracelake ask leak` lists those about leaks (or any word). `--job`, `--capture`, `--trace` and `--rank` choose the
 part of the lake, `--top` how many rows are shown, `--format` how; `--sql` prints the query instead, so that you can change it
-and run it with `tracelake sql`. Add your own as a file in `sql/ask/`.
+and run it with `tracelake sql`. Add your own as a file in a folder of `sql/ask/`.
 
 ## How the tables join
 
@@ -135,7 +135,7 @@ def page(lake: Lake) -> str:
     """The page."""
     with LockedLake(lake) as locked:
         parts = [_HEAD]
-        for topic in TOPICS:
+        for topic in TOPICS.values():
             parts.append(f"\n## {topic}\n")
             parts += [_section(locked, one) for one in load_questions().values() if one.topic == topic]
     return "".join(parts)

@@ -168,13 +168,31 @@ def test_tables_are_found_by_what_they_mean() -> None:
     assert CliRunner().invoke(app, ["tables", "no_such", "--search", "x"]).exit_code == 1
 
 
-def test_a_header_that_lacks_a_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ask").mkdir()
-    (tmp_path / "ask" / "what.sql").write_text("-- Topic: Weather\n-- Question: What?\n-- Reading: So.\nSELECT 1\n")
+HEADER = "-- Question: What?\n-- Reading: So.\nSELECT 1\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"steps/what.sql": HEADER.replace("-- Reading: So.\n", "")}, r"what\.sql:1: write `-- Question"),
+        ({"weather/what.sql": HEADER}, r"what\.sql:1: put the question into one of the folders lake, gpu_time"),
+        ({"what.sql": HEADER}, r"what\.sql:1: put the question into one of the folders"),
+        (
+            {"steps/what.sql": HEADER, "memory/what.sql": HEADER},
+            r"steps/what\.sql:1: rename it: 'Memory' has a question",
+        ),
+    ],
+)
+def test_a_question_without_a_part_a_topic_or_its_own_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], message: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "ask" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "ask" / name).write_text(text)
     monkeypatch.setattr(saved, "SQL_DIR", tmp_path)
     saved.load_questions.cache_clear()
     try:
-        with pytest.raises(CatalogError, match=r"what\.sql:1: write `-- Topic"):
+        with pytest.raises(CatalogError, match=message):
             saved.load_questions()
     finally:
         saved.load_questions.cache_clear()

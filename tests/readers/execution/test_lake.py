@@ -158,7 +158,7 @@ OTHERS = ("rank0_et", "et_1", "execution_trace_7", "et", "et_plain", "12", "rank
 
 @pytest.mark.slow  # what the command finds is in test_join.py and test_beside.py
 def test_the_view_finds_what_the_command_finds(tmp_path: Path) -> None:
-    """In folders of random files, for every profiler trace: sql/ingest/execution_trace_matches.sql and beside.py."""
+    """In folders of random files, for every profiler trace: sql/ingest/execution/execution_trace_matches.sql and beside.py."""
     chance, number = random.Random(1), iter(range(10**6))
     for at in range(40):
         folder = tmp_path / "in" / f"f{at}"

@@ -16,7 +16,8 @@ from pipelines.base import database
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.sources import DeclaredTable
-from pipelines.models.sqlfile import parse_file
+from pipelines.models.sqlfile import parse_statement
+from pipelines.models.statements import Statement
 from pipelines.readers.events_by_sql import Contents, events_by_sql
 from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
 from pipelines.readers.kineto.limits import Limits
@@ -39,7 +40,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rea
         path = tmp_path / "_made_events.sql"
         lines = ",\n".join(f"    {name}  -- Of the file." if name == columns[-1] else f"    {name}" for name in columns)
         text = f"-- One row: an event.\nSELECT\n{lines.replace(',', ',  -- Of the file.')}\nFROM _rows\n"
-        parsed = parse_file(path, text)
+        parsed = parse_statement(Statement("_made_events", "ingest", path, 1, text))
         model = Model("_made_events", "ingest", path, text, "", parsed.columns, parsed.dependencies, (), "sql")
         real = load_catalog()
         given = {**real.given, "_rows": DeclaredTable("_rows", "ingest", "", "", is_given=True)}
@@ -136,7 +137,7 @@ def test_what_is_wrong_with_the_sql_is_no_fault_of_the_file(tmp_path: Path, read
         reader(COLUMNS[:-1])(file, tmp_path)
     with pytest.raises(CatalogError, match=r"_made_events\.sql:1: `events` has no column 'odd'"):
         reader((*COLUMNS, "odd"))(file, tmp_path)
-    with pytest.raises(CatalogError, match="DuckDB rejects it"):
+    with pytest.raises(CatalogError, match="DuckDB rejects _made_events"):
         reader((*COLUMNS, "stream"))(file, tmp_path)  # the file has no such column
 
 

@@ -14,11 +14,18 @@ from pipelines.faces.cli.up_to_date import tell_damage
 
 
 def tables(
-    name: Annotated[str | None, typer.Argument(help="A table; without one, all tables are listed.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A table; without one, all tables are listed. With --of: a trace file, or a trace's id."),
+    ] = None,
     lake: AnyLakeOption = DEFAULT_LAKE,
     search: Annotated[
         str | None,
         typer.Option(help="Only tables and columns with this in their name or meaning, and questions of `ask`."),
+    ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(help="What this table is made of, in order; of a trace, also the rows and seconds of each model."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -29,6 +36,13 @@ def tables(
     from pipelines.lake.publish.contents import column_types
     from pipelines.models.catalog import LAYERS, load_catalog
 
+    if of is not None:
+        from pipelines.faces.cli.lake.made_of import print_made_of
+
+        if search is not None:
+            raise fail("--of and --search are two questions", "Ask one of them.")
+        print_made_of(of, name, lake, json)
+        return
     catalog = load_catalog()
     if name is None and search is None:
         layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")

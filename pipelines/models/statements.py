@@ -1,0 +1,62 @@
+"""The statements under sql/: which model each is, and where it stands.
+
+A folder directly under sql/ is a layer; folders below it are topics. A file is one SELECT, and the table is named after it. A
+private model that only this file reads stands in it, before its reader. Then each statement begins with a line
+`-- model: NAME` and ends with `;`. The last one is named after the file, all others begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.models.errors import CatalogError
+
+QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
+_MARK = "-- model: "
+_BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A model's text, without the line that names it. `line`: the line of the file at which the text begins."""
+
+    name: str
+    layer: str
+    path: Path
+    line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """File and line, as errors name them."""
+        return f"{self.path}:{self.line}"
+
+
+def read_statements(folder: Path) -> tuple[Statement, ...]:
+    """Returns the statements of all files of a folder like sql/, by layer and name. Raises CatalogError."""
+    layers = [path for path in folder.iterdir() if path.is_dir() and path.name != QUESTIONS]
+    found = (one for layer in layers for path in sorted(layer.rglob("*.sql")) for one in _split(path, layer.name))
+    return tuple(sorted(found, key=lambda statement: (statement.layer, statement.name)))
+
+
+def _split(path: Path, layer: str) -> Iterator[Statement]:
+    text = path.read_text(encoding="utf-8")
+    begins = list(_BEGIN.finditer(text)) if _MARK in text else []
+    if not begins:
+        yield Statement(path.stem, layer, path, 1, text)
+        return
+    if text[: begins[0].start()].strip():
+        raise CatalogError(f"{path}:1: begin the file with `-- model: NAME`, as its other statements do")
+    for begin, end in zip(begins, [*(match.start() for match in begins[1:]), len(text)], strict=True):
+        line = text.count("\n", 0, begin.end()) + 1
+        name, is_last = begin[1].strip(), end == len(text)
+        if is_last != (name == path.stem) or not (is_last or name.startswith("_")):
+            raise CatalogError(
+                f"{path}:{line - 1}: the model {name!r}: begin its name with an underscore, or make it the last of the file "
+                f"and name it {path.stem!r}"
+            )
+        own = text[begin.end() : end].rstrip().removesuffix(";").rstrip()
+        yield Statement(name, layer, path, line, f"{own}\n")

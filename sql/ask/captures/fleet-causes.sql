@@ -1,0 +1,40 @@
+-- Question: What does the fleet's GPU time go to (data loading, waiting for the host, communication, computing), and in
+-- which jobs?
+-- Reading: The causes of all traces, each for one GPU, by job. `percent` is of the week before the lake's newest
+-- trace, `job_percent` of the job in it, `before_percent` of the job in the weeks before (empty: not traced then).
+-- Traced time: a job that is traced more often weighs more. A file that ends early and has no clock is in no week.
+-- Words: launch bound, data loader
+WITH told AS (
+    SELECT
+        coalesce(t.job, t.file) AS job, coalesce(t.job, t.trace_id) AS whose, c.cause, c.name, c.duration_ns,
+        epoch(coalesce(t.started_at, CASE WHEN t.status <> 'partial' THEN t.ingested_at END)) AS at_s
+    FROM causes AS c
+    JOIN traces AS t ON c.trace_id = t.trace_id
+    WHERE c.window_id = 'full'
+),
+dated AS (
+    SELECT *, CASE WHEN max(at_s) OVER () IS NULL THEN TRUE ELSE max(at_s) OVER () - at_s < 604800 END AS is_new
+    FROM told
+),
+named AS (
+    SELECT whose, cause, name, sum(duration_ns) AS duration_ns FROM told GROUP BY whose, cause, name
+),
+most AS (
+    SELECT whose, cause, name, row_number() OVER (PARTITION BY whose, cause ORDER BY duration_ns DESC, name) AS place
+    FROM named
+),
+sums AS (
+    SELECT
+        job, whose, cause, coalesce(sum(duration_ns) FILTER (WHERE is_new), 0) AS new_ns,
+        sum(duration_ns) FILTER (WHERE NOT is_new) AS before_ns
+    FROM dated
+    GROUP BY job, whose, cause
+)
+SELECT
+    s.job, s.cause, m.name AS most, round(s.new_ns / 1e9, 6) AS gpu_seconds,
+    round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (), 0), 1) AS percent,
+    round(100 * s.new_ns / nullif(sum(s.new_ns) OVER (PARTITION BY s.whose), 0), 1) AS job_percent,
+    round(100 * coalesce(s.before_ns, 0) / nullif(sum(s.before_ns) OVER (PARTITION BY s.whose), 0), 1) AS before_percent
+FROM sums AS s
+JOIN most AS m ON m.whose = s.whose AND m.cause = s.cause AND m.place = 1
+ORDER BY s.new_ns DESC, s.job, s.cause, s.whose

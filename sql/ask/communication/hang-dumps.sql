@@ -1,0 +1,18 @@
+-- Question: Which Flight Recorder dumps belong to which traces, and do they show where the job hung?
+-- Reading: One row per set of dumps. `n_found` of the `n_calls` in them are found in the traces, with at least this
+-- confidence. `verdict` and `doubts` are of the whole set; table `flight_recorder_verdicts` has the ranks that are
+-- missing and those that wait.
+-- Words: hang, stuck, NCCL timeout
+WITH sets AS (
+    SELECT set_id, min(folder) AS folder, count(*) AS n_dumps, min(verdict) AS verdict, min(doubts) AS doubts
+    FROM flight_recorder_dumps
+    GROUP BY set_id
+)
+SELECT
+    min(coalesce(t.job, t.file)) AS job, s.folder, s.n_dumps, count(*) AS n_calls, count(m.event_id) AS n_found,
+    min(m.confidence) AS least_confidence, s.verdict, s.doubts, m.set_id
+FROM flight_recorder_matches AS m
+JOIN traces AS t ON m.trace_id = t.trace_id
+JOIN sets AS s ON m.set_id = s.set_id
+GROUP BY m.set_id, s.folder, s.n_dumps, s.verdict, s.doubts
+ORDER BY s.folder, m.set_id

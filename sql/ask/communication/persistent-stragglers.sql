@@ -1,0 +1,9 @@
+-- Question: Which ranks are stragglers again and again?
+-- Reading: In at least three captures of a job: a machine to drain, not a bad day. Captures
+-- without a job are left out. `tracelake ask stragglers` has the
+-- single captures.
+-- Words: straggler, slow rank
+SELECT job, rank, n_captures, n_straggler, round(caused_wait_ns / 1e6, 2) AS caused_wait_ms, last_seen_at
+FROM persistent_stragglers
+WHERE job IS NOT NULL
+ORDER BY caused_wait_ns DESC, job, rank

@@ -1,0 +1,17 @@
+-- Question: Which ranks do the others wait for in collectives, day after day?
+-- Reading: From logs of the NCCL Inspector, by rank of a communicator and UTC day. The rank that ran a collective for
+-- the shortest time came last. `median_bus_gb_per_s` is that of the rank's collectives, waiting included;
+-- `n_incomplete` counts those that not all ranks' logs have, where somebody else may have come last.
+-- Words: straggler, slow rank
+SELECT
+    DATE '1970-01-01' + CAST(dumped_ns // 86400000000000 AS INTEGER) AS day,
+    job, communicator_name, communicator_id, rank, host,
+    count(*) AS n_collectives, count(CASE WHEN is_last THEN 1 END) AS n_last,
+    round(sum(caused_wait_ns) / 1e6, 2) AS caused_wait_ms, round(sum(waited_ns) / 1e6, 2) AS waited_ms,
+    round(median(bus_gigabytes_per_s), 1) AS median_bus_gb_per_s,
+    count(CASE WHEN n_seen < n_ranks THEN 1 END) AS n_incomplete
+FROM inspector_matches
+GROUP BY
+    DATE '1970-01-01' + CAST(dumped_ns // 86400000000000 AS INTEGER),
+    job, communicator_name, communicator_id, rank, host
+ORDER BY sum(caused_wait_ns) DESC, day, job, communicator_id, rank, host

@@ -1,0 +1,15 @@
+-- Question: Which kernels and operators are on the critical path?
+-- Reading: Only what is on the path delays the end; a kernel that takes long beside it does not. `percent` is of the
+-- paths of the job.
+SELECT
+    coalesce(t.job, t.file) AS job, n.name, n.cat, sum(n.n_events) AS n, count(DISTINCT n.trace_id) AS n_traces,
+    round(sum(n.duration_ns) / 1e6, 2) AS path_ms,
+    round(
+        100 * sum(n.duration_ns)
+        / nullif(sum(sum(n.duration_ns)) OVER (PARTITION BY coalesce(t.job, t.trace_id)), 0), 1
+    ) AS percent
+FROM critical_path_by_name AS n
+JOIN traces AS t ON n.trace_id = t.trace_id
+WHERE n.window_id = 'full'
+GROUP BY coalesce(t.job, t.file), coalesce(t.job, t.trace_id), n.name, n.cat
+ORDER BY sum(n.duration_ns) DESC, n.name, n.cat, job, coalesce(t.job, t.trace_id)

@@ -1,9 +1,0 @@
--- Topic: The lake
--- Question: Which execution traces are there, and which profiler trace does each belong to?
--- Reading: One row per pair. Without `trace_id` there is no profiler trace of that rank in its folder, or several
--- execution traces may be its: give the file with `--execution-trace`.
-SELECT m.path, m.rank, e.n_operators, p.job, m.trace_id, p.file AS trace_file, m.matched_by
-FROM execution_trace_matches AS m
-JOIN execution_traces AS e ON e.execution_trace_id = m.execution_trace_id
-LEFT JOIN traces AS p ON p.trace_id = m.trace_id
-ORDER BY m.path, m.trace_id

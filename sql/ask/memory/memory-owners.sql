@@ -1,0 +1,13 @@
+-- Question: Which operators hold the most memory at the peak?
+-- Reading: Blocks that were alive at the peak of their device, summed by the innermost span or operator that allocated
+-- them.
+-- Words: OOM, out of memory
+SELECT
+    coalesce(t.job, t.file) AS job, t.rank,
+    b.device, b.owner, count(*) AS n_blocks, round(sum(b.size_bytes) / 1e6, 2) AS size_mb
+FROM memory_blocks AS b
+JOIN memory_peaks AS m ON b.trace_id = m.trace_id AND b.device_type = m.device_type AND b.device = m.device
+JOIN traces AS t ON b.trace_id = t.trace_id
+WHERE b.alloc_ns <= m.peak_ns AND (b.free_ns IS NULL OR b.free_ns > m.peak_ns)
+GROUP BY coalesce(t.job, t.file), coalesce(t.job, t.trace_id), t.rank, b.device, b.owner
+ORDER BY sum(b.size_bytes) DESC, job, t.rank, b.device, b.owner, coalesce(t.job, t.trace_id)

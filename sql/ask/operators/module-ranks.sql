@@ -1,0 +1,11 @@
+-- Question: How much GPU time does each module take on each rank?
+-- Reading: Forward and backward. A module inside another counts in both, so never add them up. A rank that spends more
+-- on the same module than the others has more work in it, or a slower GPU.
+SELECT
+    coalesce(t.job, t.file) AS job, t.rank, s.name, CAST(sum(s.busy_ns) AS BIGINT) AS busy_ns
+FROM span_names AS s
+JOIN traces AS t ON s.trace_id = t.trace_id
+WHERE s.kind = 'module' AND s.phase IN ('fwd', 'bwd')
+GROUP BY t.trace_id, coalesce(t.job, t.file), t.rank, s.name
+HAVING sum(s.busy_ns) > 0
+ORDER BY busy_ns DESC, s.name, job, t.rank, t.trace_id

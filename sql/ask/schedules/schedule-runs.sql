@@ -1,0 +1,20 @@
+-- Question: How long is the period of each plan, with each engine?
+-- Reading: The latest run of each plan, engine, device, size and jitter, slowest first. `efficiency` 1 is the ideal
+-- period, that of the busiest stream. `speedup` is over the latest serial run.
+-- Words: bubble, pipeline
+WITH ranked AS (
+    SELECT
+        p.*,
+        row_number() OVER (
+            PARTITION BY p.plan_hash, p.engine, p.device_name, p.size, p.jitter_ns ORDER BY r.started_at DESC, p.run_id
+        ) AS place
+    FROM schedule_periods AS p
+    JOIN schedule_runs AS r ON r.run_id = p.run_id
+)
+SELECT
+    p.plan, p.engine, p.device, p.device_name, p.size, p.jitter_ns, p.period_ns, p.ideal_ns, p.efficiency, s.speedup,
+    p.run_id
+FROM ranked AS p
+LEFT JOIN schedule_speedups AS s ON s.run_id = p.run_id
+WHERE p.place = 1
+ORDER BY p.plan, p.device, p.period_ns DESC, p.engine, p.run_id

@@ -1,0 +1,310 @@
+-- model: _compared_windows
+-- One row: a window of a trace that can be compared: a profiler step, or the whole trace.
+-- How: a step ends at the latest where the next one begins, so that no work is in two. The whole trace is from the
+-- first operator, call or GPU work to the last.
+-- check: unique(trace_id, step)
+WITH steps AS (
+    SELECT
+        trace_id, step, start_ns,
+        least(
+            end_ns, coalesce(lead(start_ns) OVER (PARTITION BY trace_id ORDER BY start_ns, step), end_ns)
+        ) AS end_ns
+    FROM profiler_steps
+),
+busy AS (
+    SELECT trace_id, step, max(busy_ns) AS busy_ns FROM step_times GROUP BY trace_id, step
+),
+worked AS (
+    SELECT trace_id, max(busy_ns) AS busy_ns FROM temporal_breakdown GROUP BY trace_id
+),
+seen AS (
+    SELECT e.trace_id, min(e.start_ns) AS start_ns, max(e.end_ns) AS end_ns
+    FROM events AS e
+    JOIN category_sides AS s ON s.cat = e.cat AND s.is_operator
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL
+    GROUP BY e.trace_id
+),
+windows AS (
+    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, b.busy_ns
+    FROM steps AS s
+    LEFT JOIN busy AS b ON b.trace_id = s.trace_id AND b.step = s.step
+    UNION ALL
+    SELECT
+        t.trace_id, CAST(NULL AS BIGINT), coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns),
+        w.busy_ns
+    FROM traces AS t
+    LEFT JOIN seen AS s ON s.trace_id = t.trace_id
+    LEFT JOIN worked AS w ON w.trace_id = t.trace_id
+),
+earlier AS (
+    SELECT
+        w.trace_id, w.step,
+        sum(least(k.end_ns, w.end_ns) - greatest(k.start_ns, w.start_ns)) AS earlier_ns
+    FROM windows AS w
+    JOIN kernels AS k ON k.trace_id = w.trace_id AND k.start_ns < w.end_ns AND k.end_ns > w.start_ns
+    LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+    WHERE l.event_id IS NULL OR l.start_ns < w.start_ns
+    GROUP BY w.trace_id, w.step
+)
+SELECT
+    w.trace_id,  -- The trace.
+    w.step,  -- Number of the profiler step; NULL for the whole trace.
+    w.start_ns,  -- Its start, ns.
+    w.end_ns,  -- Its end, ns.
+    w.end_ns - w.start_ns AS duration_ns,  -- Its duration, ns.
+    -- Time in which its device that worked most did anything, ns; NULL where the trace has no GPU work.
+    w.busy_ns,
+    -- Time in which that did nothing, ns; NULL where the trace has no GPU work.
+    CASE WHEN w.busy_ns IS NOT NULL THEN greatest(w.end_ns - w.start_ns - w.busy_ns, 0) END AS idle_ns,
+    -- GPU time in it of work that was launched before it, or whose launch is not in the trace, ns.
+    TRY_CAST(coalesce(e.earlier_ns, 0) AS BIGINT) AS earlier_ns
+FROM windows AS w
+LEFT JOIN earlier AS e ON e.trace_id = w.trace_id AND e.step IS NOT DISTINCT FROM w.step;
+
+-- model: _compared_host
+-- One row: events of the host in a step of a trace that share a name: their own time, without that of events inside.
+-- How: between two starts or ends on a thread, time belongs to the event on top of its stack; so the rows of a trace
+-- add up to the time in which its threads had any event. Depth is a running sum, as in call_stacks, and so is the order
+-- at equal times. Where a thread has Python functions, they own its time, and annotations do not: those begin inside of
+-- the function that opens them and end in the one that closes them, so they do not nest.
+-- Numbers of steps and addresses are left out of names: they differ from run to run.
+-- check: unique(trace_id, step, cat, name)
+WITH cpu AS (
+    SELECT
+        e.trace_id, e.pid, e.tid, e.event_id, e.cat, e.start_ns, greatest(e.duration_ns, 0) AS duration_ns,
+        e.cat = 'user_annotation' AND bool_or(e.cat = 'python_function') OVER (PARTITION BY e.trace_id, e.pid, e.tid)
+            AS is_beside
+    FROM events AS e
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
+    WHERE e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL AND coalesce(s.side, 'cpu') = 'cpu'
+),
+marks AS (
+    SELECT
+        trace_id, pid, tid, event_id, 1 AS change, start_ns AS at_ns,
+        CASE WHEN duration_ns = 0 THEN 2 ELSE 1 END AS turn, -duration_ns AS by_length, event_id AS by_place
+    FROM cpu
+    WHERE NOT coalesce(is_beside, FALSE)
+    UNION ALL
+    SELECT
+        trace_id, pid, tid, event_id, -1, start_ns + duration_ns, CASE WHEN duration_ns = 0 THEN 2 ELSE 0 END,
+        duration_ns, CASE WHEN duration_ns = 0 THEN event_id ELSE -event_id END
+    FROM cpu
+    WHERE NOT coalesce(is_beside, FALSE)
+),
+ordered AS (
+    SELECT
+        trace_id, pid, tid, event_id, change, at_ns,
+        row_number() OVER thread AS ordinal,
+        sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS open_after,
+        lead(at_ns) OVER thread - at_ns AS until_next_ns
+    FROM marks
+    WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY at_ns, turn, by_length, by_place, change DESC)
+),
+-- The event on top is the last that reached its depth: marks of a depth with the same number of starts by then belong
+-- to one event. DuckDB's last_value with IGNORE NULLS would step back to that start for each mark anew.
+topped AS (
+    SELECT
+        trace_id, pid, tid, open_after, event_id, change, until_next_ns,
+        count(CASE WHEN change = 1 THEN 1 END) OVER (
+            PARTITION BY trace_id, pid, tid, open_after ORDER BY ordinal
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS nth_at_depth
+    FROM ordered
+    WHERE open_after > 0
+),
+own AS (
+    SELECT
+        trace_id, max(CASE WHEN change = 1 THEN event_id END) AS event_id, sum(until_next_ns) AS self_ns
+    FROM topped
+    GROUP BY trace_id, pid, tid, open_after, nth_at_depth
+),
+named AS (
+    SELECT
+        e.trace_id, e.cat, e.start_ns, o.self_ns,
+        regexp_replace(
+            CASE
+                WHEN starts_with(e.name, 'ProfilerStep#') THEN 'ProfilerStep' ELSE coalesce(e.name, '(no name)')
+            END,
+            ' at 0x[0-9a-f]+', '', 'g'
+        ) AS name
+    FROM own AS o
+    JOIN events AS e ON e.trace_id = o.trace_id AND e.event_id = o.event_id
+)
+SELECT
+    o.trace_id,  -- The trace.
+    s.step,  -- Number of the profiler step in which they started; NULL outside of steps.
+    o.cat,  -- cpu_op, cuda_runtime, user_annotation, python_function, …; NULL where they have none.
+    o.name,  -- Their name.
+    count(*) AS n,  -- How many.
+    TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Their own time, ns.
+FROM named AS o
+LEFT JOIN _compared_windows AS s
+    ON s.trace_id = o.trace_id AND s.step IS NOT NULL AND o.start_ns >= s.start_ns AND o.start_ns < s.end_ns
+GROUP BY o.trace_id, s.step, o.cat, o.name;
+
+-- model: _compared_work
+-- One row: GPU work of a trace that no comparison tells apart: of one step, operator, shape, module and name.
+-- How: the owners of kernel_owners. Work belongs to the step of its launch; where that is not in the trace, to the step
+-- in which it started. Its category is the class COMMUNICATION, else the family of its operator, else what
+-- rules/kernel_categories.csv says of its name.
+-- check: unique(trace_id, step, operator, category, module, input_dims, input_types, cat, name)
+WITH names AS (
+    SELECT DISTINCT trace_id, cat, name FROM kernels
+),
+fitting AS (
+    SELECT n.trace_id, n.cat, n.name, r.category
+    FROM names AS n
+    JOIN kernel_categories AS r ON regexp_matches(n.name, r.name_pattern)
+    QUALIFY row_number() OVER (PARTITION BY n.trace_id, n.cat, n.name ORDER BY r.rule_order) = 1
+),
+work AS (
+    SELECT
+        k.trace_id, k.cat, coalesce(k.name, '(no name)') AS name, k.duration_ns,
+        coalesce(l.start_ns, k.start_ns) AS at_ns,
+        CASE
+            WHEN o.op IS NOT NULL THEN o.op
+            WHEN o.is_replay THEN '(graph replay)'
+            WHEN l.event_id IS NULL THEN '(launch not in the trace)'
+            ELSE '(no operator)'
+        END AS operator,
+        o.op IS NOT NULL AS has_operator,
+        CASE
+            WHEN k.class = 'COMMUNICATION' THEN 'communication'
+            ELSE coalesce(w.family, f.family, c.category, 'other')
+        END AS category,
+        coalesce(o.module, '(no module)') AS module,
+        w.dims AS input_dims,
+        coalesce(p.args ->> '$."Input type"', p.args ->> '$."Input Type"') AS input_types
+    FROM kernels AS k
+    JOIN kernel_owners AS o ON o.trace_id = k.trace_id AND o.event_id = k.event_id
+    LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+    LEFT JOIN op_work AS w ON w.trace_id = o.trace_id AND w.event_id = o.op_event_id
+    LEFT JOIN events AS p ON p.trace_id = o.trace_id AND p.event_id = o.op_event_id AND p.cat = 'cpu_op'
+    LEFT JOIN op_kinds AS f ON f.op = o.op
+    LEFT JOIN fitting AS c
+        ON c.trace_id = k.trace_id AND c.cat IS NOT DISTINCT FROM k.cat AND c.name IS NOT DISTINCT FROM k.name
+)
+SELECT
+    w.trace_id,  -- The trace.
+    s.step,  -- Number of the profiler step; NULL outside of steps.
+    w.operator,  -- The operator that launched it itself; in parentheses why there is none.
+    w.has_operator,  -- There is an operator.
+    w.category,  -- communication, a family of op_kinds (gemm, attention, elementwise, …) or other.
+    w.module,  -- Innermost module around the launch; (no module) where there is none.
+    w.input_dims,  -- Sizes of the operator's inputs, as JSON; NULL where the trace does not record shapes.
+    w.input_types,  -- Types of its inputs, as JSON; NULL where the trace does not record them.
+    w.cat,  -- kernel, gpu_memcpy or gpu_memset.
+    w.name,  -- Name of the kernel or copy.
+    count(*) AS n,  -- How many.
+    TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Their summed duration, ns.
+FROM work AS w
+LEFT JOIN _compared_windows AS s
+    ON s.trace_id = w.trace_id AND s.step IS NOT NULL AND w.at_ns >= s.start_ns AND w.at_ns < s.end_ns
+GROUP BY
+    w.trace_id, s.step, w.operator, w.has_operator, w.category, w.module, w.input_dims, w.input_types, w.cat, w.name;
+
+-- model: _compared_causes
+-- One row: a cause of the length of a trace, or of one of its steps, by name.
+-- check: unique(trace_id, step, cause, name)
+SELECT
+    trace_id,  -- The trace.
+    -- The step; NULL for the whole trace.
+    CASE WHEN window_id <> 'full' THEN TRY_CAST(replace(window_id, 'ProfilerStep#', '') AS BIGINT) END AS step,
+    cause,  -- The cause, in cause_kinds.
+    name,  -- The operator, annotation, function, … it is named after.
+    sum(times) AS times,  -- Events with such time.
+    sum(duration_ns) AS duration_ns  -- Its time on the path, ns.
+FROM causes
+GROUP BY trace_id, window_id, cause, name;
+
+-- model: _comparison
+-- One row: a name (with `shape`, and shapes of inputs) of a comparison with its count and time on two sides.
+-- How: an outer join of two sums, a missing side counts as 0. The rows of a comparison by anything but `host` add up to
+-- all GPU time of its windows, by `cause` and `owner` to their length.
+-- check: unique(part, by_what, cat, name, input_dims, input_types)
+WITH told AS (
+    SELECT
+        c.part, c.by_what, c.side, w.n, w.duration_ns,
+        CASE WHEN c.by_what = 'kernel' THEN w.cat WHEN c.by_what = 'work' THEN w.category END AS cat,
+        CASE
+            WHEN c.by_what IN ('operator', 'shape', 'work') THEN w.operator
+            WHEN c.by_what = 'category' THEN w.category
+            WHEN c.by_what = 'module' THEN w.module
+            ELSE w.name
+        END AS name,
+        CASE WHEN c.by_what = 'shape' THEN w.input_dims END AS input_dims,
+        CASE WHEN c.by_what = 'shape' THEN w.input_types END AS input_types
+    FROM compared AS c
+    JOIN _compared_work AS w ON w.trace_id = c.trace_id AND (c.step IS NULL OR w.step = c.step)
+    WHERE c.by_what NOT IN ('host', 'cause', 'owner')
+    UNION ALL
+    SELECT
+        c.part, c.by_what, c.side, w.times, w.duration_ns, CASE WHEN c.by_what = 'owner' THEN w.cause END,
+        CASE WHEN c.by_what = 'owner' THEN w.name ELSE w.cause END, NULL, NULL
+    FROM compared AS c
+    JOIN _compared_causes AS w ON w.trace_id = c.trace_id AND w.step IS NOT DISTINCT FROM c.step
+    WHERE c.by_what IN ('cause', 'owner')
+    UNION ALL
+    SELECT c.part, c.by_what, c.side, h.n, h.self_ns, h.cat, h.name, NULL, NULL
+    FROM compared AS c
+    JOIN _compared_host AS h ON h.trace_id = c.trace_id AND (c.step IS NULL OR h.step = c.step)
+    WHERE c.by_what = 'host'
+),
+sides AS (
+    SELECT
+        part, by_what, cat, name, input_dims, input_types,
+        coalesce(sum(n) FILTER (WHERE side = 'control'), 0) AS control_n,
+        coalesce(sum(n) FILTER (WHERE side = 'test'), 0) AS test_n,
+        coalesce(sum(duration_ns) FILTER (WHERE side = 'control'), 0) AS control_ns,
+        coalesce(sum(duration_ns) FILTER (WHERE side = 'test'), 0) AS test_ns
+    FROM told
+    GROUP BY part, by_what, cat, name, input_dims, input_types
+)
+SELECT
+    part,  -- Which windows are compared, as in compared.
+    by_what,  -- What they are compared by, as in compared.
+    -- cpu of the host, else gpu; NULL by cause, of which some are the host's.
+    CASE WHEN by_what = 'host' THEN 'cpu' WHEN by_what NOT IN ('cause', 'owner') THEN 'gpu' END AS device,
+    -- Category of the events; by `work` that of the work, as by category; by `owner` the cause; NULL unless by those or
+    -- of the host.
+    cat,
+    name,  -- Name.
+    input_dims,  -- Sizes of the inputs, as JSON; NULL unless by shape, and where shapes are not recorded.
+    input_types,  -- Types of the inputs, as JSON; NULL unless by shape, and where they are not recorded.
+    CAST(control_n AS BIGINT) AS control_n,  -- How many in control.
+    CAST(test_n AS BIGINT) AS test_n,  -- How many in test.
+    CAST(test_n - control_n AS BIGINT) AS diff_n,  -- How many more in test.
+    TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Their time in control, ns.
+    TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Their time in test, ns.
+    TRY_CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- How much longer in test, ns.
+    -- By time: added, deleted, increased, decreased, or unchanged where it is within 1 % of the longer side.
+    CASE
+        WHEN control_n = 0 THEN 'added'
+        WHEN test_n = 0 THEN 'deleted'
+        WHEN 100 * abs(test_ns - control_ns) <= greatest(control_ns, test_ns) THEN 'unchanged'
+        WHEN test_ns > control_ns THEN 'increased'
+        ELSE 'decreased'
+    END AS change
+FROM sides;
+
+-- model: _compared_parts
+-- One row: a comparison of _comparison in short: the time of all its rows, and which of them changed and grew most.
+-- check: unique(part, by_what)
+WITH ranked AS (
+    SELECT
+        part, by_what, name, diff_ns, control_ns, test_ns,
+        row_number() OVER (PARTITION BY part, by_what ORDER BY abs(diff_ns) DESC, name, cat, input_dims) AS by_change,
+        row_number() OVER (PARTITION BY part, by_what ORDER BY diff_ns DESC, name, cat, input_dims) AS by_growth
+    FROM _comparison
+)
+SELECT
+    part,  -- Which windows are compared, as in compared.
+    by_what,  -- What they are compared by, as in compared.
+    TRY_CAST(sum(control_ns) AS BIGINT) AS control_ns,  -- Time of all rows in control, ns.
+    TRY_CAST(sum(test_ns) AS BIGINT) AS test_ns,  -- Time of all rows in test, ns.
+    max(CASE WHEN by_change = 1 THEN name END) AS changed_name,  -- What changed most.
+    max(CASE WHEN by_change = 1 THEN diff_ns END) AS changed_ns,  -- By how much, ns.
+    max(CASE WHEN by_growth = 1 THEN name END) AS grown_name,  -- What grew most.
+    max(CASE WHEN by_growth = 1 THEN diff_ns END) AS grown_ns  -- By how much, ns; not above 0 where nothing grew.
+FROM ranked
+GROUP BY part, by_what;
