@@ -36,7 +36,6 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models, why_plain
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.runs.materialize.per_trace import (
-    MEMORY_GB,
     compute_traces,
     plain_runs,
     stale,
@@ -332,7 +331,7 @@ def _compute_once(
 ) -> list[Materialized]:
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     try:
-        with database.private(folder, MEMORY_GB) as con:
+        with database.private(folder) as con:
             stage_captures(con, captures, gone)
             stage_members(con, captures)
             sources = trace_tables(catalog, tables)
