@@ -66,7 +66,7 @@ def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[Left
         f"WHERE f.outcome = '{LEFT_OUT}' AND f.table_name IN {_listed(tables)} "
         "GROUP BY ALL ORDER BY t.path, t.trace_id, f.model"
     ).fetchall()
-    return [LeftOut(*values, tuple(names)) for *values, names in rows]
+    return [LeftOut(trace, path, batch, model, why, tuple(names)) for trace, path, batch, model, why, names in rows]
 
 
 def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
