@@ -1,6 +1,6 @@
 -- One row: a window that the critical path covers, and how long the GPU works in it.
--- How: the union of the window's GPU work, and of its kernels that compute. Steps are found by parts of time longer than the window,
--- as in _clip.
+-- How: the union of the window's GPU work, and of its kernels that compute. Steps are found by parts of time longer
+-- than the window, as in _clip.
 -- check: unique(trace_id, window_id)
 WITH windows AS (
     SELECT

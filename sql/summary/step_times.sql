@@ -2,8 +2,8 @@
 -- How: merged intervals of each class, cut to the step as the CPU ran it, so GPU work that runs late counts in the next
 -- step; own_busy_ns is only of work that the step launched. Nothing is measured of the GPU in a trace without GPU work.
 -- check: unique(trace_id, step, device)
--- In order of start, the part of each piece that no piece before it has. Materialized: DuckDB may otherwise join launches with all
--- steps before them.
+-- In order of start, the part of each piece that no piece before it has. Materialized: DuckDB may otherwise join each
+-- launch with all steps before it.
 WITH running AS MATERIALIZED (
     SELECT
         s.trace_id, s.step, s.start_ns AS step_start_ns, s.end_ns AS step_end_ns, k.event_id, k.device, k.start_ns,
