@@ -56,7 +56,7 @@ own AS (
 ),
 named AS (
     SELECT
-        e.trace_id, e.event_id, e.cat, o.self_ns,
+        e.trace_id, e.cat, e.start_ns, o.self_ns,
         regexp_replace(
             CASE
                 WHEN starts_with(e.name, 'ProfilerStep#') THEN 'ProfilerStep' ELSE coalesce(e.name, '(no name)')
@@ -65,13 +65,6 @@ named AS (
         ) AS name
     FROM own AS o
     JOIN events AS e ON e.trace_id = o.trace_id AND e.event_id = o.event_id
-),
-in_steps AS (
-    SELECT i.trace_id, i.event_id, i.step
-    FROM _event_steps AS i
-    JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = i.event_id
-    JOIN _compared_windows AS w ON w.trace_id = i.trace_id AND w.step = i.step
-    WHERE e.start_ns < w.end_ns
 )
 SELECT
     o.trace_id,  -- The trace.
@@ -81,5 +74,6 @@ SELECT
     count(*) AS n,  -- How many.
     TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Their own time, ns.
 FROM named AS o
-LEFT JOIN in_steps AS s ON s.trace_id = o.trace_id AND s.event_id = o.event_id
+LEFT JOIN _compared_windows AS s
+    ON s.trace_id = o.trace_id AND s.step IS NOT NULL AND o.start_ns >= s.start_ns AND o.start_ns < s.end_ns
 GROUP BY o.trace_id, s.step, o.cat, o.name

@@ -35,24 +35,14 @@ windows AS (
     LEFT JOIN seen AS s ON s.trace_id = t.trace_id
     LEFT JOIN worked AS w ON w.trace_id = t.trace_id
 ),
-running AS MATERIALIZED (
-    SELECT w.trace_id, w.step, w.start_ns, w.end_ns, r.event_id
-    FROM windows AS w
-    JOIN _kernel_steps AS r ON r.trace_id = w.trace_id AND r.step = w.step
-    UNION ALL
-    SELECT w.trace_id, w.step, w.start_ns, w.end_ns, k.event_id
-    FROM windows AS w
-    JOIN kernels AS k ON k.trace_id = w.trace_id
-    WHERE w.step IS NULL
-),
 earlier AS (
     SELECT
         w.trace_id, w.step,
         sum(least(k.end_ns, w.end_ns) - greatest(k.start_ns, w.start_ns)) AS earlier_ns
-    FROM running AS w
-    JOIN kernels AS k ON k.trace_id = w.trace_id AND k.event_id = w.event_id
+    FROM windows AS w
+    JOIN kernels AS k ON k.trace_id = w.trace_id AND k.start_ns < w.end_ns AND k.end_ns > w.start_ns
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    WHERE k.start_ns < w.end_ns AND k.end_ns > w.start_ns AND (l.event_id IS NULL OR l.start_ns < w.start_ns)
+    WHERE l.event_id IS NULL OR l.start_ns < w.start_ns
     GROUP BY w.trace_id, w.step
 )
 SELECT

@@ -14,7 +14,7 @@ fitting AS (
 ),
 work AS (
     SELECT
-        k.trace_id, k.event_id, k.cat, coalesce(k.name, '(no name)') AS name, k.duration_ns,
+        k.trace_id, k.cat, coalesce(k.name, '(no name)') AS name, k.duration_ns,
         coalesce(l.start_ns, k.start_ns) AS at_ns,
         CASE
             WHEN o.op IS NOT NULL THEN o.op
@@ -38,22 +38,6 @@ work AS (
     LEFT JOIN op_kinds AS f ON f.op = o.op
     LEFT JOIN fitting AS c
         ON c.trace_id = k.trace_id AND c.cat IS NOT DISTINCT FROM k.cat AND c.name IS NOT DISTINCT FROM k.name
-),
-lengths AS (
-    SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
-),
--- The part is a column before any step is met, as in _clip.
-work_parts AS (
-    SELECT w.trace_id, w.event_id, w.at_ns, l.part_ns, w.at_ns // l.part_ns AS part
-    FROM work AS w
-    JOIN lengths AS l ON l.trace_id = w.trace_id
-),
-in_steps AS (
-    SELECT p.trace_id, p.event_id, s.step
-    FROM work_parts AS p
-    JOIN _steps_in_parts AS s ON s.trace_id = p.trace_id AND s.part_ns = p.part_ns AND s.part = p.part
-    JOIN _compared_windows AS w ON w.trace_id = s.trace_id AND w.step = s.step
-    WHERE p.at_ns >= w.start_ns AND p.at_ns < w.end_ns
 )
 SELECT
     w.trace_id,  -- The trace.
@@ -69,6 +53,7 @@ SELECT
     count(*) AS n,  -- How many.
     TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Their summed duration, ns.
 FROM work AS w
-LEFT JOIN in_steps AS s ON s.trace_id = w.trace_id AND s.event_id = w.event_id
+LEFT JOIN _compared_windows AS s
+    ON s.trace_id = w.trace_id AND s.step IS NOT NULL AND w.at_ns >= s.start_ns AND w.at_ns < s.end_ns
 GROUP BY
     w.trace_id, s.step, w.operator, w.has_operator, w.category, w.module, w.input_dims, w.input_types, w.cat, w.name

@@ -1,7 +1,7 @@
 -- One row: a span and a device, and the samples of memory that fell into the span.
 -- How: the profiler's record of allocations and releases while the span was open on the host, in whatever thread.
--- Samples meet the spans of their own part of time only, as in _clip. Each part of the query is read once, so that DuckDB
--- reads only the traces that are asked for.
+-- Samples meet the spans of their own part of time only, as in _clip. Each part of the query is read once, so that
+-- DuckDB reads only the traces that are asked for.
 -- scope: lake
 -- check: unique(trace_id, span_id, device_type, device)
 WITH lasting AS (
