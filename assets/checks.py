@@ -16,6 +16,7 @@ from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_C
 
 from assets.groups import group_of
 from assets.metadata import Span, markdown_table
+from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
 from pipelines.base import database
 from pipelines.base.foreign_text import visible
 from pipelines.lake import Lake
@@ -230,12 +231,12 @@ def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
 
 
 @dg.multi_asset_check(
-    name="checks",
-    specs=[*(keys.spec for keys in unique_keys()), *(spec for spec, _ in findings_checks()), BESIDE],
+    name=CHECKS,
+    specs=[*(keys.spec for keys in unique_keys()), *(spec for spec, _ in findings_checks()), BESIDE, NOTHING_LEFT_OUT],
     can_subset=True,
 )
 def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.AssetCheckResult]:
-    """Evaluate the selected checks on the tables' files of the run."""
+    """Evaluate the selected checks on the tables' files of the run; fail it where a table lacks a trace."""
     span, chosen = Span.of(context), context.selected_asset_check_keys
     for keys in unique_keys():
         if keys.spec.key in chosen:
@@ -247,6 +248,10 @@ def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake])
             yield result._replace(asset_key=spec.asset_key, check_name=spec.name)
     if BESIDE.key in chosen:
         yield _beside_a_profiler_trace(lake)._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
+    if NOTHING_LEFT_OUT.key in chosen:
+        left = left_out(str(lake.root), span)
+        yield result_of(left)
+        fail_checked(context, left, str(lake.root))
 
 
 def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from assets.metadata import markdown_table
+from assets.results import fail
 from assets.traces import inbox_files
 from pipelines.base.foreign_text import visible
 from pipelines.base.paths import text_path
@@ -10,6 +11,7 @@ from pipelines.engines.engine import Done, open_engine
 from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.lake import Lake
 from pipelines.lake.publish.analyst_file import publish
+from pipelines.runs.left_out import left_out_at
 
 
 class EngineConfig(dg.Config):
@@ -37,12 +39,18 @@ def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, lake: dg.R
 
 @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
 def capture_units(context: dg.OpExecutionContext, config: EngineConfig, lake: dg.ResourceParam[Lake]) -> None:
-    """Compute the tables of captures that changed, in units on an engine, and publish a folder lake."""
+    """Compute the tables of captures that changed, in units on an engine, and publish a folder lake.
+
+    Fails at its end if a unit failed, or if a table lacks a trace because a model failed on it.
+    """
     with open_engine(config.engine, config.address) as engine:
         run = materialize_on(engine, config.store or str(lake.root), on_unit=_log(context))
     if config.store is None:
         publish(lake)
     _tell(context, run)
+    address = config.store or str(lake.root)
+    if left := left_out_at(address):
+        fail(left, address)
 
 
 def _log(context: dg.OpExecutionContext):

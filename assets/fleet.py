@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
-from assets.results import results
+from assets.results import fail, is_checked, left_out, results
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_capture import materialize_captures
@@ -32,4 +32,7 @@ def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) ->
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]
     done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
-    yield from results(lake, tables, Span.of(context), done)
+    span = Span.of(context)
+    yield from results(lake, tables, span, done)
+    if not is_checked(context) and (left := left_out(str(lake.root), span, tables)):
+        fail(left, str(lake.root))

@@ -33,6 +33,8 @@ EVERY_DAY = dg.FreshnessPolicy.cron(deadline_cron="0 4 * * *", lower_bound_delta
 """Of the first and the last asset of a run: by 04:00 UTC the schedule `daily`, which starts at 00:30, has written them."""
 PROCESS_TAG = "tracelake/process"
 """Tag of a run: the process that works on it, so that a killed one is noticed."""
+LEFT_OUT_TAG = "tracelake/left_out"
+"""Tag of a run: tables lack so many traces, as models failed on them. To repeat the run would not help."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
 _LOGS = 5000  # batches whose logs are read at most; of more files the rows are counted

@@ -12,9 +12,10 @@ import dagster as dg
 
 from assets.critical_path import python_spec
 from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
-from assets.results import results
+from assets.results import fail, is_checked, left_out, results
 from pipelines.base.datafiles import rule_rows
 from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.catalog import load_catalog
 from pipelines.runs.materialize.per_trace import materialize
 
@@ -81,6 +82,9 @@ def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> I
         and_publish=not _captures_follow(context, tables),
     )
     yield from results(lake, [name for name in upstream_first() if name in selected], span, done)
+    if not is_checked(context) and (left := left_out(str(lake.root), span, tables)):
+        publish(lake)  # what comes afterwards in the run, and would do so, does not run
+        fail(left, str(lake.root))
 
 
 def _captures_follow(context: dg.AssetExecutionContext, tables: list[str]) -> bool:

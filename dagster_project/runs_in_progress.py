@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 import dagster as dg
+from dagster._core.execution.stats import StepEventStatus
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 
-from assets.metadata import PROCESS_TAG
+from assets.metadata import LEFT_OUT_TAG, PROCESS_TAG
+from assets.results import CHECKS
 from pipelines.base.processes import is_alive
 
 # From leaving the queue until its first step; after that a run says which process it is.
@@ -42,16 +44,25 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
     """Returns, for each partition, the run that failed last, newest first, unless a later one succeeded.
 
     A run that was started before the other failed does not count as later: it may have looked before the other's files came in.
+    One that did all that can be done, and failed as tables lack a trace, counts as one that succeeded.
     """
     failed: dict[str, dg.RunRecord] = {}
     begun: dict[str, float] = {}
     for record in instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LAST_RUNS):
         day, status = record.dagster_run.tags.get(PARTITION_TAG, ""), record.dagster_run.status
-        if status == dg.DagsterRunStatus.SUCCESS:
+        if status == dg.DagsterRunStatus.SUCCESS or _did_the_rest(instance, record.dagster_run):
             begun[day] = max(begun.get(day, 0.0), record.start_time or record.create_timestamp.timestamp())
         elif status == dg.DagsterRunStatus.FAILURE and (day not in failed or _ended(record) > _ended(failed[day])):
             failed[day] = record
     return [record for day, record in failed.items() if day and begun.get(day, 0.0) < _ended(record)]
+
+
+def _did_the_rest(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Returns whether no step failed but the check that found a trace left out."""
+    if LEFT_OUT_TAG not in run.tags:
+        return False
+    stats = instance.get_run_step_stats(run.run_id)
+    return not [one for one in stats if one.step_key != CHECKS and one.status != StepEventStatus.SUCCESS]
 
 
 def _ended(record: dg.RunRecord) -> float:

@@ -18,6 +18,7 @@ from assets.checks import (
 )
 from assets.metadata import Span
 from assets.regressions import judged
+from assets.results import CHECKS, NOTHING_LEFT_OUT, fail_checked, left_out, result_of
 from pipelines.lake.names import KEYS, RUN_MARK, mark_of
 from pipelines.models.sqltext import quoted, row
 from pipelines.runs.store import open_store
@@ -31,13 +32,14 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
     of_keys = [keys for keys in unique_keys() if mark_of(keys.of[0][0]) != RUN_MARK]
 
     @dg.multi_asset_check(
-        name="checks",
-        specs=[*(keys.spec for keys in of_keys), *(spec for spec, _ in findings_checks()), BESIDE],
+        name=CHECKS,
+        specs=[*(keys.spec for keys in of_keys), *(spec for spec, _ in findings_checks()), BESIDE, NOTHING_LEFT_OUT],
         can_subset=True,
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        """Evaluate the selected checks."""
-        chosen, days = context.selected_asset_check_keys, Span.of(context).days
+        """Evaluate the selected checks; fail the run where a table lacks a trace."""
+        chosen, span = context.selected_asset_check_keys, Span.of(context)
+        days = span.days
         with open_store(address).connect(locked=False) as con:
             tables = lake_columns(con)
             for keys in of_keys:
@@ -56,6 +58,10 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
             if BESIDE.key in chosen:
                 result = beside_a_profiler_trace(con if "execution_traces" in tables else None)
                 yield result._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
+        if NOTHING_LEFT_OUT.key in chosen:
+            left = left_out(address, span)
+            yield result_of(left)
+            fail_checked(context, left, address)
 
     @dg.asset_check(asset="capture_metrics", name="no_regression")
     def no_regression() -> dg.AssetCheckResult:

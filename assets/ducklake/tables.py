@@ -15,6 +15,7 @@ import dagster as dg
 from assets.fleet import capture_specs
 from assets.metadata import AGAIN, DAYS, EVERY_DAY, OWNERS, PROCESS_TAG, WHOLE_RANGE, Span, table_spec, today
 from assets.models import model_specs, upstream_first
+from assets.results import fail, is_checked, left_out
 from assets.today import written
 from assets.traces import (
     LAKE_TABLES,
@@ -93,6 +94,8 @@ def ingesting(address: str) -> dg.AssetsDefinition:
         told = {"seconds": time.perf_counter() - started, "files_given": len(files), "files_rejected": len(rejected)}
         for name in _chosen(context, [*LAKE_TABLES, *upstream_first()]):
             yield dg.MaterializeResult(name, metadata={**told, "report": report_of(IngestReport(run.rows))})
+        if not is_checked(context) and (left := left_out(address, span)):
+            fail(left, address)
 
     return tables
 
@@ -116,6 +119,8 @@ def capturing(address: str) -> dg.AssetsDefinition:
             raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}")
         for name in _chosen(context, load_catalog().of_captures):
             yield dg.MaterializeResult(name, metadata={"units": run.n_done, "worker_cpu_seconds": run.cpu_seconds})
+        if not is_checked(context) and (left := left_out(address, Span.of(context))):
+            fail(left, address)
 
     return captures
 

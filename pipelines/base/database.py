@@ -19,10 +19,12 @@ from pipelines.base.errors import TracelakeError
 THREADS = "TRACELAKE_THREADS"
 """Environment variable: how many CPUs this process may use; by default all. A cluster's workers set it."""
 MEMORY = "TRACELAKE_MEMORY"
-"""Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes."""
+"""Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes, and MODELS_GB for models."""
 DISK_FULL = "failed to offload data block"
 """What DuckDB says where it runs out of disk rather than memory."""
-MODELS_GB = 2  # what models may use of one group of traces or captures; the rest is spilled
+MODELS_GB = (
+    2  # what models may use of one group of traces or captures, unless TRACELAKE_MEMORY is set; the rest is spilled
+)
 _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
@@ -56,11 +58,12 @@ def connect(
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))
 
 
-def private(folder: str | Path, gigabytes: float) -> duckdb.DuckDBPyConnection:
-    """Returns a database in memory for one computation: what exceeds so much (`at_most`) is spilled to `folder`, and rows
-    come in any order.
+def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDBPyConnection:
+    """Returns a database in memory for one computation: what exceeds so much (`at_most`, by default `for_models`) is spilled to
+    `folder`, and rows come in any order.
     """
-    con = connect(config={"temp_directory": str(folder), "memory_limit": at_most(gigabytes)})
+    limit = for_models() if gigabytes is None else at_most(gigabytes)
+    con = connect(config={"temp_directory": str(folder), "memory_limit": limit})
     con.execute("SET preserve_insertion_order = false")
     return con
 
@@ -69,6 +72,11 @@ def at_most(gigabytes: float) -> str:
     """Returns a `memory_limit` of so much, or of this process's share if that is less."""
     usual = int(gigabytes * 1e9) >> 20
     return f"{min(usual, _told(MEMORY) or usual)}MiB"
+
+
+def for_models() -> str:
+    """Returns the `memory_limit` of models: what TRACELAKE_MEMORY says, be it more or less than MODELS_GB."""
+    return f"{_told(MEMORY) or int(MODELS_GB * 1e9) >> 20}MiB"
 
 
 def threads(usual: int) -> int:
@@ -140,12 +148,10 @@ def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
-    """Let the database of `con` use twice as much, within what models may use (MODELS_GB) and this process's share; False: it has
-    that already.
-    """
+    """Let the database of `con` use twice as much, within what models may use (`for_models`); False: it has that already."""
     ((said,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = said.split()
-    has, most = float(number) * _UNITS[unit], int(at_most(MODELS_GB).removesuffix("MiB"))
+    has, most = float(number) * _UNITS[unit], int(for_models().removesuffix("MiB"))
     if has > 0.9 * most:  # it is said in GiB with one decimal
         return False
     con.execute(f"SET memory_limit = '{min(int(2 * has) + 1, most)}MiB'")

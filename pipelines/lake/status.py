@@ -17,6 +17,8 @@ import duckdb
 
 from pipelines.base import database
 from pipelines.base.paths import path_text
+from pipelines.lake.commit.batch_rows import LEFT_OUT
+from pipelines.lake.commit.model_failures import FAILURES
 from pipelines.lake.inbox import Inbox, accounted_for, look, told, waiting
 from pipelines.lake.lake import Lake
 from pipelines.lake.layout import ANALYST, MARK, REJECTS, Batch, table_files
@@ -25,7 +27,6 @@ from pipelines.lake.read.views import SUPERSEDED
 from pipelines.models.sqltext import file_list, quoted
 
 DAY = timedelta(days=1)
-FAILURES = "model_failures"
 RUNS = Path(".dagster", "history", "runs.db")
 
 
@@ -195,7 +196,7 @@ def _published(found: Status, lake: Lake, now: float) -> None:
 
 
 def _failed(con: duckdb.DuckDBPyConnection) -> list[str]:
-    query = f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} WHERE outcome = 'left_out' GROUP BY 1 ORDER BY 1"
+    query = f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' GROUP BY 1 ORDER BY 1"
     return [f"{model} ({n} traces)" for model, n in con.execute(query).fetchall()]
 
 

@@ -2,6 +2,13 @@
 -- so.
 -- How: _inferred_waits cut to the window. A wait explains the time until the work ended; what remains (a gap before GPU
 -- work, a call's own time) keeps its weight.
+-- Materialized, as in _call_waits: DuckDB may otherwise join each wait with each window of its trace first.
+WITH calls AS MATERIALIZED (
+    SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns + c.duration_ns AS end_ns
+    FROM _clip AS c
+    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    WHERE c.is_operator
+)
 SELECT
     k.window_no,  -- The window.
     k.source_event_id AS src_event_id,  -- GPU work that had to end.
@@ -15,9 +22,8 @@ WHERE k.is_inferred
 UNION ALL
 SELECT
     c.window_no, i.source_event_id, s.event_id IS NOT NULL, i.source_end_ns, c.event_id, FALSE,
-    greatest(c.start_ns + c.duration_ns - i.source_end_ns, 0)
+    greatest(c.end_ns - i.source_end_ns, 0)
 FROM _inferred_waits AS i
-JOIN critical_path_windows AS w ON w.trace_profile_id = i.trace_profile_id
-JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = i.event_id AND c.is_operator
-LEFT JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = i.source_event_id AND s.side = 'gpu'
+JOIN calls AS c ON c.trace_profile_id = i.trace_profile_id AND c.event_id = i.event_id
+LEFT JOIN _clip AS s ON s.window_no = c.window_no AND s.event_id = i.source_event_id AND s.side = 'gpu'
 WHERE i.is_call

@@ -1,13 +1,23 @@
 -- One row: a call of a loop that asked until GPU work had ended, in a window that the path covers and that has the last
 -- call of the loop.
+-- Materialized, as in _call_waits: DuckDB may otherwise join each loop with each window of its trace first.
+WITH calls AS MATERIALIZED (
+    SELECT c.window_no, w.trace_profile_id, c.thread_id, c.event_id, c.start_ns - w.start_ns AS at_ns
+    FROM _clip AS c
+    JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
+    WHERE c.is_operator
+),
+asking AS MATERIALIZED (
+    SELECT c.window_no, c.thread_id, c.event_id, c.at_ns, p.last_event_id
+    FROM _poll_loops AS p
+    JOIN calls AS c ON c.trace_profile_id = p.trace_profile_id AND c.event_id = p.event_id
+    WHERE p.has_waited
+)
 SELECT
     c.window_no,  -- The window.
     c.thread_id,  -- The thread.
     c.event_id,  -- The call.
-    c.start_ns - w.start_ns AS at_ns,  -- Its start since the window's, ns.
-    p.last_event_id  -- The last call of the loop.
-FROM _poll_loops AS p
-JOIN _asked_windows AS w ON w.trace_profile_id = p.trace_profile_id
-JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = p.event_id
-JOIN _clip AS l ON l.window_no = w.window_no AND l.event_id = p.last_event_id
-WHERE p.has_waited AND w.covers_window AND c.is_operator AND l.is_operator
+    c.at_ns,  -- Its start since the window's, ns.
+    c.last_event_id  -- The last call of the loop.
+FROM asking AS c
+JOIN calls AS l ON l.window_no = c.window_no AND l.event_id = c.last_event_id

@@ -74,6 +74,27 @@ recorded AS (
     JOIN launched AS w ON w.trace_profile_id = m.trace_profile_id AND w.event_id = m.launched_event_id
     WHERE m.is_record
 ),
+-- Long loops, by parts of time longer than that between their last two calls, as in _clip.
+long_runs AS (
+    SELECT
+        trace_profile_id, process_no, thread_id, run, first_ns, before_ns - 2000 AS after_ns, end_ns + 2000 AS until_ns,
+        CAST(pow(2, ceil(ln(greatest(end_ns - before_ns + 4000, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+    FROM _poll_runs
+    WHERE may_wait AND n_polls >= 8 AND end_ns - first_ns >= 100000
+),
+run_parts AS (
+    SELECT *, after_ns // part_ns AS part FROM long_runs
+    UNION ALL
+    SELECT *, until_ns // part_ns AS part FROM long_runs WHERE until_ns // part_ns > after_ns // part_ns
+),
+run_lengths AS (
+    SELECT DISTINCT trace_profile_id, part_ns FROM long_runs
+),
+recorded_parts AS (
+    SELECT r.*, l.part_ns, r.end_ns // l.part_ns AS part
+    FROM recorded AS r
+    JOIN run_lengths AS l ON l.trace_profile_id = r.trace_profile_id
+),
 -- What may have been asked for: first the event recorded last, then what was launched last (streams are asked, too),
 -- then any event.
 asked AS (
@@ -86,11 +107,11 @@ asked AS (
     WHERE run IS NOT NULL AND launched_event_id IS NOT NULL
     UNION ALL
     SELECT l.trace_profile_id, l.thread_id, l.run, r.event_id, 3
-    FROM _poll_runs AS l
-    JOIN recorded AS r
-        ON r.trace_profile_id = l.trace_profile_id AND r.process_no = l.process_no
-            AND r.end_ns > l.before_ns - 2000 AND r.end_ns <= l.end_ns + 2000
-    WHERE l.may_wait AND l.n_polls >= 8 AND l.end_ns - l.first_ns >= 100000 AND r.launch_ts_ns < l.first_ns
+    FROM run_parts AS l
+    JOIN recorded_parts AS r
+        ON r.trace_profile_id = l.trace_profile_id AND r.process_no = l.process_no AND r.part_ns = l.part_ns
+            AND r.part = l.part
+    WHERE r.end_ns > l.after_ns AND r.end_ns <= l.until_ns AND r.launch_ts_ns < l.first_ns
 ),
 -- A condition over these beside the join would compare every run with every launch.
 ended AS (

@@ -225,19 +225,25 @@ work AS (
 inferred AS (
     SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
 ),
+-- Materialized, as in _call_waits: DuckDB may otherwise join each wait with each window of its trace first.
+calls AS MATERIALIZED (
+    SELECT c.window_no, w.trace_profile_id, c.event_id
+    FROM _clip AS c
+    JOIN windows AS w ON w.window_no = c.window_no AND w.infer_waits
+    WHERE c.side = 'cpu'
+),
 -- Waits for events of which a cuda_sync row states no record or no stream, and those without a row that held work up.
 unstated AS (
     SELECT
-        w.window_no, count(*) AS n, count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,
+        c.window_no, count(*) AS n, count(*) FILTER (WHERE e.source_kernel_id IS NOT NULL) AS n_inferred,
         count(*) FILTER (WHERE e.evidence = 'record') AS n_with_record
-    FROM windows AS w
-    JOIN _recording_traces AS r ON r.trace_profile_id = w.trace_profile_id
-    JOIN _event_waits AS e ON e.trace_profile_id = r.trace_profile_id
-    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = e.wait_call_event_id
+    FROM _event_waits AS e
+    JOIN _recording_traces AS r ON r.trace_profile_id = e.trace_profile_id
+    JOIN calls AS c ON c.trace_profile_id = e.trace_profile_id AND c.event_id = e.wait_call_event_id
     WHERE
-        w.infer_waits AND e.is_best AND e.evidence IN ('record', 'stream', 'calls', 'none')
+        e.is_best AND e.evidence IN ('record', 'stream', 'calls', 'none')
         AND (e.source_kernel_id IS NOT NULL OR e.wait_event_id <> e.wait_call_event_id)
-    GROUP BY w.window_no
+    GROUP BY c.window_no
 ),
 first_steps AS (
     SELECT

@@ -2,19 +2,27 @@
 -- How: merged intervals of each class, cut to the step as the CPU ran it, so GPU work that runs late counts in the next
 -- step; own_busy_ns is only of work that the step launched. Nothing is measured of the GPU in a trace without GPU work.
 -- check: unique(trace_id, step, device)
--- In order of start, the part of each piece that no piece before it has.
-WITH own AS (
+-- In order of start, the part of each piece that no piece before it has. Materialized: DuckDB may otherwise join each
+-- launch with all steps before it.
+WITH running AS MATERIALIZED (
     SELECT
-        s.trace_id, s.step, k.device, greatest(k.start_ns, s.start_ns) AS start_ns,
-        least(k.end_ns, s.end_ns) AS end_ns,
-        max(least(k.end_ns, s.end_ns)) OVER (
-            PARTITION BY s.trace_id, s.step, k.device ORDER BY k.start_ns, k.event_id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached_ns
+        s.trace_id, s.step, s.start_ns AS step_start_ns, s.end_ns AS step_end_ns, k.event_id, k.device, k.start_ns,
+        k.end_ns, k.launch_event_id
     FROM _kernel_steps AS r
     JOIN profiler_steps AS s ON s.trace_id = r.trace_id AND s.step = r.step
     JOIN kernels AS k ON k.trace_id = r.trace_id AND k.event_id = r.event_id
-    JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id AND l.start_ns >= s.start_ns
+),
+own AS (
+    SELECT
+        r.trace_id, r.step, r.device, greatest(r.start_ns, r.step_start_ns) AS start_ns,
+        least(r.end_ns, r.step_end_ns) AS end_ns,
+        max(least(r.end_ns, r.step_end_ns)) OVER (
+            PARTITION BY r.trace_id, r.step, r.device ORDER BY r.start_ns, r.event_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM running AS r
+    JOIN events AS l ON l.trace_id = r.trace_id AND l.event_id = r.launch_event_id
+    WHERE l.start_ns >= r.step_start_ns
 ),
 own_busy AS (
     SELECT

@@ -318,6 +318,36 @@ def crossing_annotations(n: int) -> Iterator[Event]:
         yield from launched(i * 50, 40, i + 1)
 
 
+def polls(n: int) -> Iterator[Event]:
+    """In each step the host asks with event queries until a kernel has ended."""
+    for i in range(n // 12):
+        at, c = i * 1000, i * 20
+        yield step(i, at, 990)
+        yield from (call("cudaLaunchKernel", at + 10, 5, c), kernel("gemm", at + 20, 480, c))
+        yield call("cudaEventRecord", at + 16, 2, c + 1)
+        yield from (call("cudaEventQuery", at + 30 + k * 68, 1, c + 2 + k) for k in range(8))
+
+
+def graph_captures(n: int) -> Iterator[Event]:
+    """CUDA graphs that are captured, one after the other."""
+    for i in range(n // 8):
+        at, c = i * 200, i * 20
+        yield call("cudaStreamBeginCapture", at, 3, c)
+        yield from (call("cudaLaunchKernel", at + 10 + k * 10, 4, c + 1 + k) for k in range(5))
+        yield call("cudaStreamEndCapture", at + 80, 3, c + 6)
+        yield op("a", at + 90, 50)
+
+
+def optimizers(n: int) -> Iterator[Event]:
+    """Two steps of many updates: each launches in and outside of its optimizer's call, and loads data."""
+    yield from (step(i, i * (n // 12) * 1000, (n // 12) * 1000 - 1) for i in range(2))
+    for i in range(n // 6):
+        yield x("user_annotation", "Optimizer.step#Adam.step", i * 1000 + 500, 300)
+        yield x("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", i * 1000 + 850, 100)
+        yield from launched(i * 1000 + 10, 50, 2 * i)
+        yield from launched(i * 1000 + 600, 50, 2 * i + 1)
+
+
 AXES: dict[str, Callable[[int], Any]] = {
     one.__name__.replace("_", " "): one
     for one in (
@@ -338,6 +368,9 @@ AXES: dict[str, Callable[[int], Any]] = {
             long_names,
             uneven,
             crossing_annotations,
+            polls,
+            graph_captures,
+            optimizers,
         ),
     )
 }

@@ -96,7 +96,11 @@ def test_every_header_check_is_in_the_check_of_its_group() -> None:
         ("capture_metrics", "no_regression"),
     }
     found = {("quality", "no_error"), ("quality", "no_warning"), ("capture_quality", "no_warning")}
-    found |= {("rejects", "nothing_rejected"), ("execution_traces", "beside_a_profiler_trace")}
+    found |= {
+        ("rejects", "nothing_rejected"),
+        ("execution_traces", "beside_a_profiler_trace"),
+        ("quality", "nothing_left_out"),
+    }
     assert keys == {(one.of[0][0], "unique_keys") for one in folded} | own | found
 
 

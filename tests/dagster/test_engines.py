@@ -10,6 +10,7 @@ from dagster_project.definitions import definitions
 from pipelines.engines import unit_work
 from pipelines.engines.run import materialize_on
 from pipelines.lake import Lake
+from pipelines.lake.commit.model_failures import LeftOut
 from pipelines.runs.materialize.per_trace import materialize
 from tests.dagster.tiny import write_trace
 
@@ -29,6 +30,13 @@ def test_files_become_tables_and_a_failed_unit_fails_the_run(tmp_path: Path, mon
     with lake.connect(["kernels", "capture_ranks"]) as con:
         assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)]
         assert con.execute("SELECT rank FROM capture_ranks").fetchall() == [(0,)]
+
+    left = LeftOut("t", "odd.json", "b", "kernels", "ValueError: odd", ("kernels",))
+    with monkeypatch.context() as patch:
+        patch.setattr("assets.engines.left_out_at", lambda address: [left])
+        lacking = run(lake, [file])
+    (step,) = [e for e in lacking.all_node_events if e.event_type == dg.DagsterEventType.STEP_FAILURE]
+    assert step.step_key == "capture_units" and left.sentence in str(step.step_failure_data.error)
 
     monkeypatch.setattr(unit_work, "ingest_unit", lambda how, unit: 1 / 0)
     failed = run(lake, [file])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, reque
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.benchmarks.axes import launched, step, steps
+from tests.benchmarks.axes import AXES, launched, step, steps
+from tests.benchmarks.growth_of_models import GROWING
 from tests.effort import first_of
 from tests.harness import call, connect, kernel, op, x
 
@@ -33,6 +35,9 @@ MEANT = (
 )
 REAL = ("single/v100_ns_absolute", "single/mi300_rccl_metadata", "single/h100_qwen", "critical_path/cuda_event_sync")
 PATH = ("critical_path", "critical_path_summary", "critical_path_caveats")
+# What a trace may have one of. A join on these alone, and on times beside them, compares every row with every row.
+ONE_EACH = ("trace_id", "trace_profile_id", "pid", "tid", "process_no", "thread_id", "order_thread_id", "device")
+SLACK = 1.3
 
 
 def compared(con: duckdb.DuckDBPyConnection, tables: list[str]) -> list[str]:
@@ -59,6 +64,48 @@ def most_rows(plan: Any) -> int:
     if isinstance(plan, list):
         return max((most_rows(one) for one in plan), default=0)
     return max(plan.get("operator_cardinality", 0), most_rows(plan.get("children", [])))
+
+
+def parts(plan: Any) -> Iterator[dict[str, Any]]:
+    """The operators of an analyzed plan."""
+    for one in plan if isinstance(plan, list) else [plan]:
+        yield one
+        yield from parts(one.get("children", []))
+
+
+def handled(operator: dict[str, Any]) -> int:
+    """The rows that an operator passed on, and the pairs that a join had to compare: DuckDB does not count those that it drops."""
+    rows, name = operator.get("operator_cardinality", 0), operator.get("operator_name", "")
+    conditions = operator.get("extra_info", {}).get("Conditions", [])
+    conditions = [conditions] if isinstance(conditions, str) else conditions
+    keys = [one.split(" = ") for one in conditions if not re.search("[<>]|!=", one)]
+    compares = name in EVERY_PAIR or (name.endswith("JOIN") and len(keys) < len(conditions))
+    if not compares or not all(side.strip("-()") in ONE_EACH for key in keys for side in key):
+        return rows
+    left, right = (child.get("operator_cardinality", 0) for child in operator["children"])
+    return max(rows, left * right)
+
+
+def most_handled(events: list[dict[str, Any]], tables: Iterable[str]) -> dict[str, int]:
+    """By model the largest intermediate result, in rows or compared pairs."""
+    con, trace_id = connect(events)
+    request_windows(con, usual_windows(con, [trace_id]))
+    catalog = load_catalog()
+    names = catalog.closure(tables)
+    run_models(con, catalog, names)
+    models = [model for name in names if (model := catalog.models[name]).kind == "sql"]
+    plans = {m.name: con.execute(f"EXPLAIN (ANALYZE, FORMAT json) {m.sql}").fetchall()[0][1] for m in models}
+    return {name: max(map(handled, parts(json.loads(plan)))) for name, plan in plans.items()}
+
+
+def growing(axis: str, n: int, times: int, tables: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Models whose largest intermediate result grows by more than the trace does; below two rows an event, which any edge table has,
+    nothing counts.
+    """
+    few, many = (list(AXES[axis](k)) for k in (n, times * n))
+    small, large = (most_handled(events, tables) for events in (few, many))
+    most = {name: SLACK * len(many) / len(few) * max(rows, 2 * len(few)) for name, rows in small.items()}
+    return {name: (small[name], rows) for name, rows in large.items() if rows > most[name]}
 
 
 def memory_event(i: int) -> dict[str, Any]:
@@ -151,6 +198,20 @@ def test_many_steps_and_waits_make_no_square() -> None:
 @pytest.mark.parametrize("what", many())
 def test_nor_do_many_of_anything_in_any_table(what: str) -> None:
     assert squares(many()[what], [*load_catalog().materialized]) == {}
+
+
+BY_WINDOW = ("window_gpu_time", "critical_path_caveats", "step_losses", "step_pipeline")
+
+
+def test_many_windows_and_polls_make_no_larger_steps_between() -> None:
+    """The largest intermediate result of a model, on the way from the events to these tables."""
+    assert growing("polls", 120, 8, BY_WINDOW) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", [name for name in AXES if name not in GROWING])
+def test_no_intermediate_result_grows_faster_than_the_trace(axis: str) -> None:
+    assert growing(axis, 300, 16, load_catalog().materialized) == {}
 
 
 def clocks_disagree(n_kernels: int = 40, n_operators: int = 100) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def _opened(what: list[str], lake: Path | str) -> Iterator[tuple[Any, str]]:
     if len(what) == 1 and Path(what[0]).is_file() and not is_several(what[0]):
         with opened(what[0], lake, with_arguments=True) as (con, trace_id):
             at_once = use_memory(con, trace_id)
-            con.execute(f"SET memory_limit = '{database.at_most(database.MODELS_GB)}'")
+            con.execute(f"SET memory_limit = '{database.for_models()}'")
             compute_tables(con, trace_id, at_once)
             yield con, ""
         return

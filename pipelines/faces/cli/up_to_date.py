@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,6 +72,22 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
 def tell_damage(caveats: list[str]) -> None:
     for caveat in caveats:
         err.print(styled("[yellow]damaged:[/] {}", caveat), soft_wrap=True)
+
+
+def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Collection[str] | None = None) -> bool:
+    """Say on stderr which traces these tables (by default all) lack, and how to get them; return whether they lack any.
+
+    `traces`: only of these.
+    """
+    from pipelines.lake.commit.model_failures import sentences, ways_out
+    from pipelines.runs.left_out import left_out_at
+
+    left = [one for one in left_out_at(address, tables) if traces is None or one.trace_id in traces]
+    for line in sentences(left):
+        err.print(styled("[bold red]left out:[/] {}", line), soft_wrap=True)
+    for line in ways_out(left, address):
+        err.print(styled("[dim]{}[/]", line), soft_wrap=True)
+    return bool(left)
 
 
 def warn_of_prices(lake: Path) -> None:

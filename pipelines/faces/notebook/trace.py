@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines.base.database import MODELS_GB
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.critical_path.graph.windows import PROFILES
@@ -31,7 +32,6 @@ from pipelines.faces.notebook.sources import (
 from pipelines.faces.subject import of_lake as opened
 from pipelines.lake.lake import Lake
 from pipelines.readers.execution import load_execution
-from pipelines.runs.materialize.per_trace import MEMORY_GB
 from pipelines.runs.store.open_store import is_folder_address
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Trace:
 
         Raises TraceRejected for a file that is not an execution trace.
         """
-        with opened(trace_id, self.lake, tables, MEMORY_GB) as (con, _):
+        with opened(trace_id, self.lake, tables, MODELS_GB) as (con, _):
             if execution_trace:
                 load_execution(con, execution_trace, trace_id)
             yield con

@@ -33,8 +33,7 @@ class Failure:
         """Whether the model may succeed when it runs again: it was interrupted, the disk was full, or it had less memory than
         now. Such rows are of older versions of tracelake, and of small machines.
         """
-        told = _MEMORY.search(self.reason)
-        return bool(_INTERRUPTED.search(self.reason)) or bool(told and int(told[1]) < _now())
+        return bool(_INTERRUPTED.search(self.reason)) or 0 < memory_mib(self.reason) < _now()
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,19 @@ class Manifest:
     takes: list[str] = field(default_factory=list)
 
 
+def memory_mib(reason: str) -> int:
+    """Returns how many MiB were too few for a model; 0 where it failed for another reason."""
+    limit = _MEMORY.search(reason)
+    return int(limit[1]) if limit else 0
+
+
 def merged_away(into: str) -> str:
     """Returns the notice of a batch whose traces are in another one."""
     return json.dumps({"traces": [], "hidden_at": None, "merged_into": into})
 
 
 def _now() -> int:
-    return int(database.at_most(database.MODELS_GB).removesuffix("MiB"))
+    return int(database.for_models().removesuffix("MiB"))
 
 
 def to_row(found: Manifest) -> tuple[str, str, str]:

@@ -4,19 +4,46 @@ Recorded with each file (manifest.py), shown as model_failures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import duckdb
 
 from pipelines.base import database
-from pipelines.lake.commit.batch_rows import LEFT_OUT
+from pipelines.lake.commit.batch_rows import LEFT_OUT, memory_mib
 from pipelines.lake.commit.manifest import Entry, shown
 from pipelines.lake.lake import Lake
+from pipelines.lake.names import MARK
 from pipelines.models.sqltext import quoted, row
 
 FAILURES = "model_failures"
+ALL = f"SELECT * FROM {FAILURES}"
 _COLUMNS = ("trace_id", "table_name", "model", "reason", "outcome", "batch_id")
 _ROWS = 500
+_SHOWN, _TABLES = 10, 5
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A trace that tables lack, because a model that they need failed on it."""
+
+    trace_id: str
+    file: str
+    batch_id: str
+    model: str
+    reason: str
+    tables: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What lacks which trace and why, without a full stop."""
+        more = len(self.tables) - _TABLES
+        names = ", ".join(self.tables[:_TABLES]) + (f" and {more} more table{'s' * (more > 1)}" if more > 0 else "")
+        verb = "lacks" if len(self.tables) == 1 else "lack"
+        return (
+            f"{names} {verb} trace {self.trace_id} ({self.file}): the model {self.model} failed on it ({self.reason})"
+        )
 
 
 def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
@@ -31,23 +58,71 @@ def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], b
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
 
 
+def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[LeftOut]:
+    """Return the traces that these tables lack, by file, from a connection that shows model_failures and traces."""
+    rows = con.execute(
+        f"SELECT t.trace_id, t.path, t.batch_id, f.model, f.reason, list(f.table_name ORDER BY f.table_name) "
+        f"FROM {FAILURES} AS f JOIN {MARK} AS t USING (trace_id, batch_id) "
+        f"WHERE f.outcome = '{LEFT_OUT}' AND f.table_name IN {_listed(tables)} "
+        "GROUP BY ALL ORDER BY t.path, t.trace_id, f.model"
+    ).fetchall()
+    return [LeftOut(trace, path, batch, model, why, tuple(names)) for trace, path, batch, model, why, names in rows]
+
+
+def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
+    """Return `left_out` of a folder lake as it is now, without its analysts' file."""
+    entries = shown(lake.root)
+    failures = (of for batch in lake.batches() for of in entries[batch.batch_id].failures.values())
+    if not any(one.outcome == LEFT_OUT for of in failures for one in of):
+        return []
+    with lake.connect([MARK]) as con:
+        _add_all_failures(con, lake)
+        return left_out(con, tables)
+
+
+def sentences(left: Sequence[LeftOut]) -> list[str]:
+    """Return a line for each trace and model, of many for the first."""
+    more = len(left) - _SHOWN
+    return [*(one.sentence for one in left[:_SHOWN]), *([f"and {more:,} more: {ALL}"] if more > 0 else [])]
+
+
+def ways_out(left: Sequence[LeftOut], address: str) -> list[str]:
+    """Return how to get what tables lack, as lines that can be copied. `address`: the lake's."""
+    if not left:
+        return []
+    lake = shlex.quote(address)
+    tables = " ".join(sorted({table for one in left for table in one.tables}))
+    ways = [f"To compute them again: tracelake materialize {tables} --force --lake {lake}"]
+    if most := max(memory_mib(one.reason) for one in left):
+        more = f"For models that need more memory, set {database.MEMORY} to more than {most} (MiB) first"
+        ways.append(f"{more}, or profile fewer steps")
+    return [*ways, f"To remove such a trace from the lake: tracelake forget {left[0].trace_id} --lake {lake}"]
+
+
 def failures_of(lake: Lake, table: str) -> list[str]:
     """Returns `caveats` of a table, without an analysts' file."""
     with database.scratch() as con:
-        con.execute(f"CREATE TEMP TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
-        add_failures(con, shown(lake.root), [batch.batch_id for batch in lake.batches()])
+        _add_all_failures(con, lake)
         return caveats(con, [table])
+
+
+def _add_all_failures(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    con.execute(f"CREATE TEMP TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
+    add_failures(con, shown(lake.root), [batch.batch_id for batch in lake.batches()])
 
 
 def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
     """Returns a sentence for each of these tables that lacks traces, from the analysts' file."""
-    listed = ", ".join(quoted(table) for table in tables) or "''"
     found = con.execute(
         f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
-        f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN ({listed}) GROUP BY 1 ORDER BY 1"
+        f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN {_listed(tables)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
     return [
         f"{table} lacks {n} trace{'s' if n > 1 else ''}, such as {trace_id}, on which the model {model} failed "
-        f"({reason}): SELECT * FROM {FAILURES} tells all"
+        f"({reason}): {ALL}"
         for table, n, trace_id, model, reason in found
     ]
+
+
+def _listed(tables: Iterable[str]) -> str:
+    return f"({', '.join(quoted(table) for table in tables) or repr('')})"

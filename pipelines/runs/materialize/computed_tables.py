@@ -104,6 +104,6 @@ def _others(lake: Lake) -> str:
     """Returns what tables depend on besides the lake's files and their model versions: the roles, formulas, this program, and
     how much memory it may use, as traces that needed more are computed again.
     """
-    memory = database.at_most(database.MODELS_GB)
+    memory = database.for_models()
     told = [content_of(lake.root / name) for name in (ROLES, OP_FORMULAS, CAUSES)]
     return digest_of([*told, code_digest(), memory])

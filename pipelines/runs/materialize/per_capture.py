@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +36,6 @@ from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models, why_plain
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.runs.materialize.per_trace import (
-    MEMORY_GB,
     compute_traces,
     plain_runs,
     stale,
@@ -72,6 +71,13 @@ def part_of(lake: Lake, beginning: str) -> Part:
     members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]
     batches = {t.batch_id for name, t in members if name in names or t.trace_id.startswith(beginning)}
     return Part(names, frozenset(map(Batch, batches)))
+
+
+def part_with(lake: Lake, traces: Collection[str]) -> Part:
+    """Returns the batches of these traces, and the captures that they are in."""
+    captures = lake_captures(lake, with_roles=False)
+    members = [(name, m.trace) for name, one in captures.items() for m in one.members if m.trace.trace_id in traces]
+    return Part(frozenset(name for name, _ in members), frozenset(Batch(trace.batch_id) for _, trace in members))
 
 
 def materialize_captures(
@@ -332,7 +338,7 @@ def _compute_once(
 ) -> list[Materialized]:
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     try:
-        with database.private(folder, MEMORY_GB) as con:
+        with database.private(folder) as con:
             stage_captures(con, captures, gone)
             stage_members(con, captures)
             sources = trace_tables(catalog, tables)

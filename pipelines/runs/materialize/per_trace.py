@@ -34,7 +34,6 @@ from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
 # 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
 GROUP_EVENTS = 1_500_000
-MEMORY_GB = database.MODELS_GB
 # DuckDB shares out tables by about 120,000 rows: models of few rows take a fifth more CPU time on two cores than on one.
 FEW_EVENTS = 300_000
 SOURCES = ("traces", "events", "findings")
@@ -207,7 +206,7 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
     said = str(error).strip().splitlines() or [""]
     reason = f"{type(error).__name__}: {said[0]}"[:500]
     if isinstance(error, duckdb.OutOfMemoryException):
-        limit = database.at_most(MEMORY_GB)
+        limit = database.for_models()
         reason = f"the trace needs more memory than the {limit} that its models may use: profile fewer steps. {reason}"
     lost = [table for table in tables if not work.step or work.step in work.catalog.closure([table])]
     for table in lost:
@@ -243,7 +242,7 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
 
     work.step = ""
     # In memory: a database on disk compresses and flushes what lives for seconds. What does not fit is spilled.
-    with database.private(folder, MEMORY_GB) as con:
+    with database.private(folder) as con:
         _sources(con, lake, work.batch, traces)
         request_windows(con, usual_windows(con, traces))
         # So that a trace's row groups are found by their bounds.

@@ -17,20 +17,37 @@ ordered AS (
     WINDOW thread AS (PARTITION BY trace_id, pid, tid ORDER BY start_ns, event_id)
 ),
 captures AS (
-    SELECT trace_id, event_id, pid, tid, begun_ns, stop_ns
+    SELECT
+        trace_id, event_id, pid, tid, begun_ns, stop_ns,
+        CAST(pow(2, ceil(ln(greatest(stop_ns - begun_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
     FROM ordered
-    WHERE role = 'begin' AND next_role = 'end'
+    WHERE role = 'begin' AND next_role = 'end' AND stop_ns > begun_ns
+),
+parts AS (
+    SELECT *, begun_ns // part_ns AS part FROM captures
+    UNION ALL
+    SELECT *, stop_ns // part_ns AS part FROM captures WHERE stop_ns // part_ns > begun_ns // part_ns
+),
+lengths AS (
+    SELECT DISTINCT trace_id, pid, part_ns FROM captures
+),
+-- The part is a column before any capture is met, as in _clip.
+adding AS (
+    SELECT
+        e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, r.role, e.args, l.part_ns, e.start_ns // l.part_ns AS part
+    FROM events AS e
+    JOIN capture_calls AS r ON r.name = e.name AND r.role NOT IN ('begin', 'end')
+    JOIN lengths AS l ON l.trace_id = e.trace_id AND l.pid = e.pid
+    WHERE e.duration_ns IS NOT NULL
 ),
 calls AS (
     SELECT
-        c.trace_id, c.event_id AS capture_id, c.stop_ns, e.event_id, e.start_ns, r.role AS cat, e.args,
+        c.trace_id, c.event_id AS capture_id, c.stop_ns, e.event_id, e.start_ns, e.role AS cat, e.args,
         CASE WHEN e.tid = c.tid THEN 1 ELSE 0 END AS is_own
-    FROM captures AS c
-    JOIN events AS e
-        ON e.trace_id = c.trace_id AND e.pid = c.pid AND e.start_ns >= c.begun_ns AND e.start_ns < c.stop_ns
-    JOIN capture_calls AS r ON r.name = e.name AND r.role NOT IN ('begin', 'end')
+    FROM parts AS c
+    JOIN adding AS e ON e.trace_id = c.trace_id AND e.pid = c.pid AND e.part_ns = c.part_ns AND e.part = c.part
     LEFT JOIN launches AS l ON l.trace_id = e.trace_id AND l.event_id = e.event_id
-    WHERE l.event_id IS NULL AND e.duration_ns IS NOT NULL
+    WHERE l.event_id IS NULL AND e.start_ns >= c.begun_ns AND e.start_ns < c.stop_ns
 ),
 counted AS (
     SELECT

@@ -2,7 +2,7 @@
 -- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU
 -- events of its stages.
 -- How: by the launch's start; GPU work that runs during the step counts as running only; CPU events are clipped to the
--- step.
+-- step. Those that begin before it are found by parts of time longer than the event, as in _kernel_steps.
 -- A SendRecv kernel that the trace says nothing about may be an all-to-all, so it counts as a collective, not as a
 -- transfer.
 WITH launched AS (
@@ -26,20 +26,58 @@ stages AS (
     CROSS JOIN stage_kinds AS k
     WHERE first_step_stages(k.stage, n.name) IS NOT NULL
 ),
-staged AS (
+stage_events AS (
     SELECT
-        e.trace_id, s.step, r.stage, greatest(e.start_ns, s.start_ns) AS start_ns, least(e.end_ns, s.end_ns) AS end_ns
+        e.trace_id, e.event_id, r.stage, e.start_ns, e.end_ns,
+        CAST(pow(2, ceil(ln(greatest(e.duration_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
     FROM events AS e
     JOIN stages AS r ON r.name = e.name
-    JOIN profiler_steps AS s ON s.trace_id = e.trace_id AND e.start_ns < s.end_ns AND e.end_ns > s.start_ns
     WHERE e.cat IN ('cpu_op', 'user_annotation') AND e.duration_ns > 0
 ),
+stage_parts AS (
+    SELECT *, start_ns // part_ns AS part FROM stage_events
+    UNION ALL
+    SELECT *, end_ns // part_ns AS part FROM stage_events WHERE end_ns // part_ns > start_ns // part_ns
+),
+stage_lengths AS (
+    SELECT DISTINCT trace_id, part_ns FROM stage_events
+),
+step_starts AS (
+    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, l.part_ns, s.start_ns // l.part_ns AS part
+    FROM profiler_steps AS s
+    JOIN stage_lengths AS l ON l.trace_id = s.trace_id
+),
+staged AS (
+    SELECT e.trace_id, s.step, e.stage, e.start_ns, least(e.end_ns, s.end_ns) AS end_ns
+    FROM stage_events AS e
+    JOIN _event_steps AS i ON i.trace_id = e.trace_id AND i.event_id = e.event_id
+    JOIN profiler_steps AS s ON s.trace_id = i.trace_id AND s.step = i.step
+    UNION ALL
+    SELECT e.trace_id, s.step, e.stage, s.start_ns, least(e.end_ns, s.end_ns)
+    FROM step_starts AS s
+    JOIN stage_parts AS e ON e.trace_id = s.trace_id AND e.part_ns = s.part_ns AND e.part = s.part
+    WHERE e.start_ns < s.start_ns AND e.end_ns > s.start_ns
+),
+-- A launch is in an optimizer's call where more of these have begun than ended.
+marks AS (
+    SELECT trace_id, step, CAST(NULL AS BIGINT) AS event_id, start_ns AS at_ns, 1 AS turn, 1 AS change
+    FROM staged
+    WHERE stage = 'optimizer'
+    UNION ALL
+    SELECT trace_id, step, NULL, end_ns, 0, -1 FROM staged WHERE stage = 'optimizer'
+    UNION ALL
+    SELECT trace_id, step, event_id, launch_ns, 2, 0 FROM launched
+),
+counted AS (
+    SELECT
+        trace_id, event_id,
+        sum(change) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS n_open
+    FROM marks
+),
 optimizers AS (
-    SELECT DISTINCT l.trace_id, l.event_id
-    FROM launched AS l
-    JOIN staged AS o
-        ON o.trace_id = l.trace_id AND o.step = l.step AND o.stage = 'optimizer'
-            AND l.launch_ns >= o.start_ns AND l.launch_ns < o.end_ns
+    SELECT DISTINCT trace_id, event_id FROM counted WHERE event_id IS NOT NULL AND n_open > 0
 ),
 parts AS (
     SELECT

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipelines.engines.in_process import InProcess
@@ -16,6 +17,7 @@ from pipelines.engines.run import Followed, ingest_on, materialize_on
 from pipelines.engines.stale_batches import stale_groups
 from pipelines.lake import Lake
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.runs.left_out import left_out_at
 from pipelines.runs.materialize.per_capture import trace_tables
 from pipelines.runs.store import Store, open_store
 from pipelines.runs.store.ducklake import recompute
@@ -118,7 +120,7 @@ def test_what_a_model_failed_on_is_noted_anew(opened: Open, units: list[Lake], m
     assert len(_rows(store, "DISTINCT trace_id FROM kernels")) == 2
 
 
-def _failing_on(patch: pytest.MonkeyPatch, trace_id: str) -> None:
+def _failing_on(patch: pytest.MonkeyPatch, trace_id: str, error: Exception | None = None) -> None:
     from pipelines.runs.materialize import per_trace
 
     run_models = per_trace.run_models
@@ -127,7 +129,7 @@ def _failing_on(patch: pytest.MonkeyPatch, trace_id: str) -> None:
         for table in tables:
             named["on_model"](table)
         if con.execute("SELECT 1 FROM traces WHERE trace_id = ?", [trace_id]).fetchall():
-            raise ValueError("an odd trace")
+            raise error or ValueError("an odd trace")
         return run_models(con, catalog, tables, **named)
 
     patch.setattr(per_trace, "run_models", failing)
@@ -173,6 +175,30 @@ def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: 
     materialized(store, "captures", "capture_quality")
     assert shown(store, CAPTURES) == before
     assert materialized(store, "captures", "capture_quality").n_units == 0
+
+
+@pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
+def test_a_trace_that_was_left_out_is_named_until_it_is_computed(
+    opened: Open, units: list[Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lacked memory is tried again once there is more; any other with --force."""
+    store = opened()
+    store.commit(units[2])
+    bad = min(trace_ids(units[2]))
+    for error, memory in ((duckdb.OutOfMemoryException("Out of Memory"), "3000"), (ValueError("odd"), None)):
+        with monkeypatch.context() as patch:
+            _failing_on(patch, bad, error)
+            forced(store, "kernels")
+            assert materialized(store, "kernels").n_units == 0
+        (left,) = left_out_at(store.address, ["kernels"])
+        assert (left.trace_id, left.tables) == (bad, ("kernels",)) and left.file.endswith(".json")
+        assert str(error) in left.reason and ("1907MiB" in left.reason) == bool(memory)
+        assert left_out_at(store.address, ["temporal_breakdown"]) == []
+        with monkeypatch.context() as patch:
+            if memory:
+                patch.setenv("TRACELAKE_MEMORY", memory)
+            assert n_written(materialized(store, "kernels") if memory else forced(store, "kernels")) >= 1
+            assert left_out_at(store.address) == []
 
 
 def _failing(*_: object) -> None:

@@ -19,7 +19,7 @@ from pipelines.faces.cli.lake.engine import (
     following,
     tell_failed,
 )
-from pipelines.faces.cli.up_to_date import warn_of_prices
+from pipelines.faces.cli.up_to_date import tell_left_out, warn_of_prices
 
 
 def _limit(help: str, name: str) -> Any:
@@ -37,6 +37,9 @@ def ingest(
     max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
     max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
     max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
+    materialize: Annotated[
+        bool, typer.Option("--materialize", help="Then compute all tables of these traces and of their captures.")
+    ] = False,
     engine: EngineOption = None,
     address: AddressOption = None,
     store: StoreOption = None,
@@ -45,7 +48,8 @@ def ingest(
     """Put traces into the lake and print one row per trace. Content that is already there is skipped.
 
     Exits with 1 if any file was rejected; the others are ingested. With an engine the tables of traces are computed
-    too; `tracelake materialize --engine` adds those of captures. Exports of Nsight Systems (*.sqlite) and what rocprofv3
+    too; `tracelake materialize --engine` adds those of captures. Where tables are computed, it also exits with 1 if one of them
+    lacks a trace because a model failed on it; stderr says which, why, and how to get it. Exports of Nsight Systems (*.sqlite) and what rocprofv3
     writes (*.db, *_kernel_trace.csv with the files beside it) are traces, too: one for each process with GPU work.
 
     Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
@@ -83,17 +87,34 @@ def ingest(
             with following("ingesting") as on_unit:
                 run = ingest_on(cluster, store or str(lake), files, job, limits, on_unit)
             report = IngestReport(run.rows)
-    if store is None:
+    computes = materialize and run is None
+    if store is None and not computes:
         publish(Lake(lake))
         warn_of_prices(Path(lake))
     if json:
         print_json([asdict(row) for row in report.rows])
     else:
         out.print(report_table(report.rows))
+    traces = {row.trace_id for row in report.rows if row.trace_id}
+    if computes:
+        _compute(Path(lake), traces)
+    is_left_out = (computes or run is not None) and tell_left_out(store or str(lake), traces=traces)
     if run:
         tell_failed(run)
-    if report.rejected:
+    if report.rejected or is_left_out:
         raise typer.Exit(1)
+
+
+def _compute(folder: Path, traces: set[str]) -> None:
+    """Compute all tables of these traces and of the captures that they are in, and publish."""
+    from pipelines.lake import Lake
+    from pipelines.runs.materialize.per_capture import part_with
+    from pipelines.runs.materialize.run_order import materialize_all
+
+    lake = Lake(folder)
+    with progress(None, "computing tables") as advance:
+        materialize_all(lake, on_step=lambda t: advance(1, f"computing {t}"), part=part_with(lake, traces))
+    warn_of_prices(folder)
 
 
 def report_table(rows: list) -> Table:

@@ -18,7 +18,7 @@ from pipelines.faces.cli.lake.engine import (
     tell_failed,
     units_as_json,
 )
-from pipelines.faces.cli.up_to_date import warn_of_prices
+from pipelines.faces.cli.up_to_date import tell_left_out, warn_of_prices
 
 
 def materialize(
@@ -45,6 +45,9 @@ def materialize(
 ) -> None:
     """Compute the model tables of the lake that are missing or out of date.
 
+    Exits with 1 if one of them lacks a trace because a model failed on it, now or in an earlier run; stderr says which, why, and
+    how to get it. All other tables and traces are computed.
+
     Example: `tracelake materialize kernels temporal_breakdown`
     """
     from pipelines.lake import Lake
@@ -70,6 +73,8 @@ def materialize(
         print_json([dict(zip(headings, row, strict=True)) for row in found])
     else:
         print_rows(headings, [(table, batch, f"{n:,}", f"{s:.2f}") for table, batch, n, s in found], json=False)
+    if tell_left_out(str(lake), names or None):
+        raise typer.Exit(1)
 
 
 def _materialize_on(
@@ -88,4 +93,7 @@ def _materialize_on(
         print_json(units_as_json(run))
     else:
         out.print(f"units: {run.n_done}, CPU s on the workers: {run.cpu_seconds:.1f}")
+    is_left_out = tell_left_out(store or str(lake), names or None)
     tell_failed(run)
+    if is_left_out:
+        raise typer.Exit(1)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import duckdb
 
+from pipelines.lake.commit.batch_rows import LEFT_OUT, Failure
 from pipelines.lake.lake import Staged
 from pipelines.lake.names import Batch
 from pipelines.models.cache import digest_of
@@ -44,7 +45,7 @@ def _are_there(con: duckdb.DuckDBPyConnection) -> bool:
 
 def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -> dict[str, Versions]:
     """Returns what is known of each batch (of some, by default of all). Tables of which nothing is known are not there:
-    they were committed by a tracelake that noted no versions.
+    they were committed by a tracelake that noted no versions. Nor are those that lack a trace for no fault of it, as in a folder lake.
     """
     if not _are_there(con):
         return {}
@@ -62,7 +63,20 @@ def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -
         if batch is not None:
             # Copies of one batch, committed by two versions: only what both say is known.
             found[batch] = dict(found[batch].items() & kinds[kind].items()) if batch in found else kinds[kind]
+    for batch, again in _again(con).items():
+        if batch in found:
+            found[batch] = {table: version for table, version in found[batch].items() if table not in again}
     return found
+
+
+def _again(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
+    """Returns, by batch, the tables on which a model may succeed when it runs again."""
+    query = f"SELECT batch_id, trace_id, table_name, model, reason FROM {FAILURES} WHERE outcome = '{LEFT_OUT}'"
+    again: dict[str, set[str]] = {}
+    for batch, trace_id, table, model, reason in con.execute(query).fetchall():
+        if Failure(trace_id, model, reason).is_no_fault_of_data:
+            again.setdefault(batch, set()).add(table)
+    return again
 
 
 def note(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Mapping[str, str | None]) -> None:

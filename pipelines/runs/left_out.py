@@ -1,0 +1,33 @@
+"""Which tables of which traces a lake lacks because a model failed on them, for either kind of lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipelines.lake.commit.model_failures import LeftOut, left_out, left_out_of
+from pipelines.lake.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.runs.materialize.per_capture import trace_tables
+from pipelines.runs.materialize.per_trace import asked_tables
+from pipelines.runs.store import is_folder_address, open_store
+
+
+def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftOut]:
+    """Return the traces that these tables (by default all) lack in the lake at an address, as it is now.
+
+    A table of captures lacks what the tables of traces that it reads lack. Raises StoreError, and BrokenFiles for a lake that
+    has lost its marks.
+    """
+    read = _of_traces(tables)
+    if is_folder_address(address):
+        return left_out_of(Lake(address), read)
+    with open_store(address).connect(locked=False) as con:
+        return left_out(con, read)
+
+
+def _of_traces(tables: Iterable[str] | None) -> list[str]:
+    catalog = load_catalog()
+    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
+    of_captures = [name for name in catalog.of_captures if name in asked]
+    of_traces = [name for name in asked if name not in of_captures]
+    return asked_tables(catalog, [*of_traces, *trace_tables(catalog, of_captures)])

@@ -1,0 +1,122 @@
+"""A table that lacks a trace fails the run at its end: all else is stored, and nothing is tried again for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.metadata import LEFT_OUT_TAG, today
+from assets.results import NOTHING_LEFT_OUT
+from dagster_project.definitions import definitions
+from dagster_project.runs_in_progress import failed_last
+from pipelines.lake import Lake
+from pipelines.models.run import run_models
+from pipelines.runs.materialize import per_trace
+from tests.dagster.tiny import write_trace
+
+ASKED = ("traces", "events", "findings", "rejects", "kernels", "quality", "captures", "capture_ranks")
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch, inbox: Path) -> dict[str, Any]:
+    """Two traces, on one of which `kernels` fails while `odd["fails"]`."""
+    state: dict[str, Any] = {"fails": True, "n": 0}
+
+    def failing(con: Any, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
+        def starts(name: str) -> None:
+            on_model(name)
+            if name == "kernels" and state["fails"]:
+                ((n,),) = con.execute("SELECT count(*) FROM traces WHERE path LIKE '%odd%'").fetchall()
+                state["n"] += n
+                if n:
+                    raise ValueError("this trace is odd")
+
+        return run_models(con, catalog, tables, on_model=starts, **named)
+
+    monkeypatch.setattr(per_trace, "run_models", failing)
+    write_trace(inbox / "rank0.json")
+    write_trace(inbox / "odd.json", shift=5)
+    return state
+
+
+def run(lake: Lake, names: tuple[str, ...], instance: dg.DagsterInstance, job: str = "ingest_and_analyse") -> Any:
+    definition = definitions(str(lake.root)).resolve_job_def(job)
+    return definition.execute_in_process(
+        partition_key=today(),
+        instance=instance,
+        asset_selection=[dg.AssetKey(name) for name in names],
+        raise_on_error=False,
+    )
+
+
+def failures(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    events = result.filter_events(lambda event: event.event_type == dg.DagsterEventType.STEP_FAILURE)
+    return {str(event.step_key): str(event.step_failure_data.error) for event in events}
+
+
+def stored(result: dg.ExecuteInProcessResult) -> set[str]:
+    events = result.get_asset_materialization_events()
+    return {event.step_materialization_data.materialization.asset_key.to_user_string() for event in events}
+
+
+def test_the_check_fails_the_run_after_everything_else(tmp_path: Path, odd: dict[str, Any]) -> None:
+    lake = Lake(tmp_path / "lake")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = run(lake, ASKED, instance)
+        failed, tags = failures(result), instance.get_run_by_id(result.run_id).tags  # pyright: ignore[reportOptionalMemberAccess]
+        assert not result.success and {*failed} == {"checks"} and stored(result) == {*ASKED}
+        assert "left out: " in failed["checks"] and "odd.json): the model kernels failed on it" in failed["checks"]
+        assert "To compute them again: tracelake materialize " in failed["checks"]
+        assert tags[LEFT_OUT_TAG] == "1"
+        (verdict,) = (one for one in result.get_asset_check_evaluations() if one.check_name == NOTHING_LEFT_OUT.name)
+        assert not verdict.passed and verdict.severity == dg.AssetCheckSeverity.ERROR
+        assert odd["n"] == 2  # with the other trace, and alone: no step is tried again
+        assert failed_last(instance, "ingest_and_analyse") == []  # nor the run
+        with lake.connect(["kernels", "captures"]) as con:
+            assert con.execute("SELECT count(*), (SELECT count(*) FROM captures) FROM kernels").fetchall() == [(1, 1)]
+
+        assert not run(lake, ASKED, instance, "analyse").success  # up to date, and still without it
+        odd["fails"] = False
+        per_trace.materialize(lake, force=True)
+        mended = run(lake, ASKED, instance, "analyse")
+        assert mended.success, failures(mended)
+
+
+def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dict[str, Any]) -> None:
+    asked = tuple(name for name in ASKED if name != "quality")
+    lake = Lake(tmp_path / "lake")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = run(lake, asked, instance)
+        assert {*failures(result)} == {"models"} and "kernels" in stored(result)
+        assert "left out: kernels lacks trace" in failures(result)["models"] and odd["n"] == 2
+        assert [one.dagster_run.run_id for one in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
+        result = run(lake, ("captures", "capture_ranks"), instance)
+        assert result.success  # these tables read nothing that lacks a trace
+
+
+def test_what_else_failed_is_repeated(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assets.today.read_fleet", lambda con: 1 / 0)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = run(Lake(tmp_path / "lake"), (*ASKED, "fleet_today"), instance)
+        assert {*failures(result)} == {"checks", "fleet_today"}
+        assert [one.dagster_run.run_id for one in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
+
+
+def test_of_other_days_nothing_is_said(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from assets.metadata import Span
+    from assets.results import left_out
+
+    lake = Lake(tmp_path / "lake")
+    with dg.DagsterInstance.ephemeral() as instance:
+        run(lake, ASKED[:5], instance)
+    everything, never = Span(frozenset(), ""), "99991231T000000"
+    assert (
+        len(left_out(str(lake.root), everything))
+        == len(left_out(str(lake.root), Span(frozenset({today()}), never)))
+        == 1
+    )
+    assert left_out(str(lake.root), Span(frozenset({"2020-01-01"}), never)) == []
+    assert left_out(str(lake.root), everything, ["launches"]) == []
