@@ -44,7 +44,7 @@ SELECT
     END AS confidence,
     o.capture_trace_id,  -- The trace with the call that the operator is known from; NULL without one.
     o.call_event_id,  -- That call's position in its file; NULL without one.
-    k.class,  -- COMPUTATION, COMMUNICATION, MEMORY or OTHER.
+    k.class,  -- Its class, as in kernels.
     k.name,  -- Name.
     k.device,  -- Device it ran on.
     k.stream,  -- Stream on the device.

@@ -20,7 +20,8 @@ computation AS (
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
-        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default' AND k.class = 'COMPUTATION'
+        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
+    JOIN class_kinds AS n ON n.class = k.class AND n.counts_as = 'COMPUTATION'
     JOIN reaches AS r
         ON r.trace_id = e.trace_id AND r.device = coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0)
             AND r.start_ns < e.end_ns AND r.end_ns > e.start_ns

@@ -77,7 +77,7 @@ work AS (
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
         ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
-            AND k.class IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
+    JOIN class_kinds AS n ON n.class = k.class AND n.counts_as IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
     JOIN gaps AS g ON g.trace_id = e.trace_id AND g.start_ns < e.end_ns AND g.end_ns > e.start_ns
     WHERE e.duration_ns > 0
 ),
