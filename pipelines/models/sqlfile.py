@@ -1,5 +1,8 @@
 """One SQL file of the catalog, read with sqlglot: its header, columns, dependencies and what it may not contain.
 
+Where it says `threshold('name')`, the number is put from `sql/rules/thresholds.csv`: so a plan and a model's version are the
+same as with the number in the text, on every engine and in views.
+
 Parsing all files takes half a second, so results are kept, by folder, in the user's cache folder; they are used only if
 the texts and this module are identical.
 """
@@ -11,12 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.datafiles import thresholds
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import Header, read_header
 from pipelines.models.needed_rows import Needs, needs_of
 from pipelines.models.rule_functions import FUNCTIONS
 
+_THRESHOLD = re.compile(r"\bthreshold\('([^']*)'\)")
 STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name assigns types
 
 
@@ -30,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """What a file says about its table; `sql` is its text, run unchanged.
+    """What a file says about its table; `sql` is its text with its thresholds, run unchanged.
 
     `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to. `needs`: the tables
     without whose rows it has none.
@@ -46,7 +51,7 @@ class ParsedFile:
 
 def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
     """Parse the files of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
-    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    texts = {path: with_thresholds(path, path.read_text(encoding="utf-8")) for path in paths}
     rules = [
         (Path(__file__).with_name(name)).read_bytes()
         for name in ("sqlfile.py", "portable.py", "header.py", "needed_rows.py")
@@ -59,6 +64,16 @@ def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
 
     known = remembered(f"catalog-{digest_of([str(folder)])[:16]}", digest, parse_all)
     return {path: _from_json(text, known[str(path)]) for path, text in texts.items()}
+
+
+def with_thresholds(path: Path, text: str) -> str:
+    """Put the numbers for the names of thresholds. Raises CatalogError for a name that is not in the table."""
+    values = thresholds()
+    for call in _THRESHOLD.finditer(text):
+        if call[1] not in values:
+            line = text.count("\n", 0, call.start()) + 1
+            raise CatalogError(f"{path}:{line}: unknown threshold {call[1]!r}; add its row to sql/rules/thresholds.csv")
+    return _THRESHOLD.sub(lambda call: values[call[1]], text)
 
 
 def parse_file(path: Path, text: str) -> ParsedFile:

@@ -9,7 +9,9 @@ WITH nodes AS (
         row_number() OVER (PARTITION BY n.trace_id, s.sequence_id, n.signature_id ORDER BY n.ordinal) AS occurrence
     FROM _graph_sequences AS s
     JOIN _graph_nodes AS n ON n.trace_id = s.trace_id AND n.replay_id = s.replay_id
-    WHERE s.replay_id = s.sequence_id AND s.n_nodes >= 6
+    WHERE
+        s.replay_id = s.sequence_id
+        AND s.n_nodes >= threshold('graph_period_repeats') * threshold('graph_period_least')
 ),
 further AS (
     SELECT v.n
@@ -29,7 +31,7 @@ ranked AS (
         trace_id, sequence_id, period,
         row_number() OVER (PARTITION BY trace_id, sequence_id ORDER BY n_pairs DESC, period) AS choice
     FROM gaps
-    WHERE 3 * period <= n_nodes
+    WHERE threshold('graph_period_repeats') * period <= n_nodes
 ),
 alike AS (
     SELECT
@@ -56,7 +58,9 @@ chosen AS (
             PARTITION BY trace_id, sequence_id ORDER BY n_covered DESC, period, first_ordinal
         ) AS choice
     FROM stretches
-    WHERE n_covered >= 3 * period AND 2 * n_covered >= n_nodes
+    WHERE
+        n_covered >= threshold('graph_period_repeats') * period
+        AND n_covered >= threshold('graph_period_cover') * n_nodes
 )
 SELECT
     trace_id,  -- The trace.
@@ -65,4 +69,4 @@ SELECT
     first_ordinal,  -- Where the first block begins.
     n_covered  -- Pieces of GPU work from there that follow the period; the last block may be cut short.
 FROM chosen
-WHERE choice = 1 AND period >= 2
+WHERE choice = 1 AND period >= threshold('graph_period_least')

@@ -24,7 +24,9 @@ delays AS (
     FROM _path_bounds AS b
     JOIN kinds AS t ON t.edge_code = b.edge_code
     JOIN critical_path_windows AS w ON w.window_no = b.window_no
-    WHERE b.path_weight_ns > 1000000 AND t.is_gap AND (b.bound_by = 'cpu_bound' OR b.bound_by = t.bound_by)
+    WHERE
+        b.path_weight_ns > threshold('idle_gap_ns')
+        AND t.is_gap AND (b.bound_by = 'cpu_bound' OR b.bound_by = t.bound_by)
 ),
 placed AS (
     SELECT

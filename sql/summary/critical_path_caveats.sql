@@ -116,13 +116,15 @@ found AS (
     WHERE n_inferred > 0
     UNION ALL
     SELECT
-        w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.span_ns THEN 'warning' ELSE 'info' END, 1,
+        w.window_no, 'coverage', CASE
+            WHEN 100 * p.length_ns < threshold('coverage_warning_percent') * w.span_ns THEN 'warning' ELSE 'info'
+        END, 1,
         w.span_ns - p.length_ns,
         'the path covers ' || CAST(round(100.0 * p.length_ns / w.span_ns, 1) AS VARCHAR)
         || ' % of the window: the rest is host time outside operators, or threads that are not connected to the path'
     FROM windows AS w
     JOIN paths AS p ON p.window_no = w.window_no
-    WHERE 10 * p.length_ns < 8 * w.span_ns
+    WHERE 100 * p.length_ns < threshold('coverage_percent') * w.span_ns
     UNION ALL
     SELECT
         p.window_no, 'earlier_work', 'info', p.n_earlier, p.earlier_ns,
@@ -139,7 +141,7 @@ found AS (
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
-    WHERE 100 * (k.end_ns - w.end_ns) > w.end_ns - w.start_ns
+    WHERE 100 * (k.end_ns - w.end_ns) > threshold('past_window_percent') * (w.end_ns - w.start_ns)
     UNION ALL
     SELECT
         w.window_no, 'first_step', CASE WHEN w.annotation <> '' THEN 'warning' ELSE 'info' END, 1, NULL,
@@ -150,15 +152,19 @@ found AS (
     UNION ALL
     SELECT
         s.window_no, 'only_communication',
-        CASE WHEN 10 * s.communicating_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.communicating_ns,
+        CASE
+            WHEN 100 * s.communicating_ns > threshold('beside_warning_percent') * p.length_ns THEN 'warning' ELSE 'info'
+        END, 1, s.communicating_ns,
         'during ' || CAST(round(s.communicating_ns / 1000000.0, 2) AS VARCHAR)
         || ' ms that the path counts as host time or overhead, the GPU only ran communication'
     FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
-    WHERE 100 * s.communicating_ns > p.length_ns
+    WHERE 100 * s.communicating_ns > threshold('beside_percent') * p.length_ns
     UNION ALL
     SELECT
-        s.window_no, 'idle_gaps', CASE WHEN 10 * s.idle_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.idle_ns,
+        s.window_no, 'idle_gaps',
+        CASE WHEN 100 * s.idle_ns > threshold('beside_warning_percent') * p.length_ns THEN 'warning' ELSE 'info' END,
+        1, s.idle_ns,
         CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
         || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU' || CASE
             WHEN k.n_unlaunched = k.n THEN ': the trace has no launches, so nothing tells what it waited for'
@@ -168,7 +174,7 @@ found AS (
     FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
     LEFT JOIN work AS k ON k.window_no = s.window_no
-    WHERE 100 * s.idle_ns > p.length_ns
+    WHERE 100 * s.idle_ns > threshold('beside_percent') * p.length_ns
     UNION ALL
     SELECT
         window_no, 'unlaunched_work', 'warning', n_unlaunched, NULL,

@@ -25,7 +25,10 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, fetch_columns, python_model
 from pipelines.models.sqltext import quoted
 
-_READS = ("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events")
+_READS = (
+    *("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events"),
+    "thresholds",
+)
 _NODES = (
     ("window_no", "BIGINT", "The window."),
     ("node_id", "BIGINT", "The node."),
