@@ -76,9 +76,9 @@ def apart(ns: int) -> bool:
 
 
 def stepped(paired: int) -> bool:
-    """Of 10 kernels so many are in steps that both ranks have equally often."""
+    """Of 1000 kernels so many are in steps that both ranks have equally often."""
     own, _ = _in_steps(
-        lane(10, steps=[1] * paired + [2] * (10 - paired)), lane(11, steps=[1] * paired + [2] * (11 - paired))
+        lane(1000, steps=[1] * paired + [2] * (1000 - paired)), lane(1001, steps=[1] * paired + [2] * (1001 - paired))
     )
     return bool(len(own))
 
@@ -89,15 +89,15 @@ CLOCKS = {
     "min_matched/overlap": (lambda n: bool(shifts_of(lane(n), lane(n)).ordered), 5, 4),
     "clock_drop_ns": (all_kept, 200_000, 200_001),
     "clock_drop_sigmas": (all_kept_in_noise, 300_000, 300_001),
-    "clock_max_dropped": (lambda n: not fit_clocks(ended(*[5 * MS] * n)).refused, 2, 3),
+    "clock_max_dropped": (lambda n: not fit_clocks(ended(*[5 * MS] * n, n=1000)).refused, 200, 201),
     "clock_max_sigma_ns": (lambda ns: fitted(sigma=ns), 150_000, 150_001),
     "clock_max_contradiction_ns": (lambda ns: fitted(contradiction=ns), 50_000, 50_001),
     "clock_error_parts": (certain, 3.001, 2.999),
     "clock_drift_errors": (lambda ns: drifts(2_000_000_000, ns), 250_001, 250_000),
     "clock_drift_span_ns": (lambda ns: drifts(ns, 1e6), 1_000_000_000, 999_999_999),
     "clock_slack_ns": (apart, 200_001, 200_000),
-    "shift_min_overlap": (lambda shift: shifts_of(lane(10), lane(10)).spread_at(shift) is not None, 4, 5),
-    "shift_min_overlap/steps": (stepped, 6, 5),
+    "shift_min_overlap": (lambda shift: shifts_of(lane(1000), lane(1000)).spread_at(shift) is not None, 400, 401),
+    "shift_min_overlap/steps": (stepped, 600, 599),
     "shift_ambiguity": (lambda ns: Shifts(((10_000, 0), (ns, 1))).is_ambiguous, 49_999, 50_000),
     "shift_resolution_ns": (lambda ns: Shifts(((0, 0), (ns, 1))).is_ambiguous, 4_999, 5_000),
 }  # fmt: skip
@@ -110,18 +110,18 @@ def test_clocks_and_pairs_on_both_sides(name: str) -> None:
 
 
 def straggler(
-    *, ranks: int = 20, last: int = 50, of: int = 100, caused: int = 900, marginal: int = 90_000, agree: int = 100
+    *, ranks: int = 20, last: int = 50, of: int = 100, caused: int = 900_000, marginal: int = 90_000, agree: int = 1000
 ) -> tuple[Any, Any]:
     """Whether rank 0 is a straggler, and whether it is certain.
 
-    It is waited for in `last` of `of` collectives and causes `caused` of 1000 ns of waiting, delays the others by `marginal` of
+    It is waited for in `last` of `of` collectives and causes `caused` of 1 ms of waiting, delays the others by `marginal` of
     1 ms; durations and clocks agree in `agree` of the collectives.
     """
     rows = []
     for number in range(of):
         culprit = 0 if number < last else 1
         clock = culprit if number < agree else 1 - culprit
-        wait = caused if number == 0 else 1000 - caused if number == last else 0
+        wait = caused if number == 0 else MS - caused if number == last else 0
         rows.append((number, culprit, clock, wait, marginal if (clock, number) == (0, 0) else 0))
     values = ", ".join(f"('c', {n}, {a}, {b}, {w}, {m}, {m}, NULL, NULL)" for n, a, b, w, m in rows)
     with duckdb.connect() as con:
@@ -165,13 +165,13 @@ def is_near(before_ns: int = 0, after_ns: int = 0) -> bool:
 
 
 TABLES = {
-    "straggler_share": (lambda ns: straggler(caused=ns)[0], 251, 250),
-    "straggler_share_fair": (lambda ns: straggler(caused=ns, ranks=4)[0], 501, 500),
-    "straggler_share_of_two": (lambda ns: straggler(caused=ns, ranks=2)[0], 751, 750),
+    "straggler_share": (lambda ns: straggler(caused=ns)[0], 250_001, 250_000),
+    "straggler_share_fair": (lambda ns: straggler(caused=ns, ranks=4)[0], 500_001, 500_000),
+    "straggler_share_of_two": (lambda ns: straggler(caused=ns, ranks=2)[0], 750_001, 750_000),
     "straggler_marginal": (lambda ns: straggler(marginal=ns)[0], 10_001, 10_000),
-    "straggler_last": (lambda n: straggler(last=n)[0], 25, 24),
-    "straggler_agreement": (lambda n: straggler(agree=n)[0], 80, 79),
-    "straggler_agreement/certain": (lambda n: straggler(agree=n)[1], 80, 79),
+    "straggler_last": (lambda n: straggler(last=n, of=1000)[0], 250, 249),
+    "straggler_agreement": (lambda n: straggler(agree=n, last=500, of=1000)[0], 800, 799),
+    "straggler_agreement/certain": (lambda n: straggler(agree=n, last=500, of=1000)[1], 800, 799),
     "persistent_captures": (is_persistent, 3, 2),
     "flight_recorder_ns": (lambda ns: is_near(before_ns=ns), MS, MS + 1),
     "flight_recorder_ns/after": (lambda ns: is_near(after_ns=ns), MS, MS + 1),
