@@ -67,8 +67,8 @@ SELECT
     CASE WHEN u.ideal_ns >= u.memory_ns THEN 'compute' WHEN u.ideal_ns < u.memory_ns THEN 'memory' END AS bound_by,
     -- The larger ideal time divided by busy_ns.
     greatest(u.ideal_ns, u.memory_ns) / nullif(w.busy_ns, 0) AS roofline_utilization,
-    -- A utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or GPU work
-    -- longer than its span.
+    -- A utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or GPU
+    -- work longer than its span.
     coalesce(u.ideal_ns / nullif(w.busy_ns, 0) > threshold('ideal_suspect'), FALSE)
     OR coalesce(
         CASE

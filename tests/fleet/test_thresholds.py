@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
 
+from pipelines.fleet.captures.grouping import RankTrace, is_dated
 from pipelines.fleet.clocks import clock_offsets
 from pipelines.fleet.clocks.clock_offsets import _drifts, _fit_and_drop, _Polished, _refusal, fit_clocks
 from pipelines.fleet.collectives.entries import Entries, Instances
 from pipelines.fleet.collectives.pairing import _apart, _in_steps
 from pipelines.fleet.collectives.rank_lane import RankLane
 from pipelines.fleet.collectives.shifts import Shifts, shifts_of
+from pipelines.fleet.op_job import WhatIf, read_job, what_if, whatif
+from pipelines.fleet.op_job.durations import own_times
+from pipelines.fleet.op_job.p2p import P2P, _real
+from pipelines.fleet.op_job.whatif import worst_ranks
+from pipelines.fleet.trends.compared_windows import warm_up
+from pipelines.fleet.trends.comparison import _trace
+from pipelines.fleet.trends.comparison_verdict import _in_the_mean, _or_unchanged
+from pipelines.fleet.trends.regression import discoveries, judge
 from pipelines.models.catalog import load_catalog
+from tests.fleet.op_job.make import write_job
+from tests.fleet.op_job.test_planted import SHAPE, base
 
 MS = 1_000_000
 
@@ -184,4 +197,129 @@ def test_tables_of_captures_on_both_sides(name: str) -> None:
     assert (decide(holds), decide(does_not)) == (True, False)
 
 
-BOUNDARIES = (CLOCKS, TABLES)
+def window(**more: Any) -> Any:
+    return SimpleNamespace(step=None, where="", **more)
+
+
+def said_beside_the_median(ns: int) -> bool:
+    """The mean of the changes is so far from the median, in a window of 1 ms."""
+    pair: Any = SimpleNamespace(control=window(duration_ns=MS), test=window(duration_ns=MS + ns), where="")
+    return _in_the_mean([pair], 0, MS) != ""
+
+
+def warm(*durations: int) -> bool:
+    return bool(warm_up([window(duration_ns=ns) for ns in durations]))
+
+
+def by_operators(ns: int) -> bool:
+    """So much of 1000 ns of GPU time has an operator."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE traces AS SELECT 't' AS trace_id, 'p' AS path, 'f' AS file, 0 AS rank, 'd' AS device_name, 'ok' AS status;"
+            "CREATE TABLE _compared_windows AS SELECT 't' AS trace_id, CAST(NULL AS BIGINT) AS step, 0 AS start_ns, 1000 AS end_ns, "
+            "1000 AS duration_ns, 0 AS idle_ns, 0 AS earlier_ns;"
+            "CREATE TABLE _compared_causes AS SELECT 't' AS trace_id, 0 AS step, 1 AS duration_ns LIMIT 0;"
+            f"CREATE TABLE _compared_work AS SELECT 't' AS trace_id, n = 0 AS has_operator, abs({ns} - n * 1000) AS duration_ns "
+            "FROM range(2) AS r(n)"
+        )
+        return _trace(con, con, "t").has_operators
+
+
+def change(ns: int) -> bool:
+    """A kernel of 1000 ns in test and so many in control is unchanged."""
+    with duckdb.connect() as con:
+        sides = "SELECT 1 AS part, 'kernel' AS by_what, side AS trace_id, CAST(NULL AS BIGINT) AS step, side"
+        con.execute(
+            f"CREATE TABLE compared AS {sides} FROM (VALUES ('control'), ('test')) AS v(side);"
+            "CREATE TABLE _compared_work AS SELECT side AS trace_id, CAST(NULL AS BIGINT) AS step, 1 AS n, ns AS duration_ns, "
+            "'kernel' AS cat, 'k' AS name, 'o' AS operator, 'c' AS category, 'm' AS module, 'd' AS input_dims, 't' AS input_types "
+            f"FROM (VALUES ('control', {ns}), ('test', 1000)) AS v(side, ns);"
+            "CREATE TABLE _compared_causes AS SELECT '' AS trace_id, 0 AS step, '' AS cause, '' AS name, 1 AS times, 1 AS duration_ns LIMIT 0;"
+            "CREATE TABLE _compared_host AS SELECT '' AS trace_id, 0 AS step, 1 AS n, 1 AS self_ns, '' AS cat, '' AS name LIMIT 0"
+        )
+        query = f"SELECT change = 'unchanged' FROM ({load_catalog().models['_comparison'].sql})"
+        return con.execute(query).fetchall() == [(True,)]
+
+
+def judged(base: list[float], new: list[float]) -> Any:
+    return judge({"m": (base, new)})["m"]
+
+
+def is_large(grown: float, spread: float = 0) -> bool:
+    """The median grew by so much, where the base's deviate by `spread` of it."""
+    base = [1000 * (1 + spread * sign) for sign in (-1, 1) * 5]
+    return judged(base, [1000 * (1 + grown)] * 5).reason.startswith("the effect exceeds")
+
+
+def is_rare(*new: float) -> bool:
+    """Five captures that rank so among ten others."""
+    return "and the new captures rank higher" in judged([float(n) for n in range(10)], list(new)).reason
+
+
+def is_told(n_base: int, n_new: int) -> bool:
+    return judged([1.0] * n_base, [2.0] * n_new).status != "INSUFFICIENT"
+
+
+def carries_data(kind: str, at_s: float) -> bool:
+    """A transfer that ends, or starts, then: a compute starts and ends at 1 s."""
+    ops: Any = (SimpleNamespace(start=1.0, end=1.0), SimpleNamespace(start=at_s, end=at_s))
+    return _real(kind, ops, {P2P[kind][0]: [0], kind: [1]}) == [1]
+
+
+def takes_no_time(before_s: float) -> bool:
+    """Of two transfers one ends so long before the other starts."""
+    start = np.array([0.0, 1.0], np.float32).reshape(2, 1, 1)
+    end = np.array([1.0 - before_s, 2.0], np.float32).reshape(2, 1, 1)
+    unit = SimpleNamespace(grouped=True, ops=[0, 1], across_dp=False)
+    job: Any = SimpleNamespace(start=start, end=end, duration=end - start)
+    template: Any = SimpleNamespace(units=[unit])
+    return float(own_times(job, template)[0, 0, 0]) == 0
+
+
+def is_broken_down(slowdown: float, folder: Path) -> bool:
+    job = read_job(write_job(folder, SHAPE, base))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhatIf, "slowdown", slowdown)
+        patch.setattr(whatif, "_decomposed", lambda *_: None)
+        return what_if(job) is None
+
+
+def thirty_are_worst(ranks: int) -> bool:
+    return len(worst_ranks(np.arange(ranks), np.arange(ranks))) == 30
+
+
+TRENDS = {
+    "compare_unchanged_percent": (lambda ns: _or_unchanged(ns, 1000) == "unchanged", 990, 989),
+    "compare_unchanged_percent/rows": (change, 990, 989),
+    "compare_apart_percent": (said_beside_the_median, 30_001, 30_000),
+    "compare_warm_up": (lambda ns: warm(ns, 1000, 1000), 1501, 1500),
+    "compare_warm_up_steps": (lambda n: warm(9000, *[1000] * (n - 1)), 3, 2),
+    "compare_operators": (by_operators, 500, 499),
+    "regression_effect": (is_large, 0.010001, 0.009999),
+    "regression_errors": (lambda grown: is_large(grown, 0.01), 0.024930, 0.024928),
+    "regression_p": (lambda new: is_rare(*new), (9.5, 9.5, 9.5, 9.5, 3.5), (9.5, 9.5, 9.5, 9.5, 2.5)),
+    "regression_false_discoveries": (lambda p: bool(discoveries({"m": p})), 0.05, 0.050001),
+    "regression_base": (lambda n: is_told(n, 5), 10, 9),
+    "regression_new": (lambda n: is_told(10, n), 5, 4),
+    "op_job_clock_s": (lambda s: carries_data("forward-send", 1 - s), 0.000049, 0.000051),
+    "op_job_clock_s/after": (lambda s: carries_data("forward-recv", 1 + s), 0.000049, 0.000051),
+    "op_job_late_s": (takes_no_time, 0.010001, 0.009999),
+    "op_job_worst_share": (thirty_are_worst, 1000, 1001),
+    "dated_ns": (lambda ns: is_dated(RankTrace("t", "b", "p", "g", None, 0, 1, ns, ns)), 10**18 + 1, 10**18),
+}
+
+
+@pytest.mark.parametrize("name", TRENDS)
+def test_trends_and_jobs_on_both_sides(name: str) -> None:
+    decide, holds, does_not = TRENDS[name]
+    assert (decide(holds), decide(does_not)) == (True, False)
+
+
+DECOMPOSED = {"op_job_decomposed": (1.03, 1.0299)}
+
+
+def test_a_job_that_loses_little_is_not_broken_down(tmp_path: Path) -> None:
+    assert [is_broken_down(slowdown, tmp_path) for slowdown in DECOMPOSED["op_job_decomposed"]] == [True, False]
+
+
+BOUNDARIES = (CLOCKS, TABLES, TRENDS, DECOMPOSED)

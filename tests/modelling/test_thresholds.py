@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import duckdb
 import pytest
 
+from pipelines.modelling.custom_formulas import _mostly_whole
 from pipelines.models.catalog import load_catalog
 
 
@@ -71,15 +75,23 @@ def has_mean_of_span(samples: int) -> bool:
     return row[-1] is not None
 
 
+def is_known(rest: int) -> bool:
+    """Two tensors of equal size, and so many of 1000 bytes in a small one."""
+    sizes = [(100, (1000 - rest) // 2), (100, 1000 - rest - (1000 - rest) // 2), (1, rest)]
+    tensors: list[Any] = [SimpleNamespace(n=n, bytes=size) for n, size in sizes]
+    return _mostly_whole(tensors, 100, 1000)
+
+
 # name[/use]: what is decided, a value for which it holds, and one for which it does not
 BOUNDARIES = {
-    "ideal_suspect": (is_suspect, 105.1, 105),
+    "ideal_suspect": (is_suspect, 105.001, 105),
     "eager_match_nodes": (is_matched, "abab", "aba"),
     "eager_match_names": (is_matched, "abab", "aaaa"),
     "graph_period_repeats": (has_layers, "abcabcabc", "abcabcab"),
     "graph_period_repeats/nodes": (has_layers, "ababab", "ababa"),
     "graph_period_least": (has_layers, "abababab", "aaaaaaaa"),
     "graph_period_cover": (has_layers, "ababab" + "uvwxyz", "ababab" + "tuvwxyz"),
+    "formula_unknown": (is_known, 50, 51),
     "metric_samples": (has_mean, 3, 2),
     "metric_samples/span": (has_mean_of_span, 3, 2),
 }
