@@ -166,7 +166,8 @@ found AS (
         CASE WHEN 100 * s.idle_ns > threshold('beside_warning_percent') * p.length_ns THEN 'warning' ELSE 'info' END,
         1, s.idle_ns,
         CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
-        || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU' || CASE
+        || ' ms of the path are gaps over ' || CAST(threshold('idle_gap_ns') // 1000000 AS VARCHAR)
+        || ' ms in which nothing ran on the GPU' || CASE
             WHEN k.n_unlaunched = k.n THEN ': the trace has no launches, so nothing tells what it waited for'
             ELSE
                 ' although work was queued: the trace lacks events, or something outside the trace used the GPU'

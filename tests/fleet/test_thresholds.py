@@ -212,14 +212,14 @@ def warm(*durations: int) -> bool:
 
 
 def by_operators(ns: int) -> bool:
-    """So much of 1000 ns of GPU time has an operator."""
+    """So much of 1 ms of GPU time has an operator."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE traces AS SELECT 't' AS trace_id, 'p' AS path, 'f' AS file, 0 AS rank, 'd' AS device_name, 'ok' AS status;"
             "CREATE TABLE _compared_windows AS SELECT 't' AS trace_id, CAST(NULL AS BIGINT) AS step, 0 AS start_ns, 1000 AS end_ns, "
             "1000 AS duration_ns, 0 AS idle_ns, 0 AS earlier_ns;"
             "CREATE TABLE _compared_causes AS SELECT 't' AS trace_id, 0 AS step, 1 AS duration_ns LIMIT 0;"
-            f"CREATE TABLE _compared_work AS SELECT 't' AS trace_id, n = 0 AS has_operator, abs({ns} - n * 1000) AS duration_ns "
+            f"CREATE TABLE _compared_work AS SELECT 't' AS trace_id, n = 0 AS has_operator, abs({ns} - n * 1000000) AS duration_ns "
             "FROM range(2) AS r(n)"
         )
         return _trace(con, con, "t").has_operators
@@ -268,8 +268,8 @@ def carries_data(kind: str, at_s: float) -> bool:
 
 def takes_no_time(before_s: float) -> bool:
     """Of two transfers one ends so long before the other starts."""
-    start = np.array([0.0, 1.0], np.float32).reshape(2, 1, 1)
-    end = np.array([1.0 - before_s, 2.0], np.float32).reshape(2, 1, 1)
+    start = np.array([0.0, 0.1], np.float32).reshape(2, 1, 1)
+    end = np.array([0.1 - before_s, 0.2], np.float32).reshape(2, 1, 1)
     unit = SimpleNamespace(grouped=True, ops=[0, 1], across_dp=False)
     job: Any = SimpleNamespace(start=start, end=end, duration=end - start)
     template: Any = SimpleNamespace(units=[unit])
@@ -284,27 +284,27 @@ def is_broken_down(slowdown: float, folder: Path) -> bool:
         return what_if(job) is None
 
 
-def thirty_are_worst(ranks: int) -> bool:
-    return len(worst_ranks(np.arange(ranks), np.arange(ranks))) == 30
+def three_hundred_are_worst(ranks: int) -> bool:
+    return len(worst_ranks(np.arange(ranks), np.arange(ranks))) == 300
 
 
 TRENDS = {
     "compare_unchanged_percent": (lambda ns: _or_unchanged(ns, 1000) == "unchanged", 990, 989),
     "compare_unchanged_percent/rows": (change, 990, 989),
     "compare_apart_percent": (said_beside_the_median, 30_001, 30_000),
-    "compare_warm_up": (lambda ns: warm(ns, 1000, 1000), 1501, 1500),
+    "compare_warm_up": (lambda ns: warm(ns, MS, MS), 1_500_001, 1_500_000),
     "compare_warm_up_steps": (lambda n: warm(9000, *[1000] * (n - 1)), 3, 2),
-    "compare_operators": (by_operators, 500, 499),
+    "compare_operators": (by_operators, 500_000, 499_999),
     "regression_effect": (is_large, 0.010001, 0.009999),
     "regression_errors": (lambda grown: is_large(grown, 0.01), 0.024930, 0.024928),
     "regression_p": (lambda new: is_rare(*new), (9.5, 9.5, 9.5, 9.5, 3.5), (9.5, 9.5, 9.5, 9.5, 2.5)),
     "regression_false_discoveries": (lambda p: bool(discoveries({"m": p})), 0.05, 0.050001),
     "regression_base": (lambda n: is_told(n, 5), 10, 9),
     "regression_new": (lambda n: is_told(10, n), 5, 4),
-    "op_job_clock_s": (lambda s: carries_data("forward-send", 1 - s), 0.000049, 0.000051),
-    "op_job_clock_s/after": (lambda s: carries_data("forward-recv", 1 + s), 0.000049, 0.000051),
-    "op_job_late_s": (takes_no_time, 0.010001, 0.009999),
-    "op_job_worst_share": (thirty_are_worst, 1000, 1001),
+    "op_job_clock_s": (lambda s: carries_data("forward-send", 1 - s), 0.0000499999, 0.0000500001),
+    "op_job_clock_s/after": (lambda s: carries_data("forward-recv", 1 + s), 0.0000499999, 0.0000500001),
+    "op_job_late_s": (takes_no_time, 0.0100001, 0.0099999),
+    "op_job_worst_share": (three_hundred_are_worst, 10_000, 10_001),
     "dated_ns": (lambda ns: is_dated(RankTrace("t", "b", "p", "g", None, 0, 1, ns, ns)), 10**18 + 1, 10**18),
 }
 
