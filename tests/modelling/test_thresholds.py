@@ -76,10 +76,11 @@ def has_mean_of_span(samples: int) -> bool:
 
 
 def is_known(rest: int) -> bool:
-    """Two tensors of equal size, and so many of 1000 bytes in a small one."""
-    sizes = [(100, (1000 - rest) // 2), (100, 1000 - rest - (1000 - rest) // 2), (1, rest)]
+    """Two tensors of equal size, and so many of 1 MB in a small one."""
+    half = (1_000_000 - rest) // 2
+    sizes = [(100, half), (100, 1_000_000 - rest - half), (1, rest)]
     tensors: list[Any] = [SimpleNamespace(n=n, bytes=size) for n, size in sizes]
-    return _mostly_whole(tensors, 100, 1000)
+    return _mostly_whole(tensors, 100, 1_000_000)
 
 
 # name[/use]: what is decided, a value for which it holds, and one for which it does not
@@ -91,7 +92,7 @@ BOUNDARIES = {
     "graph_period_repeats/nodes": (has_layers, "ababab", "ababa"),
     "graph_period_least": (has_layers, "abababab", "aaaaaaaa"),
     "graph_period_cover": (has_layers, "ababab" + "uvwxyz", "ababab" + "tuvwxyz"),
-    "formula_unknown": (is_known, 50, 51),
+    "formula_unknown": (is_known, 50_000, 50_001),
     "metric_samples": (has_mean, 3, 2),
     "metric_samples/span": (has_mean_of_span, 3, 2),
 }
