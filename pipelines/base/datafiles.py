@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 def _sql_folder() -> Path:
@@ -13,6 +15,18 @@ def _sql_folder() -> Path:
 
 
 SQL_DIR = _sql_folder()
+
+
+@cache
+def thresholds() -> dict[str, str]:
+    """The thresholds of inference by name, as SQL writes their values (`sql/rules/thresholds.csv`)."""
+    return {row["name"]: row["value"] for row in rule_rows("thresholds")}
+
+
+def threshold(name: str) -> Any:
+    """The value of a threshold: an int, or a float if it is written with a point."""
+    text = thresholds()[name]
+    return float(text) if "." in text else int(text)
 
 
 def rule_rows(table: str) -> list[dict[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.base.datafiles import rule_rows
+
 WORDS = {
     # what bounds a critical path
     "gpu_compute_bound": "GPU computing",
@@ -67,10 +69,7 @@ WORDS = {
     "fwd": "forward",
     "bwd": "backward",
     "window": "during the span",
-    # classes of kernels
-    "COMPUTATION": "computing",
-    "COMMUNICATION": "communication",
-    "MEMORY": "copies",
+    **{row["class"]: row["words"] for row in rule_rows("class_kinds")},
 }
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
+from pipelines.base.datafiles import threshold
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
 from pipelines.modelling.work import Work, summed, times, work
 
 _INTEGERS = ("int", "long int", "long", "short", "short int", "signed char", "char", "unsigned char")
-_MOST_UNKNOWN = 0.05
+_MOST_UNKNOWN = threshold("formula_unknown")
 
 
 # --- Experts

@@ -30,7 +30,7 @@ _LARGEST = 2**63 - 1
     layer="modelling",
     doc="One row: a name and arguments of operators, with the work that they ask for.",
     columns=(("shape_id", "BIGINT", "Number of the name and arguments in _op_calls."), *WORK_COLUMNS),
-    reads=("_op_calls", "op_kinds", "op_patterns"),
+    reads=("_op_calls", "op_kinds", "op_patterns", "thresholds"),
     checks=("unique(shape_id)",),
 )
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:

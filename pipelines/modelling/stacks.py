@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.models.groups import in_groups
+from pipelines.base.groups import in_groups
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.models.sqltext import quoted, row
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.cache import digest_of
+from pipelines.models.class_kinds import RuleTable, refuse_unknown_classes
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import CAPTURE, LAKE, SCOPES, TRACE, USUAL, stored_tables
 from pipelines.models.sources import DeclaredTable, code_version, declared_tables
@@ -91,8 +92,12 @@ class Catalog:
     shipped: Catalog | None = None  # without the rows that a user added; None: this one
 
     def with_added(self, added: Mapping[str, Added]) -> Catalog:
-        """Returns the same models with rows added to rule tables: these tables, and what reads them, have other versions."""
+        """Returns the same models with rows added to rule tables: these tables, and what reads them, have other versions.
+
+        Raises CatalogError for a class of kernels that not all of its readers know.
+        """
         models = {name: replace(m, added=added[name]) if name in added else m for name, m in self.models.items()}
+        refuse_unknown_classes(_rule_tables(models))
         return Catalog(models, self.given, shipped=self.shipped or self)
 
     def refuse_errors(self, names: Iterable[str]) -> None:
@@ -191,6 +196,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
                 f"{model.place}: the table {model.name!r} is already defined in {models[model.name].path}"
             )
         models[model.name] = model
+    refuse_unknown_classes(_rule_tables(models))
     given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
     # A folder of a few files (a test's) need not hold the marks: then their keys are the project's.
     keys = _keys(folder) if folder == SQL_DIR else _keys(SQL_DIR) | _keys(folder)
@@ -206,6 +212,14 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
             f"{models[circle[0]].place}: models depend on each other in a cycle: {' → '.join(circle)}"
         ) from None
     return Catalog({name: models[name] for name in order}, given)
+
+
+def _rule_tables(models: Mapping[str, Model]) -> dict[str, RuleTable]:
+    return {
+        name: RuleTable(model.path, [column.name for column in model.columns], model.added.rows if model.added else ())
+        for name, model in models.items()
+        if model.kind == "rules"
+    }
 
 
 def _keys(folder: Path) -> dict[str, str]:

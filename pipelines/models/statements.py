@@ -3,6 +3,9 @@
 A folder directly under sql/ is a layer; folders below it are topics. A file is one SELECT, and the table is named after it. A
 private model that only this file reads stands in it, before its reader. Then each statement begins with a line
 `-- model: NAME` and ends with `;`. The last one is named after the file, all others begin with an underscore.
+
+Where a text says `threshold('name')`, the number is put from sql/rules/thresholds.csv: so a plan and a model's version are
+the same as with the number in the text, on every engine and in views.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.base.datafiles import thresholds
 from pipelines.models.errors import CatalogError
 
 QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 _MARK = "-- model: "
+_THRESHOLD = re.compile(r"\bthreshold\('([^']*)'\)")
 _BEGIN = re.compile(rf"^{_MARK}(.*)\n?", re.MULTILINE)
 
 
@@ -42,8 +47,18 @@ def read_statements(folder: Path) -> tuple[Statement, ...]:
     return tuple(sorted(found, key=lambda statement: (statement.layer, statement.name)))
 
 
+def with_thresholds(path: Path, text: str) -> str:
+    """Put the numbers for the names of thresholds. Raises CatalogError for a name that is not in the table."""
+    values = thresholds()
+    for call in _THRESHOLD.finditer(text):
+        if call[1] not in values:
+            line = text.count("\n", 0, call.start()) + 1
+            raise CatalogError(f"{path}:{line}: unknown threshold {call[1]!r}; add its row to sql/rules/thresholds.csv")
+    return _THRESHOLD.sub(lambda call: values[call[1]], text)
+
+
 def _split(path: Path, layer: str) -> Iterator[Statement]:
-    text = path.read_text(encoding="utf-8")
+    text = with_thresholds(path, path.read_text(encoding="utf-8"))
     begins = list(_BEGIN.finditer(text)) if _MARK in text else []
     if not begins:
         yield Statement(path.stem, layer, path, 1, text)

@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.datafiles import threshold
 from pipelines.models.catalog import Catalog
 from pipelines.models.rule_tables import create_rules
 from pipelines.readers.kineto.reading_result import Finding
@@ -15,6 +16,7 @@ LOST = "lost_kernels"
 BY_KINETO = "the profiler lost it (PyTorch issue 192021)"
 BY_OTHERS = "the profiler lost it, or the file has only a part of the work"
 _LAUNCHES, _LOST_WORK = "_workless_launches", "_lost_work"
+_FEW = threshold("lost_work_percent")
 _SHOWN = 10  # steps in a sentence
 
 
@@ -43,7 +45,7 @@ def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
     findings = []
     for row in rows:
         if row["step"] is None and row["n_lost"]:
-            few = not steps and 100 * row["n_lost"] < row["n_launches"]
+            few = not steps and 100 * row["n_lost"] < _FEW * row["n_launches"]
             findings.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps, why)))
         if row["step"] is None and row["n_at_end"]:
             detail = "launches at the end of the trace without GPU work: that runs later, or the profiler lost it"

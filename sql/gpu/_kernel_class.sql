@@ -19,8 +19,7 @@ SELECT
     f.profile,  -- hta or default.
     f.cat,  -- Canonical category.
     f.name,  -- Name of the GPU work.
-    -- COMPUTATION, COMMUNICATION, MEMORY, SYNCHRONIZATION or OTHER; RUNTIME for a call with a stream argument.
-    r.class,
+    r.class,  -- Its class, in class_kinds; RUNTIME for a call with a stream argument.
     r.rule_id  -- Rule that decided.
 FROM fitting AS f
 JOIN kernel_classes AS r ON r.profile = f.profile AND r.rule_order = f.rule_order

@@ -26,7 +26,7 @@ SELECT
     k.trace_id,  -- The trace.
     k.cat,  -- Canonical category; NULL where the events have none.
     k.name,  -- Name of the events.
-    f.class,  -- COMPUTATION, COMMUNICATION, MEMORY, RUNTIME, SYNCHRONIZATION or OTHER.
+    f.class,  -- Its class, in class_kinds.
     f.rule_id,  -- Rule in kernel_classes that decided it.
     f.fused,  -- Whether communication also computes, as in a fused all-reduce and norm; NULL for all else.
     h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA counts as CPU.

@@ -5,7 +5,7 @@ SELECT
     e.trace_id,  -- The trace.
     e.event_id,  -- Position in traceEvents.
     e.name,  -- Name of the kernel or copy.
-    c.class,  -- COMPUTATION, COMMUNICATION, MEMORY or OTHER.
+    c.class,  -- COMPUTATION, COMMUNICATION, MEMORY, OTHER or another class of class_kinds.
     c.rule_id,  -- Rule in kernel_classes that decided it.
     coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,  -- Device it ran on.
     e.stream,  -- Stream on the device.

@@ -1,11 +1,13 @@
 -- One row: a stretch in which a device was busy on any of its streams, with any work (scope all) or with work of one
--- class.
+-- class (what it counts as in class_kinds).
 -- How: sort by start; a new stretch begins where a start lies after all earlier ends (TB-8: touching intervals merge).
 -- check: unique(trace_id, device, scope, start_ns)
 WITH scoped AS (
     SELECT trace_id, device, 'all' AS scope, event_id, start_ns, greatest(end_ns, start_ns) AS end_ns FROM kernels
     UNION ALL
-    SELECT trace_id, device, class, event_id, start_ns, greatest(end_ns, start_ns) FROM kernels
+    SELECT k.trace_id, k.device, coalesce(n.counts_as, k.class), k.event_id, k.start_ns, greatest(k.end_ns, k.start_ns)
+    FROM kernels AS k
+    LEFT JOIN class_kinds AS n ON n.class = k.class
 ),
 reached AS (
     SELECT
@@ -28,7 +30,7 @@ numbered AS (
 SELECT
     trace_id,  -- The trace.
     device,  -- Device.
-    scope,  -- all, or a class of kernels.
+    scope,  -- all, or a class of kernels: what theirs counts as in class_kinds.
     min(start_ns) AS start_ns,  -- Start of the stretch, ns.
     max(end_ns) AS end_ns,  -- End of the stretch, ns.
     count(*) AS n_kernels  -- Pieces of GPU work in it.

@@ -5,7 +5,7 @@
 WITH work AS (
     SELECT trace_id, device, name, count(*) AS n_kernels, sum(duration_ns) AS gpu_ns
     FROM kernels
-    WHERE class = 'COMPUTATION' AND cat = 'kernel'
+    WHERE class IN (SELECT d.class FROM class_kinds AS d WHERE d.counts_as = 'COMPUTATION') AND cat = 'kernel'
     GROUP BY trace_id, device, name
 ),
 names AS (

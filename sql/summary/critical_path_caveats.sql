@@ -21,7 +21,8 @@ computation AS (
     FROM events AS e
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
-        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default' AND k.class = 'COMPUTATION'
+        ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
+    JOIN class_kinds AS n ON n.class = k.class AND n.counts_as = 'COMPUTATION'
     JOIN reaches AS r
         ON r.trace_id = e.trace_id AND r.device = coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0)
             AND r.start_ns < e.end_ns AND r.end_ns > e.start_ns
@@ -88,7 +89,9 @@ delays AS (
     FROM _path_bounds AS b
     JOIN kinds AS t ON t.edge_code = b.edge_code
     JOIN critical_path_windows AS w ON w.window_no = b.window_no
-    WHERE b.path_weight_ns > 1000000 AND t.is_gap AND (b.bound_by = 'cpu_bound' OR b.bound_by = t.bound_by)
+    WHERE
+        b.path_weight_ns > threshold('idle_gap_ns')
+        AND t.is_gap AND (b.bound_by = 'cpu_bound' OR b.bound_by = t.bound_by)
 ),
 placed AS (
     SELECT
@@ -141,7 +144,7 @@ work AS (
     JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
     JOIN _kernel_class AS k
         ON k.cat = e.cat AND k.name = e.name AND k.profile = 'default'
-            AND k.class IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
+    JOIN class_kinds AS n ON n.class = k.class AND n.counts_as IN ('COMMUNICATION', 'COMPUTATION', 'MEMORY')
     JOIN gaps AS g ON g.trace_id = e.trace_id AND g.start_ns < e.end_ns AND g.end_ns > e.start_ns
     WHERE e.duration_ns > 0
 ),
@@ -308,13 +311,15 @@ found AS (
     WHERE n_inferred > 0
     UNION ALL
     SELECT
-        w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.span_ns THEN 'warning' ELSE 'info' END, 1,
+        w.window_no, 'coverage', CASE
+            WHEN 100 * p.length_ns < threshold('coverage_warning_percent') * w.span_ns THEN 'warning' ELSE 'info'
+        END, 1,
         w.span_ns - p.length_ns,
         'the path covers ' || CAST(round(100.0 * p.length_ns / w.span_ns, 1) AS VARCHAR)
         || ' % of the window: the rest is host time outside operators, or threads that are not connected to the path'
     FROM windows AS w
     JOIN paths AS p ON p.window_no = w.window_no
-    WHERE 10 * p.length_ns < 8 * w.span_ns
+    WHERE 100 * p.length_ns < threshold('coverage_percent') * w.span_ns
     UNION ALL
     SELECT
         p.window_no, 'earlier_work', 'info', p.n_earlier, p.earlier_ns,
@@ -331,7 +336,7 @@ found AS (
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
-    WHERE 100 * (k.end_ns - w.end_ns) > w.end_ns - w.start_ns
+    WHERE 100 * (k.end_ns - w.end_ns) > threshold('past_window_percent') * (w.end_ns - w.start_ns)
     UNION ALL
     SELECT
         w.window_no, 'first_step', CASE WHEN w.annotation <> '' THEN 'warning' ELSE 'info' END, 1, NULL,
@@ -342,17 +347,22 @@ found AS (
     UNION ALL
     SELECT
         s.window_no, 'only_communication',
-        CASE WHEN 10 * s.communicating_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.communicating_ns,
+        CASE
+            WHEN 100 * s.communicating_ns > threshold('beside_warning_percent') * p.length_ns THEN 'warning' ELSE 'info'
+        END, 1, s.communicating_ns,
         'during ' || CAST(round(s.communicating_ns / 1000000.0, 2) AS VARCHAR)
         || ' ms that the path counts as host time or overhead, the GPU only ran communication'
     FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
-    WHERE 100 * s.communicating_ns > p.length_ns
+    WHERE 100 * s.communicating_ns > threshold('beside_percent') * p.length_ns
     UNION ALL
     SELECT
-        s.window_no, 'idle_gaps', CASE WHEN 10 * s.idle_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.idle_ns,
+        s.window_no, 'idle_gaps',
+        CASE WHEN 100 * s.idle_ns > threshold('beside_warning_percent') * p.length_ns THEN 'warning' ELSE 'info' END,
+        1, s.idle_ns,
         CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
-        || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU' || CASE
+        || ' ms of the path are gaps over ' || CAST(threshold('idle_gap_ns') // 1000000 AS VARCHAR)
+        || ' ms in which nothing ran on the GPU' || CASE
             WHEN k.n_unlaunched = k.n THEN ': the trace has no launches, so nothing tells what it waited for'
             ELSE
                 ' although work was queued: the trace lacks events, or something outside the trace used the GPU'
@@ -360,7 +370,7 @@ found AS (
     FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
     LEFT JOIN work AS k ON k.window_no = s.window_no
-    WHERE 100 * s.idle_ns > p.length_ns
+    WHERE 100 * s.idle_ns > threshold('beside_percent') * p.length_ns
     UNION ALL
     SELECT
         window_no, 'unlaunched_work', 'warning', n_unlaunched, NULL,

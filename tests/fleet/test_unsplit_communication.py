@@ -6,6 +6,7 @@ import duckdb
 import pytest
 
 from pipelines.models.catalog import load_catalog
+from pipelines.models.rule_tables import create_rules
 
 # Two ranks, each with an all-reduce of group a from 0 to 100 and one of group b from 200 to 300, a gemm beside it from 250.
 GIVEN = """
@@ -45,6 +46,7 @@ def spent(con: duckdb.DuckDBPyConnection, rank: int) -> dict[str, int]:
 def con() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
     con.execute(GIVEN)
+    create_rules(con, load_catalog().models["class_kinds"])
     return con
 
 

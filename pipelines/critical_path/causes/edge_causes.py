@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.base.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.critical_path.causes.cause_names import CauseRule
 from pipelines.critical_path.causes.enclosing import Enclosing
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
@@ -31,9 +31,8 @@ _OWN, _LAUNCH, _GAP = _CODE["OPERATOR_KERNEL"], _CODE["KERNEL_LAUNCH_DELAY"], _C
 _BETWEEN_WORK, _WAIT, _HAND_OFF = _CODE["KERNEL_KERNEL_DELAY"], _CODE["SYNC_DEPENDENCY"], _CODE["THREAD_HAND_OFF"]
 _FRAME, _ANNOTATION, _OPERATOR, _CALL, _KERNEL, _COMMUNICATION, _COPY, _FILL, _IDLE = range(len(KINDS))
 _LAST = 1 << 30  # a rank behind all others
-_QUEUED_NS = 20_000  # between two pieces of work that were both queued passes less
-_FIRST_NS, _TIMES_THE_OTHERS = 2_000_000, 20
-"""A first call is initialization if it takes this long and so many times as long as the others of its name on average."""
+_QUEUED_NS = threshold("queued_gap_ns")
+_FIRST_NS, _TIMES_THE_OTHERS = threshold("first_call_ns"), threshold("first_call_times")
 
 
 @dataclass(frozen=True)

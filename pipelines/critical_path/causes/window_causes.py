@@ -31,6 +31,7 @@ _READS = (
     "_event_names",
     "_cause_names",
     "cause_rules",
+    "thresholds",
 )
 
 

@@ -14,14 +14,14 @@ from functools import cached_property
 
 import numpy as np
 
+from pipelines.base.datafiles import threshold
 from pipelines.critical_path.graph.host_nodes import Columns, HostNodes
 from pipelines.critical_path.graph.stack_order import Flags, Ints
 
-SHORT_NS = 100_000
-"""A hand-off takes no longer; what a thread does after it, until its next operator, is a gap of its own."""
-_LEAST_NS = 20_000  # shorter gaps need no other thread to explain them
-_RIGHT_BEFORE = 0.1  # of the gap: the other thread stops that shortly before its end, or within _LEAST_NS
-_WORKING = 0.5  # of the gap: the other thread works for that long
+SHORT_NS = threshold("hand_off_short_ns")
+_LEAST_NS = threshold("hand_off_gap_ns")
+_RIGHT_BEFORE = threshold("hand_off_right_before")
+_WORKING = threshold("hand_off_working")
 _BEFORE_ALL = 1 << 60  # later than any time
 _NEAR = 32  # threads are asked which stopped that late before a gap's end
 

@@ -16,16 +16,19 @@ import duckdb
 import numpy as np
 
 from pipelines.base.database import give_back
+from pipelines.base.groups import in_groups
 from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.critical_path.graph.hand_offs import SHORT_NS, HandOffs, Roles, hand_offs
 from pipelines.critical_path.graph.host_nodes import Frames, HostEvents, HostNodes, host_nodes
 from pipelines.critical_path.graph.stack_order import EVENTS, Flags, Ints
 from pipelines.models.catalog import load_catalog
-from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import create_table, fetch_columns, python_model
 from pipelines.models.sqltext import quoted
 
-_READS = ("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events")
+_READS = (
+    *("_clip", "_asked_windows", "_thread_roles", "_poll_loops", "waiting_frames", "python_frames", "events"),
+    "thresholds",
+)
 _NODES = (
     ("window_no", "BIGINT", "The window."),
     ("node_id", "BIGINT", "The node."),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from pipelines.base.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.models.sqltext import quoted, row
 
@@ -39,7 +39,8 @@ _UNSTATED = ("_event_records", "_inferred_wait_sources")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
 _ROLES = ("polls", "blocking", "only_waits", "wait")
-_FULL_QUEUE, _SLOW_CALLS, _SLOW_NS = 100, 8, 20_000
+_FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
+_SLOW_NS = threshold("slow_launch_ns")
 """GPU work, and launches that take so long, without which `_queue_waits` has no row."""
 _INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges", "_likely_waits")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 import numpy as np
 
-from pipelines.models.groups import in_groups
+from pipelines.base.groups import in_groups
 from pipelines.models.python_tables import fetch_columns
 
 EDGES = 500_000

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
+from pipelines.base.groups import in_groups
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, Nodes
 from pipelines.critical_path.graph.stack_order import Flags
 from pipelines.critical_path.longest.longest_path import Chains, chains_path
-from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import fetch_columns
 
 LONG = 4_000_000

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.datafiles import threshold
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.window import Events, Window
 
-_LONG_NS = 1_000_000
+_LONG_NS = threshold("idle_gap_ns")
+_TOLD, _WARNED = threshold("beside_percent"), threshold("beside_warning_percent")
 LACKING = (
-    "are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace lacks events, or something "
+    f"are gaps over {_LONG_NS // 1_000_000} ms in which nothing ran on the GPU although work was queued: the trace lacks events, or something "
     "outside the trace used the GPU"
 )
 
@@ -35,10 +37,10 @@ def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> lis
     """
     length = length_us * 1000
     idle = _idle_ns(window, gaps, weight[gaps])
-    if 100 * idle <= length:
+    if 100 * idle <= _TOLD * length:
         return []
     detail = f"{round(idle / 1e6, 2)} ms of the path {LACKING}"
-    severity = "warning" if 10 * idle > length else "info"
+    severity = "warning" if 100 * idle > _WARNED * length else "info"
     return [{"caveat": "idle_gaps", "severity": severity, "n": 1, "time_us": idle / 1000, "detail": detail}]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.whatif.window import Window
+
+_COMPUTES = [row["class"] for row in rule_rows("class_kinds") if row["counts_as"] == "COMPUTATION"]
 
 
 def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
@@ -26,7 +29,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
         communication = here & (classes == "COMMUNICATION")
-        busy = _covered(events.ts, events.dur, here & (classes == "COMPUTATION"))
+        busy = _covered(events.ts, events.dur, here & np.isin(classes, _COMPUTES))
         if communicating := _covered(events.ts, events.dur, communication):
             left[:-1][communication] = 1 - min(1.0, busy / communicating)
     return left[window.own_time_of]

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.groups import in_groups
 from pipelines.base.paths import path_text
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES, HTA_TYPES
 from pipelines.faces.drawings.arrows import anchor_arrows
@@ -28,7 +29,6 @@ from pipelines.faces.drawings.chrome_trace import (
     write_trace,
 )
 from pipelines.faces.drawings.counter_tracks import counter_events
-from pipelines.models.groups import in_groups
 from pipelines.models.sqltext import quoted, row
 from pipelines.readers.kineto import base_of
 

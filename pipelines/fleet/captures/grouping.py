@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
 
+from pipelines.base.datafiles import threshold
+
 _INFINITY = float("inf")
-DATED_NS = 10**18
+DATED_NS = threshold("dated_ns")
 """Times after this, 2001-09-09, are counted from 1970; others from the boot of a host, or from a base that is not known."""
 _SHOWN = 5  # names listed in a sentence
 

@@ -17,7 +17,7 @@ from pipelines.fleet.collectives.root_causes import roots_of
 from pipelines.models.python_tables import create_table, insert_columns, python_model, types_of
 from pipelines.readers.origin import BY_DEVICE
 
-_READS = ("_staged_capture_ranks", "collective_kernels", "traces")
+_READS = ("_staged_capture_ranks", "collective_kernels", "traces", "thresholds")
 _LANES = (
     ("capture_id", "VARCHAR", "The capture."),
     ("lane", "BIGINT", "Number of the lane."),

@@ -16,22 +16,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.clocks.clock_bounds import bounds_of
 from pipelines.fleet.collectives.entries import Entries, Instances
-from pipelines.fleet.collectives.shifts import MAD_TO_SIGMA
+from pipelines.fleet.collectives.shifts import MAD_TO_SIGMA, MIN_MATCHED
 
 _MEDIAN_TO_ERROR = 1.2533  # standard error of a median in standard errors of a mean, for normal noise
 _ROUNDS, _TOLERANCE = 100, 1e-6
 _PASSES = 3
 _SLOPE_POINTS = 1_000
-# When instances are dropped and fits refused; times in ns.
-_MIN_MATCHED = 5
-_DROP, _DROP_SIGMAS = 200_000.0, 10.0  # a residual above the larger of the first and so many medians of sigma
-_MAX_DROPPED = 0.2  # share of instances
-_MAX_SIGMA = 150_000.0  # noise of a rank's ends
-MAX_ERROR = 1 / 3  # of what ranks wait: the error bar of ends that are noisier, where something else is certain
-_MAX_CONTRADICTION = 50_000.0  # of the hard bounds
-_DRIFT_SPAN = 1e9  # a drift is only applied to a lane that spans at least this
+_DROP, _DROP_SIGMAS = threshold("clock_drop_ns"), threshold("clock_drop_sigmas")
+_MAX_DROPPED, _MAX_SIGMA = threshold("clock_max_dropped"), threshold("clock_max_sigma_ns")
+MAX_ERROR = 1 / threshold("clock_error_parts")
+_MAX_CONTRADICTION = threshold("clock_max_contradiction_ns")
+_DRIFT_ERRORS, _DRIFT_SPAN = threshold("clock_drift_errors"), threshold("clock_drift_span_ns")
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ def _fit_and_drop(entries: Entries, ends: np.ndarray, first_guess: np.ndarray) -
         limit = max(_DROP, _DROP_SIGMAS * float(np.median(_sigmas(entries, ends, offset, kept))))
         still = kept.copy()
         still[entries.instance[residual > limit]] = False
-        if still.sum() == kept.sum() or still.sum() < _MIN_MATCHED:
+        if still.sum() == kept.sum() or still.sum() < MIN_MATCHED:
             kept = still
             break
         kept = still
@@ -271,13 +269,13 @@ def _theil_sen(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int) -> np.ndarray:
-    """Returns the ranks whose drift is more than noise: |slope| x span > 5 standard errors over at least _DRIFT_SPAN."""
+    """Returns the ranks whose drift, |slope| x span, is more than noise, over at least _DRIFT_SPAN."""
     if n_steps < 2 or not fit.kept.any():
         return np.zeros(len(slopes), bool)
     some, places = fit.entries.of_instances(fit.kept)
     ends = fit.ends[places]
     span = np.maximum(some.by_rank.most(ends, -np.inf) - some.by_rank.least(ends, np.inf), 0.0)
-    return (np.abs(slopes) * span > 2.5 * fit.error) & (span >= _DRIFT_SPAN)
+    return (np.abs(slopes) * span > _DRIFT_ERRORS * fit.error) & (span >= _DRIFT_SPAN)
 
 
 def _bend(fit: _Polished, slopes: np.ndarray) -> np.ndarray:
@@ -302,8 +300,8 @@ def _mean_wait(fit: _Polished, offset: np.ndarray) -> float:
 def _refusal(fit: _Polished, contradiction: float, one_clock: bool, max_error: float) -> str | None:
     """`max_error`: the error bar that noisy ends may have."""
     n, n_kept = len(fit.kept), int(fit.kept.sum())
-    if n < _MIN_MATCHED:
-        return f"too_few_matched: {n} of at least {_MIN_MATCHED}"
+    if n < MIN_MATCHED:
+        return f"too_few_matched: {n} of at least {MIN_MATCHED}"
     if n - n_kept > _MAX_DROPPED * n and not one_clock:
         return f"too_many_dropped: {n_kept} of {n} kept"
     if np.isinf(fit.sigma).any():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.collectives.rank_lane import NONE, RankLane
 from pipelines.fleet.collectives.shifts import MIN_OVERLAP, Shifts, shifts_of
 
@@ -21,7 +22,7 @@ SEQUENCE, STEP, FILE, CLOCK, SPREAD = EVIDENCE = (
     "sequence_number", "step_order", "file_order", "shared_clock", "spread",
 )  # fmt: skip
 """What a pair of kernels rests on, best first."""
-_CLOCK_SLACK = 200_000  # ns: GPU times of one host differ by up to this
+_CLOCK_SLACK = threshold("clock_slack_ns")
 _UNPAIRED = -1
 _CODE = {name: np.int8(code) for code, name in enumerate(EVIDENCE)}
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.collectives.rank_lane import RankLane
 
 MAD_TO_SIGMA = 1.4826
-MIN_MATCHED = 5  # instances that ranks must have in common, and kernels that an overlap must have
-MIN_OVERLAP = 0.6  # share of the shorter sequence that an overlap must have
-_AMBIGUITY = 5.0  # how many times worse the second-best shift must be
-_RESOLUTION = 1_000.0  # ns: lower scores count as this value
+MIN_MATCHED = threshold("min_matched")
+MIN_OVERLAP = threshold("shift_min_overlap")
+_AMBIGUITY, _RESOLUTION = threshold("shift_ambiguity"), threshold("shift_resolution_ns")
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.op_job.job import JobTrace
 from pipelines.fleet.op_job.p2p import COMPUTES
 from pipelines.fleet.op_job.template import GC, OPTIMIZER, Template
 
-SLACK = 0.010  # s: a transfer that ends this long before its last start was recorded on clocks that disagree
+SLACK = threshold("op_job_late_s")
 MEAN_OF = (*COMPUTES, OPTIMIZER, GC)  # median for the others: a few transfers take a hundred times longer
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.op_job.job import JobMeta, JobRejected, Op
 
-EPS = 5e-5  # s: how far clocks of one recording may differ
+EPS = threshold("op_job_clock_s")
 COMPUTES = ("forward-compute", "backward-compute")
 # A kind of transfer: its compute, and which neighbor it connects to in the model.
 P2P = {

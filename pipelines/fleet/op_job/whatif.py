@@ -12,13 +12,13 @@ from math import ceil
 
 import numpy as np
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.op_job.durations import ideal_times, own_times
 from pipelines.fleet.op_job.job import JobTrace
 from pipelines.fleet.op_job.replay import replay
 from pipelines.fleet.op_job.template import OPTIMIZER, Template, build_template
 
-DECOMPOSED_FROM = 1.03  # a job that loses less is not broken down: the result would be noise
-WORST_SHARE = 0.03
+DECOMPOSED_FROM, WORST_SHARE = threshold("op_job_decomposed"), threshold("op_job_worst_share")
 MERGED = {
     "forward-send": "forward-pp-comm",
     "forward-recv": "forward-pp-comm",

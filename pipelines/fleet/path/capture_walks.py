@@ -80,7 +80,7 @@ class JoinableRank:
         "collective_ranks",
         "critical_path_nodes",  # in load_ranks.py
         "critical_path_edges",
-        *("_capture_cause_events", "_event_names", "_cause_names", "cause_rules"),  # in segment_causes.py
+        *("_capture_cause_events", "_event_names", "_cause_names", "cause_rules", "thresholds"),  # in segment_causes.py
     ),
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import duckdb
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.trends.comparison import CompareError, Pair, Trace, Window
 from pipelines.models.sqltext import quoted
 
 FIRST, EVERY = "first", "all"
-_WARM_UP = 1.5  # a first step is warm-up if it is longer than what is usual after it by more than this factor
-_LEAST = 2  # steps that say what is usual
+_WARM_UP, _LEAST = threshold("compare_warm_up"), threshold("compare_warm_up_steps")
 
 
 class Chosen(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import duckdb
 
 from pipelines.base import database
+from pipelines.base.datafiles import threshold
 from pipelines.base.errors import TracelakeError
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
@@ -33,7 +34,7 @@ _CAUSES = "_compared_causes"
 _OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, name VARCHAR, times HUGEINT, duration_ns HUGEINT"
 _HOST = "host"
 _ANSWERS = ("_comparison", "_compared_parts")
-_ENOUGH = 0.5  # of the GPU time has an operator
+_ENOUGH = threshold("compare_operators")
 
 
 class CompareError(TracelakeError, ValueError):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from pipelines.base import units
-from pipelines.base.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.base.kernel_names import short_name
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Pair, Part, Trace, Window, totals
 
-_TOLD = 0.01  # of the window: smaller changes are none
-_APART = 0.03  # of the window: mean and median of its steps are two
+_TOLD = threshold("compare_unchanged_percent") / 100
+_APART = threshold("compare_apart_percent") / 100
 _MOST = 5  # kinds of work in a sentence
 _NAME = 40  # characters
 _NOBODY = ("outside operators", "stream ")

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-LEAST_EFFECT = 0.01
-P_LIMIT = 0.01
-FALSE_DISCOVERY_RATE = 0.05
-LEAST_BASE, LEAST_NEW = 10, 5
+from pipelines.base.datafiles import threshold
+
+LEAST_EFFECT, _ERRORS = threshold("regression_effect"), threshold("regression_errors")
+P_LIMIT = threshold("regression_p")
+FALSE_DISCOVERY_RATE = threshold("regression_false_discoveries")
+LEAST_BASE, LEAST_NEW = threshold("regression_base"), threshold("regression_new")
 # Standard error of a median, from the MAD: 1.4826 makes it a normal's sigma, 1.2533 = sqrt(pi / 2) is the median's cost.
 _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 
@@ -98,7 +100,7 @@ def noise_floor(base: Sequence[float], n_new: int) -> float | None:
     if middle == 0:
         return None
     spread = median(abs(value - middle) for value in base) / abs(middle)
-    return max(LEAST_EFFECT, 3 * _ERROR_OF_MEDIAN * spread / math.sqrt(n_new))
+    return max(LEAST_EFFECT, _ERRORS * _ERROR_OF_MEDIAN * spread / math.sqrt(n_new))
 
 
 def judge(

@@ -60,7 +60,8 @@ near AS (
     JOIN calls AS c
         ON c.set_id = e.set_id AND c.trace_id = e.trace_id AND c.group_name = e.group_name AND c.op = e.op
             AND c.in_elements = e.in_elements
-            AND e.created_ns >= c.start_ns - 1000000 AND e.created_ns <= c.end_ns + 1000000
+            AND e.created_ns >= c.start_ns - threshold('flight_recorder_ns')
+            AND e.created_ns <= c.end_ns + threshold('flight_recorder_ns')
     WHERE NOT c.has_seq
 ),
 by_time AS (

@@ -277,11 +277,15 @@ SELECT
     TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Their time in control, ns.
     TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Their time in test, ns.
     TRY_CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- How much longer in test, ns.
-    -- By time: added, deleted, increased, decreased, or unchanged where it is within 1 % of the longer side.
+    -- By time: added, deleted, increased, decreased, or unchanged where it is within
+    -- threshold('compare_unchanged_percent') % of the longer side.
     CASE
         WHEN control_n = 0 THEN 'added'
         WHEN test_n = 0 THEN 'deleted'
-        WHEN 100 * abs(test_ns - control_ns) <= greatest(control_ns, test_ns) THEN 'unchanged'
+        WHEN
+            100 * abs(test_ns - control_ns)
+            <= threshold('compare_unchanged_percent') * greatest(control_ns, test_ns)
+            THEN 'unchanged'
         WHEN test_ns > control_ns THEN 'increased'
         ELSE 'decreased'
     END AS change

@@ -14,4 +14,4 @@ FROM straggler_ranks AS s
 JOIN captures AS c ON c.capture_id = s.capture_id
 WHERE s.is_straggler IS NOT NULL
 GROUP BY c.job, s.rank
-HAVING sum(CASE WHEN s.is_straggler THEN 1 ELSE 0 END) >= 3
+HAVING sum(CASE WHEN s.is_straggler THEN 1 ELSE 0 END) >= threshold('persistent_captures')

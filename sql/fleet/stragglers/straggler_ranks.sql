@@ -1,7 +1,8 @@
 -- One row: a rank of a capture: how long it waited, and how long others waited for it.
 -- How: sums over the collectives of lanes that are used. A straggler caused more than max(2 / ranks, 25 %) of all
 -- waiting (75 % with two ranks), directly or through ranks that were late because of it, by itself delayed the others
--- by more than 1 % of the span, was waited for in at least 25 % of its collectives, and clocks agree on the culprits.
+-- by more than 1 % of the span, was waited for in at least 25 % of its collectives, and clocks agree on the culprits
+-- (thresholds).
 -- The longest collective marks the victim, not the culprit.
 -- scope: capture
 -- check: unique(capture_id, rank)
@@ -98,10 +99,15 @@ SELECT
     -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks
     -- are not aligned.
     agreement,
-    -- They agree in less than 80 % of the collectives, or clocks are not aligned.
-    coalesce(agreement < 0.8, TRUE) AS culprit_uncertain,
+    -- They agree in less than straggler_agreement of the collectives, or clocks are not aligned.
+    coalesce(agreement < threshold('straggler_agreement'), TRUE) AS culprit_uncertain,
     -- It is a straggler by the rule above; NULL where that cannot be determined.
     greatest(caused_share, coalesce(root_ns / nullif(CAST(all_ns AS DOUBLE), 0), 0))
-    > CASE WHEN n_ranks <= 2 THEN 0.75 ELSE greatest(2e0 / n_ranks, 0.25) END
-    AND marginal_ns > 0.01 * span_ns AND share_last >= 0.25 AND agreement >= 0.8 AS is_straggler
+    > CASE
+        WHEN n_ranks <= 2 THEN threshold('straggler_share_of_two')
+        ELSE greatest(threshold('straggler_share_fair') / n_ranks, threshold('straggler_share'))
+    END
+    AND marginal_ns > threshold('straggler_marginal') * span_ns
+    AND share_last >= threshold('straggler_last')
+    AND agreement >= threshold('straggler_agreement') AS is_straggler
 FROM measured

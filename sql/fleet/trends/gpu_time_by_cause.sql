@@ -72,7 +72,8 @@ computing AS (
     FROM rank_devices AS d
     JOIN kernels AS k ON k.trace_id = d.trace_id AND k.device = d.device
     LEFT JOIN recomputed AS r ON r.trace_id = k.trace_id AND r.event_id = k.event_id
-    WHERE k.class = 'COMPUTATION' AND d.trace_id IN (SELECT x.trace_id FROM recomputed AS x)
+    JOIN class_kinds AS n ON n.class = k.class AND n.counts_as = 'COMPUTATION'
+    WHERE d.trace_id IN (SELECT x.trace_id FROM recomputed AS x)
 ),
 stretches AS (
     SELECT capture_id, rank, device, what, start_ns, end_ns FROM computing

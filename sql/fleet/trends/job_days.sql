@@ -27,7 +27,7 @@ placed AS (
     SELECT
         c.job, c.n_ranks, r.hardware, t.step_ns,
         CAST(
-            CASE WHEN c.capture_start_ns > 1000000000000000000 THEN c.started_at ELSE r.ingested_at END AS DATE
+            CASE WHEN c.capture_start_ns > threshold('dated_ns') THEN c.started_at ELSE r.ingested_at END AS DATE
         ) AS began_on,
         100.0 * t.idle_ns / nullif(t.span_ns, 0) AS idle_percent,
         100.0 * t.exposed_communication_ns / nullif(t.span_ns, 0) AS exposed_communication_percent

@@ -16,7 +16,7 @@ WITH ranks AS (
 placed AS (
     SELECT
         c.capture_id, c.job, c.n_ranks, c.world_size, r.hardware,
-        CASE WHEN c.capture_start_ns > 1000000000000000000 THEN c.started_at ELSE r.ingested_at END AS began_at
+        CASE WHEN c.capture_start_ns > threshold('dated_ns') THEN c.started_at ELSE r.ingested_at END AS began_at
     FROM captures AS c
     JOIN ranks AS r ON r.capture_id = c.capture_id
 ),

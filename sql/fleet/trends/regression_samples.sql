@@ -14,7 +14,7 @@ good AS (
         -- A trace that counts time from the boot of its host does not tell the date: then the time of ingestion is
         -- used.
         CASE
-            WHEN c.capture_start_ns > 1000000000000000000 THEN c.capture_start_ns
+            WHEN c.capture_start_ns > threshold('dated_ns') THEN c.capture_start_ns
             ELSE TRY_CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT)
         END AS at_ns
     FROM captures AS c

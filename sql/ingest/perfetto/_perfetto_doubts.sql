@@ -25,7 +25,7 @@ WITH found AS (
         'perfetto_boot_time', 'info', count(*),
         'times count from the start of the machine: ranks on several machines have no common clock'
     FROM (SELECT max(start_ns) AS last_ns FROM _perfetto_rows) AS ends
-    WHERE last_ns < 1000000000000000000
+    WHERE last_ns < threshold('dated_ns')
 )
 SELECT
     check_name,  -- Name of the finding.

@@ -31,7 +31,7 @@ SELECT
     -- trace_start_ns as a time, UTC; NULL where the trace does not count time from 1970 (before 2001-09-09, 10^18 ns).
     CASE
         WHEN
-            CAST(trace_start_ns AS BIGINT) > 1000000000000000000
+            CAST(trace_start_ns AS BIGINT) > threshold('dated_ns')
             THEN make_timestamp(CAST(trace_start_ns AS BIGINT) // 1000)
     END AS started_at,
     CAST(trace_end_ns AS BIGINT) AS trace_end_ns,  -- Latest end of an event with a duration, ns.

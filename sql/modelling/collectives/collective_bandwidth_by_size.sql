@@ -26,6 +26,8 @@ SELECT
     moved * factor / nullif(duration_ns, 0) AS busbw_lower_gigabytes_per_s,
     -- That divided by what the links can carry, not clipped.
     moved * factor / nullif(duration_ns, 0) / limit_gigabytes_per_s AS link_utilization,
-    -- link_utilization is above 1.05: sizes or links are wrong.
-    coalesce(moved * factor / nullif(duration_ns, 0) / limit_gigabytes_per_s > 1.05, FALSE) AS suspect
+    -- link_utilization is above threshold('ideal_suspect'): sizes or links are wrong.
+    coalesce(
+        moved * factor / nullif(duration_ns, 0) / limit_gigabytes_per_s > threshold('ideal_suspect'), FALSE
+    ) AS suspect
 FROM summed

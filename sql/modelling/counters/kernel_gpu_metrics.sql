@@ -42,6 +42,7 @@ SELECT
     metric,  -- Metric, as in gpu_metrics.
     n AS n_samples,  -- Samples while it ran.
     total,  -- Sum of their values, for means over several kernels.
-    CASE WHEN n >= 3 THEN total / n END AS mean  -- Their mean; NULL where fewer than 3 samples fell into it.
+    -- Their mean; NULL where fewer than threshold('metric_samples') samples fell into it.
+    CASE WHEN n >= threshold('metric_samples') THEN total / n END AS mean
 FROM summed
 WHERE n > 0

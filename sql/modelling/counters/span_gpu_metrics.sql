@@ -23,6 +23,7 @@ SELECT
     -- Their share of the summed duration: read the mean with this in mind.
     CAST(s.sampled_ns AS DOUBLE) / nullif(t.sum_ns, 0) AS coverage,
     TRY_CAST(s.n_samples AS BIGINT) AS n_samples,  -- Samples while its work ran.
-    CASE WHEN s.n_samples >= 3 THEN s.total / s.n_samples END AS mean  -- Their mean; NULL for fewer than 3.
+    -- Their mean; NULL for fewer than threshold('metric_samples').
+    CASE WHEN s.n_samples >= threshold('metric_samples') THEN s.total / s.n_samples END AS mean
 FROM sampled AS s
 JOIN span_kernels AS t ON t.trace_id = s.trace_id AND t.span_id = s.span_id AND t.phase = s.phase

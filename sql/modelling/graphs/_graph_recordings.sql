@@ -88,7 +88,8 @@ WITH nodes AS (
     SELECT n.*, s.sequence_id, s.n_nodes
     FROM _graph_sequences AS s
     JOIN _graph_nodes AS n ON n.trace_id = s.trace_id AND n.replay_id = s.replay_id
-    WHERE s.replay_id = s.sequence_id AND s.n_nodes >= 4 AND s.n_names >= 2
+    WHERE s.replay_id = s.sequence_id AND s.n_nodes >= threshold('eager_match_nodes')
+        AND s.n_names >= threshold('eager_match_names')
 ),
 occurrences AS (
     SELECT trace_id, device, cat, name, count(*) AS n

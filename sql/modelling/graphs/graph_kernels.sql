@@ -10,7 +10,9 @@ WITH nodes AS (
         row_number() OVER (PARTITION BY n.trace_id, s.sequence_id, n.signature_id ORDER BY n.ordinal) AS occurrence
     FROM _graph_sequences AS s
     JOIN _graph_nodes AS n ON n.trace_id = s.trace_id AND n.replay_id = s.replay_id
-    WHERE s.replay_id = s.sequence_id AND s.n_nodes >= 6
+    WHERE
+        s.replay_id = s.sequence_id
+        AND s.n_nodes >= threshold('graph_period_repeats') * threshold('graph_period_least')
 ),
 further AS (
     SELECT v.n
@@ -30,7 +32,7 @@ ranked AS (
         trace_id, sequence_id, period,
         row_number() OVER (PARTITION BY trace_id, sequence_id ORDER BY n_pairs DESC, period) AS choice
     FROM gaps
-    WHERE 3 * period <= n_nodes
+    WHERE threshold('graph_period_repeats') * period <= n_nodes
 ),
 alike AS (
     SELECT
@@ -57,7 +59,9 @@ chosen AS (
             PARTITION BY trace_id, sequence_id ORDER BY n_covered DESC, period, first_ordinal
         ) AS choice
     FROM stretches
-    WHERE n_covered >= 3 * period AND 2 * n_covered >= n_nodes
+    WHERE
+        n_covered >= threshold('graph_period_repeats') * period
+        AND n_covered >= threshold('graph_period_cover') * n_nodes
 )
 SELECT
     trace_id,  -- The trace.
@@ -66,7 +70,7 @@ SELECT
     first_ordinal,  -- Where the first block begins.
     n_covered  -- Pieces of GPU work from there that follow the period; the last block may be cut short.
 FROM chosen
-WHERE choice = 1 AND period >= 2;
+WHERE choice = 1 AND period >= threshold('graph_period_least');
 
 -- model: graph_kernels
 -- One row: a piece of GPU work that a replay of a CUDA or HIP graph ran, with the operator, module and layer that it
@@ -115,7 +119,7 @@ SELECT
     END AS confidence,
     o.capture_trace_id,  -- The trace with the call that the operator is known from; NULL without one.
     o.call_event_id,  -- That call's position in its file; NULL without one.
-    k.class,  -- COMPUTATION, COMMUNICATION, MEMORY or OTHER.
+    k.class,  -- Its class, as in kernels.
     k.name,  -- Name.
     k.device,  -- Device it ran on.
     k.stream,  -- Stream on the device.

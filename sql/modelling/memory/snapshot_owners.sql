@@ -42,7 +42,8 @@ blocks AS (
     FROM placed AS p
     JOIN memory_blocks AS b
         ON b.trace_id = p.trace_id AND b.device = p.device AND b.address = p.address AND b.size_bytes >= p.size_bytes
-            AND b.alloc_ns BETWEEN p.alloc_ns - 100000 AND p.alloc_ns + 100000
+            AND b.alloc_ns BETWEEN p.alloc_ns - threshold('snapshot_block_ns')
+            AND p.alloc_ns + threshold('snapshot_block_ns')
     JOIN events AS e ON e.trace_id = b.trace_id AND e.event_id = b.event_id
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
     WHERE b.device_type IN (1, 6)
@@ -144,7 +145,7 @@ threads_found AS (
         coalesce(k.alloc_ns, p.alloc_ns + 999) AS last_ns,
         CASE
             WHEN k.thread_id IS NOT NULL THEN k.thread_id
-            WHEN g.gap_ns > 2000 OR s.trace_id IS NOT NULL AND n.allocation_id IS NULL THEN NULL
+            WHEN g.gap_ns > threshold('snapshot_gap_ns') OR s.trace_id IS NOT NULL AND n.allocation_id IS NULL THEN NULL
             WHEN c.n_op_changes > 0 OR c.n_in_ops > 1 THEN NULL
             WHEN c.n_in_ops = 1 THEN c.op_thread
             WHEN c.n_module_changes = 0 AND c.n_in_modules = 1 THEN c.module_thread

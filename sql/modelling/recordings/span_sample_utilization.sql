@@ -84,7 +84,7 @@ spans AS (
         CASE
             WHEN s.clock = 'host_calls' THEN 'host_calls'
             WHEN s.clock <> r.source THEN 'other_device'
-            WHEN w.ideal_tf32_ns > 1.05 * s.duration_ns THEN 'too_short'
+            WHEN w.ideal_tf32_ns > threshold('ideal_suspect') * s.duration_ns THEN 'too_short'
         END AS not_measured,
         w.n_ops, w.n_ops_not_modelled, w.n_ops_without_peak, w.flops_matrix, w.flops_recompute, w.bytes,
         w.device_key, w.peak_kind, w.ideal_ns, w.ideal_tf32_ns, w.ideal_once_ns, w.ideal_once_tf32_ns, w.memory_ns
@@ -148,7 +148,7 @@ SELECT
     CASE WHEN t.ideal_ns >= t.memory_ns THEN 'compute' WHEN t.ideal_ns < t.memory_ns THEN 'memory' END AS bound_by,
     -- The larger ideal time divided by the duration.
     greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,
-    -- The ideal time is more than 1.05 times the duration: TF32 where fp32 was assumed, a wrong peak, or a duration
-    -- that is not the work's.
-    coalesce(t.ideal_ns / nullif(t.duration_ns, 0) > 1.05, FALSE) AS suspect
+    -- The ideal time is more than threshold('ideal_suspect') times the duration: TF32 where fp32 was assumed, a wrong
+    -- peak, or a duration that is not the work's.
+    coalesce(t.ideal_ns / nullif(t.duration_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect
 FROM timed AS t

@@ -160,11 +160,15 @@ SELECT
     CASE WHEN u.ideal_ns >= u.memory_ns THEN 'compute' WHEN u.ideal_ns < u.memory_ns THEN 'memory' END AS bound_by,
     -- The larger ideal time divided by busy_ns.
     greatest(u.ideal_ns, u.memory_ns) / nullif(w.busy_ns, 0) AS roofline_utilization,
-    -- A utilization is above 1.05: TF32 where fp32 was assumed, a wrong peak or shape, or GPU work longer than its
-    -- span.
-    coalesce(u.ideal_ns / nullif(w.busy_ns, 0) > 1.05, FALSE)
+    -- A utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or GPU
+    -- work longer than its span.
+    coalesce(u.ideal_ns / nullif(w.busy_ns, 0) > threshold('ideal_suspect'), FALSE)
     OR coalesce(
-        CASE WHEN w.phase IN ('fwd', 'recompute', 'window') THEN u.ideal_ns / nullif(w.wall_ns, 0) > 1.05 END, FALSE
+        CASE
+            WHEN w.phase IN ('fwd', 'recompute', 'window')
+                THEN u.ideal_ns / nullif(w.wall_ns, 0) > threshold('ideal_suspect')
+        END,
+        FALSE
     ) AS suspect
 FROM timed AS w
 LEFT JOIN _span_sums AS u ON u.trace_id = w.trace_id AND u.scope = w.scope AND u.phase = w.phase;

@@ -25,8 +25,8 @@ SELECT
     sum(u.memory_ns) / nullif(sum(w.gpu_ns), 0) AS bandwidth_utilization,
     -- The sum of each instance's larger ideal time, divided by GPU time.
     sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0) AS roofline_utilization,
-    -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
-    coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > 1.05, FALSE) AS suspect,
+    -- mfu is above threshold('ideal_suspect'): TF32 where fp32 was assumed, or a wrong peak or shape.
+    coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > threshold('ideal_suspect'), FALSE) AS suspect,
     -- The lowest of op_work: below 1 where graph replays ran some; NULL where they only launched graphs.
     min(w.confidence) AS confidence
 FROM op_work AS w

@@ -55,7 +55,7 @@ SELECT
         WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory'
         WHEN ideal_ns >= memory_ns THEN 'compute'
     END AS bound_by,
-    -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
-    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,
+    -- mfu is above threshold('ideal_suspect'): TF32 where fp32 was assumed, or a wrong peak or shape.
+    coalesce(ideal_ns / nullif(gpu_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect,
     confidence  -- The lowest of op_work: below 1 where graph replays ran some; NULL where they only launched graphs.
 FROM summed

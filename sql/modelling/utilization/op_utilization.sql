@@ -84,8 +84,8 @@ SELECT
     END AS bound_by,
     -- The larger ideal time divided by GPU time: how close the instance came to its roofline.
     greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) AS roofline_utilization,
-    -- mfu is above 1.05: peak, shapes or attribution are wrong.
-    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,
+    -- mfu is above threshold('ideal_suspect'): peak, shapes or attribution are wrong.
+    coalesce(ideal_ns / nullif(gpu_ns, 0) > threshold('ideal_suspect'), FALSE) AS suspect,
     -- Faster than the memory's bandwidth: operands were in a cache.
     coalesce(gigabytes_per_s > hbm_gigabytes_per_s, FALSE) AS cache_resident,
     source,  -- launch, capture or eager, as in op_work.

@@ -40,8 +40,8 @@ SELECT
     ridge,  -- Intensity above which operations are the limit, for this mix of types; NULL without matrix operations.
     bound_by,  -- compute or memory: the larger of the two ideal times.
     roofline_utilization,  -- The larger ideal time divided by busy_ns.
-    -- A utilization is above 1.05: TF32 where fp32 was assumed, a wrong peak or shape, or GPU work longer than its
-    -- span.
+    -- A utilization is above threshold('ideal_suspect'): TF32 where fp32 was assumed, a wrong peak or shape, or GPU
+    -- work longer than its span.
     suspect
 FROM _scope_utilization
 WHERE span_id IS NULL

@@ -119,6 +119,8 @@ STEPS = {
     "1 of 101": [launch(1, 0), *MANY[: 2 * 100]],
 }
 
+BOUNDARIES = {"lost_work_percent": {"1 of 100": "error", "1 of 101": "warning"}}
+
 
 @pytest.mark.parametrize("names", first_of([[*CASES][:9], [*CASES][9:]], 1))
 def test_what_is_lost_and_what_is_not(names: Sequence[str]) -> None:
@@ -139,8 +141,8 @@ def test_steps_without_work_are_named() -> None:
     assert (n, severity) == (12, "error")
     assert detail.endswith(f"steps without any: {', '.join(f'ProfilerStep#{i}' for i in range(10))} and 2 more")
     assert found["one in twenty"][LOST][:2] == (6, "error")
-    assert found["1 of 100"][LOST][:2] == (1, "error")
-    assert found["1 of 101"][LOST][:2] == (1, "warning")  # less than 1 %
+    for name, severity in BOUNDARIES["lost_work_percent"].items():
+        assert found[name][LOST][:2] == (1, severity)
 
 
 def test_a_file_that_ends_early_says_only_that(tmp_path: Path) -> None:

@@ -148,6 +148,29 @@ def test_a_memory_event_of_the_trace_tells_thread_and_time(tmp_path: Path) -> No
     assert _owner(_joined(tmp_path, one, [*events, *twice])) == (7, None, None, None, None, None)
 
 
+# How the owner of an allocation is known by how far events lie from it, ns: the last but one is still taken.
+BOUNDARIES = {
+    "snapshot_block_ns": {100_000: "memory_event", 100_001: None},
+    "snapshot_gap_ns": {2000: "clock", 2001: None},
+}
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_events_at_both_sides_of_a_distance(tmp_path: Path, name: str) -> None:
+    """One event of an allocation names its owner. Of two, neither does: the clock, if another event says that clocks agree."""
+    for distance, source in BOUNDARIES[name].items():
+        one, address = _one(100)
+        one.now_us = START_US + 497
+        other = one.alloc(3000, [])
+        events = [*WINDOW, _event(Call("op", "a", 1, 90_000, 600_000)), x("cpu_op", "last", 1200, 100, 1)]
+        alone = {"snapshot_block_ns": address, "snapshot_gap_ns": other}[name]
+        at_ns, size = {address: (100_000, 1024), other: (500_000, 3072)}[alone]
+        events.append(_memory(alone, size, at_ns + distance, 1))
+        if alone == other:
+            events += [_memory(address, 1024, 100_000 + at, 1) for at in (0, 300)]
+        assert _owner(_joined(tmp_path, one, events))[3] == source, distance
+
+
 def test_clocks_that_do_not_meet_leave_operators_null(tmp_path: Path) -> None:
     one, _ = _one(100, USER)
     calls = [Call("op", "a", 1, 90_000, 110_000)]

@@ -60,3 +60,22 @@ def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
     assert rows_of(events, "event_waits", COLUMNS) == [(6, 4, 1, 8)]
     # An event of another device: where its own has launched nothing on such a stream, it is that one's work.
     assert rows_of(events[2:], "event_waits", COLUMNS) == [(4, 2, 1, 6)]
+
+
+@pytest.mark.parametrize("waits_on", [2, 7])
+def test_of_streams_with_one_number_on_other_devices_the_one_launched_on_last_counts(waits_on: int) -> None:
+    """Its own device has no such stream, or it is the stream that waits. Which device has which number says nothing."""
+    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
+
+    def trace(earlier: int, later: int) -> list[dict]:
+        return [
+            *(call("cudaLaunchKernel", 100, 2, 1), kernel("earlier", 110, 50, 1, stream=7, device=earlier)),
+            *(call("cudaLaunchKernel", 103, 2, 2), kernel("later", 110, 50, 2, stream=7, device=later)),
+            call("cudaEventRecord", 106, 1, 3),
+            call("cudaStreamWaitEvent", 110, 1, 4),
+            sync("Stream Wait Event", 110, 1, 4, stream=waits_on, device=2, **args),
+            *(call("cudaLaunchKernel", 112, 5, 5), kernel("waiting", 165, 10, 5, stream=waits_on, device=2)),
+        ]
+
+    for devices in ((0, 1), (1, 0)):
+        assert rows_of(trace(*devices), "event_waits", COLUMNS) == [(6, 4, 3, 8)]

@@ -7,11 +7,11 @@ import random
 import duckdb
 import pytest
 
+from pipelines.base.groups import in_groups
 from pipelines.critical_path.graph import window_edges
 from pipelines.critical_path.longest import slack, window_paths
 from pipelines.modelling import stacks
 from pipelines.models.catalog import load_catalog
-from pipelines.models.groups import in_groups
 
 
 def test_groups_keep_the_order_and_stay_below_their_size() -> None:

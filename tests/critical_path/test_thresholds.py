@@ -1,0 +1,160 @@
+"""Both sides of each threshold of the critical path and its causes: at the value, and one unit further on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.graph.unneeded_models import unneeded
+from pipelines.critical_path.graph.windows import WindowRequest
+from tests.harness import call, connect_all, each, kernel, op
+
+from .causes.answered import answers_of_all
+from .test_caveats import caveats_of_all, caveats_of_windows, launched
+
+Trace = list[dict[str, Any]]
+
+
+def handed_over(lasted: float, works: float, stops: float, again: float | None = None) -> Trace:
+    """Thread 1 pauses for so long; thread 2 works for so long and stops so long before the pause ends, and may go on after it.
+
+    Thread 3 stopped earlier: it handed over if thread 2 goes on too soon. Microseconds.
+    """
+    end = 100 + lasted
+    trace = [op("a", 0, 100), op("worker", end - stops - works, works, tid=2), op("b", end, 1000)]
+    if again is not None:
+        trace += [op("worker", end + again, 10, tid=2), op("other", 101, lasted - stops - 2, tid=3)]
+    return trace
+
+
+# name[/use]: a trace in which the end of event 1 led to event 2 by a hand-off, and one in which it did not
+HAND_OFFS = {
+    "hand_off_short_ns": (handed_over(2000, 1500, 100), handed_over(2000, 1500, 100.001)),
+    "hand_off_gap_ns": (handed_over(20, 15, 2), handed_over(19.999, 15, 2)),
+    "hand_off_gap_ns/stops": (handed_over(150, 100, 20), handed_over(150, 100, 20.001)),
+    "hand_off_gap_ns/goes on": (handed_over(1000, 600, 50, 20), handed_over(1000, 600, 50, 19.999)),
+    "hand_off_right_before": (handed_over(900, 500, 90), handed_over(900, 500, 90.001)),
+    "hand_off_working": (handed_over(1000, 500, 10), handed_over(1000, 499.999, 10)),
+}
+
+
+def test_hand_offs_on_both_sides() -> None:
+    query = "SELECT count(*) FROM critical_path_edges WHERE edge_type = 'THREAD_HAND_OFF' AND (src_event_id, dst_event_id) = (1, 2)"
+    traces = [trace for pair in HAND_OFFS.values() for trace in pair]
+    found = [con.execute(query).fetchall()[0][0] for con in each(traces, "critical_path_edges")]
+    assert dict(zip(HAND_OFFS, zip(found[::2], found[1::2], strict=True), strict=True)) == dict.fromkeys(
+        HAND_OFFS, (1, 0)
+    )
+
+
+LAST = [op("aten::mm", 9900, 40), call("cudaLaunchKernel", 9910, 10, 2), kernel("gemm", 9930, 20, 2)]
+
+
+def first_call(first: float, *others: float) -> Trace:
+    return [op("aten::conv", 50, first), *(op("aten::conv", 9000 + 200 * i, us) for i, us in enumerate(others)), *LAST]
+
+
+def first_launch(us: float) -> Trace:
+    """Of a kernel's module, by a call of which others take as long."""
+    calls = [(100, us, 1, "gemm"), (4000, us, 2, "gemm"), (7000, us, 3, "gemm")]
+    return [
+        event
+        for at, dur, number, name in calls
+        for event in (call("cudaLaunchKernel", at, dur, number), kernel(name, at + dur + 5, 20, number))
+    ]
+
+
+def pieces(gap: float) -> Trace:
+    """Two kernels of a trace without host events."""
+    return [kernel("gemm", 0, 100, 1), kernel("gemm", 100 + gap, 100, 2)]
+
+
+# name[/use]: the cause that a trace has, and another one lacks
+CAUSES = {
+    "queued_gap_ns": ("unknown", pieces(20.001), pieces(20)),
+    "first_call_ns": ("initialization", first_call(2000, 90, 90, 90), first_call(1999.999, 90, 90, 90)),
+    "first_call_ns/loads": ("initialization", first_launch(2000), first_launch(1999.999)),
+    "first_call_times": ("initialization", first_call(3000, 150, 150, 150), first_call(2999.999, 150, 150, 150)),
+}
+
+
+def test_causes_on_both_sides() -> None:
+    found = answers_of_all(trace for _, *pair in CAUSES.values() for trace in pair)
+    has = [{row["cause"] for row in one.rows} for one in found]
+    for place, (name, (cause, *_)) in enumerate(CAUSES.items()):
+        assert [cause in causes for causes in has[2 * place : 2 * place + 2]] == [True, False], name
+
+
+def queue(work: int, slow: int, us: float) -> Trace:
+    calls = [call("cudaLaunchKernel", 100 * i, us if i < slow else 5, i + 1) for i in range(work)]
+    return [*calls, *(kernel("gemm", 100 * i + 60, 20, i + 1) for i in range(work))]
+
+
+# name: a trace whose queue may be full, and one whose queue is not
+QUEUES = {
+    "full_queue_work": (queue(100, 20, 50), queue(99, 20, 50)),
+    "full_queue_slow_launches": (queue(120, 8, 50), queue(120, 7, 50)),
+    "slow_launch_ns": (queue(120, 8, 20.001), queue(120, 8, 20)),
+}
+
+
+def test_queues_on_both_sides() -> None:
+    con, ids = connect_all(trace for pair in QUEUES.values() for trace in pair)
+    may = ["_queue_waits" not in unneeded(con, WindowRequest(trace_id), {}) for trace_id in ids]
+    assert dict(zip(QUEUES, zip(may[::2], may[1::2], strict=True), strict=True)) == dict.fromkeys(QUEUES, (True, False))
+
+
+def idle(length: float, gap: float = 2000) -> Trace:
+    """A path of this length, with a gap in which nothing runs."""
+    return [*launched("gemm", 10, 20, length - gap - 110, 1), *launched("gemm", 20, length - 90, 100, 2)]
+
+
+def communicates(length: float, us: float) -> Trace:
+    return [op("slow", 0, length), *launched("ncclDevKernel_AllReduce", 10, 100, us, 1, stream=20)]
+
+
+def covers(us: float) -> Trace:
+    """A path of this length in a window of 1 ms, where gaps weigh nothing."""
+    return [op("a", 0, us - 100), op("b", 900, 100)]
+
+
+# name[/use]: the caveat, the severities of it in a trace and in another one; None: not there
+CAVEATS = {
+    "idle_gap_ns": ("idle_gaps", {"warning": idle(5000, 1000.001), None: idle(5000, 1000)}),
+    "beside_percent": ("idle_gaps", {"info": idle(199_999.999), None: idle(200_000)}),
+    "beside_warning_percent": ("idle_gaps", {"warning": idle(19_999.999), "info": idle(20_000)}),
+    "beside_percent/communicates": (
+        "only_communication", {"info": communicates(999.999, 10), None: communicates(1000, 10)}
+    ),
+    "beside_warning_percent/communicates": (
+        "only_communication", {"warning": communicates(999.999, 100), "info": communicates(1000, 100)}
+    ),
+    "coverage_percent": ("coverage", {"info": covers(799.999), None: covers(800)}),
+    "coverage_warning_percent": ("coverage", {"warning": covers(499.999), "info": covers(500)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("covers_window", ["true", "false"])
+def test_caveats_on_both_sides(covers_window: str) -> None:
+    these = {name: row for name, row in CAVEATS.items() if (row[0] == "coverage") == (covers_window == "false")}
+    traces = [trace for _, by_severity in these.values() for trace in by_severity.values()]
+    found = iter(caveats_of_all(*traces, covers_window=covers_window))
+    for name, (caveat, by_severity) in these.items():
+        severities = [next(found).get(caveat, {}).get("severity") for _ in by_severity]
+        assert severities == [*by_severity], name
+
+
+PAST = {"past_window_percent": (10.001, 10)}
+
+
+def test_work_past_the_window_on_both_sides() -> None:
+    step = {"ph": "X", "cat": "user_annotation", "name": "step", "pid": 100, "tid": 1, "ts": 0, "dur": 1000, "args": {}}
+    found = []
+    for past in PAST["past_window_percent"]:
+        (caveats,) = caveats_of_windows([step, op("a", 0, 1000), *launched("gemm", 10, 20, 980 + past, 1)], "step")
+        found.append("runs_past_window" in caveats)
+    assert found == [True, False]
+
+
+BOUNDARIES = (HAND_OFFS, CAUSES, QUEUES, CAVEATS, PAST)
