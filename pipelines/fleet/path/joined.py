@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, unfeasible
-from pipelines.critical_path.longest.backend import BackendInterface
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
 from pipelines.fleet.path.rank_graph import RankGraph
 
 
@@ -75,11 +73,22 @@ class JoinedGraph:
         return sum(int(stays.sum()) for stays in map(self._stays, range(len(self.ranks)))) + 2 * self._n_members()
 
     def graph(self) -> ArrayGraph:
-        """Returns the joined graph for networkx; weights are ns, on each rank's own clock.
+        """Returns the joined graph; weights are ns, on each rank's own clock.
 
         Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
         """
-        return ArrayGraph.from_edges(*self.edges()[:3])
+        src, dst, weight, _ = self.edges()
+        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight)
+
+    def timed(self) -> tuple[ArrayGraph, Ints, np.ndarray]:
+        """Returns the same graph on the common clock, where a collective's time on each rank is since the last one arrived; when each
+        node is, ns; and whose time the edges are, as `edges` does.
+        """
+        src, dst, weight, own = self.edges()
+        at = np.concatenate([*(graph.common_ns for graph in self.ranks), [one.arrived_ns for one in self.meetings]])
+        after = src >= self.bases()[-1]
+        weight[after] = np.maximum(at[dst[after]] - at[src[after]], 0)
+        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight), at.astype(np.int64), own
 
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Returns source and target nodes of all edges, their weights in ns, and whose time they are: a place among the edges of
@@ -167,19 +176,13 @@ def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGrap
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """Returns the length of `networkx.dag_longest_path` over the joined graph, ns: ranks that begin late begin at 0 in it.
+    """Returns the length of the longest path of the joined graph, ns: ranks that begin late begin at 0 in it.
 
     Raises RanksDisagree with the strongly connected components if there is a cycle.
     """
     graph = joined.graph()
     try:
-        return BackendInterface.dag_longest_path_length(
-            graph
-        )  # networkx takes longer to import than most paths to find
-    except NotImplementedError:  # networkx adds up numbers of any size
-        import networkx as nx
-
-        return int(nx.dag_longest_path_length(cast(nx.DiGraph, graph), weight="weight", backend="networkx"))
+        return sum(graph.weight[graph.path()].tolist())
     except unfeasible():
         import networkx as nx
     found = nx.strongly_connected_components(graph.to_networkx())
