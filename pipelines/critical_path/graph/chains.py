@@ -31,10 +31,19 @@ class Chains:
     are negative only where those of the table are. They fit 64 bits.
     """
 
-    def __init__(self, pieces: Iterable[Piece], n_nodes: int, named: Nodes | None = None) -> None:
-        """Read the pieces of a table twice. Its nodes are numbers below `n_nodes`; an error calls them as `named` does."""
+    def __init__(
+        self,
+        pieces: Iterable[Piece],
+        n_nodes: int,
+        named: Nodes | None = None,
+        unordered: Iterable[Piece] | None = None,
+    ) -> None:
+        """Read the pieces of a table twice; `unordered`: where it is cheaper to read them in another order at first.
+
+        The nodes are numbers below `n_nodes`; an error calls them as `named` does.
+        """
         self._named, self.n_edges = named, 0
-        inner = _inner_nodes(pieces, n_nodes)
+        inner = _inner_nodes(pieces if unordered is None else unordered, n_nodes)
         parts: list[tuple[np.ndarray, ...]] = []
         for src, dst, weight in pieces:
             begins, ends = np.ones((2, len(src)), dtype=bool)
@@ -224,17 +233,16 @@ def _visited(n: int, src: Nodes, dst: Nodes) -> Nodes:
     begins = np.zeros(n + 1, dtype=small_enough(len(src)))
     np.cumsum(np.bincount(src, minlength=n), out=begins[1:])
     child, begin = compact(dst[np.argsort(src, kind="stable")]), compact(begins)
-    waits = np.bincount(dst, minlength=n)
-    ready, waits_for, order = np.flatnonzero(waits == 0).tolist(), compact(waits), array("q")
-    while ready:
-        node = ready.pop()
-        order.append(node)
-        for i in range(begin[node], begin[node + 1]):
-            target = child[i]
-            waits_for[target] -= 1
-            if not waits_for[target]:
-                ready.append(target)
-    return np.frombuffer(order, dtype="i8") if order else np.arange(0)
+    waits = np.bincount(dst, minlength=n).astype(begins.dtype)
+    waits_for, order = compact(waits), compact(np.flatnonzero(waits == 0).astype(begins.dtype))
+    for node in order:  # which grows
+        for target in child[begin[node] : begin[node + 1]]:
+            waiting = waits_for[target] - 1
+            if waiting:
+                waits_for[target] = waiting
+            else:
+                order.append(target)
+    return np.array(order, dtype=begins.dtype)
 
 
 def small_enough(size: int) -> type[np.int32 | np.int64]:

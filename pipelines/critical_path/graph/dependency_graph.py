@@ -20,7 +20,7 @@ from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, small_enou
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["ArrayGraph", "Ints", "Nodes", "unfeasible"]
+__all__ = ["ArrayGraph", "Ints", "Nodes", "first_edge_wins", "unfeasible"]
 
 
 def unfeasible() -> type[Exception]:
@@ -28,6 +28,11 @@ def unfeasible() -> type[Exception]:
     import networkx as nx
 
     return nx.NetworkXUnfeasible
+
+
+def first_edge_wins(profile: str) -> bool:
+    """Whether the smallest edge wins a tie in the graph of a window of this profile; else networkx's order of visits does."""
+    return profile == "default"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +67,9 @@ class ArrayGraph:
         there[src - low] = there[dst - low] = True
         place = np.cumsum(there, dtype=small_enough(len(there))) - 1
         ids = np.flatnonzero(there) + low
-        return cls(ids, place[src - low], place[dst - low], np.asarray(weight, dtype=np.int64), profile == "default")
+        return cls(
+            ids, place[src - low], place[dst - low], np.asarray(weight, dtype=np.int64), first_edge_wins(profile)
+        )
 
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph) -> ArrayGraph:

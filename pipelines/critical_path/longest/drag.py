@@ -10,13 +10,14 @@ Paths that are shorter by the time it has are no rivals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.longest.reach import Reach, bypass
+from pipelines.models.groups import in_groups
 
 _AT_ONCE = 1 << 18
 """Chains that are swept at once, about."""
@@ -79,24 +80,27 @@ def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.
 
     The sweeps of many events are one, over a graph of parts that are apart from each other.
     """
-    place, past = _by_time(found), np.searchsorted(shares.event, events, "right").tolist()
+    place, chains = _by_time(found), found.chains
     crossing = _Crossing(found, place, int(limit[events].max()))
-    result, parts, size = np.zeros(len(events), dtype=np.int64), [], 0
-    for number, first in enumerate(np.searchsorted(shares.event, events).tolist()):
-        rows = first + np.flatnonzero(matters[first : past[number]])
-        if len(rows):
+    bounds = (np.searchsorted(shares.event, events, side).tolist() for side in ("left", "right"))
+
+    def parts() -> Iterator[tuple[tuple[int, int, Ints, Ints], int]]:
+        for number, (first, past) in enumerate(zip(*bounds, strict=True)):
+            rows = first + np.flatnonzero(matters[first:past])
+            if not len(rows):
+                continue
             own = shares.chain[rows]
-            end = int(place[found.chains.dst[own]].max())
-            these = crossing.between(int(place[found.chains.src[own]].min()), end, int(limit[events[number]]))
-            weight = found.chains.weight[these]
+            end = int(place[chains.dst[own]].max())
+            these = crossing.between(int(place[chains.src[own]].min()), end, int(limit[events[number]]))
             order = np.argsort(these)
+            weight = chains.weight[these]
             weight[order[np.searchsorted(these, own, sorter=order)]] -= shares.weight[rows]
-            parts.append((number, end, these, weight))
-            size += len(these)
-        if parts and (size > _AT_ONCE or number == len(events) - 1):
-            numbers, *columns = zip(*parts, strict=True)
-            result[[*numbers]] = found.length - _lengths(found, place, *columns)
-            parts, size = [], 0
+            yield (number, end, these, weight), len(these)
+
+    result = np.zeros(len(events), dtype=np.int64)
+    for group in in_groups(parts(), _AT_ONCE):
+        numbers, *columns = zip(*group, strict=True)
+        result[[*numbers]] = found.length - _lengths(found, place, *columns)
     return result
 
 

@@ -46,17 +46,17 @@ class LongWindow:
             before += sum(sizes[bucket] for bucket in group)
         self.n_edges = before
 
-    def __iter__(self) -> Iterator[Piece]:
-        """Yields the pieces: sources, destinations and weights."""
+    def pieces(self, *, ordered: bool) -> Iterator[Piece]:
+        """Yields the pieces: sources, destinations and weights, each in order of edge_id or as they are stored."""
         for part in self.parts:
-            src, dst, weight = self._read(part, GRAPH)
+            src, dst, weight = self._read(part, GRAPH, ordered=ordered)
             yield src, dst, weight
 
     def path(self, choose: Choice = min) -> Ints:
         """Returns the numbers of the edges on the longest path, in order. Raises GraphHasCycle."""
         most = "max(greatest(src_node_id, dst_node_id))"
         ((last,),) = self._con.execute(f"SELECT {most} {self._of}").fetchall()
-        chains = Chains(self, last + 1)
+        chains = Chains(self.pieces(ordered=True), last + 1, unordered=self.pieces(ordered=False))
         places = chains.path(chains.weight, self._weights, choose)
         del chains
         return self._numbers(places)
@@ -83,12 +83,12 @@ class LongWindow:
                 places[asked] = numbers[places[asked] - part.before]
         return places
 
-    def _read(self, part: _Part, columns: Sequence[str]) -> list[np.ndarray]:
-        """Returns columns of a part, in order of edge_id."""
-        names = dict.fromkeys(("edge_id", *columns))
+    def _read(self, part: _Part, columns: Sequence[str], *, ordered: bool = True) -> list[np.ndarray]:
+        """Returns columns of a part, in order of edge_id or as they are stored."""
+        names = dict.fromkeys((*columns, "edge_id") if ordered else columns)
         within = f"edge_id >= {part.first} AND edge_id < {part.past}"
         found = fetch_columns(self._con, f"SELECT {', '.join(names)} {self._of} AND {within}")
-        numbers = found["edge_id"]
+        numbers = found["edge_id"] if ordered else np.arange(0)
         if (numbers[1:] < numbers[:-1]).any():  # mostly they are in order
             order = np.argsort(numbers)
             return [found[name][order] for name in columns]

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 
 from pipelines.base.database import give_back
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, first_edge_wins, unfeasible
 from pipelines.critical_path.graph.window_edges import EDGES, read_windows, window_sizes
 from pipelines.critical_path.longest.long_window import GRAPH, LONG, LongWindow
 from pipelines.models.python_tables import create_table, python_model
@@ -40,9 +40,8 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
             continue
         found = []
         for number, columns in read_windows(con, numbers, GRAPH):
-            edge_id, graph = _graph_of(columns, profiles[number])
             try:
-                edges = edge_id[graph.path()]
+                edges = _path_of(columns, profiles[number])
             except unfeasible():
                 continue
             found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
@@ -57,20 +56,21 @@ def _graph_of(columns: list[np.ndarray], profile: str) -> tuple[Ints, ArrayGraph
     return edge_id, ArrayGraph.from_edges(src, dst, weight, profile)
 
 
+def _path_of(columns: list[np.ndarray], profile: str) -> Ints:
+    edge_id, graph = _graph_of(columns, profile)
+    return edge_id[graph.path()]
+
+
 def _insert_long(con: duckdb.DuckDBPyConnection, number: int, profile: str) -> None:
     give_back(con)
-    window = LongWindow(con, number)
 
-    def whole() -> tuple[Ints, ArrayGraph]:
-        ((_, columns),) = read_windows(con, [number], GRAPH)
-        return _graph_of(columns, profile)
+    def whole() -> list[np.ndarray]:
+        return read_windows(con, [number], GRAPH)[0][1]
 
     try:
-        if window.sums_fit():
-            edges = window.path(lambda ends: whole()[1].choose(ends))
-        else:
-            edge_id, graph = whole()
-            edges = edge_id[graph.path()]
+        window = LongWindow(con, number)
+        choose = min if first_edge_wins(profile) else lambda ends: _graph_of(whole(), profile)[1].choose(ends)
+        edges = window.path(choose) if window.sums_fit() else _path_of(whole(), profile)
     except unfeasible():
         return
     for first in range(0, len(edges), EDGES):
