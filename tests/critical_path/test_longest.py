@@ -138,6 +138,12 @@ def test_a_tie_that_only_networkx_breaks() -> None:
     assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight, "default")) == [0, 1, 2]
 
 
+def test_a_node_without_an_edge_stays() -> None:
+    graph = ArrayGraph(np.array([4, 8, 6]), np.array([0]), np.array([1]), np.array([5]))
+    assert list(graph.to_networkx()) == [4, 8, 6] and graph.forward(graph.weight).tolist() == [0, 5, 0]
+    assert graph.forward(graph.weight, begin=np.array([1, 2, 3])).tolist() == [1, 6, 3]
+
+
 def test_an_empty_graph() -> None:
     empty = np.array([], dtype=np.int64)
     assert nx.dag_longest_path(ArrayGraph.from_edges(empty, empty, empty)) == []

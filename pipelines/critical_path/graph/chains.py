@@ -159,14 +159,14 @@ class _Order:
         self._sort(run, src, dst, np.flatnonzero(begins[dst]).astype(small), name)
 
     def _sort(self, run: Nodes, src: Nodes, dst: Nodes, joins: Nodes, name: Callable[[Nodes], list[int]]) -> None:
-        """Sort the runs, each after all that its first node depends on, and the chains into these nodes, as they are in the table."""
+        """Sort the runs, each after all that its first node depends on, and the chains into these nodes."""
         n, out_of, into = len(self._heads), run[src[joins]], run[dst[joins]]
         runs = _visited(n, out_of, into)
         if len(runs) < n:
             raise _cycle(name(self._heads[np.setdiff1d(np.arange(n), runs)]))
         turn = np.empty(n, dtype=joins.dtype)
         turn[runs] = np.arange(n)
-        order = np.argsort(turn[into], kind="stable")
+        order = np.argsort(turn[into])
         size = np.bincount(into, minlength=n)[runs]
         past, chooses = np.cumsum(size), size > 0
         self._steps = [compact(column[chooses].astype(joins.dtype)) for column in (runs, past - size, past)]

@@ -40,8 +40,9 @@ class ArrayGraph:
     """A weighted directed graph. `node_ids` (n,) are the nodes, integers; `src`, `dst` (m,) index into it.
 
     The edges are in insertion order: networkx lists the predecessors of a node in this order. `weight` (m,) is the edge attribute
-    `weight`; in graphs of traces nanoseconds. Of several longest paths it has networkx's, or with `first_edge_wins` the one that
-    ends with the smallest edge. `plain`: the graph that it was made from; after a change there, make it again.
+    `weight`; in graphs of traces nanoseconds. Of several longest paths the one that networkx finds is its path; with
+    `first_edge_wins` the one that ends with the smallest edge. `plain`: the graph that it was made from; after a change there, make
+    it again.
     """
 
     node_ids: Nodes
@@ -66,7 +67,7 @@ class ArrayGraph:
         there = np.zeros(high - low + 1, dtype=bool)
         there[src - low] = there[dst - low] = True
         place = np.cumsum(there, dtype=small_enough(len(there))) - 1
-        ids = np.flatnonzero(there) + low
+        ids = (np.flatnonzero(there) + low).astype(src.dtype)
         return cls(
             ids, place[src - low], place[dst - low], np.asarray(weight, dtype=np.int64), first_edge_wins(profile)
         )
@@ -102,6 +103,7 @@ class ArrayGraph:
         result, ids = nx.DiGraph(), self.node_ids
         columns = (column.tolist() for column in (ids[self.src], ids[self.dst], self.weight))
         result.add_weighted_edges_from(zip(*columns, strict=True))
+        result.add_nodes_from(ids.tolist())  # those that have no edge
         return result
 
     @cached_property
