@@ -1,4 +1,4 @@
--- One row: an edge that networkx.dag_longest_path chose in a window, in order.
+-- One row: an edge of the longest path of a window, in order.
 -- How: the edges of _longest_path with the names of their trace and window.
 -- check: unique(trace_id, window_id, seq)
 SELECT

@@ -74,14 +74,16 @@ def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> Non
 def _paths(windows: dict[int, list[tuple]], edges: int, monkeypatch: pytest.MonkeyPatch) -> list[list[tuple]]:
     monkeypatch.setattr(window_edges, "EDGES", edges)
     with duckdb.connect() as con:
-        con.execute("CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, window_no BIGINT)")
+        con.execute(
+            "CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, profile VARCHAR, window_no BIGINT)"
+        )
         con.execute("CREATE TABLE _refused_windows (window_no BIGINT)")
         con.execute(
             "CREATE TABLE _edges (window_no BIGINT, edge_id BIGINT, src_node_id BIGINT, dst_node_id BIGINT, "
             "path_weight_ns BIGINT, attributed_event_id BIGINT)"
         )
         for number, rows in windows.items():
-            con.execute("INSERT INTO critical_path_windows VALUES ('t', ?, ?)", [f"w{number}", number])
+            con.execute("INSERT INTO critical_path_windows VALUES ('t', ?, 'default', ?)", [f"w{number}", number])
             con.executemany(f"INSERT INTO _edges VALUES ({number}, ?, ?, ?, ?, ?)", rows)
         if 3 in windows:
             con.execute("INSERT INTO _refused_windows VALUES (3)")

@@ -1,4 +1,4 @@
-"""Our longest path against plain networkx: the same nodes, ties and negative weights included."""
+"""Our longest path against plain networkx: the same nodes, ties and negative weights included; before and after changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.graph import window_edges
+from pipelines.critical_path.graph.chains import Chains
+from pipelines.critical_path.graph.cycle import GraphHasCycle
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
+from pipelines.critical_path.graph.windows import PROFILES
 from pipelines.critical_path.longest import long_window, window_paths
 from pipelines.critical_path.longest.long_window import LongWindow
 from tests.effort import examples
@@ -56,21 +59,138 @@ def test_conversion_keeps_nodes_edges_and_path(edges: list[tuple[int, int, int]]
     assert list(back.edges(data="weight")) == list(plain.edges(data="weight"))
 
 
+def lengths_to(edges: list[tuple[int, int, int]]) -> dict[int, int]:
+    """The longest way to each node, written down as it is defined."""
+    into = {node: [(a, w) for a, b, w in edges if b == node] for a, b, _ in edges for node in (a, b)}
+    plain, _ = both(edges)
+    at: dict[int, int] = {}
+    for node in nx.topological_sort(plain):
+        at[node] = max([0, *(at[a] + w for a, w in into[node])])
+    return at
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(dags(), st.data())
+def test_changed_weights_have_networkx_path(edges: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    """Sorted once for all changes. Weights are negative only where the graph's own are."""
+    _, ours = both(edges)
+    factors = st.lists(st.sampled_from([0, 1, 1, 3]), min_size=len(edges), max_size=len(edges))
+    for _ in range(3):
+        weight = ours.weight * np.array(data.draw(factors))
+        changed = [(u, v, int(w)) for (u, v, _), w in zip(edges, weight, strict=True)]
+        plain, _ = both(changed)
+        path = ours.path(weight)
+        ids = [ours.node_ids[ends[path]].tolist() for ends in (ours.src, ours.dst)]
+        nodes = nx.dag_longest_path(plain)
+        assert ids == [nodes[:-1], nodes[1:]]
+        at = dict(zip(ours.node_ids.tolist(), ours.forward(weight).tolist(), strict=True))
+        assert at == lengths_to(changed) and max(at.values()) == weight[path].sum()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(dags())
+def test_the_longest_way_from_a_node_is_that_to_it_backward(edges: list[tuple[int, int, int]]) -> None:
+    _, ours = both(edges)
+    chains = ours.chains
+    backward = dict(zip(ours.node_ids[chains.node].tolist(), chains.backward(chains.weight).tolist(), strict=True))
+    at = lengths_to([(v, u, w) for u, v, w in edges])
+    assert backward == {node: at[node] for node in backward}
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(dags())
+def test_times_are_the_latest_of_all_ways(edges: list[tuple[int, int, int]]) -> None:
+    _, ours = both(edges)
+    begin = np.arange(len(ours)) * 7
+    at = ours.forward(ours.weight, begin=begin)
+    for node in range(len(ours)):
+        into = np.flatnonzero(ours.dst == node)
+        assert at[node] == (max(at[ours.src[into]] + ours.weight[into]) if len(into) else begin[node])
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(dags())
+def test_in_profile_default_the_first_edge_wins_a_tie(edges: list[tuple[int, int, int]]) -> None:
+    """Of all longest paths that do not go on without getting longer, the one that ends with the first edge; and so on backward."""
+    plain, _ = both(edges)
+    src, dst, weight = (np.array([e[k] for e in edges]) for k in range(3))
+    path = ArrayGraph.from_edges(src, dst, weight, "default").path().tolist()
+    at = lengths_to(edges)
+    longest = max(at.values())
+    assert sum(edges[i][2] for i in path) == longest == nx.dag_longest_path_length(plain)
+    ends = [i for i, (a, b, w) in enumerate(edges) if at[a] + w == at[b] == longest > at[a]]
+    assert path[-1:] == ends[:1]
+    if path:
+        begin = edges[path[0]][0]
+        assert at[begin] == 0 and not any(b == begin and at[a] + w == 0 for a, b, w in edges)
+    for before, after in pairwise(path):
+        node = edges[after][0]
+        assert before == min(i for i, (a, b, w) in enumerate(edges) if b == node and at[a] + w == at[b])
+
+
+def test_a_tie_that_only_networkx_breaks() -> None:
+    """Two ends equally far: networkx visits the node first that the first edge does not lead to."""
+    edges = [(0, 1, 1), (1, 2, 4), (0, 3, 5)]
+    src, dst, weight = (np.array([e[k] for e in edges]) for k in range(3))
+    assert nx.dag_longest_path(both(edges)[0]) == [0, 3]
+    assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight)) == [0, 3]
+    assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight, "hta")) == [0, 3]
+    assert nx.dag_longest_path(ArrayGraph.from_edges(src, dst, weight, "default")) == [0, 1, 2]
+
+
+def test_a_node_without_an_edge_stays() -> None:
+    graph = ArrayGraph(np.array([4, 8, 6]), np.array([0]), np.array([1]), np.array([5]))
+    assert list(graph.to_networkx()) == [4, 8, 6] and graph.forward(graph.weight).tolist() == [0, 5, 0]
+    assert graph.forward(graph.weight, begin=np.array([1, 2, 3])).tolist() == [1, 6, 3]
+
+
 def test_an_empty_graph() -> None:
     empty = np.array([], dtype=np.int64)
     assert nx.dag_longest_path(ArrayGraph.from_edges(empty, empty, empty)) == []
 
 
-def test_a_cycle_is_named() -> None:
-    _, ours = both([(0, 1, 1), (1, 2, 1), (2, 1, 1)])
-    with pytest.raises(nx.NetworkXUnfeasible, match="1"):
+@pytest.mark.parametrize(
+    "edges", [[(10, 11, 1), (11, 10, 1)], [(0, 1, 1), (1, 2, 1), (2, 1, 1)], [(5, 6, 1), (7, 7, 0)]]
+)
+def test_a_cycle_is_named(edges: list[tuple[int, int, int]]) -> None:
+    """By a node on it or after it, as the graph calls it."""
+    _, ours = both(edges)
+    with pytest.raises(GraphHasCycle) as refused:
         nx.dag_longest_path(ours)
+    assert refused.value.nodes and set(refused.value.nodes) <= {10, 11, 1, 2, 7}
+    with pytest.raises(nx.NetworkXUnfeasible, match=r"after it: [0-9]"):
+        ours.forward(ours.weight)
 
 
-def stored(edges: list[tuple[int, int, int]], seed: int) -> duckdb.DuckDBPyConnection:
+def test_a_long_chain_does_not_nest() -> None:
+    _, ours = both([(i, i + 1, 1) for i in range(50_000)])
+    assert ours.path(2 * ours.weight).tolist() == list(range(50_000))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(dags(), st.data())
+def test_a_table_in_pieces_has_the_same_distances(edges: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    _, ours = both(edges)
+    cuts = sorted({0, len(edges), *data.draw(st.lists(st.integers(0, len(edges))))})
+    pieces = [tuple(column[a:b] for column in (ours.src, ours.dst, ours.weight)) for a, b in pairwise(cuts)]
+    chains = Chains(pieces, len(ours))
+    assert chains.forward(chains.weight).tolist() == ours.forward(ours.weight)[chains.node].tolist()
+    assert chains.edges(np.arange(len(chains.first))).tolist() == list(range(len(edges)))
+
+
+def test_chains_follow_the_table() -> None:
+    """A trace has one for three edges; where a run of consecutive edges has no other beside it, it is one chain."""
+    _, ours = both([(0, 1, 1), (1, 2, 0), (2, 3, 1), (3, 4, 1), (2, 5, 1)])
+    assert ours.chains.first.tolist() == [0, 2, 4]
+    _, ours = both([(0, 1, 1), (1, 2, -1), (2, 3, 1)])  # a path may begin behind a negative edge
+    assert ours.chains.first.tolist() == [0, 1, 2]
+
+
+def stored(edges: list[tuple[int, int, int]], seed: int, profile: str = "hta") -> duckdb.DuckDBPyConnection:
     """The graph as window 5 of `_edges`, between two others, its rows in any order and with holes between their numbers."""
     con = duckdb.connect(config={"threads": 1})
     con.execute("CREATE TABLE _refused_windows (window_no BIGINT)")
+    con.execute(f"CREATE TABLE critical_path_windows AS SELECT unnest([4, 5, 6]) AS window_no, '{profile}' AS profile")
     columns = "window_no BIGINT, edge_id BIGINT, src_node_id BIGINT, dst_node_id BIGINT, path_weight_ns BIGINT"
     con.execute(f"CREATE TABLE _edges ({columns})")
     rows = [(5, number(i), *edge) for i, edge in enumerate(edges)] + [(4, 3, 0, 1, 50), (6, 4, 1, 2, 50)]
@@ -99,7 +219,7 @@ def numbers_of_path(con: duckdb.DuckDBPyConnection) -> list[int]:
 def in_pieces(piece: int, bucket: int) -> Iterator[None]:
     """Each window alone, in such pieces."""
     with (
-        patch.multiple(long_window, PIECE=piece, _BUCKET=bucket, _COUNTED=3),
+        patch.multiple(long_window, PIECE=piece, _BUCKET=bucket),
         patch.object(window_paths, "LONG", 0),
         patch.object(window_edges, "EDGES", 1),
     ):
@@ -112,11 +232,11 @@ def in_pieces(piece: int, bucket: int) -> Iterator[None]:
 def test_a_window_read_in_pieces_has_the_same_path(
     edges: list[tuple[int, int, int]], piece: int, bucket: int, seed: int
 ) -> None:
-    plain, _ = both(edges)
-    nodes = nx.dag_longest_path(plain, weight="weight")
-    places = {(u, v): number(i) for i, (u, v, _) in enumerate(edges)}
-    with stored(edges, seed) as con, in_pieces(piece, bucket):
-        assert numbers_of_path(con) == [places[pair] for pair in pairwise(nodes)]
+    src, dst, weight = (np.array([e[k] for e in edges]) for k in range(3))
+    for profile in PROFILES:
+        path = ArrayGraph.from_edges(src, dst, weight, profile).path().tolist()
+        with stored(edges, seed, profile) as con, in_pieces(piece, bucket):
+            assert numbers_of_path(con) == [number(edge) for edge in path]
 
 
 def test_what_pieces_cut_is_found_without_the_whole_graph() -> None:
@@ -124,9 +244,8 @@ def test_what_pieces_cut_is_found_without_the_whole_graph() -> None:
     edges = [(i, i + 1, 5 if i < 5 else 0) for i in range(9)] + [(0, 20, 1), (20, 3, 1)]
     with stored(edges, 1) as con, in_pieces(3, 1):
         window = LongWindow(con, 5)
-        assert [piece.before for piece in window.pieces] == [0, 3, 6, 9] and window.n_edges == 11
-        found = window.path()
-    assert found is not None and found.tolist() == [number(i) for i in range(5)]
+        assert [part.before for part in window.parts] == [0, 3, 6, 9] and window.n_edges == 11
+        assert window.path().tolist() == [number(i) for i in range(5)]
 
 
 def test_a_window_in_pieces_has_no_path_through_a_cycle_and_leaves_large_sums_to_networkx() -> None:
@@ -139,7 +258,6 @@ def test_a_window_in_pieces_has_no_path_through_a_cycle_and_leaves_large_sums_to
 
 
 def test_a_node_with_more_edges_than_two_bytes_count_is_no_part_of_a_chain() -> None:
-    with stored([(1, 0, 1)], 1) as con:
-        con.execute("INSERT INTO _edges SELECT 5, 100 + i, 2 + i, 1, 1 FROM range(65_537) AS r(i)")
-        inner = LongWindow(con, 5)._inner_nodes()
-    assert not inner.any() and len(inner) == 65_539
+    ends = np.append(0, np.arange(2, 65_539))
+    chains = Chains([(np.ones(len(ends), dtype=np.int64), ends, ends * 0 + 1)], 65_539)
+    assert len(chains.first) == 65_538 and len(chains.node) == 65_539

@@ -13,7 +13,6 @@ from pipelines.critical_path.answer.found_path import show_path
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import int_column
 from pipelines.critical_path.graph.dependency_graph import Ints
-from pipelines.critical_path.longest.window_paths import WindowGraph, path_edges
 from pipelines.critical_path.whatif.window import Window, of_saved
 from pipelines.models.sqltext import quoted
 
@@ -33,9 +32,7 @@ def with_longest_path(saved: SavedPath) -> SavedPath:
     window = of_saved(saved) if saved.edges.num_rows else None
     if window is not None:
         try:
-            chosen = path_edges(WindowGraph(saved.graph(), window.edge_id))
-            order = np.argsort(window.edge_id)
-            on = order[np.searchsorted(window.edge_id, chosen, sorter=order)]
+            on = window.graph.path()
         except nx.NetworkXUnfeasible as error:
             cycle = str(error)
     path, summary = _shown(saved, window, on)

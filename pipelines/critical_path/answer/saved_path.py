@@ -107,9 +107,8 @@ class SavedPath:
         """
         from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
-        return ArrayGraph.from_edges(
-            *(self.edges[name].to_numpy() for name in ("src_node_id", "dst_node_id", "path_weight_ns"))
-        )
+        src, dst, weight = (self.edges[name].to_numpy() for name in ("src_node_id", "dst_node_id", "path_weight_ns"))
+        return ArrayGraph.from_edges(src, dst, weight, self.meta["profile"])
 
 
 def looks_saved(file: Path) -> bool:

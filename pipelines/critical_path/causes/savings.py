@@ -10,8 +10,6 @@ import numpy.typing as npt
 from pipelines.critical_path.causes.edge_causes import CAUSES, Flags, Found
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
-from pipelines.critical_path.longest.longest_path import Chains, contract
-from pipelines.critical_path.whatif.sorted_graph import Forest
 
 _NEVER = -(1 << 60)  # the weight of a wait that is gone
 
@@ -145,8 +143,7 @@ class Retimed:
     ) -> None:
         self.graph, self.of, self.length = graph, of, length
         self.begin, self.bounds = begin, bounds
-        self._chains: Chains | None = None
-        self._forest: Forest | None = None
+        self._is_timed = bounds is None
         # Of an end that two edges lead to, one can go.
         leading = np.bincount(graph.dst, minlength=len(graph))
         self.can_go = leading[graph.dst[of.waits]] > 1
@@ -181,10 +178,8 @@ class Retimed:
 
     def _less(self, *changes: tuple[Ints, Ints | int]) -> int:
         """What it takes less with other weights of some edges: in their place while it is retimed, for a copy of all is large."""
-        if self._forest is None:
-            self._sort()
-            if self.bounds is not None:
-                self.length = self._takes(self.graph.weight)
+        if not self._is_timed:
+            self._is_timed, self.length = True, self._takes(self.graph.weight)
         weight = self.graph.weight
         before = [(edges, weight[edges]) for edges, _ in changes]
         for edges, changed in changes:
@@ -195,19 +190,6 @@ class Retimed:
             for edges, own in before:
                 weight[edges] = own
 
-    def _sort(self) -> None:
-        """Sort the graph, or its chains, of which there are a third as many. A path may end before a wait that is gone, so no chain
-        runs past one. Bounds may be any nodes, also inner nodes of chains: then the graph itself is sorted.
-        """
-        graph = self.graph
-        if self.bounds is None and len(graph.src):
-            self._chains = contract(graph, graph.src[np.concatenate((self.of.waits, self.of.freed))])
-            graph = ArrayGraph(*(getattr(self._chains, name) for name in ("node", "src", "dst", "weight")))
-        self._forest = Forest(graph)
-
     def _takes(self, weight: npt.NDArray[np.int64]) -> int:
-        assert self._forest is not None
-        if self._chains is not None:
-            weight = np.add.reduceat(weight, self._chains.first)
-        at = self._forest.distances(weight, self.begin).at
+        at = self.graph.forward(weight, self.begin)
         return int(at.max() if self.bounds is None else at[self.bounds[1]].max() - at[self.bounds[0]].min())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 
 import networkx as nx
 
@@ -14,6 +14,6 @@ class GraphHasCycle(TracelakeError, nx.NetworkXUnfeasible):
     cycle.
     """
 
-    def __init__(self, nodes: list[Hashable]) -> None:
+    def __init__(self, nodes: Sequence[int]) -> None:
         self.nodes = nodes
         super().__init__(f"Graph contains a cycle; nodes on it or after it: {', '.join(map(str, nodes))}")

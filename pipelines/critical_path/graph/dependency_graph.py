@@ -1,24 +1,26 @@
-"""A dependency graph held as arrays, without a Python object per node or edge.
+"""A dependency graph held as arrays, without a Python object per node or edge: its longest paths, before and after changes.
 
-The graph comes straight from `critical_path_edges`, or from an ordinary `networkx.DiGraph` (`convert.py`). networkx
-sees it through the backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it; `to_networkx` returns an
-ordinary `networkx.DiGraph` to edit.
+The graph comes straight from `critical_path_edges`, or from an ordinary `networkx.DiGraph`. networkx sees it through the
+backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, small_enough
+
 if TYPE_CHECKING:
     import networkx as nx
 
-Ints = npt.NDArray[np.int64]
-Nodes = npt.NDArray[np.int32 | np.int64]
+__all__ = ["ArrayGraph", "Ints", "Nodes", "first_edge_wins", "unfeasible"]
 
 
 def unfeasible() -> type[Exception]:
@@ -28,70 +30,132 @@ def unfeasible() -> type[Exception]:
     return nx.NetworkXUnfeasible
 
 
+def first_edge_wins(profile: str) -> bool:
+    """Whether the smallest edge wins a tie in the graph of a window of this profile; else networkx's order of visits does."""
+    return profile == "default"
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayGraph:
-    """A weighted directed graph without parallel edges.
+    """A weighted directed graph. `node_ids` (n,) are the nodes, integers; `src`, `dst` (m,) index into it.
 
-    `node_ids` (n,) are the nodes, integers, in networkx's insertion order. `src`, `dst` (m,) index into it, 32 bits wide
-    where that is enough. The edges are in insertion order. If `out_order` (m,) is given, they are in the order in which
-    networkx lists every node's predecessors, and `out_order` are their positions in the order in which it lists
-    successors (views of a graph may list the two in orders that no insertion order produces).
-
-    `weight` (m,) is the edge attribute `weight`; in graphs of traces nanoseconds.
+    The edges are in insertion order: networkx lists the predecessors of a node in this order. `weight` (m,) is the edge attribute
+    `weight`; in graphs of traces nanoseconds. Of several longest paths the one that networkx finds is its path; with
+    `first_edge_wins` the one that ends with the smallest edge. `plain`: the graph that it was made from; after a change there, make
+    it again.
     """
 
     node_ids: Nodes
     src: Nodes
     dst: Nodes
     weight: Ints
-    out_order: Ints | None = None
+    first_edge_wins: bool = False
+    plain: nx.DiGraph | None = None
 
     __networkx_backend__ = "tracelake"
 
     @classmethod
-    def from_edges(cls, src: Nodes, dst: Nodes, weight: npt.NDArray) -> ArrayGraph:
-        """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order.
+    def from_edges(cls, src: Nodes, dst: Nodes, weight: npt.NDArray, profile: str = "") -> ArrayGraph:
+        """Build from edges between node ids (their range is at most about twice the number of events), in insertion order.
 
-        Raises TypeError if the weights are not integers.
+        `profile`: that of the window whose graph it is. Raises TypeError if the weights are not integers.
         """
         if len(weight) and weight.dtype.kind != "i":
             raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
-        # The first position of every id, where edge i has the positions 2i and 2i + 1: later writes win, so write
-        # backward.
-        src, dst = (ends if ends.dtype == np.int32 else np.asarray(ends, dtype=np.int64) for ends in (src, dst))
-        count = 2 * len(src)
-        size = int(max(np.max(src), np.max(dst))) + 1 if count else 0
-        small = np.int32 if max(count, size) < 2**31 else np.int64
-        first, first_in = np.full(size, count, dtype=small), np.full(size, count, dtype=small)
-        first[src[::-1]] = np.arange(count - 2, -1, -2, dtype=small)
-        first_in[dst[::-1]] = np.arange(count - 1, 0, -2, dtype=small)
-        np.minimum(first, first_in, out=first)
-        del first_in
-        ids = np.flatnonzero(first < count).astype(small)
-        ids = ids[np.argsort(first[ids], kind="stable")]
-        first[ids] = np.arange(len(ids), dtype=small)  # from here on, the place of the id
-        return cls(ids, first[src], first[dst], np.asarray(weight, dtype=np.int64))
+        low = int(min(src.min(), dst.min())) if len(src) else 0
+        high = int(max(src.max(), dst.max())) if len(src) else -1
+        there = np.zeros(high - low + 1, dtype=bool)
+        there[src - low] = there[dst - low] = True
+        place = np.cumsum(there, dtype=small_enough(len(there))) - 1
+        ids = (np.flatnonzero(there) + low).astype(src.dtype)
+        return cls(
+            ids, place[src - low], place[dst - low], np.asarray(weight, dtype=np.int64), first_edge_wins(profile)
+        )
+
+    @classmethod
+    def from_networkx(cls, graph: nx.DiGraph) -> ArrayGraph:
+        """Returns the nodes, the edges and their attribute `weight` as arrays.
+
+        Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not 64-bit
+        integers.
+        """
+        if not graph.is_directed() or graph.is_multigraph():
+            raise NotImplementedError(
+                "tracelake supports only directed graphs without parallel edges (networkx.DiGraph)"
+            )
+        # The mapping node → predecessor → data behind `graph.pred`, without one view object per node.
+        pred: Any = graph._pred  # pyright: ignore[reportAttributeAccessIssue]
+        nodes = _whole(graph, "nodes")
+        weight = _whole((data.get("weight") for others in pred.values() for data in others.values()), "weights")
+        place = {node: i for i, node in enumerate(graph)}
+        src = np.fromiter(map(place.__getitem__, chain.from_iterable(pred.values())), dtype=np.int64)
+        dst = np.repeat([place[node] for node in pred], [len(others) for others in pred.values()])
+        return cls(nodes, src, dst.astype(np.int64), weight, plain=graph)
 
     def to_networkx(self) -> nx.DiGraph:
-        """Returns an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
-
-        Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
+        """Returns an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`; the one that it was made from,
+        if there is one.
         """
         import networkx as nx
 
-        result = nx.DiGraph()
-        nodes = self.node_ids.tolist()
-        result.add_nodes_from(nodes)
-        edges = [
-            (nodes[u], nodes[v], {"weight": weight})
-            for u, v, weight in zip(self.src.tolist(), self.dst.tolist(), self.weight.tolist(), strict=True)
-        ]
-        # `add_edge` would list predecessors and successors in one order, but these may have two.
-        for u, v, data in edges:
-            result._pred[v][u] = data  # pyright: ignore[reportAttributeAccessIssue]
-        for u, v, data in edges if self.out_order is None else map(edges.__getitem__, self.out_order.tolist()):
-            result._succ[u][v] = data  # pyright: ignore[reportAttributeAccessIssue]
+        if self.plain is not None:
+            return self.plain
+        result, ids = nx.DiGraph(), self.node_ids
+        columns = (column.tolist() for column in (ids[self.src], ids[self.dst], self.weight))
+        result.add_weighted_edges_from(zip(*columns, strict=True))
+        result.add_nodes_from(ids.tolist())  # those that have no edge
         return result
+
+    @cached_property
+    def chains(self) -> Chains:
+        """The chains of its edges, sorted once for all weights."""
+        return Chains([(self.src, self.dst, self.weight)], len(self), self.node_ids)
+
+    def forward(self, weight: Ints, begin: Ints | None = None) -> Ints:
+        """Returns the longest way to each node (n,) under `weight` (m,), ns. It is negative only where the graph's own is.
+
+        With `begin` (n,) the nodes without an edge in start there, and no distance is raised to 0: then distances are times, and
+        the weights are any. Raises GraphHasCycle.
+        """
+        chains, first = self.chains, self.chains.first
+        found = np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
+        if len(first):
+            at = chains.forward(np.add.reduceat(weight, first), None if begin is None else begin[chains.node])
+            way = np.cumsum(weight)
+            way += np.repeat(at[chains.src] - way[first] + weight[first], chains.size)
+            found[self.dst] = way
+            found[chains.node] = at
+        return found
+
+    def path(self, weight: Ints | None = None) -> Ints:
+        """Returns the edges of the longest path, in order, as indices in the edge arrays; none if no edge takes time.
+
+        `weight` (m,): other weights of the edges, as for `forward`. Raises networkx.NetworkXUnfeasible if there is a cycle.
+        """
+        weight = self.weight if weight is None else weight
+        largest = max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0))))
+        if largest * len(weight) >= 2**63 and sum(map(abs, weight.tolist())) >= 2**63:
+            return self._by_networkx()
+        total = weight if not len(weight) else np.add.reduceat(weight, self.chains.first)
+        return self.chains.path(total, lambda first, past: weight[first:past], self.choose)
+
+    def choose(self, edges: Collection[int]) -> int:
+        """Returns the edge that the path ends with, of several: the smallest, or the one whose end networkx visits first."""
+        if self.first_edge_wins:
+            return min(edges)
+        import networkx as nx
+
+        visited = {node: turn for turn, node in enumerate(nx.topological_sort(self.to_networkx()))}
+        return min(edges, key=lambda edge: (visited[int(self.node_ids[self.dst[edge]])], edge))
+
+    def _by_networkx(self) -> Ints:
+        """networkx adds up numbers of any size."""
+        import networkx as nx
+
+        nodes = nx.dag_longest_path(self.to_networkx(), weight="weight", backend="networkx")
+        edges = {pair: edge for edge, pair in enumerate(zip(self.src.tolist(), self.dst.tolist(), strict=True))}
+        place = {node: i for i, node in enumerate(self.node_ids.tolist())}
+        return np.array([edges[place[u], place[v]] for u, v in pairwise(nodes)], dtype=np.int64)
 
     def is_directed(self) -> bool:
         """True: networkx asks before it dispatches."""
@@ -114,3 +178,13 @@ class ArrayGraph:
     def number_of_edges(self) -> int:
         """Returns the number of edges."""
         return len(self.src)
+
+
+def _whole(values: Iterable[Any], what: str) -> Ints:
+    items = list(values)
+    if not set(map(type, items)) <= {int}:
+        raise NotImplementedError(f"tracelake takes graphs whose {what} are whole numbers; leave others to networkx")
+    try:
+        return np.array(items, dtype=np.int64)
+    except OverflowError:
+        raise NotImplementedError(f"tracelake takes {what} of 64 bits; leave larger ones to networkx") from None

@@ -11,7 +11,6 @@ import numpy as np
 
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.longest.alternatives import Alternative, alternatives
-from pipelines.critical_path.longest.longest_path import longest_path_edges
 from pipelines.critical_path.longest.slack import AttributedGraph, load_attributed
 from pipelines.models.sqltext import quoted
 
@@ -25,7 +24,7 @@ def alternative_rows(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: s
     """
     attributed = load_attributed(con, trace_id, window_id)
     found = alternatives(attributed, k)
-    critical = longest_path_edges(attributed.graph)[0]
+    critical = attributed.graph.path()
     length = int(attributed.graph.weight[critical].sum())
     names = _names(con, trace_id, found)
     return [

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.longest.longest_path import Chains, contract, longest_path_edges
 from pipelines.critical_path.longest.reach import FAR, Reach, reach
 from pipelines.critical_path.longest.slack import AttributedGraph
 
@@ -53,7 +52,7 @@ def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
     if k < 1 or not len(graph.src):
         return []
     found = reach(graph)
-    critical = _events(attributed, longest_path_edges(graph)[0])
+    critical = _events(attributed, graph.path())
     slack = np.sort(found.slack)
     # Beyond the largest slack of an edge, the remaining paths are shorter for several reasons at once.
     limits = np.append(slack[np.flatnonzero(np.diff(slack, prepend=-1))], FAR // 4)
@@ -105,16 +104,15 @@ class _Near:
         others = np.flatnonzero(aside)
         self._chain = np.concatenate((found.path, others[np.argsort(found.place[chains.src[others]], kind="stable")]))
         graph = ArrayGraph.from_edges(chains.src[self._chain], chains.dst[self._chain], chains.weight[self._chain])
-        self._runs = contract(graph)
+        self._runs = graph.chains
         node = graph.node_ids[self._runs.node]  # indices in the chains' nodes
         self._place, self._ahead = found.place[node].tolist(), found.ahead[node].tolist()
         self._name(attributed)
 
     def _name(self, attributed: AttributedGraph) -> None:
         """What each run adds to a set: one number for the events only it has, and the events that other runs also have."""
-        size = self._found.chains.last[self._chain] - self._found.chains.first[self._chain] + 1
-        run_of = np.repeat(np.arange(len(self._runs.first)), self._runs.last - self._runs.first + 1)
-        edge, run = _expand(self._found.chains, self._chain), np.repeat(run_of, size)
+        run_of = np.repeat(np.arange(len(self._runs.first)), self._runs.size)
+        edge, run = self._found.chains.edges(self._chain), np.repeat(run_of, self._found.chains.size[self._chain])
         run, edge = run[edge < self._m], edge[edge < self._m]
         named = (attributed.event[edge] >= 0) & (attributed.graph.weight[edge] != 0)
         run, of = run[named], attributed.event[edge[named]]
@@ -195,13 +193,5 @@ class _Near:
         while rest is not None:
             run, rest = rest
             taken.append(run)
-        chain = self._chain[_expand(self._runs, np.array(taken, dtype=np.int64))]
-        edge = _expand(self._found.chains, chain)
+        edge = self._found.chains.edges(self._chain[self._runs.edges(np.array(taken, dtype=np.int64))])
         return edge[edge < self._m]
-
-
-def _expand(chains: Chains, these: Ints) -> Ints:
-    """Returns the edges of chains, one chain after another."""
-    size = chains.last[these] - chains.first[these] + 1
-    before = np.cumsum(size) - size
-    return np.repeat(chains.first[these] - before, size) + np.arange(size.sum())

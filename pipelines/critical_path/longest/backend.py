@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.longest.longest_path import longest_path_edges
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -25,9 +24,7 @@ class BackendInterface:
     @staticmethod
     def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
         """Converts the graph to arrays with its attribute `weight`. Raises NotImplementedError as `from_networkx` does."""
-        from pipelines.critical_path.graph.from_networkx import from_networkx
-
-        return from_networkx(graph)
+        return ArrayGraph.from_networkx(graph)
 
     @staticmethod
     def convert_to_nx(result: Any, **_: Any) -> Any:
@@ -56,22 +53,18 @@ class BackendInterface:
     def dag_longest_path(
         G: ArrayGraph, weight: str = "weight", default_weight: Any = 1, topo_order: Any = None
     ) -> list:
-        """Returns the nodes along the longest path; networkx's answer, including ties. Raises NetworkXUnfeasible on a
-        cycle.
+        """Returns the nodes along the longest path; networkx's answer, including ties, unless the first edge wins in G.
+
+        Raises NetworkXUnfeasible on a cycle.
         """
-        edges, last = solve(G)
-        return [] if last is None else G.node_ids[np.append(G.src[edges], last)].tolist()
+        import networkx as nx
+
+        edges = G.path()
+        if not len(edges):  # no edge takes time: a path of one node, if there is any
+            return nx.dag_longest_path(G.to_networkx(), backend="networkx")[:1]
+        return G.node_ids[np.append(G.src[edges[:1]], G.dst[edges])].tolist()
 
     @staticmethod
     def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: Any = 1) -> int:
         """Returns the summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
-        return int(G.weight[solve(G)[0]].sum())
-
-
-def solve(graph: ArrayGraph) -> tuple[Ints, int | None]:
-    """Returns what `longest_path_edges` does. Raises NotImplementedError where the weights add up to more than 63 bits."""
-    weight = graph.weight
-    largest = max(abs(int(weight.max())), abs(int(weight.min()))) if len(weight) else 0
-    if largest * len(weight) >= 2**63 and sum(map(abs, weight.tolist())) >= 2**63:
-        raise NotImplementedError("the weights add up to more than 63 bits: leave the graph to networkx")
-    return longest_path_edges(graph)
+        return sum(G.weight[G.path()].tolist())

@@ -4,17 +4,23 @@ Let W be the time that the event has on the path. Without it the path itself is 
 only if another path takes over, and only a path that was less than W shorter can. For each chain of the path on which
 the event has time, `bypass` says how much shorter the longest path without that chain is. If none is below W, the drag
 is W. If one is below W, that path is the only rival: it avoids this chain's share of W and loses the bypass. Every
-other event (few in a real trace) is measured by sweeping the relevant chains again, from its first edge to its last.
+other event (few in a real trace) is measured by sweeping the chains again that are near the path, from its first edge to its last.
+Paths that are shorter by the time it has are no rivals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import Ints
-from pipelines.critical_path.longest.reach import FAR, Reach, bypass
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.longest.reach import Reach, bypass
+from pipelines.models.groups import in_groups
+
+_AT_ONCE = 1 << 18
+"""Chains that are swept at once, about."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +75,51 @@ def _shares(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) 
     return Shares(event[first], chain[first], summed)
 
 
-def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> list[int]:
-    """Returns the drags of some events, each by a sweep over the chains that lie between its own and are near the path."""
-    place = _by_time(found)
+def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> Ints:
+    """Returns the drags of some events, each by a sweep over the chains that lie between its own and are near the path.
+
+    The sweeps of many events are one, over a graph of parts that are apart from each other.
+    """
+    place, chains = _by_time(found), found.chains
     crossing = _Crossing(found, place, int(limit[events].max()))
-    past = np.searchsorted(shares.event, events, side="right").tolist()
-    result = []
-    for event, first, end in zip(events.tolist(), np.searchsorted(shares.event, events).tolist(), past, strict=True):
-        rows = first + np.flatnonzero(matters[first:end])
-        own = dict(zip(shares.chain[rows].tolist(), shares.weight[rows].tolist(), strict=True))
-        result.append(found.length - _length_without(found, place, crossing, own, int(limit[event])) if own else 0)
+    bounds = (np.searchsorted(shares.event, events, side).tolist() for side in ("left", "right"))
+
+    def parts() -> Iterator[tuple[tuple[int, int, Ints, Ints], int]]:
+        for number, (first, past) in enumerate(zip(*bounds, strict=True)):
+            rows = first + np.flatnonzero(matters[first:past])
+            if not len(rows):
+                continue
+            own = shares.chain[rows]
+            end = int(place[chains.dst[own]].max())
+            these = crossing.between(int(place[chains.src[own]].min()), end, int(limit[events[number]]))
+            order = np.argsort(these)
+            weight = chains.weight[these]
+            weight[order[np.searchsorted(these, own, sorter=order)]] -= shares.weight[rows]
+            yield (number, end, these, weight), len(these)
+
+    result = np.zeros(len(events), dtype=np.int64)
+    for group in in_groups(parts(), _AT_ONCE):
+        numbers, *columns = zip(*group, strict=True)
+        result[[*numbers]] = found.length - _lengths(found, place, *columns)
     return result
+
+
+def _lengths(found: Reach, place: Ints, ends: Sequence[int], chains: Sequence[Ints], weights: Sequence[Ints]) -> Ints:
+    """Returns the lengths of the longest paths that cross each part, with these weights of its chains.
+
+    Up to a part all distances to nodes stay valid; from its end on, all distances from nodes.
+    """
+    part, k = np.repeat(np.arange(len(ends)), [len(these) for these in chains]), len(place)
+    these, weight = np.concatenate(chains), np.concatenate(weights)
+    keys = [part * k + nodes[these] for nodes in (found.chains.src, found.chains.dst)]
+    known, at = np.unique(np.concatenate(keys), return_inverse=True)
+    of, node = np.divmod(known, k)
+    graph = ArrayGraph(known, at[: len(these)], at[len(these) :], weight)
+    through = graph.forward(weight, begin=found.ahead[node]) + found.behind[node]
+    behind = place[node] >= np.array(ends)[of]
+    length = np.zeros(len(ends), dtype=np.int64)
+    np.maximum.at(length, of[behind], through[behind])
+    return length
 
 
 def _by_time(found: Reach) -> Ints:
@@ -93,39 +133,6 @@ def _by_time(found: Reach) -> Ints:
     place = np.empty(len(found.place), dtype=np.int64)
     place[np.lexsort((found.place, found.ahead))] = np.arange(len(place))
     return place
-
-
-def _length_without(found: Reach, place: Ints, crossing: _Crossing, own: dict[int, int], limit: int) -> int:
-    """Returns the length of the longest path when each chain of `own` is shortened by its value.
-
-    Up to the first of them all distances to nodes stay valid; after the last, all distances from nodes. Paths that are
-    shorter by `limit` or more are not rivals, so their chains are left out.
-    """
-    chains = found.chains
-    mine = np.fromiter(own, dtype=np.int64)
-    begin, end = int(place[chains.src[mine]].min()), int(place[chains.dst[mine]].max())
-    these = crossing.between(begin, end, limit)
-    src, dst = chains.src[these], chains.dst[these]
-    is_before, is_behind = (place[src] <= begin).tolist(), (place[dst] >= end).tolist()
-    reached: dict[int, int] = {}
-    best = 0
-    for chain, u, v, ahead, behind, weight, before, out in zip(
-        these.tolist(),
-        src.tolist(),
-        dst.tolist(),
-        found.ahead[src].tolist(),
-        found.behind[dst].tolist(),
-        chains.weight[these].tolist(),
-        is_before,
-        is_behind,
-        strict=True,
-    ):
-        length = (ahead if before else reached[u]) + weight - own.get(chain, 0)
-        if out:
-            best = max(best, length + behind)
-        elif length > reached.get(v, -FAR):
-            reached[v] = length
-    return best
 
 
 class _Crossing:

@@ -1,21 +1,19 @@
-"""The longest path of a window whose graph is too large to hold: its edges are read piece by piece, and only chains are kept.
+"""A window whose graph is too large to hold: its edges are read piece by piece, as a table of which only the chains are kept.
 
-Memory: 5 bytes per node id while edges are counted; then some 30 per chain (a training trace has one for three edges), and as
+Memory: 9 bytes per node id while edges are counted; then some 30 per chain (a training trace has one for three edges), and as
 much again while the path is sought; 16 per edge of the path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 
 from pipelines.base.groups import in_groups
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, Nodes
-from pipelines.critical_path.graph.stack_order import Flags
-from pipelines.critical_path.longest.longest_path import Chains, chains_path
+from pipelines.critical_path.graph.chains import Chains, Choice, Ints, Piece, small_enough
 from pipelines.models.python_tables import fetch_columns
 
 LONG = 4_000_000
@@ -24,11 +22,10 @@ PIECE = 1 << 20
 """Edges that are in memory at a time."""
 GRAPH = ("src_node_id", "dst_node_id", "path_weight_ns")
 _BUCKET = 17  # bits of an edge's number within a bucket, of which pieces are made
-_COUNTED = 1 << 15  # nodes that are counted at a time, so that a count fits two bytes
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Part:
     """The edges numbered `first` … before `past`, and how many edges come before them."""
 
     first: int
@@ -43,22 +40,25 @@ class LongWindow:
         self._con, self._of = con, f"FROM _edges WHERE window_no = {number}"
         buckets = con.execute(f"SELECT edge_id >> {_BUCKET}, count(*) {self._of} GROUP BY 1 ORDER BY 1").fetchall()
         sizes, before = dict(buckets), 0
-        self.pieces: list[_Piece] = []
+        self.parts: list[_Part] = []
         for group in in_groups(buckets, PIECE):
-            self.pieces.append(_Piece(group[0] << _BUCKET, (group[-1] + 1) << _BUCKET, before))
+            self.parts.append(_Part(group[0] << _BUCKET, (group[-1] + 1) << _BUCKET, before))
             before += sum(sizes[bucket] for bucket in group)
         self.n_edges = before
 
-    def path(self) -> Ints | None:
-        """Returns the numbers of the edges on the longest path, in order; None for a tie that only networkx's own order of visits
-        breaks. Raises GraphHasCycle.
-        """
-        ids, chains = self._contracted(self._inner_nodes())
-        found = chains_path(ArrayGraph(ids, chains.src, chains.dst, chains.weight), chains, self._weights)
-        if found is None:
-            return None
-        places = found[0]
-        del found, chains, ids
+    def pieces(self, *, ordered: bool) -> Iterator[Piece]:
+        """Yields the pieces: sources, destinations and weights, each in order of edge_id or as they are stored."""
+        for part in self.parts:
+            src, dst, weight = self._read(part, GRAPH, ordered=ordered)
+            yield src, dst, weight
+
+    def path(self, choose: Choice = min) -> Ints:
+        """Returns the numbers of the edges on the longest path, in order. Raises GraphHasCycle."""
+        most = "max(greatest(src_node_id, dst_node_id))"
+        ((last,),) = self._con.execute(f"SELECT {most} {self._of}").fetchall()
+        chains = Chains(self.pieces(ordered=True), last + 1, unordered=self.pieces(ordered=False))
+        places = chains.path(chains.weight, self._weights, choose)
+        del chains
         return self._numbers(places)
 
     def sums_fit(self) -> bool:
@@ -66,70 +66,30 @@ class LongWindow:
         most = self._con.execute(f"SELECT coalesce(sum(abs(CAST(path_weight_ns AS HUGEINT))), 0) {self._of}").fetchall()
         return most[0][0] < 2**63
 
-    def _inner_nodes(self) -> Flags:
-        """Returns for each node id whether the node has one edge in and one edge out, neither of them negative."""
-        size = self._con.execute(f"SELECT max(greatest(src_node_id, dst_node_id)) {self._of}").fetchall()[0][0] + 1
-        n_in, n_out = (np.zeros(size, dtype=np.uint16) for _ in range(2))
-        ends = np.zeros(size, dtype=bool)
-        for piece in self.pieces:
-            src, dst, weight = self._fetch(piece, *GRAPH).values()
-            for nodes, counts in ((src, n_out), (dst, n_in)):
-                for first in range(0, len(nodes), _COUNTED):
-                    some = nodes[first : first + _COUNTED]
-                    np.add.at(counts, some, np.uint16(1))
-                    counts[some] = np.minimum(counts[some], 2)
-            backwards = weight < 0
-            ends[src[backwards]] = ends[dst[backwards]] = True
-        return (n_in == 1) & (n_out == 1) & ~ends
-
-    def _contracted(self, inner: Flags) -> tuple[Nodes, Chains]:
-        """Returns the ids of the remaining nodes, and the chains between them; each piece begins with one."""
-        small = np.int32 if max(len(inner), self.n_edges) < 2**31 else np.int64
-        parts: list[tuple[Nodes, ...]] = []
-        for piece, (src, dst, weight) in zip(self.pieces, self._read(*GRAPH), strict=True):
-            continues = np.zeros(len(src), dtype=bool)
-            continues[1:] = (dst[:-1] == src[1:]) & inner[src[1:]]
-            first = np.flatnonzero(~continues)
-            last = np.append(first[1:], len(src)) - 1
-            ends = (src[first], dst[last], first + piece.before)
-            parts.append((*(column.astype(small) for column in ends), np.add.reduceat(weight, first)))
-        src, dst, first, weight = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        del parts
-        kept = np.zeros(len(inner), dtype=bool)
-        kept[src] = kept[dst] = True
-        place = np.cumsum(kept, dtype=small) - 1
-        src, dst = place[src], place[dst]
-        del place
-        ids, last = np.flatnonzero(kept), np.append(first[1:], np.array([self.n_edges], dtype=small)) - 1
-        return ids, Chains(np.arange(len(ids)), src, dst, weight, first, last)
-
     def _weights(self, first: int, past: int) -> Ints:
         """Returns the weights of edges of one chain, and so of one piece, by their places in the window."""
-        piece = next(piece for piece in reversed(self.pieces) if piece.before <= first)
-        ((weight,),) = self._read("path_weight_ns", of=[piece])
-        return weight[first - piece.before : past - piece.before]
+        part = next(part for part in reversed(self.parts) if part.before <= first)
+        (weight,) = self._read(part, GRAPH[2:])
+        return weight[first - part.before : past - part.before]
 
     def _numbers(self, places: Ints) -> Ints:
         """Replaces the places of edges in the window by their numbers, and returns the array."""
-        order = np.argsort(places).astype(np.int32 if len(places) < 2**31 else np.int64)
-        bounds = np.searchsorted(places, [piece.before for piece in self.pieces] + [self.n_edges], sorter=order)
-        for piece, begin, end in zip(self.pieces, bounds[:-1], bounds[1:], strict=True):
+        order = np.argsort(places).astype(small_enough(len(places)))
+        bounds = np.searchsorted(places, [part.before for part in self.parts] + [self.n_edges], sorter=order)
+        for part, begin, end in zip(self.parts, bounds[:-1], bounds[1:], strict=True):
             if end > begin:
-                ((numbers,),) = self._read(of=[piece])
+                (numbers,) = self._read(part, ("edge_id",))
                 asked = order[begin:end]
-                places[asked] = numbers[places[asked] - piece.before]
+                places[asked] = numbers[places[asked] - part.before]
         return places
 
-    def _read(self, *columns: str, of: list[_Piece] | None = None) -> Iterator[list[np.ndarray]]:
-        """Yields columns of all pieces, or of some, in order of edge_id; without columns edge_id itself."""
-        for piece in self.pieces if of is None else of:
-            found = self._fetch(piece, "edge_id", *columns)
-            numbers = found["edge_id"]
-            if (numbers[1:] < numbers[:-1]).any():  # mostly they are in order
-                order = np.argsort(numbers)
-                found = {name: column[order] for name, column in found.items()}
-            yield [found[name] for name in columns or ("edge_id",)]
-
-    def _fetch(self, piece: _Piece, *columns: str) -> dict[str, np.ndarray]:
-        within = f"edge_id >= {piece.first} AND edge_id < {piece.past}"
-        return fetch_columns(self._con, f"SELECT {', '.join(columns)} {self._of} AND {within}")
+    def _read(self, part: _Part, columns: Sequence[str], *, ordered: bool = True) -> list[np.ndarray]:
+        """Returns columns of a part, in order of edge_id or as they are stored."""
+        names = dict.fromkeys((*columns, "edge_id") if ordered else columns)
+        within = f"edge_id >= {part.first} AND edge_id < {part.past}"
+        found = fetch_columns(self._con, f"SELECT {', '.join(names)} {self._of} AND {within}")
+        numbers = found["edge_id"] if ordered else np.arange(0)
+        if (numbers[1:] < numbers[:-1]).any():  # mostly they are in order
+            order = np.argsort(numbers)
+            return [found[name][order] for name in columns]
+        return [found[name] for name in columns]

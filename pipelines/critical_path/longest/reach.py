@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.longest.longest_path import Chains, contract, forest_distances, generations, incoming
+from pipelines.critical_path.graph.chains import Chains, Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
 FAR = np.iinfo(np.int64).max
 
@@ -40,26 +40,21 @@ class Reach:
 def reach(graph: ArrayGraph) -> Reach:
     """Measure a graph with weights in integer nanoseconds and at least one edge.
 
-    Raises GraphHasCycle. Cost: twice that of the longest path.
+    Raises GraphHasCycle. Cost: three times that of the longest path.
     """
-    closed, n = _closed(graph), len(graph)
-    chains = contract(closed)
-    ahead = forest_distances(closed, chains)
-    # The same chains, walked in reverse.
-    back = Chains(chains.node, chains.dst, chains.src, chains.weight, chains.first, chains.last)
-    behind = forest_distances(closed, back)
+    closed = _closed(graph)
+    chains = closed.chains
+    ahead, behind = chains.forward(chains.weight), chains.backward(chains.weight)
     length = int(ahead.max())
-    through = ahead[chains.src] + chains.weight + behind[chains.dst]
-    size = chains.last - chains.first + 1
     return Reach(
         chains,
         ahead,
         behind,
-        generations(closed, chains),
+        chains.forward(chains.size.astype(np.int64)),
         length,
-        length - through,
-        np.repeat(np.arange(len(size)), size)[: len(graph.src)],
-        _path(chains, incoming(chains, ahead), int(np.searchsorted(chains.node, n + 1))),
+        length - (ahead[chains.src] + chains.weight + behind[chains.dst]),
+        np.repeat(np.arange(len(chains.first)), chains.size)[: len(graph.src)],
+        chains.walk_back(int(np.searchsorted(chains.node, len(graph) + 1)), chains.weight, ahead),
     )
 
 
@@ -77,14 +72,6 @@ def _closed(graph: ArrayGraph) -> ArrayGraph:
         np.concatenate((graph.dst, first, np.full(len(last), n + 1))),
         np.concatenate((graph.weight, np.zeros(len(first) + len(last), dtype=np.int64))),
     )
-
-
-def _path(chains: Chains, via: Ints, node: int) -> Ints:
-    source, incoming, taken = chains.src.tolist(), via.tolist(), []
-    while incoming[node] >= 0:
-        taken.append(incoming[node])
-        node = source[incoming[node]]
-    return np.array(taken[::-1], dtype=np.int64)
 
 
 def bypass(found: Reach) -> Ints:

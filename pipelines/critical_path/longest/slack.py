@@ -20,13 +20,13 @@ import duckdb
 import numpy as np
 
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
-from pipelines.critical_path.graph.window_edges import window_groups
+from pipelines.critical_path.graph.window_edges import read_windows, window_groups
 from pipelines.critical_path.longest.drag import drags
 from pipelines.critical_path.longest.reach import reach
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.models.sqltext import quoted
 
-_EVENT = "coalesce(attributed_event_id, -1) AS event"
+_EDGES = ("src_node_id", "dst_node_id", "path_weight_ns", "coalesce(attributed_event_id, -1) AS event")
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,12 @@ class EventSlack:
 
 def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> AttributedGraph:
     """Read a window from `_edges`; weights are `path_weight_ns`."""
-    edges = con.execute(
-        f"SELECT edge_id, src_node_id, dst_node_id, path_weight_ns, {_EVENT} FROM _edges "
-        "WHERE window_no = (SELECT window_no FROM critical_path_windows "
-        f"WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
-    ).fetchnumpy()
-    order = np.argsort(edges.pop("edge_id"))
-    src, dst, weight, event = (np.asarray(edges.pop(name))[order] for name in list(edges))
-    return AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
+    ((number, profile),) = con.execute(
+        "SELECT window_no, profile FROM critical_path_windows "
+        f"WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
+    ).fetchall()
+    ((_, (_, src, dst, weight, event)),) = read_windows(con, [number], _EDGES)
+    return AttributedGraph(ArrayGraph.from_edges(src, dst, weight, profile), event)
 
 
 def event_slack(attributed: AttributedGraph) -> EventSlack:
@@ -117,7 +115,7 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
     create_table(con, "event_slack")
-    for windows in window_groups(con, ("src_node_id", "dst_node_id", "path_weight_ns", _EVENT)):
+    for windows in window_groups(con, _EDGES):
         found = []
         for number, (_, src, dst, weight, event) in windows:
             attributed = AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)

@@ -56,7 +56,7 @@ class Path:
     @classmethod
     def under(cls, window: Window, weights: Weights) -> Path:
         """Find it. Raises GraphHasCycle."""
-        return cls(window, weights, window.forest.longest_path(window.forest.distances(weights.path)))
+        return cls(window, weights, window.graph.path(weights.path))
 
     @property
     def length_us(self) -> float:

@@ -116,4 +116,4 @@ def _length(window: Window, edges: np.ndarray, cut: int) -> int:
     """Returns the length of the path, ns, if the weights of these edges are cut by a percentage."""
     weight = window.graph.weight.copy()
     weight[edges] = np.rint(weight[edges] * (1 - cut / 100))
-    return int(window.forest.distances(weight).at.max())
+    return int(window.graph.forward(weight).max())

@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from pipelines.critical_path.graph.cycle import GraphHasCycle
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.window import Window
 
 
@@ -47,9 +46,9 @@ def new_times(window: Window, weight: Ints) -> tuple[Ints, Ints, Ints]:
         np.append(graph.weight, none),
     )
     try:
-        new = _moved(ordered, Forest(ordered), np.append(weight, none), old)
+        new = _moved(ordered, np.append(weight, none), old)
     except GraphHasCycle:  # the trace contradicts itself: an event waited for work that its stream ran later
-        new = _moved(graph, window.forest, weight, old)
+        new = _moved(graph, weight, old)
     never = np.iinfo(np.int64).min
     start, end = np.full(len(events.event_id), never), np.full(len(events.event_id), never)
     start[event[~is_end]] = new[~is_end]
@@ -58,13 +57,13 @@ def new_times(window: Window, weight: Ints) -> tuple[Ints, Ints, Ints]:
     return both, start[both], np.maximum(start, end)[both]
 
 
-def _moved(graph: ArrayGraph, forest: Forest, weight: Ints, old: Ints) -> Ints:
+def _moved(graph: ArrayGraph, weight: Ints, old: Ints) -> Ints:
     src, dst = graph.src, graph.dst
     against = np.minimum(old[dst] - old[src] - graph.weight, 0)
     explained = np.full(len(graph), np.iinfo(np.int64).min)
     np.maximum.at(explained, dst, old[src] + graph.weight + against)
     rest = old - np.maximum(explained, old.min() - 1)  # used only for nodes with incoming edges
-    return forest.distances(weight + against + rest[dst], begin=old).at
+    return graph.forward(weight + against + rest[dst], begin=old)
 
 
 def _order(window: Window) -> tuple[Ints, Ints]:

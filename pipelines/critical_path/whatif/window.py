@@ -25,7 +25,6 @@ from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.critical_path.whatif.owners import Owners
-from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
@@ -114,11 +113,6 @@ class Window:
     def n_inferred(self) -> int:
         """How many edges are waits that no cuda_sync row tells."""
         return int(self.inferred.sum())
-
-    @cached_property
-    def forest(self) -> Forest:
-        """The graph, sorted. Raises GraphHasCycle."""
-        return Forest(self.graph)
 
     @cached_property
     def kinds_present(self) -> set[int]:
@@ -211,6 +205,7 @@ def load(
         rank[0][0] if rank else None,
         edges,
         events,
+        profile=request.profile,
         measured=measured,
         states_waits=states_waits,
         refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
@@ -227,6 +222,7 @@ def of_saved(saved: SavedPath) -> Window:
         meta["trace"]["rank"],
         saved.edges,
         saved.events,
+        profile=meta["profile"],
         measured=meta["switches"]["summary_weight"] == "measured",
         states_waits=not _UNSTATED & {caveat["caveat"] for caveat in meta["answer"]["caveats"]},
         refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
@@ -240,6 +236,7 @@ def _window(
     edges: pa.Table,
     of_graph: pa.Table,
     *,
+    profile: str,
     measured: bool,
     states_waits: bool,
     refused: str,
@@ -264,7 +261,7 @@ def _window(
         trace_id,
         window_id,
         rank,
-        ArrayGraph.from_edges(src, dst, path),
+        ArrayGraph.from_edges(src, dst, path, profile),
         int_column(edges, "edge_id"),
         int_column(edges, "weight_ns") if measured else path,
         kind,

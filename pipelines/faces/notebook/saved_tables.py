@@ -26,9 +26,10 @@ def path_tables(saved: SavedPath) -> duckdb.DuckDBPyConnection:
     and `_refused_windows` of the window. The Arrow tables are not copied.
     """
     con = database.connect()
-    window = (saved.meta["trace"]["trace_id"], saved.meta["window"]["window_id"])
-    con.execute("CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, window_no BIGINT)")
-    con.execute(f"INSERT INTO critical_path_windows VALUES {row([*window, 1])}")
+    window = (saved.meta["trace"]["trace_id"], saved.meta["window"]["window_id"], saved.meta["profile"], 1)
+    columns = "trace_id VARCHAR, window_id VARCHAR, profile VARCHAR, window_no BIGINT"
+    con.execute(f"CREATE TABLE critical_path_windows ({columns})")
+    con.execute(f"INSERT INTO critical_path_windows VALUES {row(window)}")
     summary = pa.Table.from_pylist(saved.meta["summary"], schema=_SUMMARY)
     parts = {"": saved.path, "_nodes": saved.nodes, "_edges": saved.edges, "_summary": summary}
     for part, table in parts.items():

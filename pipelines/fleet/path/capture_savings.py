@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from pipelines.critical_path.causes.edge_causes import NAME, STREAM, Found
 from pipelines.critical_path.causes.savings import LEAST_PERCENT, Retimed, Shares
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Nodes
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.fleet.path.joined import JoinedGraph
 from pipelines.fleet.path.rank_graph import FRAME, GPU
@@ -69,8 +68,8 @@ def savings(joined: JoinedGraph, causes: Sequence[RankCauses], time: dict[Key, i
     length = sum(time.values())
     if len(joined) > _NODES or not length:
         return Savings({}, {})
-    src, dst, weight, own = joined.edges()
-    left = min(2 * _MOST, _EDGES // max(len(src), 1))
+    graph, begin, own = joined.timed()
+    left = min(2 * _MOST, _EDGES // max(len(own), 1))
     by_cause: dict[int, int] = {}
     for (cause, _), ns in time.items():
         by_cause[cause] = by_cause.get(cause, 0) + ns
@@ -83,7 +82,10 @@ def savings(joined: JoinedGraph, causes: Sequence[RankCauses], time: dict[Key, i
     names = largest(time)
     shares = _shares(causes, own, names)
     del own
-    window = _retimed(joined, src, dst, weight, shares, length)
+    side = np.concatenate([of_rank.side for of_rank in joined.ranks])
+    is_end = np.concatenate([of_rank.node % 2 == 1 for of_rank in joined.ranks])
+    bounds = np.flatnonzero(side != FRAME), np.flatnonzero((side == GPU) & is_end)
+    window = Retimed(graph, shares, length, begin, bounds)
     of_cause = {cause: window.without_cause(cause) for cause in largest(by_cause)[:left]}
     left -= len(of_cause)
     of_row: dict[Key, int] = {}
@@ -116,18 +118,3 @@ def _shares(causes: Sequence[RankCauses], own: Ints, names: Sequence[Key]) -> Sh
     there = (freed >= 0) & (copy >= 0)
     parts += [freed[there], copy[there]]
     return Shares(np.where(nothing, np.int32(-1), row[own]), np.where(nothing, np.int8(-1), cause[own]), *parts)
-
-
-def _retimed(
-    joined: JoinedGraph, src: Nodes, dst: Nodes, weight: npt.NDArray[np.int64], shares: Shares, length: int
-) -> Retimed:
-    base = joined.bases()
-    n = len(joined)
-    begin = np.concatenate([*(graph.common_ns for graph in joined.ranks), [one.arrived_ns for one in joined.meetings]])
-    # A collective's time on each rank is since the last one arrived.
-    after = src >= base[-1]
-    weight[after] = np.maximum(begin[dst[after]] - begin[src[after]], 0)
-    side = np.concatenate([graph.side for graph in joined.ranks])
-    is_end = np.concatenate([graph.node % 2 == 1 for graph in joined.ranks])
-    bounds = np.flatnonzero(side != FRAME), np.flatnonzero((side == GPU) & is_end)
-    return Retimed(ArrayGraph(np.arange(n, dtype=np.int32), src, dst, weight), shares, length, begin, bounds)

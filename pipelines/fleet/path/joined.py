@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, unfeasible
-from pipelines.critical_path.longest.backend import BackendInterface
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
 from pipelines.fleet.path.rank_graph import RankGraph
 
 
@@ -72,55 +70,51 @@ class JoinedGraph:
     @property
     def n_edges(self) -> int:
         """Returns the number of edges, including those to and from meetings."""
-        return sum(int(stays.sum()) for stays in map(self._stays, range(len(self.ranks)))) + 2 * self._n_members()
+        return len(self.edges()[0])
 
     def graph(self) -> ArrayGraph:
-        """Returns the joined graph for networkx; weights are ns, on each rank's own clock.
+        """Returns the joined graph; weights are ns, on each rank's own clock.
 
         Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
         """
-        return ArrayGraph.from_edges(*self.edges()[:3])
+        src, dst, weight, _ = self.edges()
+        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight)
+
+    def timed(self) -> tuple[ArrayGraph, Ints, np.ndarray]:
+        """Returns the same graph on the common clock, where a collective's time on each rank is since the last one arrived; when each
+        node is, ns; and whose time the edges are, as `edges` does.
+        """
+        src, dst, weight, own = self.edges()
+        at = np.concatenate([*(graph.common_ns for graph in self.ranks), [one.arrived_ns for one in self.meetings]])
+        after = src >= self.bases()[-1]
+        weight[after] = np.maximum(at[dst[after]] - at[src[after]], 0)
+        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight), at.astype(np.int64), own
 
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Returns source and target nodes of all edges, their weights in ns, and whose time they are: a place among the edges of
-        all ranks, one rank after another; of an edge out of a meeting the kernel's, of one into it none (-1).
+        all ranks, one rank after another; of an edge out of a meeting the kernel's, of one into it none (-1). The edges of kernels
+        that meet others are not there.
         """
-        base = self.bases()
-        n_edges = self.n_edges
-        small = np.int32 if max(base[-1] + len(self.meetings), n_edges) < 2**31 else np.int64
-        src, dst, own = (np.empty(n_edges, small) for _ in range(3))
-        weight = np.empty(n_edges, np.int64)
-        kernels: list[dict[int, int]] = []
-        n_before = filled = 0
-        for rank, (graph, begin) in enumerate(zip(self.ranks, base, strict=False)):
-            stays, ends = self._stays(rank), graph.destinations()
-            kept = np.flatnonzero(stays)
-            part = slice(filled, filled := filled + len(kept))
-            src[part], dst[part], weight[part], own[part] = graph.src[kept], ends[kept], graph.weight[kept], kept
-            src[part] += begin
-            dst[part] += begin
-            own[part] += n_before
-            kernels.append({int(ends[edge]): n_before + int(edge) for edge in np.flatnonzero(~stays)})
-            n_before += len(stays)
-        for number, meeting in enumerate(self.meetings, start=base[-1]):
-            starts = [base[rank] + place for rank, place in meeting.members]
-            into, out_of = (slice(filled + n, filled + n + len(starts)) for n in (0, len(starts)))
-            src[into], dst[into], weight[into], own[into] = starts, number, 0, -1
-            src[out_of], dst[out_of], weight[out_of] = number, np.add(starts, 1), meeting.transfer_ns
-            own[out_of] = [kernels[rank].get(place + 1, -1) for rank, place in meeting.members]
-            filled = out_of.stop
-        return src, dst, weight, own
-
-    def _stays(self, rank: int) -> np.ndarray:
-        """Which edges of a rank are in the joined graph: all but those of kernels that meet others."""
-        graph = self.ranks[rank]
-        matched = np.zeros(len(graph.node), bool)
-        matched[list(self.meeting_of[rank])] = True
-        ends = graph.destinations()
-        return ~((graph.src + 1 == ends) & matched[ends])
-
-    def _n_members(self) -> int:
-        return sum(len(meeting.members) for meeting in self.meetings)
+        base, sizes = self.bases(), [len(meeting.members) for meeting in self.meetings]
+        based = [*zip(self.ranks, base, strict=False)]
+        src = np.concatenate([graph.src + begin for graph, begin in based])
+        dst = np.concatenate([graph.destinations() + begin for graph, begin in based])
+        starts = [base[rank] + place for meeting in self.meetings for rank, place in meeting.members]
+        start, number = np.array(starts, src.dtype), np.repeat(np.arange(len(sizes), dtype=src.dtype) + base[-1], sizes)
+        kernel = np.full(base[-1], -1, src.dtype)
+        meets = np.zeros(base[-1], bool)
+        meets[start + 1] = True
+        stays = (src + 1 != dst) | ~meets[dst]
+        gone, own = np.flatnonzero(~stays), np.flatnonzero(stays)
+        kernel[dst[gone]] = gone
+        transfer = np.repeat(np.array([meeting.transfer_ns for meeting in self.meetings], np.int64), sizes)
+        weight = np.concatenate([graph.weight for graph in self.ranks])[stays]
+        return (
+            np.concatenate([src[stays], start, number]),
+            np.concatenate([dst[stays], number, start + 1]),
+            np.concatenate([weight, np.zeros(len(start), np.int64), transfer]),
+            np.concatenate([own.astype(src.dtype), np.full(len(start), -1, src.dtype), kernel[start + 1]]),
+        )
 
     def bases(self) -> list[int]:
         """Returns the number of each rank's first node, and last that of the first meeting."""
@@ -167,19 +161,13 @@ def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGrap
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """Returns the length of `networkx.dag_longest_path` over the joined graph, ns: ranks that begin late begin at 0 in it.
+    """Returns the length of the longest path of the joined graph, ns: ranks that begin late begin at 0 in it.
 
     Raises RanksDisagree with the strongly connected components if there is a cycle.
     """
     graph = joined.graph()
     try:
-        return BackendInterface.dag_longest_path_length(
-            graph
-        )  # networkx takes longer to import than most paths to find
-    except NotImplementedError:  # networkx adds up numbers of any size
-        import networkx as nx
-
-        return int(nx.dag_longest_path_length(cast(nx.DiGraph, graph), weight="weight", backend="networkx"))
+        return sum(graph.weight[graph.path()].tolist())
     except unfeasible():
         import networkx as nx
     found = nx.strongly_connected_components(graph.to_networkx())

@@ -25,13 +25,13 @@ from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.owners import owners_of, unselected
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.critical_path.whatif.targets import NothingMatches, factors, owner_kinds
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
 from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
 from pipelines.fleet.path.drift import drifting_ranks
-from pipelines.fleet.path.joined import Instance
+from pipelines.fleet.path.joined import Instance, join_ranks
+from pipelines.fleet.path.rank_graph import RankGraph, rank_graph
 from pipelines.models.catalog import load_catalog
 from pipelines.models.sqltext import quoted
 
@@ -82,37 +82,30 @@ class CaptureGain:
 
 @dataclass(frozen=True)
 class RankedWindow:
-    """The graph of one rank: `offset_ns`, how far its clock is ahead; `first`, the number of its first node among all."""
+    """The graph of one rank with what a scenario asks of it: `offset_ns`, how far its clock is ahead."""
 
     rank: int
     window: Window
     offset_ns: int
-    first: int
 
-    def times(self) -> Ints:
-        """Returns when the trace has each node, ns on the common clock."""
-        events, nodes = self.window.events, self.window.graph.node_ids
-        place = np.searchsorted(events.event_id, nodes // 2)
-        return events.ts[place] + np.where(nodes % 2 == 1, events.dur[place], 0) - self.offset_ns
-
-    def places(self, nodes: Sequence[int]) -> Ints:
-        """Returns the places of nodes among all of the capture; -1 for those that are not in the graph."""
-        order = np.argsort(self.window.graph.node_ids)
-        ids = self.window.graph.node_ids[order]
-        at = np.minimum(np.searchsorted(ids, nodes), len(ids) - 1)
-        return np.where(ids[at] == nodes, self.first + order[at], -1)
+    def graph(self) -> RankGraph:
+        """Returns what joins it to others; its edges are those of the window, sorted by where they lead to."""
+        events, graph = self.window.events, self.window.graph
+        place, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
+        nodes = {"node": graph.node_ids, "at_ns": events.ts[place] + events.dur[place] * is_end, "side": 0 * is_end}
+        edges = {"src": graph.node_ids[graph.src], "dst": graph.node_ids[graph.dst], "weight": graph.weight}
+        untold = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(len(graph.src)))
+        return rank_graph(self.rank, self.window.trace_id, nodes, {**edges, **untold}).behind(self.offset_ns)
 
 
 @dataclass(frozen=True)
 class Retimed:
-    """All graphs of a capture as one. `edge`: for each edge its place among its rank's edges, `of`: the number of its rank.
-
-    Edges into collectives have no time; those out of them have the place of the kernel's own edge, which they stand for.
+    """All graphs of a capture as one, which begins at `begin`. `of`: for each edge the number of its rank, `edge`: its place among
+    the rank's edges; -1 for those into collectives, which have no time. Those out of them stand for the kernel's own edge.
     """
 
     ranks: list[RankedWindow]
-    forest: Forest
-    weight: Ints
+    graph: ArrayGraph
     begin: Ints
     edge: Ints
     of: Ints
@@ -121,7 +114,7 @@ class Retimed:
 
     def gain(self, scenario: Scenario) -> CaptureGain:
         """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
-        by = np.ones(len(self.weight))
+        by = np.ones(len(self.of))
         found, missing = False, None
         for number, one in enumerate(self.ranks):
             for target, factor in scenario.scale:
@@ -131,15 +124,14 @@ class Retimed:
                     missing = error
                     continue
                 found = True
-                mine = (self.of == number) & (self.edge >= 0)
+                mine = self.of == number
                 by[mine] *= 1.0 if of_edges is None else of_edges[self.edge[mine]]
         if missing and not found:
             raise missing
-        before, after = (
-            self.forest.distances(weight, begin=self.begin).at for weight in (self.weight, _scaled(self.weight, by))
-        )
+        weight = self.graph.weight
+        before, after = (self.graph.forward(weights, self.begin) for weights in (weight, _scaled(weight, by)))
         start = before.min()
-        bounds = [*(one.first for one in self.ranks), self.ranks[-1].first + len(self.ranks[-1].window.graph)]
+        bounds = np.cumsum([0, *(len(one.window.graph) for one in self.ranks)])
         ranks = {
             one.rank: tuple(float(at[bounds[i] : bounds[i + 1]].max() - start) / 1000 for at in (before, after))
             for i, one in enumerate(self.ranks)
@@ -160,7 +152,7 @@ class Retimed:
         """The caveat that one rank's answer has: the gain is of gaps of a rank's path in which its trace may lack events."""
         idle_us: dict[int, float] = {}
         for number, one in enumerate(self.ranks):
-            window, shorter = one.window, self.edge[(self.of == number) & (self.edge >= 0) & (by < 1)]
+            window, shorter = one.window, self.edge[(self.of == number) & (by < 1)]
             if not len(long_gaps(window, shorter, window.graph.weight)):
                 continue
             path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
@@ -232,14 +224,12 @@ def _windows(
     con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, with_owners: bool
 ) -> list[RankedWindow]:
     found: list[RankedWindow] = []
-    first = 0
     for rank in ranks:
         with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as own:
             window = load(own, load_catalog(), WindowRequest(rank.trace_id))
             if with_owners:
                 window = replace(window, owners=owners_of(own, load_catalog(), rank.trace_id))
-        found.append(RankedWindow(rank.rank, window, rank.offset_ns, first))
-        first += len(window.graph)
+        found.append(RankedWindow(rank.rank, window, rank.offset_ns))
     return found
 
 
@@ -265,40 +255,9 @@ def _alone(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.Duc
         yield own
 
 
-def retimed(ranks: list[RankedWindow], instances: Iterable[Instance]) -> Retimed:
-    """Join the graphs of ranks at the collectives that two or more of them have. Raises GraphHasCycle."""
-    n_nodes = ranks[-1].first + len(ranks[-1].window.graph)
-    number = {one.rank: i for i, one in enumerate(ranks)}
-    old = np.concatenate([one.times() for one in ranks])
-    src = np.concatenate([one.window.graph.src.astype(np.int64) + one.first for one in ranks])
-    dst = np.concatenate([one.window.graph.dst.astype(np.int64) + one.first for one in ranks])
-    weight = np.concatenate([one.window.graph.weight for one in ranks])
-    edge = np.concatenate([np.arange(len(one.window.graph.weight)) for one in ranks])
-    of = np.repeat(np.arange(len(ranks)), [len(one.window.graph.weight) for one in ranks])
-    own = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(src.tolist(), dst.tolist(), strict=True))}
-    gone, more = [], []
-    for instance in instances:
-        members = [
-            (number[rank], *ranks[number[rank]].places([2 * event, 2 * event + 1]))
-            for rank, event in instance.members
-            if rank in number
-        ]
-        members = [(rank, int(a), int(b)) for rank, a, b in members if (int(a), int(b)) in own]
-        if len(members) < 2:
-            continue
-        arrived = max(int(old[start]) for _, start, _ in members)
-        for rank, start, end in members:
-            kernel = own[start, end]
-            gone.append(kernel)
-            more.append((start, n_nodes, 0, -1, rank))
-            more.append((n_nodes, end, max(int(old[end]) - arrived, 0), int(edge[kernel]), rank))
-        n_nodes += 1
-    kept = np.ones(len(src), dtype=bool)
-    kept[gone] = False
-    added = np.array(more, dtype=np.int64).reshape(-1, 5).T
-    src, dst, weight, edge, of = (
-        np.append(own_[kept], new) for own_, new in zip((src, dst, weight, edge, of), added, strict=True)
-    )
-    graph = ArrayGraph(np.arange(n_nodes), src, dst, weight)
-    begin = np.append(old, np.zeros(n_nodes - len(old), dtype=np.int64))
-    return Retimed(ranks, Forest(graph), weight, begin, edge, of)
+def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed:
+    """Join the graphs of ranks, in order, at the collectives that two or more of them have. Raises GraphHasCycle."""
+    graph, begin, own = join_ranks([one.graph() for one in ranks], instances).timed()
+    order = np.concatenate([np.argsort(one.window.graph.dst, kind="stable") for one in ranks])
+    first = np.cumsum([0, *(len(one.window.graph.src) for one in ranks)])
+    return Retimed(ranks, graph, begin, np.where(own < 0, -1, order[own]), np.searchsorted(first, own, "right") - 1)

@@ -85,7 +85,7 @@ def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
 def test_what_no_operator_selects_is_told() -> None:
     windows = [SimpleNamespace(window=SimpleNamespace(owners=Owners({}, {"op": of}))) for of in (0.0, 31.26)]
     nothing = np.zeros(0, dtype=np.int64)
-    whole = Retimed(windows, None, nothing, nothing, nothing, nothing)  # pyright: ignore[reportArgumentType]
+    whole = Retimed(windows, None, nothing, nothing, nothing)  # pyright: ignore[reportArgumentType]
     (said,) = whole._unselected(Scenario((("rank:1:op:aten::mm", 0.5),)))
     assert said.startswith("up to 31.3 % of a rank's GPU time ran in graph replays whose operator is not known")
     assert not [*whole._unselected(Scenario((("op", 0.5), ("class:CPU", 0.5))))]

@@ -1,0 +1,257 @@
+"""Longest distances over a graph whose edges are chains of a table's edges, so that few nodes are visited in Python.
+
+Most nodes of a trace lie on a chain: one edge in, one edge out, and the one follows the other in the table. A chain is kept
+as one edge. The table is read in pieces, twice, and only its chains are kept, so a long trace need not be in memory. Most
+remaining nodes still have one edge in and so no choice: numpy sums up the way along runs of them. Only where a run begins a
+node is visited in Python, in an order that does not depend on weights.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Nodes = npt.NDArray[np.int32 | np.int64]
+Piece = tuple[Nodes, Nodes, Ints]
+"""Source, destination and weight of edges that follow each other in a table."""
+Choice = Callable[[Collection[int]], int]
+"""Which of the edges that a longest path may end with, by their places in the table, it ends with."""
+
+
+class Chains:
+    """The chains of a table of edges. Chain i holds the edges at the places first[i] … first[i + 1] - 1.
+
+    `node` (k,) are the nodes that remain, ascending; `src`, `dst` (c,) index into it. Distances are valid for all weights that
+    are negative only where those of the table are. They fit 64 bits.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterable[Piece],
+        n_nodes: int,
+        named: Nodes | None = None,
+        unordered: Iterable[Piece] | None = None,
+    ) -> None:
+        """Read the pieces of a table twice; `unordered`: where it is cheaper to read them in another order at first.
+
+        The nodes are numbers below `n_nodes`; an error calls them as `named` does.
+        """
+        self._named, self.n_edges = named, 0
+        inner = _inner_nodes(pieces if unordered is None else unordered, n_nodes)
+        parts: list[tuple[np.ndarray, ...]] = []
+        for src, dst, weight in pieces:
+            begins, ends = np.ones((2, len(src)), dtype=bool)
+            begins[1:] = (dst[:-1] != src[1:]) | ~inner[src[1:]]
+            ends[:-1] = begins[1:]
+            first, small = np.flatnonzero(begins), small_enough(max(n_nodes, self.n_edges + len(src)))
+            columns = (src[begins], dst[ends], first + self.n_edges)
+            parts.append((np.add.reduceat(weight, first), *(column.astype(small) for column in columns)))
+            self.n_edges += len(src)
+        self.weight, src, dst, self.first = map(np.concatenate, zip(*parts, strict=True))
+        del parts, inner
+        kept = np.zeros(n_nodes, dtype=bool)
+        kept[src] = kept[dst] = True
+        self.node = np.flatnonzero(kept).astype(src.dtype)
+        place = np.cumsum(kept, dtype=src.dtype) - 1
+        self.src, self.dst = place[src], place[dst]
+
+    @cached_property
+    def size(self) -> Nodes:
+        """Returns how many edges each chain has (c,)."""
+        return np.diff(self.first, append=self.first.dtype.type(self.n_edges))
+
+    def forward(self, weight: Ints, begin: Ints | None = None) -> Ints:
+        """Returns the longest way to each node (k,) for these weights of the chains; 0 where no way adds any.
+
+        With `begin` (k,) the nodes without an edge in start there, and no distance is raised to 0: then distances are times.
+        Raises GraphHasCycle.
+        """
+        return self._onward.distances(weight, begin)
+
+    def backward(self, weight: Ints) -> Ints:
+        """Returns the longest way from each node (k,). Raises GraphHasCycle."""
+        return self._back.distances(weight)
+
+    @cached_property
+    def _onward(self) -> _Order:
+        return _Order(self.src, self.dst, self.weight < 0, self._name)
+
+    @cached_property
+    def _back(self) -> _Order:
+        return _Order(self.dst, self.src, self.weight < 0, self._name)
+
+    def _name(self, nodes: Nodes) -> list[int]:
+        numbers = self.node[nodes]
+        return (numbers if self._named is None else self._named[numbers]).tolist()
+
+    def path(self, weight: Ints, within: Callable[[int, int], Ints], choose: Choice = min) -> Ints:
+        """Returns the edges of the longest path, in order, as places in the table. `within(first, past)` are weights of edges.
+
+        A tie is broken by the smallest edge: into each node, and of those that the path may end with, unless `choose` takes
+        another one of these. Raises GraphHasCycle.
+        """
+        at = self.forward(weight)
+        longest = at.max(initial=0)
+        reaching = np.flatnonzero((at[self.src] < longest) & (at[self.src] + weight == longest)).tolist()
+        if not reaching:
+            return np.arange(0)
+        ends = {}
+        for chain in reaching:
+            first, missing = int(self.first[chain]), longest - at[self.src[chain]]
+            ends[first + int(np.argmax(np.cumsum(within(first, first + int(self.size[chain]))) == missing))] = chain
+        end = choose(ends) if len(ends) > 1 else min(ends)
+        before = self.edges(self.walk_back(int(self.src[ends[end]]), weight, at))
+        return np.append(before, np.arange(int(self.first[ends[end]]), end + 1))
+
+    def walk_back(self, node: int, weight: Ints, at: Ints) -> Ints:
+        """Returns the chains of the longest way to a node, in order; `at` are the distances for these weights."""
+        fits = np.flatnonzero(at[self.src] + weight == at[self.dst])[::-1]
+        into = np.full(len(self.node), -1, dtype=self.src.dtype)
+        into[self.dst[fits]] = fits  # later writes win: written backward, the first stays
+        del fits
+        before, taken, chain = compact(into[self.src]), array("q"), int(into[node])
+        while chain >= 0:
+            taken.append(chain)
+            chain = before[chain]
+        return np.frombuffer(taken, dtype="i8")[::-1] if taken else np.arange(0)
+
+    def edges(self, chains: Ints) -> Ints:
+        """Returns the edges of chains, one chain after another."""
+        size = self.size[chains].astype(np.int64)
+        edges = np.repeat(self.first[chains] - (np.cumsum(size) - size), size)
+        edges += np.arange(len(edges))
+        return edges
+
+
+class _Order:
+    """In which order the nodes of a graph are visited, each after all that it depends on; whatever the weights are.
+
+    A run is a path of nodes that one edge leads to, each the only one or one of several behind the node before it; it begins with
+    another node. A path may start anew after a negative edge, so a run begins there, too. Raises GraphHasCycle.
+    """
+
+    def __init__(self, src: Nodes, dst: Nodes, negative: Flags, name: Callable[[Nodes], list[int]]) -> None:
+        n, small = int(max(src.max(initial=-1), dst.max(initial=-1))) + 1, src.dtype
+        begins = np.bincount(dst, minlength=n) != 1
+        begins[dst[negative]] = True
+        only, following = np.flatnonzero(~begins[dst]).astype(small), np.full(n, -1, dtype=small)
+        following[src[only]] = only
+        begins[dst[only[following[src[only]] != only]]] = True
+        inside = following[following >= 0]
+        del only, following
+        head, depth = _heads(src[inside], dst[inside], begins)
+        if head is None:
+            raise _cycle(name(depth))
+        run = (np.cumsum(begins, dtype=small) - 1)[head]
+        del head
+        self._heads, self._size = np.flatnonzero(begins).astype(small), np.bincount(run).astype(small)
+        self._start = np.cumsum(self._size, dtype=small) - self._size
+        self._place = self._start[run] + depth
+        del depth
+        self._into = np.full(n, -1, dtype=small)
+        self._into[self._place[dst[inside]]] = inside
+        self._sort(run, src, dst, np.flatnonzero(begins[dst]).astype(small), name)
+
+    def _sort(self, run: Nodes, src: Nodes, dst: Nodes, joins: Nodes, name: Callable[[Nodes], list[int]]) -> None:
+        """Sort the runs, each after all that its first node depends on, and the chains into these nodes."""
+        n, out_of, into = len(self._heads), run[src[joins]], run[dst[joins]]
+        runs = _visited(n, out_of, into)
+        if len(runs) < n:
+            raise _cycle(name(self._heads[np.setdiff1d(np.arange(n), runs)]))
+        turn = np.empty(n, dtype=joins.dtype)
+        turn[runs] = np.arange(n)
+        order = np.argsort(turn[into])
+        size = np.bincount(into, minlength=n)[runs]
+        past, chooses = np.cumsum(size), size > 0
+        self._steps = [compact(column[chooses].astype(joins.dtype)) for column in (runs, past - size, past)]
+        self._joins, self._out_of = joins[order], compact(out_of[order])
+        self._from = self._place[src[self._joins]]
+
+    def distances(self, weight: Ints, begin: Ints | None = None) -> Ints:
+        """Returns the longest way to each node, as `Chains.forward` does."""
+        way = weight[self._into]
+        way[self._start] = 0
+        np.cumsum(way, out=way)
+        way -= np.repeat(way[self._start], self._size)
+        add, out_of = compact(way[self._from] + weight[self._joins]), self._out_of
+        top = array("q", [0]) * len(self._heads) if begin is None else compact(begin[self._heads])
+        for run, first, past in zip(*self._steps, strict=True):
+            best = top[out_of[first]] + add[first]
+            for i in range(first + 1, past):
+                reached = top[out_of[i]] + add[i]
+                if reached > best:
+                    best = reached
+            if best >= 0 or begin is not None:
+                top[run] = best
+        del add
+        way += np.repeat(np.frombuffer(top, dtype="i8") if top else way, self._size)
+        return way[self._place]
+
+
+def _cycle(nodes: list[int]) -> Exception:
+    from pipelines.critical_path.graph.cycle import GraphHasCycle  # imports networkx, which takes its time
+
+    return GraphHasCycle(nodes[:10])
+
+
+def _heads(src: Nodes, dst: Nodes, begins: Flags) -> tuple[Nodes | None, Nodes]:
+    """Returns for each node the first of its run and how many steps it is away; without the former, nodes on a cycle.
+
+    The edges are those within runs. Every step doubles the distance that is known.
+    """
+    head, depth, child = np.arange(len(begins), dtype=src.dtype), np.zeros(len(begins), dtype=src.dtype), dst
+    head[dst], depth[dst] = src, 1
+    for _ in range(64):
+        child = child[~begins[head[child]]]
+        if not len(child):
+            return head, depth
+        above = head[child]
+        depth[child] += depth[above]
+        head[child] = head[above]
+    return None, child
+
+
+def _inner_nodes(pieces: Iterable[Piece], n: int) -> Flags:
+    """Returns which nodes have one edge in and one edge out, neither of them negative."""
+    n_in, n_out, ends = np.zeros(n, dtype=np.uint32), np.zeros(n, dtype=np.uint32), np.zeros(n, dtype=bool)
+    for src, dst, weight in pieces:
+        np.add.at(n_out, src, np.uint32(1))
+        np.add.at(n_in, dst, np.uint32(1))
+        negative = weight < 0
+        ends[src[negative]] = ends[dst[negative]] = True
+    return (n_in == 1) & (n_out == 1) & ~ends
+
+
+def _visited(n: int, src: Nodes, dst: Nodes) -> Nodes:
+    """Returns the nodes, each after all it depends on; fewer if there is a cycle."""
+    begins = np.zeros(n + 1, dtype=small_enough(len(src)))
+    np.cumsum(np.bincount(src, minlength=n), out=begins[1:])
+    child, begin = compact(dst[np.argsort(src, kind="stable")]), compact(begins)
+    waits = np.bincount(dst, minlength=n).astype(begins.dtype)
+    waits_for, order = compact(waits), compact(np.flatnonzero(waits == 0).astype(begins.dtype))
+    for node in order:  # which grows
+        for target in child[begin[node] : begin[node + 1]]:
+            waiting = waits_for[target] - 1
+            if waiting:
+                waits_for[target] = waiting
+            else:
+                order.append(target)
+    return np.array(order, dtype=begins.dtype)
+
+
+def small_enough(size: int) -> type[np.int32 | np.int64]:
+    """Returns the integers that count so far."""
+    return np.int32 if size < 2**31 else np.int64
+
+
+def compact(values: np.ndarray) -> array:
+    """As many bytes per item as numpy takes: a list takes 32 more, and numpy is slow to index from Python."""
+    out = array("i" if values.dtype == np.int32 else "q")
+    out.frombytes(np.ascontiguousarray(values).view(np.uint8).data)
+    return out
