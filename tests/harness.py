@@ -128,6 +128,14 @@ def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], w
         con.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM memory.main.{table} WHERE {whose}")
 
 
+def create_step(con: duckdb.DuckDBPyConnection, model: str, step: str, *tables: str) -> None:
+    """Create a step (CTE) of a model as a table of that name, what the model reads, and these tables."""
+    catalog = load_catalog()
+    run_models(con, catalog, [*catalog.models[model].dependencies, *tables])
+    steps, _, _ = catalog.models[model].sql.partition("\n)\nSELECT")
+    con.execute(f"CREATE TABLE {step} AS {steps}\n)\nFROM {step}")
+
+
 def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """The tables of each trace; the models run once over all of them."""
     con, found = connect_all(traces)

@@ -1,9 +1,68 @@
 -- One row: a window of a trace as it was asked for, before it is known what ran in it (critical_path_windows).
--- How: without an annotation, the whole trace; else _annotated_windows.
+-- How: without an annotation, the whole trace; else from the first to the last of its instances that are asked for.
 WITH asked AS (
-    SELECT w.*, p.trace_profile_id, p.covers_window
+    SELECT w.*, p.trace_profile_id, p.instances_on_cpu, p.covers_window
     FROM window_requests AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
+),
+-- An annotation that equals some event's whole name means that name: ProfilerStep#5 is not ProfilerStep#50.
+named AS (
+    SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
+    FROM asked AS w
+    JOIN events AS e ON e.trace_id = w.trace_id AND e.name = w.annotation
+    WHERE w.annotation <> '' AND w.instances_on_cpu AND e.cat <> 'python_function'
+),
+named_windows AS (
+    SELECT DISTINCT trace_id, window_id FROM named
+),
+loosely AS (
+    SELECT w.*
+    FROM asked AS w
+    LEFT JOIN named_windows AS n ON n.trace_id = w.trace_id AND n.window_id = w.window_id
+    WHERE w.annotation <> '' AND n.window_id IS NULL
+),
+candidates AS (
+    SELECT trace_id, window_id, trace_profile_id, instances_on_cpu, event_id, name FROM named
+    UNION ALL
+    SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
+    FROM loosely AS w
+    JOIN events AS e ON e.trace_id = w.trace_id AND contains(e.name, w.annotation)
+    WHERE NOT w.instances_on_cpu OR e.cat <> 'python_function'
+),
+matching AS (
+    SELECT
+        c.trace_id, c.window_id, l.start_ns, l.start_ns + l.duration_ns AS end_ns,
+        CASE WHEN c.instances_on_cpu THEN l.start_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
+        -- In default, a profiler step annotated on several threads is one instance.
+        CASE
+            WHEN c.instances_on_cpu AND regexp_matches(c.name, '^ProfilerStep#[0-9]+$') THEN c.name
+            ELSE CAST(l.event_id AS VARCHAR)
+        END AS occurrence
+    FROM candidates AS c
+    JOIN _loaded_events AS l ON l.trace_profile_id = c.trace_profile_id AND l.event_id = c.event_id
+    WHERE NOT c.instances_on_cpu OR l.side = 'cpu'
+),
+occurrences AS (
+    SELECT
+        trace_id, window_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+        row_number() OVER (PARTITION BY trace_id, window_id ORDER BY min(turn), min(event_id)) - 1 AS instance
+    FROM matching
+    GROUP BY trace_id, window_id, occurrence
+),
+-- One row: a window that an annotation opens, by its first and last requested instance.
+-- How: instances, counted from 0, of the rows whose name equals (default) or contains (HTA 2.8.1) the annotation.
+annotated_windows AS (
+    SELECT
+        o.trace_id,  -- The trace.
+        o.window_id,  -- Name of the window.
+        min(o.start_ns) AS start_ns,  -- Start of the first instance, ns.
+        max(o.end_ns) AS end_ns  -- End of the last, ns.
+    FROM occurrences AS o
+    JOIN asked AS w ON w.trace_id = o.trace_id AND w.window_id = o.window_id
+    WHERE o.instance BETWEEN w.first_instance AND w.last_instance
+    GROUP BY o.trace_id, o.window_id
+    -- In default, a range beyond the last instance is an error; HTA takes what there is.
+    HAVING max(o.instance) = max(w.last_instance) OR NOT bool_or(w.instances_on_cpu)
 ),
 whole AS (
     SELECT w.trace_id, w.window_id, min(l.start_ns) AS start_ns, max(l.start_ns + l.duration_ns) AS end_ns
@@ -13,7 +72,7 @@ whole AS (
     GROUP BY w.trace_id, w.window_id
 ),
 bounds AS (
-    SELECT trace_id, window_id, start_ns, end_ns FROM _annotated_windows
+    SELECT trace_id, window_id, start_ns, end_ns FROM annotated_windows
     UNION ALL
     SELECT trace_id, window_id, start_ns, end_ns FROM whole
 )

@@ -1,7 +1,36 @@
 -- One row: an event with a duration that takes part in a profile, with its side, thread, stream and call roles.
 -- How: the side follows from the category (default) or from the stream argument (HTA 2.3); HTA then drops the last
 -- profiler step and what it launched (2.5).
-WITH roles AS (
+WITH
+-- One row: a trace whose last profiler step a profile drops, with the start of that step.
+-- How: HTA drops the last of several profiler steps and what it launched (2.5).
+last_steps AS (
+    SELECT
+        p.trace_profile_id,  -- The trace as a profile sees it.
+        p.trace_id,  -- The trace.
+        max(e.start_ns) AS last_step_ns  -- Start of the last step, ns.
+    FROM _profiles AS p
+    JOIN events AS e ON e.trace_id = p.trace_id
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
+    WHERE
+        p.drop_last_step AND e.name LIKE 'ProfilerStep#%' AND regexp_matches(e.name, '^ProfilerStep#[0-9]+')
+        AND e.duration_ns IS NOT NULL AND e.start_ns IS NOT NULL AND e.cat IS NOT NULL
+        AND (coalesce(s.side, 'cpu') <> 'none' OR p.side_by_stream_argument AND e.cat <> 'Trace')
+        AND NOT (p.side_by_stream_argument AND coalesce(e.stream, -1) >= 0 AND coalesce(e.correlation, -1) >= 0)
+    GROUP BY p.trace_profile_id, p.trace_id
+    HAVING count(DISTINCT e.name) >= 2
+),
+-- One row: a piece of GPU work that a profile drops because it was launched in the last profiler step.
+dropped_work AS (
+    SELECT
+        l.trace_profile_id,  -- The trace as a profile sees it.
+        l.gpu_event_id  -- The GPU work.
+    FROM last_steps AS st
+    JOIN _links AS l ON l.trace_profile_id = st.trace_profile_id
+    JOIN events AS c ON c.trace_id = st.trace_id AND c.event_id = l.launch_event_id
+    WHERE c.start_ns >= st.last_step_ns
+),
+roles AS (
     SELECT
         profile, name,
         bool_or(role = 'lock') AS is_lock, bool_or(role = 'blocking') AS is_blocking,
@@ -97,8 +126,8 @@ SELECT
 FROM placed AS e
 LEFT JOIN roles AS r ON r.profile = e.profile AND r.name = e.name
 LEFT JOIN copying AS c ON c.trace_profile_id = e.trace_profile_id AND c.launch_event_id = e.event_id
-LEFT JOIN _last_steps AS st ON st.trace_profile_id = e.trace_profile_id
-LEFT JOIN _dropped_work AS d ON d.trace_profile_id = e.trace_profile_id AND d.gpu_event_id = e.event_id
+LEFT JOIN last_steps AS st ON st.trace_profile_id = e.trace_profile_id
+LEFT JOIN dropped_work AS d ON d.trace_profile_id = e.trace_profile_id AND d.gpu_event_id = e.event_id
 WHERE
     d.gpu_event_id IS NULL
     AND (st.last_step_ns IS NULL OR e.is_correlated_gpu OR e.start_ns < st.last_step_ns)

@@ -38,7 +38,7 @@ calls AS (
         e.waits_for_device, e.waits_for_event, e.is_blocking AND l.launch_event_id IS NOT NULL AS is_copying
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
-    JOIN _order_threads AS o ON o.trace_profile_id = e.trace_profile_id AND o.thread_id = e.thread_id
+    JOIN _thread_roles AS o ON o.trace_profile_id = e.trace_profile_id AND o.thread_id = e.thread_id
     LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
     LEFT JOIN _shown_calls AS s ON s.trace_profile_id = e.trace_profile_id AND s.call_event_id = e.event_id
     WHERE e.is_operator AND (l.launch_event_id IS NOT NULL OR e.is_record OR e.is_blocking)

@@ -1,6 +1,27 @@
 -- One row: a kind of edge of a path in a profile, and what bounds it.
--- How: of the rules of _bound_by that match, the one with the lowest rank; matched once per kind and not once per edge.
-WITH profiles AS (
+-- How: of bound_rules that match, the one with the lowest rank; matched once per kind and not once per edge.
+WITH last_ranks AS (
+    SELECT profile, max(rule_rank) + 1 AS last_rank
+    FROM bound_by
+    GROUP BY profile
+),
+-- One row: a rule of what an edge is bound by in a profile.
+-- How: the rules of bound_by and, behind them all, the label of each type of edge in edge_types.
+bound_rules AS (
+    SELECT
+        profile,  -- hta or default.
+        edge_type,  -- Type of the edge.
+        side,  -- cpu, gpu, outside, or * for any, as in bound_by.
+        class,  -- Class of the attributed kernel; * for any.
+        bound_by,  -- The label.
+        rule_rank  -- Of the rules that match, the one with the lowest rank is used.
+    FROM bound_by
+    UNION ALL
+    SELECT p.profile, t.edge_type, '*', '*', t.bound_by, p.last_rank
+    FROM last_ranks AS p
+    CROSS JOIN edge_types AS t
+),
+profiles AS (
     SELECT DISTINCT profile FROM bound_by
 ),
 sides AS (
@@ -30,7 +51,7 @@ ruled AS (
         row_number() OVER (PARTITION BY k.profile, k.edge_code, k.side, k.class ORDER BY b.rule_rank) AS choice
     FROM kinds AS k
     JOIN edge_types AS t ON t.edge_code = k.edge_code
-    JOIN _bound_by AS b
+    JOIN bound_rules AS b
         ON b.profile = k.profile AND b.edge_type = t.edge_type
             AND (b.side = '*' OR b.side = k.side) AND (b.class = '*' OR b.class = k.class)
 )

@@ -1,12 +1,97 @@
 -- One row: a call that asks whether GPU work has ended, in a loop that asked until it had.
--- How: runs of calls one after another (_poll_runs): while not event.query(): pass. Such a loop waited for work that an
+-- How: runs of calls one after another (poll_runs): while not event.query(): pass. Such a loop waited for work that an
 -- event recorded, if that ended between the last two calls, give or take 2 us by which clocks disagree: the work
 -- launched last before the event that the thread recorded last; or, in a long loop, before an earlier event. Allocators
 -- ask for many events in a row, and a watchdog once a second: neither waits, so a run that no such work ends is none,
 -- nor is any on a thread that spends most of its time of asking in such runs. Where a thread has loops, one call alone
 -- that finds the work done is one, too: it did not have to wait.
-WITH polled AS (
-    SELECT DISTINCT trace_profile_id FROM _poll_runs WHERE may_wait AND tells
+WITH pollers AS (
+    SELECT e.trace_profile_id, e.thread_id, min(r.process_no) AS process_no
+    FROM _loaded_events AS e
+    JOIN _thread_roles AS r ON r.trace_profile_id = e.trace_profile_id AND r.thread_id = e.thread_id
+    WHERE e.is_poll AND NOT r.only_polls
+    GROUP BY e.trace_profile_id, e.thread_id
+),
+polling_launches AS (
+    SELECT DISTINCT h.trace_profile_id, h.launch_event_id
+    FROM _gpu_history AS h
+    JOIN pollers AS p ON p.trace_profile_id = h.trace_profile_id
+    WHERE h.launch_event_id IS NOT NULL AND h.scope_no < 0
+),
+calls AS (
+    SELECT
+        e.trace_profile_id, e.thread_id, e.event_id, e.start_ns, e.start_ns + e.duration_ns AS end_ns,
+        e.is_poll AND l.launch_event_id IS NULL AS is_poll,
+        p.process_no
+    FROM _loaded_events AS e
+    JOIN pollers AS p ON p.trace_profile_id = e.trace_profile_id AND p.thread_id = e.thread_id
+    LEFT JOIN polling_launches AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
+    WHERE e.is_operator AND e.duration_ns >= 0
+),
+runs AS (
+    SELECT
+        trace_profile_id, thread_id, event_id, start_ns, end_ns, is_poll, process_no,
+        sum(CASE WHEN is_poll THEN 0 ELSE 1 END) OVER (
+            PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, turn, event_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS run
+    FROM (
+        SELECT *, 1 AS turn FROM calls
+        UNION ALL
+        SELECT trace_profile_id, thread_id, event_id, end_ns, end_ns, FALSE, process_no, 0 FROM calls WHERE NOT is_poll
+    ) AS marks
+),
+-- One row: a call that asks whether GPU work has ended, with those before it on its thread that nothing parts it from.
+-- How: on threads that do more than ask. Whatever else begins or ends on the thread parts two runs; a call that has GPU
+-- work of its own, by its correlation id, is none that asks.
+polls AS (
+    SELECT
+        trace_profile_id,  -- The trace as a profile sees it.
+        thread_id,  -- The thread.
+        process_no,  -- Its process.
+        run,  -- Number of the run on the thread.
+        event_id,  -- The call.
+        start_ns,  -- Its start, ns.
+        end_ns,  -- Its end, ns.
+        start_ns - lag(end_ns) OVER in_run AS pause_ns,  -- Time since the one before it in the run ended, ns.
+        lag(start_ns) OVER in_run AS before_ns,  -- Start of that, ns.
+        lead(event_id) OVER in_run IS NULL AS is_last  -- The run's last.
+    FROM runs
+    WHERE is_poll
+    WINDOW in_run AS (PARTITION BY trace_profile_id, thread_id, run ORDER BY start_ns, event_id)
+),
+sums AS (
+    SELECT
+        trace_profile_id, thread_id, min(process_no) AS process_no, run, count(*) AS n_polls,
+        min(start_ns) AS first_ns, max(CASE WHEN is_last THEN event_id END) AS last_event_id, max(end_ns) AS end_ns,
+        max(CASE WHEN is_last THEN before_ns END) AS before_ns, max(pause_ns) AS pause_ns,
+        min(pause_ns) AS least_pause_ns
+    FROM polls
+    GROUP BY trace_profile_id, thread_id, run
+),
+-- One row: a run of calls that ask whether GPU work has ended, one after another (polls).
+-- How: it may be a loop that waits if it has two calls and more, none of which begins before the one before it has
+-- ended, with no more than 2 ms between two of them; of only two, 50 us. One of three calls, or of 20 us, tells what
+-- its thread asks for.
+poll_runs AS (
+    SELECT
+        trace_profile_id,  -- The trace as a profile sees it.
+        thread_id,  -- The thread.
+        process_no,  -- Its process.
+        run,  -- Number of the run on the thread.
+        n_polls,  -- Number of calls.
+        last_event_id,  -- The last of them.
+        first_ns,  -- Start of the first, ns.
+        before_ns,  -- Start of the last but one, ns.
+        end_ns,  -- End of the last, ns.
+        -- It may be a loop that waits.
+        n_polls > 1 AND least_pause_ns >= 0
+        AND pause_ns <= CASE WHEN n_polls > 2 THEN 2000000 ELSE 50000 END AS may_wait,
+        n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > 20000 AS tells  -- It tells what its thread asks for.
+    FROM sums
+),
+polled AS (
+    SELECT DISTINCT trace_profile_id FROM poll_runs WHERE may_wait AND tells
 ),
 -- Of a launch, the work that ends last.
 work AS (
@@ -31,7 +116,7 @@ marks AS (
     LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
     WHERE e.is_record OR l.launch_event_id IS NOT NULL
     UNION ALL
-    SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM _poll_runs
+    SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM poll_runs
 ),
 -- As in _likely_waits: the last launch before a mark, and the last event recorded, by how many there were by then.
 numbered AS (
@@ -79,7 +164,7 @@ long_runs AS (
     SELECT
         trace_profile_id, process_no, thread_id, run, first_ns, before_ns - 2000 AS after_ns, end_ns + 2000 AS until_ns,
         CAST(pow(2, ceil(ln(greatest(end_ns - before_ns + 4000, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
-    FROM _poll_runs
+    FROM poll_runs
     WHERE may_wait AND n_polls >= 8 AND end_ns - first_ns >= 100000
 ),
 run_parts AS (
@@ -120,7 +205,7 @@ ended AS (
         CASE WHEN l.may_wait AND w.end_ns > l.before_ns - 2000 THEN 0 ELSE 1 END AS is_idle,
         CASE WHEN w.end_ns <= l.end_ns + 2000 THEN 1 ELSE 2 END AS choosing
     FROM asked AS a
-    JOIN _poll_runs AS l ON l.trace_profile_id = a.trace_profile_id AND l.thread_id = a.thread_id AND l.run = a.run
+    JOIN poll_runs AS l ON l.trace_profile_id = a.trace_profile_id AND l.thread_id = a.thread_id AND l.run = a.run
     JOIN launched AS w ON w.trace_profile_id = a.trace_profile_id AND w.event_id = a.source_event_id
 ),
 ranked AS (
@@ -137,7 +222,7 @@ threads_asking AS (
         l.trace_profile_id, l.thread_id,
         sum(CASE WHEN l.tells THEN l.end_ns - l.first_ns ELSE 0 END) AS asking_ns,
         sum(CASE WHEN l.tells AND r.is_idle = 0 THEN l.end_ns - l.first_ns ELSE 0 END) AS waiting_ns
-    FROM _poll_runs AS l
+    FROM poll_runs AS l
     LEFT JOIN ranked AS r
         ON r.trace_profile_id = l.trace_profile_id AND r.thread_id = l.thread_id AND r.run = l.run AND r.choice = 1
     GROUP BY l.trace_profile_id, l.thread_id
@@ -156,6 +241,6 @@ SELECT
     c.source_end_ns,  -- Its end, ns.
     c.has_waited  -- FALSE: the first call found it done.
 FROM chosen AS c
-JOIN _poll_runs AS l ON l.trace_profile_id = c.trace_profile_id AND l.thread_id = c.thread_id AND l.run = c.run
-JOIN _polls AS p ON p.trace_profile_id = c.trace_profile_id AND p.thread_id = c.thread_id AND p.run = c.run
+JOIN poll_runs AS l ON l.trace_profile_id = c.trace_profile_id AND l.thread_id = c.thread_id AND l.run = c.run
+JOIN polls AS p ON p.trace_profile_id = c.trace_profile_id AND p.thread_id = c.thread_id AND p.run = c.run
 WHERE c.has_waited OR l.n_polls = 1 AND c.turn = 1

@@ -28,7 +28,7 @@ SELECT
     ) AS n_recorded
 FROM _loaded_events AS e
 JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id AND p.infer_waits
-LEFT JOIN _order_threads AS o ON o.trace_profile_id = e.trace_profile_id AND o.thread_id = e.thread_id
+LEFT JOIN _thread_roles AS o ON o.trace_profile_id = e.trace_profile_id AND o.thread_id = e.thread_id
 LEFT JOIN shown AS s ON s.trace_profile_id = e.trace_profile_id AND s.correlation = e.correlation
 LEFT JOIN streams AS t ON t.trace_id = p.trace_id AND t.device = s.device AND t.stream = s.stream
 WHERE e.is_record

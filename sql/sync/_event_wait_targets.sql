@@ -6,7 +6,7 @@ WITH launches AS (
         l.trace_profile_id, l.launch_event_id, l.thread_id, coalesce(o.order_thread_id, l.thread_id) AS order_thread_id,
         l.start_ns, l.stream_key, l.first_gpu_event_id
     FROM _launches AS l
-    LEFT JOIN _order_threads AS o ON o.trace_profile_id = l.trace_profile_id AND o.thread_id = l.thread_id
+    LEFT JOIN _thread_roles AS o ON o.trace_profile_id = l.trace_profile_id AND o.thread_id = l.thread_id
 ),
 stream_waits AS (
     SELECT * FROM _waits_for_events WHERE sync_kind = 'Stream Wait Event' AND is_wait

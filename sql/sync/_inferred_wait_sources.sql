@@ -39,7 +39,7 @@ work AS (
     FROM _gpu_history AS h
     JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
     LEFT JOIN _loaded_events AS c ON c.trace_profile_id = h.trace_profile_id AND c.event_id = h.launch_event_id
-    LEFT JOIN _order_threads AS o ON o.trace_profile_id = c.trace_profile_id AND o.thread_id = c.thread_id
+    LEFT JOIN _thread_roles AS o ON o.trace_profile_id = c.trace_profile_id AND o.thread_id = c.thread_id
     WHERE h.scope_no < 0
 ),
 -- Records that a wait states or a cuda_event row shows belong to that wait's event.

@@ -105,7 +105,7 @@ SELECT
         ELSE 'calls'
     END AS evidence
 FROM waits AS w
-LEFT JOIN _order_threads AS o ON o.trace_profile_id = w.trace_profile_id AND o.thread_id = w.thread_id
+LEFT JOIN _thread_roles AS o ON o.trace_profile_id = w.trace_profile_id AND o.thread_id = w.thread_id
 LEFT JOIN numbers AS n ON n.trace_profile_id = w.trace_profile_id AND n.wait_event_id = w.wait_event_id
 LEFT JOIN by_number AS b ON b.trace_profile_id = w.trace_profile_id AND b.wait_event_id = w.wait_event_id
 LEFT JOIN by_correlation AS c

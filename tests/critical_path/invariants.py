@@ -18,7 +18,7 @@ import duckdb
 from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect_all, only
+from tests.harness import connect_all, create_step, only
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 LAUNCH_NS = 40_000
@@ -82,7 +82,7 @@ def check(*traces: Path | dict[str, Any]) -> int:
     """
     con, found = connect_all(traces)
     request_windows(con, usual_windows(con, found))
-    run_models(con, load_catalog(), [*TABLES, "_device_floors"])
+    create_step(con, "_bound_work", "device_floors", *TABLES)
     for trace, trace_id in zip(traces, found, strict=True):
         only(con, trace_id, TABLES)
         file = File(trace)
@@ -160,7 +160,7 @@ def _launch_delays_are_idle_time(con: duckdb.DuckDBPyConnection, file: File) -> 
     shortest launch and what such times vary by of the time before: work that ended meanwhile held nothing up.
     """
     told = (
-        "SELECT max(launch_ns + least(4 * launch_spread_ns, 20000)) FROM _device_floors "
+        "SELECT max(launch_ns + least(4 * launch_spread_ns, 20000)) FROM device_floors "
         "WHERE trace_profile_id IN (SELECT trace_profile_id FROM critical_path_windows)"
     )
     on_its_way = min(con.execute(told).fetchall()[0][0] or 0, LAUNCH_NS)

@@ -13,7 +13,7 @@ from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.invariants import check_rule
 from tests.critical_path.test_covers import paths_of
-from tests.harness import call, connect_all, each, kernel
+from tests.harness import call, connect, connect_all, create_step, each, kernel
 
 Events = list[dict[str, Any]]
 KERNEL_US = 50
@@ -174,8 +174,9 @@ def test_a_full_queue_keeps_the_rule() -> None:
 
 def test_what_a_launch_takes_is_no_average_with_one_that_loads_a_module() -> None:
     loads = launches(500, 120, took=lambda i: {125: 3005, 130: 905}.get(i, 5))  # the queue empties during the first
-    (con,) = each([loads], "_bound_calls", "critical_path_windows")
-    assert con.execute("SELECT DISTINCT need_ns FROM _bound_calls").fetchall() == [(5000,)]
+    con, _ = connect(loads)
+    create_step(con, "_call_claims", "bound_calls")
+    assert con.execute("SELECT DISTINCT need_ns FROM bound_calls").fetchall() == [(5000,)]
 
 
 @pytest.mark.slow  # a large trace

@@ -14,35 +14,29 @@ from pipelines.models.sqltext import quoted, row
 # Read in profiles with this switch only.
 _SWITCHED = {
     "launch_delay_needs_queue": ("_queue",),
-    "drop_last_step": ("_last_steps", "_dropped_work"),
     "one_wait_per_kernel": ("_refused_windows",),
 }
-_BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
 # What a path that covers the window does not read, and what only such a path does.
-_NOT_COVERED = ("_stack_events", "_lock_edges", "_wait_edges", "_kernel_edges", "_inferred_wait_edges")
-_GRAPHS = ("_graph_launches", "_graph_order", "_graph_dependencies")
+_NOT_COVERED = ("_stack_events", "_stack_edges", "_work_edges")
 _COVERED = (
-    *(
-        "_thread_roles",
-        "_likely_waits",
-        "_queue_waits",
-        "_possible_waits",
-        "_call_waits",
-        "_bound_calls",
-        "_bound_work",
-    ),
-    *("_graph_launches", "_device_floors"),
+    "_thread_roles",
+    "_likely_waits",
+    "_queue_waits",
+    "_possible_waits",
+    "_call_waits",
+    "_bound_work",
+    "_call_claims",
+    "_gpu_claims",
 )
-_RECORDED = ("_sync_edges", "_wait_edges", "_shown_calls")
+_RECORDED = ("_sync_edges", "_shown_calls")
 _EVENTS = ("_launches", "_waits_for_events", "_event_wait_targets", "_event_waits")
 _UNSTATED = ("_event_records", "_inferred_wait_sources")
 _OF_EVENTS = ("Stream Wait Event", "Event Sync")
-_POLLS = ("_polls", "_poll_runs", "_poll_loops", "_poll_waits", "_poll_claims")
 _ROLES = ("polls", "blocking", "only_waits", "wait")
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
 """GPU work, and launches that take so long, without which `_queue_waits` has no row."""
-_INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges", "_likely_waits")
+_INFERRED = ("_inferred_waits", "_inferred_edges", "_likely_waits")
 
 
 def unneeded(
@@ -54,13 +48,9 @@ def unneeded(
         switch: chosen for (profile, switch), chosen in overrides.items() if profile == request.profile
     }
     found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
-    if value["dependencies"] == "serial":
-        found += _BY_DATA
     seen = _seen(con, request)
     covers = value["covers_window"] == "true" and value["dependencies"] == "serial"
     found += _NOT_COVERED if covers else _COVERED
-    if not request.annotation:
-        found.append("_annotated_windows")
     if not seen.records:
         found += _RECORDED
     infers = value["infer_waits"] != "never"
@@ -73,11 +63,9 @@ def unneeded(
     if not infers or (seen.records and sees_all and not seen.unstated and not seen.blocks):
         found += _INFERRED
     if not seen.polls:
-        found += _POLLS
-    if value["one_kernel_per_launch"] == "true":
-        found += ["_graph_order", "_graph_dependencies"]
-    if sees_all and not seen.graphs:
-        found += _GRAPHS
+        found.append("_poll_loops")
+    if value["one_kernel_per_launch"] == "true" or (sees_all and not seen.graphs):
+        found.append("_graph_dependencies")
     if seen.n_work < _FULL_QUEUE or (sees_all and seen.n_slow < _SLOW_CALLS):
         found.append("_queue_waits")
     return frozenset(found)
