@@ -16,6 +16,7 @@ from pipelines.lake import Lake
 from pipelines.models.run import run_models
 from pipelines.runs.materialize import per_trace
 from tests.dagster.tiny import write_trace
+from tests.runs.store.conftest import need_extensions
 
 ASKED = ("traces", "events", "findings", "rejects", "kernels", "quality", "captures", "capture_ranks")
 
@@ -95,6 +96,23 @@ def test_without_the_check_the_step_that_computes_fails(tmp_path: Path, odd: dic
         assert [one.dagster_run.run_id for one in failed_last(instance, "ingest_and_analyse")] == [result.run_id]
         result = run(lake, ("captures", "capture_ranks"), instance)
         assert result.success  # these tables read nothing that lacks a trace
+
+
+@pytest.mark.slow  # what computes differs, the check and the end do not
+@pytest.mark.ducklake("sqlite")
+def test_of_a_ducklake_too(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    need_extensions("sqlite")
+    monkeypatch.setenv("TRACELAKE_DAGSTER_FILES", str(tmp_path / "files"))
+    address = f"ducklake:sqlite:{tmp_path}/c.sqlite?data={tmp_path}/data"
+    job = definitions(address).resolve_job_def("ingest_and_analyse")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(partition_key=today(), instance=instance, raise_on_error=False)
+        assert {*failures(result)} == {"checks"} and {"kernels", "captures", "fleet_today"} <= stored(result)
+        assert f"--force --lake '{address}'" in failures(result)["checks"]
+        assert failed_last(instance, "ingest_and_analyse") == []
+        analyse = definitions(address).resolve_job_def("analyse")
+        result = analyse.execute_in_process(partition_key=today(), instance=instance, raise_on_error=False)
+        assert {*failures(result)} == {"fleet"} and "captures" in stored(result)
 
 
 def test_what_else_failed_is_repeated(tmp_path: Path, odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from pipelines.runs.forget import forget
 from pipelines.runs.left_out import left_out_at
 from pipelines.runs.materialize import per_trace
 from tests.lake.world import kept, write_trace
+from tests.runs.store.conftest import need_extensions
 
 TABLES = ["kernels", "temporal_breakdown"]
 MEMORY = "Out of Memory Error: could not allocate block of size 256.0 KiB"
@@ -203,3 +206,24 @@ def test_on_an_engine_ingest_says_so_too(tmp_path: Path, fail: Fail, monkeypatch
     for words in (("ingest",), INGEST):
         done = call(*words, file, "--lake", lake, *ENGINE)
         assert done.exit_code == 1 and len(lines(done.stderr)) == 1, done.output
+
+
+@pytest.mark.ducklake("sqlite")
+def test_a_ducklake_says_so_too(tmp_path: Path, fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_extensions()
+    address = f"ducklake:sqlite:{tmp_path}/c.sqlite?data={tmp_path}/data"
+    monkeypatch.setenv("TRACELAKE_LAKE", address)
+    materialize = per_trace.materialize
+    monkeypatch.setattr(per_trace, "materialize", partial(materialize, tables=TABLES))  # as a unit of files does
+    fail(None, "merged_intervals")
+    done = call("ingest", write_trace(tmp_path / "in" / "rank0.json", 1))
+    assert done.exit_code == 1 and "left out: temporal_breakdown lacks trace" in done.stderr, done.output
+    monkeypatch.setattr(per_trace, "materialize", materialize)
+    monkeypatch.setattr(per_trace, "run_models", run_models)
+    again = call("materialize", *TABLES)
+    assert again.exit_code == 1 and lines(again.stderr) == lines(done.stderr), again.output
+    assert call("materialize", "kernels").exit_code == 0
+    (way,) = re.findall("To compute them again: tracelake (.*)", again.stderr)
+    mended = call(*shlex.split(way))
+    assert mended.exit_code == 0 and not lines(mended.stderr), mended.output
+    assert call("materialize", *TABLES).exit_code == 0
