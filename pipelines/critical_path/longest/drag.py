@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.base.groups import in_groups
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.longest.reach import Reach, bypass
-from pipelines.base.groups import in_groups
 
 _AT_ONCE = 1 << 18
 """Chains that are swept at once, about."""
