@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import duckdb
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.critical_path.longest.alternative_rows import alternative_rows
 from pipelines.critical_path.longest.alternatives import alternatives
+from tests.critical_path.test_longest import TIE
 from tests.critical_path.test_slack import Edge, attributed, graphs
 from tests.effort import examples
 
@@ -91,6 +94,21 @@ def test_skipping_parts_of_an_event_is_no_alternative() -> None:
     edges.append((0, 120, 340, 99))
     (only,) = alternatives(attributed(edges), 5)
     assert (only.length_ns, only.entered.tolist(), only.left.tolist()) == (340, [99], list(range(40)))
+
+
+@pytest.mark.parametrize(("profile", "other"), [("default", [2]), ("hta", [0, 1])])
+def test_the_path_that_others_differ_from_is_that_of_the_profile(profile: str, other: list[int]) -> None:
+    """Of two paths equally long, the critical one is no alternative."""
+    with duckdb.connect() as con:
+        con.execute(
+            f"CREATE TABLE critical_path_windows AS SELECT 't' AS trace_id, 'w' AS window_id, '{profile}' AS profile, 1 AS window_no"
+        )
+        con.execute("CREATE TABLE events AS SELECT 't' AS trace_id, unnest(range(3)) AS event_id, 'a' AS name")
+        rows = ", ".join(f"(1, {i}, {u}, {v}, {w}, {i})" for i, (u, v, w) in enumerate(TIE))
+        columns = "window_no, edge_id, src_node_id, dst_node_id, path_weight_ns, attributed_event_id"
+        con.execute(f"CREATE TABLE _edges AS FROM (VALUES {rows}) AS e({columns})")
+        (row,) = alternative_rows(con, "t", "w", 5)
+    assert sorted(event["event_id"] for event in row["entered"]) == other and row["shorter_by_us"] == 0
 
 
 def test_nothing_to_choose_from() -> None:

@@ -140,13 +140,13 @@ class ArrayGraph:
         return self.chains.path(total, lambda first, past: weight[first:past], self.choose)
 
     def choose(self, edges: Collection[int]) -> int:
-        """Returns the edge that the path ends with, of several: the smallest, or the one whose end networkx visits first."""
+        """Returns the edge that the path ends with, of several, ascending: the first, or the first to the node that networkx visits first."""
         if self.first_edge_wins:
             return min(edges)
         import networkx as nx
 
         visited = {node: turn for turn, node in enumerate(nx.topological_sort(self.to_networkx()))}
-        return min(edges, key=lambda edge: (visited[int(self.node_ids[self.dst[edge]])], edge))
+        return min(edges, key=lambda edge: visited[int(self.node_ids[self.dst[edge]])])
 
     def _by_networkx(self) -> Ints:
         """networkx adds up numbers of any size."""

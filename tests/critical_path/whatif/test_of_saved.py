@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipelines.critical_path.answer.answer import critical_path
 from pipelines.critical_path.answer.saved_path import restore_path
-from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.graph.windows import PROFILES, WindowRequest
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import NoGraph, load, of_saved
@@ -22,6 +22,8 @@ from pipelines.faces.notebook import CriticalPath
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import call, connect, kernel, op, sync, x
+
+from .windows import opened
 
 WINDOW = ("--annotation", "ProfilerStep", "--instance", "1:2")
 SCENARIOS = (
@@ -65,6 +67,18 @@ def test_scenarios_are_answered_as_from_the_trace(trace: Path, saved: Path) -> N
     assert expected[0]["after"] != expected[0]["before"]
     shown = run("what-if", saved, *SCENARIOS[0])
     assert "saved.zip: " in shown.stdout and shown.exit_code == 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_ties_are_broken_as_for_the_trace(profile: str, tmp_path: Path) -> None:
+    file = tmp_path / "saved.parquet"
+    trace = [op("a", 0, 30), call("cudaLaunchKernel", 2, 5, 1), kernel("k", 50, 100, 1)]
+    with opened(trace, profile) as (con, window):
+        request = WindowRequest(window.trace_id, profile=profile)
+        critical_path(con, load_catalog(), request, save_to=file)
+    saved = restore_path(file)
+    graphs = (window.graph, of_saved(saved).graph, saved.graph())
+    assert [graph.first_edge_wins for graph in graphs] == [profile == "default"] * 3
 
 
 def same(one: Any, other: Any) -> None:

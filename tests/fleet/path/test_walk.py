@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.fleet.path.joined import Instance, RanksDisagree, heaviest_path_ns, join_ranks
+from pipelines.fleet.path.rank_graph import rank_graph
 from pipelines.fleet.path.walk import NoTarget, Segment, find_target, first_ns, walk_back
 from tests.effort import SLOW
 from tests.fleet.path.make import Case, Event, joined, makespan, numbered, random_case
@@ -138,6 +139,27 @@ def test_members_that_no_graph_holds_are_counted() -> None:
     graphs = joined(case).ranks
     found = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))])
     assert (found.n_outside, len(found.meetings), np.sum([len(m) for m in found.meeting_of])) == (2, 0, 0)
+
+
+def test_a_collective_takes_what_is_left_when_the_last_rank_has_come() -> None:
+    """On the common clock; nothing on a rank whose kernel ended before, as clocks may have it."""
+    case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 25, 10, "A")), offsets=(0, 5))
+    graph, at, _ = joined(case).timed()
+    after = graph.src == 4
+    assert dict(zip(graph.dst[after].tolist(), graph.weight[after].tolist(), strict=True)) == {1: 0, 3: 10}
+    assert at.tolist() == [0, 10, 20, 30, 20]
+
+
+def test_what_else_leads_to_the_end_of_a_kernel_stays() -> None:
+    """Only its own edge goes where it meets others."""
+    ends = {"src": np.array([0, 1, 2, 1]), "dst": np.array([1, 2, 3, 3]), "weight": np.array([5, 1, 5, 2])}
+    told = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(4))
+    nodes = {"node": np.arange(4), "at_ns": np.array([0, 5, 6, 11]), "side": np.zeros(4)}
+    graphs = [rank_graph(rank, "t", nodes, {**ends, **told}) for rank in (0, 1)]
+    whole = join_ranks(graphs, [Instance("A", ((0, 1), (1, 1)))])
+    edges = {(u, v) for u, v, *_ in zip(*(column.tolist() for column in whole.edges()), strict=True)}
+    of_ranks = {(0, 1), (1, 2), (1, 3), (4, 5), (5, 6), (5, 7)}
+    assert edges == of_ranks | {(2, 8), (8, 3), (6, 8), (8, 7)} and whole.n_edges == 10
 
 
 def test_whose_time_each_edge_of_the_joined_graph_is() -> None:
