@@ -66,6 +66,7 @@ _PARTS = {
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
         "nsys_|nvtx_|rocm_|perfetto_|xplane_|memory_kinds": "other_profilers",
+        "kernel_|class_kinds|tensor_core_": "kernel_classes",
         "call_|capture_calls|op_|step_|group_|collective_|stack_frames": "names",
     },
 }

@@ -45,7 +45,7 @@ def test_each_row_has_a_number_a_unit_a_meaning_and_an_origin() -> None:
 
 
 def test_each_row_is_read_and_whatever_is_read_has_a_row() -> None:
-    texts = [path.read_text() for path in SQL_DIR.glob("*/*.sql")]
+    texts = [path.read_text() for path in SQL_DIR.rglob("*.sql")]
     texts += [path.read_text() for path in sources.PACKAGE.rglob("*.py")]
     read = {name for text in texts for name in re.findall(r"\bthreshold\(['\"](\w+)['\"]\)", text)} - {"name"}
     assert read == set(NAMES)

@@ -1,7 +1,7 @@
 -- One row: a cause of a capture's length, on one of its ranks. The rows of a capture have all of its time.
 -- How: the segments of the path through all ranks to the last GPU work (capture_critical_path) by their causes, as in
--- causes; waiting for a late rank is what that rank did meanwhile: while the median of the others waited in a collective
--- that it was the last to join.
+-- causes; waiting for a late rank is what that rank did meanwhile: while the median of the others waited in a
+-- collective that it was the last to join.
 -- scope: capture
 -- check: unique(capture_id, cause, rank, name)
 WITH segments AS (
