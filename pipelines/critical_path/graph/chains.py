@@ -20,6 +20,7 @@ Ints = npt.NDArray[np.int64]
 Nodes = npt.NDArray[np.int32 | np.int64]
 Piece = tuple[Nodes, Nodes, Ints]
 """Source, destination and weight of edges that follow each other in a table."""
+_PART = 1 << 16
 Choice = Callable[[Collection[int]], int]
 """Which of the edges that a longest path may end with, by their places in the table, it ends with."""
 
@@ -177,8 +178,8 @@ class _Order:
         """Returns the longest way to each node, as `Chains.forward` does."""
         way = weight[self._into]
         way[self._start] = 0
+        way[self._start[1:]] -= np.add.reduceat(way, self._start)[:-1]  # so that the sums of each run begin at 0
         np.cumsum(way, out=way)
-        way -= np.repeat(way[self._start], self._size)
         add, out_of = compact(way[self._from] + weight[self._joins]), self._out_of
         top = array("q", [0]) * len(self._heads) if begin is None else compact(begin[self._heads])
         for run, first, past in zip(*self._steps, strict=True):
@@ -189,9 +190,18 @@ class _Order:
                     best = reached
             if best >= 0 or begin is not None:
                 top[run] = best
-        del add
-        way += np.repeat(np.frombuffer(top, dtype="i8") if top else way, self._size)
+        del add, out_of
+        add_repeated(way, np.frombuffer(top, dtype="i8") if top else way, self._size)
         return way[self._place]
+
+
+def add_repeated(to: Ints, values: Ints, times: Nodes) -> None:
+    """Add each value as many times as it says, one after another; in parts, because all at once would fill memory."""
+    past = np.cumsum(times)
+    for first in range(0, len(values), _PART):
+        last = min(first + _PART, len(values)) - 1
+        part = to[past[first] - times[first] : past[last]]
+        part += np.repeat(values[first : last + 1], times[first : last + 1])
 
 
 def _cycle(nodes: list[int]) -> Exception:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, small_enough
+from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, add_repeated, small_enough
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -118,13 +118,14 @@ class ArrayGraph:
         the weights are any. Raises GraphHasCycle.
         """
         chains, first = self.chains, self.chains.first
+        if not len(first):
+            return np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
+        at = chains.forward(np.add.reduceat(weight, first), None if begin is None else begin[chains.node])
+        way = np.cumsum(weight)
+        add_repeated(way, at[chains.src] - way[first] + weight[first], chains.size)
         found = np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
-        if len(first):
-            at = chains.forward(np.add.reduceat(weight, first), None if begin is None else begin[chains.node])
-            way = np.cumsum(weight)
-            way += np.repeat(at[chains.src] - way[first] + weight[first], chains.size)
-            found[self.dst] = way
-            found[chains.node] = at
+        found[self.dst] = way
+        found[chains.node] = at
         return found
 
     def path(self, weight: Ints | None = None) -> Ints:

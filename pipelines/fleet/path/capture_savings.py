@@ -84,8 +84,8 @@ def savings(joined: JoinedGraph, causes: Sequence[RankCauses], time: dict[Key, i
     del own
     side = np.concatenate([of_rank.side for of_rank in joined.ranks])
     is_end = np.concatenate([of_rank.node % 2 == 1 for of_rank in joined.ranks])
-    bounds = np.flatnonzero(side != FRAME), np.flatnonzero((side == GPU) & is_end)
-    window = Retimed(graph, shares, length, begin, bounds)
+    first, last = (np.flatnonzero(of).astype(graph.src.dtype) for of in (side != FRAME, (side == GPU) & is_end))
+    window = Retimed(graph, shares, length, begin, (first, last))
     of_cause = {cause: window.without_cause(cause) for cause in largest(by_cause)[:left]}
     left -= len(of_cause)
     of_row: dict[Key, int] = {}

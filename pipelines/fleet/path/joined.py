@@ -88,7 +88,7 @@ class JoinedGraph:
         at = np.concatenate([*(graph.common_ns for graph in self.ranks), [one.arrived_ns for one in self.meetings]])
         after = src >= self.bases()[-1]
         weight[after] = np.maximum(at[dst[after]] - at[src[after]], 0)
-        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight), at.astype(np.int64), own
+        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight), at.astype(np.int64, copy=False), own
 
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Returns source and target nodes of all edges, their weights in ns, and whose time they are: a place among the edges of
@@ -96,25 +96,34 @@ class JoinedGraph:
         that meet others are not there.
         """
         base, sizes = self.bases(), [len(meeting.members) for meeting in self.meetings]
-        based = [*zip(self.ranks, base, strict=False)]
-        src = np.concatenate([graph.src + begin for graph, begin in based])
-        dst = np.concatenate([graph.destinations() + begin for graph, begin in based])
         starts = [base[rank] + place for meeting in self.meetings for rank, place in meeting.members]
-        start, number = np.array(starts, src.dtype), np.repeat(np.arange(len(sizes), dtype=src.dtype) + base[-1], sizes)
-        kernel = np.full(base[-1], -1, src.dtype)
+        kind = self.ranks[0].src.dtype
+        start, number = np.array(starts, kind), np.repeat(np.arange(len(sizes), dtype=kind) + base[-1], sizes)
         meets = np.zeros(base[-1], bool)
         meets[start + 1] = True
-        stays = (src + 1 != dst) | ~meets[dst]
-        gone, own = np.flatnonzero(~stays), np.flatnonzero(stays)
-        kernel[dst[gone]] = gone
-        transfer = np.repeat(np.array([meeting.transfer_ns for meeting in self.meetings], np.int64), sizes)
-        weight = np.concatenate([graph.weight for graph in self.ranks])[stays]
-        return (
-            np.concatenate([src[stays], start, number]),
-            np.concatenate([dst[stays], number, start + 1]),
-            np.concatenate([weight, np.zeros(len(start), np.int64), transfer]),
-            np.concatenate([own.astype(src.dtype), np.full(len(start), -1, src.dtype), kernel[start + 1]]),
-        )
+        kernel = np.full(base[-1], -1, kind)
+        most = sum(len(graph.src) for graph in self.ranks) + 2 * len(start)
+        src, dst, own = np.empty((3, most), kind)
+        weight, n, n_seen = np.zeros(most, np.int64), 0, 0
+        for graph, begin in zip(self.ranks, base, strict=False):  # one rank at a time: copies of all would fill memory
+            of, to = graph.src + begin, graph.destinations() + begin
+            stays = (of + 1 != to) | ~meets[to]
+            places, gone = np.flatnonzero(stays), np.flatnonzero(~stays)
+            kernel[to[gone]] = gone + n_seen
+            end = n + len(places)
+            src[n:end], dst[n:end], weight[n:end], own[n:end] = (
+                of[places],
+                to[places],
+                graph.weight[places],
+                places + n_seen,
+            )
+            n, n_seen = end, n_seen + len(of)
+        into, end = slice(n, n + len(start)), n + 2 * len(start)
+        src[into], dst[into], own[into] = start, number, -1
+        out = slice(into.stop, end)
+        src[out], dst[out], own[out] = number, start + 1, kernel[start + 1]
+        weight[out] = np.repeat(np.array([meeting.transfer_ns for meeting in self.meetings], np.int64), sizes)
+        return src[:end], dst[:end], weight[:end], own[:end]
 
     def bases(self) -> list[int]:
         """Returns the number of each rank's first node, and last that of the first meeting."""
