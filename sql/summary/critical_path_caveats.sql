@@ -1,3 +1,14 @@
+-- model: _edge_counts
+-- One row: a type of edge in the graph of a window.
+-- How: a table of its own, so that it is made beside the longest path and nobody needs _edges after that.
+SELECT
+    window_no,  -- The window.
+    edge_code,  -- Type of the edge, in edge_types.
+    count(*) AS n_edges,  -- Edges of that type.
+    sum(weight_ns) AS weight_ns  -- Their weights as measured, ns.
+FROM _edges
+GROUP BY window_no, edge_code;
+
 -- model: _only_communication
 -- One row: a stretch of a trace in which a device ran communication and no computation.
 -- How: starts and ends of both as running sums over each device; stretches of several devices that overlap count once.

@@ -102,7 +102,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     with (folder / "sql/rules/path/edge_types.csv").open("a") as rows:
         rows.write(ROW)
-    (folder / "sql/critical_path/_hand_off_edges.sql").write_text(EDGES)
+    (folder / "sql/critical_path/edges/_hand_off_edges.sql").write_text(EDGES)
     (folder / "in.json").write_text(json.dumps({"traceEvents": TRACE}))
     tables = [] if SLOW else ["critical_path_edges"]  # all of them take their time
     env = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
@@ -161,7 +161,7 @@ def test_it_leads_to_a_thread_that_nothing_else_does(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
     with (tmp_path / "sql/rules/path/edge_types.csv").open("a") as rows:
         rows.write(ROW)
-    (tmp_path / "sql/critical_path/_hand_off_edges.sql").write_text(EDGES)
+    (tmp_path / "sql/critical_path/edges/_hand_off_edges.sql").write_text(EDGES)
     con, _ = connect([TRACE[0], {**TRACE[1], "pid": 200}])
     run_models(con, load_catalog(tmp_path / "sql"), ["critical_path"])
     found = con.execute("SELECT edge_type, duration_ns FROM critical_path ORDER BY seq").fetchall()

@@ -20,8 +20,6 @@ from pipelines.models.run import run_models
 
 MOST_FILES = 16
 """In one folder: a reader who looks for a file reads their names. The same number as in tests/test_rooms.py."""
-UNSORTED = ("critical_path", "sync", "canonical")
-"""Layers whose files are not sorted into topics yet, nor private models into the file of their reader."""
 
 SOURCE = "-- One row: a number.\nSELECT\n    v.n  -- The number.\nFROM (VALUES (0), (1), (2)) AS v (n)\n"
 MIDDLE = "-- One row: a number.\n-- Every second one.\nSELECT\n    n  -- The number.\nFROM _source\nWHERE n % 2 = 0\n"
@@ -138,7 +136,7 @@ def too_full(folder: Path) -> dict[str, int]:
     """Folders of SQL and rules with too many files, by their path."""
     files = [path for path in folder.rglob("*.*") if path.suffix in (".sql", ".csv")]
     counts = Counter(path.parent.relative_to(folder).as_posix() for path in files)
-    return {name: n for name, n in counts.items() if n > MOST_FILES and not name.startswith(UNSORTED)}
+    return {name: n for name, n in counts.items() if n > MOST_FILES}
 
 
 def test_no_folder_of_sql_has_too_many_files(tmp_path: Path) -> None:
@@ -151,10 +149,12 @@ def test_no_folder_of_sql_has_too_many_files(tmp_path: Path) -> None:
 
 
 def astray(catalog: Catalog) -> dict[str, Path]:
-    """Private models that one other file alone reads, and that file. A function has no file that could hold SQL."""
-    found = {}
+    """Private models that one other file alone reads, and that file. A function has no file that could hold SQL, a table that is
+    made of parts has none of its own, and parts may stand in any.
+    """
+    found, wholes = {}, {model.part_of for model in catalog.models.values()}
     for name, model in catalog.models.items():
-        if model.kind == "sql" and model.private and model.layer not in UNSORTED:
+        if model.kind == "sql" and model.private and not model.part_of and name not in wholes:
             readers = (r for r in catalog.models.values() if name in {*catalog.sources_of(r.name), *r.runs})
             paths = {reader.path for reader in readers}
             if len(paths) == 1 and paths.isdisjoint({model.path}) and (path := paths.pop()).suffix == ".sql":

@@ -1,0 +1,412 @@
+-- model: _possible_waits
+-- One row: GPU work of a window that the path covers and work of the window on another stream that it waited for.
+-- How: the waits of _kernel_waits and those inside CUDA graphs (_graph_dependencies), which the times do not contradict
+-- by more than clocks disagree (10 us). Nothing is inferred for work of a graph of which the trace says what it depends
+-- on.
+WITH depending AS (
+    SELECT w.window_no, d.event_id, d.source_event_id
+    FROM _graph_dependencies AS d
+    JOIN critical_path_windows AS w ON w.trace_id = d.trace_id AND w.covers_window
+    WHERE d.source_event_id IS NOT NULL
+),
+known AS (
+    SELECT DISTINCT window_no, event_id FROM depending
+),
+waits AS (
+    SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred
+    FROM _kernel_waits AS w
+    LEFT JOIN known AS d ON d.window_no = w.window_no AND d.event_id = w.event_id
+    WHERE w.source_in_window AND NOT w.is_same_stream AND NOT (w.is_inferred AND d.event_id IS NOT NULL)
+    UNION
+    SELECT window_no, event_id, source_event_id, FALSE FROM depending
+),
+-- Materialized: DuckDB would join the work that waits with all other work of the window.
+waiting AS MATERIALIZED (
+    SELECT w.window_no, w.event_id, w.source_event_id, w.is_inferred, k.stream_key, k.start_ns
+    FROM waits AS w
+    JOIN _kernel_nodes AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
+)
+SELECT
+    w.window_no,  -- The window.
+    w.event_id,  -- GPU work that waits.
+    w.source_event_id,  -- GPU work that has to end first.
+    s.start_ns AS source_start_ns,  -- Its start, ns.
+    s.start_ns + s.duration_ns AS source_end_ns,  -- Its end, ns; up to 10 us after the start of the work that waits.
+    w.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
+FROM waiting AS w
+JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
+WHERE
+    s.covers_window AND s.stream_key <> w.stream_key AND s.start_ns <= w.start_ns
+    AND s.start_ns + s.duration_ns <= w.start_ns + 10000;
+
+-- model: _bound_work
+-- One row: a piece of GPU work of a window that the path covers, with what held up its start.
+-- How: a launch holds work up for at least the least latency of the device, work before it on the stream and waits for
+-- at least the least gap. Whatever would have let it start last is what bound it; its edge claims all of the time, the
+-- others the least.
+WITH
+-- One row: a call that launched more than one piece of GPU work: a CUDA or HIP graph.
+-- How: count the work of each launch.
+graph_launches AS (
+    SELECT
+        h.trace_profile_id,  -- The trace as a profile sees it.
+        h.launch_event_id,  -- The call.
+        min(h.start_ns) AS first_ns  -- Start of the first of its work, ns.
+    FROM _gpu_history AS h
+    JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id
+    WHERE p.covers_window AND h.launch_event_id IS NOT NULL
+    GROUP BY h.trace_profile_id, h.launch_event_id
+    HAVING count(*) > 1
+),
+launched_work AS (
+    SELECT
+        h.trace_profile_id, h.device, h.start_ns, h.launch_ts_ns, h.busy_until_ns,
+        g.launch_event_id IS NOT NULL AS is_graph
+    FROM _gpu_history AS h
+    JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id
+    LEFT JOIN graph_launches AS g
+        ON g.trace_profile_id = h.trace_profile_id AND g.launch_event_id = h.launch_event_id
+    WHERE p.covers_window
+),
+gaps AS (
+    SELECT
+        h.trace_profile_id, h.device,
+        min(CASE WHEN h.start_ns >= h.busy_until_ns THEN h.start_ns - h.busy_until_ns END) AS gap_ns
+    FROM launched_work AS h
+    GROUP BY h.trace_profile_id, h.device
+),
+floors AS (
+    SELECT
+        h.trace_profile_id, h.device, h.is_graph,
+        min(CASE WHEN h.start_ns >= h.launch_ts_ns THEN h.start_ns - h.launch_ts_ns END) AS launch_ns,
+        min(h.start_ns - h.launch_ts_ns) AS earliest_ns
+    FROM launched_work AS h
+    GROUP BY h.trace_profile_id, h.device, h.is_graph
+),
+known_floors AS (
+    SELECT
+        f.trace_profile_id, f.device, f.is_graph,
+        CASE
+            WHEN f.launch_ns <= CASE WHEN f.is_graph THEN 100000 ELSE 20000 END THEN f.launch_ns ELSE 5000
+        END AS launch_ns,
+        CASE
+            WHEN f.earliest_ns < 0 THEN f.earliest_ns
+            WHEN f.launch_ns <= CASE WHEN f.is_graph THEN 100000 ELSE 20000 END THEN f.launch_ns
+            ELSE 5000
+        END AS earliest_ns,
+        CASE WHEN g.gap_ns <= 2000 THEN g.gap_ns ELSE 1000 END AS gap_ns
+    FROM floors AS f
+    JOIN gaps AS g ON g.trace_profile_id = f.trace_profile_id AND g.device = f.device
+),
+left_over AS (
+    SELECT
+        h.trace_profile_id, h.device, h.is_graph, h.start_ns - h.launch_ts_ns - f.earliest_ns AS launch_rest_ns,
+        h.start_ns - h.busy_until_ns - f.gap_ns AS gap_rest_ns
+    FROM launched_work AS h
+    JOIN known_floors AS f
+        ON f.trace_profile_id = h.trace_profile_id AND f.device = h.device AND f.is_graph = h.is_graph
+),
+spreads AS (
+    SELECT
+        trace_profile_id, device, is_graph,
+        avg(CASE WHEN gap_rest_ns > 50000 AND launch_rest_ns <= 20000 THEN launch_rest_ns END) AS launch_spread_ns,
+        avg(CASE WHEN launch_rest_ns > 50000 AND gap_rest_ns BETWEEN 0 AND 5000 THEN gap_rest_ns END) AS gap_spread_ns
+    FROM left_over
+    GROUP BY trace_profile_id, device, is_graph
+),
+-- One row: a device of a trace and a kind of launch (of one piece of work, or of a graph), with how long it takes at
+-- least, the gap between neighbours of a stream, and how much either varies.
+-- How: the smallest of each that is not negative, over the whole trace. Where a device never did either at once, the
+-- smallest gap (above 2 us) or latency (above 20 us, of a graph 100 us) says nothing, and 1 us or 5 us is taken, as on
+-- most devices. A launch surely held up work that began long after the work before it, which surely held up what was
+-- launched long before.
+device_floors AS (
+    SELECT
+        f.trace_profile_id,  -- The trace as a profile sees it.
+        f.device,  -- The device.
+        f.is_graph,  -- Launches of graphs.
+        f.launch_ns,  -- Least time from the start of a call to the start of what it launched, ns.
+        f.earliest_ns,  -- The same, negative where clocks disagree and work began before its launch, ns.
+        f.gap_ns,  -- Least time from the end of work to the start of the next on its stream, ns.
+        -- By how much launches take longer, ns.
+        greatest(coalesce(s.launch_spread_ns, 3000), 1000) AS launch_spread_ns,
+        greatest(coalesce(s.gap_spread_ns, 1000), 200) AS gap_spread_ns  -- By how much gaps are longer, ns.
+    FROM known_floors AS f
+    LEFT JOIN spreads AS s
+        ON s.trace_profile_id = f.trace_profile_id AND s.device = f.device AND s.is_graph = f.is_graph
+),
+asked AS (
+    SELECT window_no, trace_profile_id FROM critical_path_windows WHERE covers_window
+),
+-- A wait is none where that work ended later, by more than clocks disagree.
+waits AS (
+    SELECT w.window_no, w.event_id, max(w.source_end_ns) AS waited_until_ns
+    FROM _possible_waits AS w
+    GROUP BY w.window_no, w.event_id
+),
+-- Edges never go back in time: from work that had not ended by then, the time since its start counts. Where work began
+-- before its launch, because clocks disagree, its edge comes from what the launching thread had passed by then.
+possible AS (
+    SELECT
+        k.*, coalesce(f.gap_ns, 0) AS gap_ns,
+        CASE
+            WHEN k.launch_in_window AND k.launch_ts_ns <= k.start_ns THEN k.start_ns - k.launch_ts_ns
+            ELSE y.elapsed_ns
+        END AS since_launch_ns,
+        CASE
+            WHEN k.launch_in_window AND k.launch_ts_ns <= k.start_ns THEN k.launch_event_id * 2
+            ELSE y.node_id
+        END AS launch_node_id,
+        CASE WHEN k.launch_in_window THEN k.start_ns - k.launch_ts_ns END AS latency_ns,
+        y.event_id IS NOT NULL AS is_early,
+        -- Later work of a graph follows the first, and what was launched long before the stream was free follows that.
+        g.first_ns < k.start_ns
+        -- (What it overlaps is taken to end when it begins; work that the trace does not have, when what waited for it
+        -- began.)
+        OR greatest(
+            CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END,
+            CASE WHEN k.last_end_ns > k.start_ns THEN k.start_ns ELSE k.last_end_ns END
+        )
+        > k.launch_ts_ns + f.launch_ns + CAST(least(4 * f.launch_spread_ns, 20000) AS BIGINT)
+            AS is_launched_before,
+        CASE
+            WHEN k.last_event_id IS NOT NULL THEN k.start_ns - coalesce(k.overlapped_ts_ns, k.last_end_ns)
+        END AS since_last_ns,
+        CASE WHEN v.waited_until_ns IS NOT NULL THEN greatest(k.start_ns - v.waited_until_ns, 0) END AS since_wait_ns,
+        coalesce(f.launch_ns, 0) AS launch_ns, f.earliest_ns, f.launch_spread_ns, f.gap_spread_ns
+    FROM _kernel_nodes AS k
+    JOIN asked AS w ON w.window_no = k.window_no
+    LEFT JOIN waits AS v ON v.window_no = k.window_no AND v.event_id = k.event_id
+    LEFT JOIN _early_work AS y ON y.window_no = k.window_no AND y.event_id = k.event_id
+    LEFT JOIN graph_launches AS g
+        ON g.trace_profile_id = w.trace_profile_id AND g.launch_event_id = k.launch_event_id
+    LEFT JOIN device_floors AS f
+        ON f.trace_profile_id = w.trace_profile_id AND f.device = k.device
+            AND f.is_graph = (g.launch_event_id IS NOT NULL)
+),
+-- What is left of the time after the least of each.
+rests AS (
+    SELECT
+        *,
+        CASE
+            WHEN since_launch_ns IS NULL OR is_launched_before AND (since_last_ns >= 0 OR since_wait_ns >= 0) THEN NULL
+            ELSE (latency_ns - least(latency_ns, earliest_ns)) / launch_spread_ns
+        END AS launch_rest,
+        CASE
+            WHEN overlapped_ts_ns IS NULL THEN since_last_ns - least(since_last_ns, gap_ns)
+            -- What was launched before the work that it overlaps began follows that; what was not, its launch.
+            WHEN latency_ns - launch_ns < since_last_ns THEN since_last_ns
+            ELSE 0
+        END / gap_spread_ns AS last_rest,
+        (since_wait_ns - least(since_wait_ns, gap_ns)) / gap_spread_ns AS wait_rest
+    FROM possible
+)
+SELECT
+    window_no,  -- The window.
+    ordinal,  -- Place in time order.
+    event_id,  -- The GPU work.
+    start_ns,  -- Start, ns.
+    duration_ns,  -- Duration, ns.
+    launch_node_id,  -- The start of the call that launched it; a node before it where clocks disagree.
+    since_launch_ns,  -- Time since that node, ns; NULL where it is no node of the window.
+    is_early,  -- It began before its launch, because clocks disagree.
+    last_event_id,  -- Work before it on its stream or in its graph.
+    since_last_ns,  -- Time since that ended, or began where both overlap, ns; NULL where there is none.
+    overlapped_ts_ns IS NOT NULL AS overlaps_last,  -- It began before that work ended.
+    last_end_ns <= start_ns + duration_ns AS ends_after_last,  -- It ends after that work.
+    -- Other work on its stream that it follows.
+    CASE WHEN ordered_after_event_id <> last_event_id THEN ordered_after_event_id END AS ordered_after_event_id,
+    overlaps_previous,  -- That has not ended when it begins.
+    since_wait_ns,  -- Time since the last work that it waited for ended, ns; NULL where it waited for none.
+    CASE WHEN is_early THEN 0 ELSE launch_ns END AS launch_ns,  -- Least latency of a launch on its device, ns.
+    gap_ns,  -- Least gap on its device, ns.
+    waits_for_earlier_work,  -- Work from outside the window ran for most of the time.
+    coalesce(held_up_since_launch, FALSE) AS held_up_since_launch,  -- It was launched behind such work.
+    -- What held it up: launch, last (the work before it), wait, or start (nothing in the window).
+    CASE
+        WHEN last_rest <= least(coalesce(wait_rest, last_rest), coalesce(launch_rest, last_rest)) THEN 'last'
+        WHEN wait_rest <= coalesce(launch_rest, wait_rest) THEN 'wait'
+        WHEN since_launch_ns IS NOT NULL THEN 'launch'
+        ELSE 'start'
+    END AS bound_by
+FROM rests;
+
+-- model: _gpu_claims
+-- One row: an edge into GPU work, or its own time, in a window that the path covers.
+-- part of: _claim_parts
+-- How: its launch, the work before it on its stream, waits for other streams, and where nothing led to it, the start of
+-- the window.
+WITH
+-- One row: an edge into GPU work, or its own time, in a window that the path covers.
+-- How: for each piece of GPU work of _bound_work its own time, its launch, and the work before it.
+work_claims AS (
+    SELECT
+        k.window_no,  -- The window.
+        3 AS kind,  -- See _edges.
+        k.ordinal * 8 AS ordinal,  -- Eight times the place of the work in the window, plus which of its edges it is.
+        k.event_id * 2 AS src_node_id,  -- Source node.
+        k.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
+        t.operator_kernel AS edge_code,  -- Type of the edge.
+        k.duration_ns AS claim_ns,  -- What the edge claims of the time that passed, ns.
+        k.event_id AS attributed_event_id,  -- Event whose time it is.
+        FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
+        FALSE AS is_inferred,  -- A wait that no cuda_sync row shows.
+        FALSE AS yields  -- It gives way to edges that other models add.
+    FROM _bound_work AS k
+    CROSS JOIN _edge_codes AS t
+    UNION ALL
+    SELECT
+        k.window_no, 3, k.ordinal * 8 + 1, k.launch_node_id, k.event_id * 2,
+        -- Launched behind work from outside the window: not a launch delay.
+        CASE
+            WHEN k.bound_by = 'launch' AND (k.waits_for_earlier_work OR k.held_up_since_launch)
+                THEN t.kernel_kernel_delay
+            -- Begun before its launch, by its clock: the time is that of the operator which its thread was in.
+            WHEN c.event_id IS NOT NULL THEN t.operator_kernel
+            ELSE t.kernel_launch_delay
+        END,
+        CASE WHEN k.bound_by = 'launch' THEN k.since_launch_ns ELSE least(k.launch_ns, k.since_launch_ns) END,
+        CASE WHEN NOT (k.waits_for_earlier_work OR coalesce(k.held_up_since_launch, FALSE)) THEN c.event_id END,
+        k.bound_by = 'launch' AND k.waits_for_earlier_work, FALSE, FALSE
+    FROM _bound_work AS k
+    CROSS JOIN _edge_codes AS t
+    -- A key of its own, and none that is NULL: a condition over k beside it would compare every work with every call.
+    LEFT JOIN _clip AS c
+        ON
+            c.window_no = k.window_no AND c.is_operator
+            AND c.event_id * 2 = CASE WHEN k.is_early THEN k.launch_node_id ELSE -1 - k.event_id END
+    WHERE k.since_launch_ns IS NOT NULL
+    UNION ALL
+    SELECT
+        k.window_no, 3, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
+        CASE WHEN k.bound_by = 'last' THEN k.since_last_ns ELSE least(k.gap_ns, k.since_last_ns) END, NULL,
+        k.bound_by = 'last' AND k.waits_for_earlier_work, FALSE, FALSE
+    FROM _bound_work AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.since_last_ns IS NOT NULL AND NOT k.overlaps_last
+    UNION ALL
+    -- Overlapping work: the time until the second began belongs to the first, and the second does not finish before the
+    -- first.
+    SELECT
+        k.window_no, 3, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
+        k.since_last_ns, k.last_event_id, FALSE, FALSE, FALSE
+    FROM _bound_work AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.overlaps_last
+    UNION ALL
+    SELECT
+        k.window_no, 3, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, t.dependency, 0, NULL, FALSE,
+        FALSE, FALSE
+    FROM _bound_work AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.overlaps_last AND k.ends_after_last
+    UNION ALL
+    SELECT
+        k.window_no, 3, k.ordinal * 8 + 5,
+        k.ordered_after_event_id * 2 + CASE WHEN k.overlaps_previous THEN 0 ELSE 1 END,
+        k.event_id * 2, t.dependency, 0, NULL, FALSE, FALSE, FALSE
+    FROM _bound_work AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.ordered_after_event_id IS NOT NULL
+),
+stream_waits AS (
+    SELECT
+        w.*, k.ordinal, k.bound_by, k.gap_ns, k.since_wait_ns, w.source_end_ns > k.start_ns AS is_late,
+        greatest(k.start_ns - w.source_end_ns, 0) AS passed_ns, k.start_ns - w.source_start_ns AS since_start_ns,
+        coalesce(k.last_event_id = w.source_event_id OR k.ordered_after_event_id = w.source_event_id, FALSE) AS is_order
+    FROM _possible_waits AS w
+    JOIN _bound_work AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
+),
+-- One row: an edge from GPU work to work on another stream that waited for it, in a window that the path covers.
+-- How: from the end of the work; from its start, as its own time, where clocks say that it had not ended yet.
+wait_claims AS (
+    SELECT
+        w.window_no,  -- The window.
+        4 AS kind,  -- See _edges.
+        row_number() OVER (PARTITION BY w.window_no ORDER BY w.event_id, w.source_event_id) AS ordinal,  -- Place.
+        w.source_event_id * 2 + CASE WHEN w.is_late THEN 0 ELSE 1 END AS src_node_id,  -- Source node.
+        w.event_id * 2 AS dst_node_id,  -- Destination node.
+        -- Type of the edge.
+        CASE
+            WHEN w.is_late THEN t.operator_kernel
+            WHEN w.is_inferred THEN t.kernel_kernel_delay
+            ELSE t.sync_dependency
+        END AS edge_code,
+        CASE
+            WHEN w.bound_by <> 'wait' OR w.passed_ns > w.since_wait_ns
+                THEN CASE WHEN w.is_late THEN 0 ELSE least(w.gap_ns, w.passed_ns) END
+            WHEN w.is_late THEN w.since_start_ns
+            ELSE w.passed_ns
+        END AS claim_ns,  -- What the edge claims of the time that passed, ns.
+        CASE WHEN w.is_late THEN w.source_event_id END AS attributed_event_id,  -- Event whose time it is.
+        FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
+        w.is_inferred,  -- A wait that no cuda_sync row shows.
+        FALSE AS yields  -- It gives way to edges that other models add.
+    FROM stream_waits AS w
+    CROSS JOIN _edge_codes AS t
+    WHERE NOT w.is_order
+),
+roots AS (
+    SELECT h.window_no, h.node_id, h.at_ns, FALSE AS is_work
+    FROM _host_roots AS h
+    UNION ALL
+    SELECT k.window_no, k.event_id * 2, k.start_ns - w.start_ns, TRUE
+    FROM _bound_work AS k
+    JOIN _asked_windows AS w ON w.window_no = k.window_no
+    WHERE k.bound_by = 'start'
+),
+ranked AS (
+    SELECT
+        *,
+        row_number() OVER in_time AS ordinal,
+        first_value(node_id) OVER in_time AS start_node_id,
+        first_value(at_ns) OVER in_time AS start_ns
+    FROM roots
+    WINDOW in_time AS (PARTITION BY window_no ORDER BY at_ns, node_id)
+),
+codes AS (
+    SELECT max(edge_code) AS host_gap FROM edge_types WHERE edge_type = 'HOST_GAP'
+),
+-- One row: an edge from the first node of a window that the path covers to a node that nothing in the window led to.
+-- How: the first node of a thread, and GPU work with no launch and no work before it. The earliest is the start.
+root_claims AS (
+    SELECT
+        r.window_no,  -- The window.
+        6 AS kind,  -- See _edges.
+        r.ordinal,  -- Place in order of time.
+        r.start_node_id AS src_node_id,  -- Source node: the window's first.
+        r.node_id AS dst_node_id,  -- Destination node.
+        CASE WHEN r.is_work THEN t.kernel_kernel_delay ELSE g.host_gap END AS edge_code,  -- Type of the edge.
+        r.at_ns - r.start_ns AS claim_ns,  -- What the edge claims: all of the time that passed, ns.
+        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event whose time it is: nobody's.
+        r.is_work AS is_earlier,  -- A wait for GPU work from outside the window.
+        FALSE AS is_inferred,  -- A wait that no cuda_sync row shows.
+        TRUE AS yields  -- It gives way to edges that other models add.
+    FROM ranked AS r
+    CROSS JOIN _edge_codes AS t
+    CROSS JOIN codes AS g
+    WHERE r.ordinal > 1
+)
+SELECT
+    window_no,  -- The window.
+    kind,  -- See _edges.
+    ordinal,  -- Place among the edges of its kind.
+    src_node_id,  -- Source node.
+    dst_node_id,  -- Destination node.
+    edge_code,  -- Type of the edge, in edge_types.
+    claim_ns,  -- What the edge claims of the time that passed, ns.
+    attributed_event_id,  -- Event whose time it is.
+    is_earlier,  -- A wait for GPU work from outside the window.
+    is_inferred,  -- A wait that no cuda_sync row shows.
+    yields  -- It gives way to edges that other models add.
+FROM work_claims
+UNION ALL
+SELECT
+    window_no, kind, ordinal, src_node_id, dst_node_id, edge_code, claim_ns,
+    attributed_event_id, is_earlier, is_inferred, yields
+FROM wait_claims
+UNION ALL
+SELECT
+    window_no, kind, ordinal, src_node_id, dst_node_id, edge_code, claim_ns,
+    attributed_event_id, is_earlier, is_inferred, yields
+FROM root_claims;
