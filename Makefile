@@ -2,7 +2,7 @@
 # of six shares of the slow tests, as CI runs it; SLOW=1: with all of them and all random examples). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
 # `make growth` measures what 16 times more of one thing costs per event, what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
-# make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
+# make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md and the picture in docs/architecture.md,
 # `make docs` builds the site.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
@@ -75,7 +75,7 @@ $(SQL_LINTED): $(shell find sql -name '*.sql') pyproject.toml
 
 # docs/tables.md, from sql/; a test compares.
 reference: $(INSTALLED_DEV)
-	$(BIN)/python -m pipelines.faces.reference docs/tables.md
+	$(BIN)/python -m pipelines.faces.reference docs
 
 # The console's grid again, from npm's registry; `python -m tests.faces.serve.vendor --newest`: its newest release.
 vendor: $(INSTALLED_DEV)

@@ -1,4 +1,4 @@
-"""The reference of all tables as Markdown, from sql/: `python -m pipelines.faces.reference docs/tables.md`, or `make reference`."""
+"""The reference of all tables as Markdown, and the flow of the critical path in docs/architecture.md, from sql/: `make reference`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipelines.faces.flow import flow
 from pipelines.lake.publish.contents import column_types
 from pipelines.models.catalog import LAYERS, Catalog, Model, load_catalog
 
@@ -17,6 +18,7 @@ _HEAD = """# Tables
 Every table of a lake: what a row is, its columns, and which tables it is computed from. `tracelake tables NAME` prints
 the same. Times end in `_ns`: integer nanoseconds. NULL means "not measured".
 """
+_FLOW, _END = "<!-- The flow of critical_path: made by `make reference`. -->\n```mermaid\n", "\n```"
 _WHERE = {
     "lake": "Written by ingestion.",
     "rules": "Rules: rows of a file, the same in every lake.",
@@ -74,5 +76,16 @@ def _escaped(text: str) -> str:
     return "`".join(parts).replace("|", "\\|")
 
 
+def with_flow(page: str) -> str:
+    """The page with today's flow of `critical_path` in the place of the one that it has."""
+    before, found, after = page.partition(_FLOW)
+    if not found:
+        raise ValueError(f"the page has no line that begins with {_FLOW.splitlines()[0]!r}: put it back")
+    return f"{before}{_FLOW}{flow(load_catalog(), 'critical_path')}\n```{after.partition(_END)[2]}"
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+    docs = Path(sys.argv[1])
+    (docs / "tables.md").write_text(reference(), encoding="utf-8")
+    architecture = docs / "architecture.md"
+    architecture.write_text(with_flow(architecture.read_text(encoding="utf-8")), encoding="utf-8")

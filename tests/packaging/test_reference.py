@@ -1,12 +1,14 @@
-"""docs/tables.md is what sql/ says: `make reference` writes it anew."""
+"""docs/tables.md, and the flow in docs/architecture.md, are what sql/ says: `make reference` writes them anew."""
 
 from __future__ import annotations
 
 import re
 
+import networkx as nx
 import pytest
 
-from pipelines.faces.reference import reference
+from pipelines.faces.flow import flow
+from pipelines.faces.reference import reference, with_flow
 from pipelines.models.catalog import load_catalog
 from tests.packaging.installed import ROOT
 
@@ -18,6 +20,30 @@ def page() -> str:
 
 def test_the_reference_of_tables_is_up_to_date(page: str) -> None:
     assert (ROOT / "docs" / "tables.md").read_text(encoding="utf-8") == page, "run `make reference` and commit"
+
+
+def test_the_flow_of_the_path_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert page == with_flow(page), "run `make reference` and commit"
+    assert page.count("\n## ") == with_flow(page.replace("_call_claims", "gone")).count("\n## ")
+    with pytest.raises(ValueError, match="put it back"):
+        with_flow("a page")
+
+
+def test_the_flow_leads_from_events_to_the_path_through_all_that_it_is_made_of() -> None:
+    catalog = load_catalog()
+    chart = flow(catalog, "critical_path")
+    boxes = dict(re.findall(r'^    (n\d+)\(?\["(\w+)(?:\(\))?"\]\)?$', chart, re.M))
+    arrows = [(boxes[a], boxes[b]) for a, b in re.findall(r"^  (n\d+) --> (n\d+)$", chart, re.M)]
+    graph = nx.DiGraph(arrows)
+    assert nx.is_directed_acyclic_graph(graph) and sorted(boxes.values()) == sorted(graph)
+    assert all(nx.has_path(graph, box, "critical_path") for box in graph)
+    made = {
+        catalog.models[name].path.stem
+        for name in catalog.closure(["critical_path"])
+        if catalog.models[name].kind == "sql"
+    }
+    assert made <= set(graph) and {"events", "host_edges", "longest_paths"} <= set(graph)
 
 
 def test_every_table_and_column_is_in_it_and_every_link_leads_to_a_table(page: str) -> None:

@@ -1,0 +1,53 @@
+"""What a table is made of as a picture: the files under sql/ and the functions between them, as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+
+from pipelines.base.datafiles import SQL_DIR
+from pipelines.models.catalog import Catalog, Model
+
+Place = tuple[str, str]
+"""A folder under sql/, or the word Python; and a file of it, or a function."""
+
+
+def flow(catalog: Catalog, table: str) -> str:
+    """Return the flowchart of all that a table is made of, but for rules.
+
+    An arrow that others imply is left out, and so is a table that only holds the rows of its parts.
+    """
+    parts: dict[str, list[str]] = {}
+    for model in catalog.models.values():
+        parts.setdefault(model.part_of or "", []).append(model.name)
+    graph = nx.DiGraph()
+    for name in catalog.closure([table]):
+        model = catalog.models[name]
+        reads = {*model.dependencies, *model.runs} & catalog.models.keys()
+        for source in [part for read in sorted(reads) for part in parts.get(read, [read])]:
+            ends = _place(catalog.models[source]), _place(model)
+            if name not in parts and catalog.models[source].kind != "rules" and ends[0] != ends[1]:
+                graph.add_edge(*ends)
+    return "\n".join(_chart(nx.transitive_reduction(graph), list(graph)))
+
+
+def _place(model: Model) -> Place:
+    if model.kind == "python":
+        return "Python", model.function.partition(":")[2]
+    if model.kind == "lake":
+        return "ingest", model.name
+    return model.path.parent.relative_to(SQL_DIR).as_posix(), Path(model.path).stem
+
+
+def _chart(graph: nx.DiGraph, places: list[Place]) -> Iterator[str]:
+    number = {place: f"n{i}" for i, place in enumerate(places)}
+    yield "flowchart LR"
+    for folder in dict.fromkeys(folder for folder, _ in places):
+        yield f'  subgraph {folder.replace("/", "_")} ["{folder}"]'
+        shape = '(["{}()"])' if folder == "Python" else '["{}"]'
+        yield from (f"    {number[place]}{shape.format(place[1])}" for place in places if place[0] == folder)
+        yield "  end"
+    arrows = sorted((places.index(source), places.index(target)) for source, target in graph.edges)
+    yield from (f"  n{source} --> n{target}" for source, target in arrows)
