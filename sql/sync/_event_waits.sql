@@ -470,7 +470,7 @@ held_up AS MATERIALIZED (
         w.source_stream_key,
         t.waiting_kernel_id,
         t.is_next,
-        k.stream_key, k.start_ns, k.start_ns + 2000 AS until_ns, k.free_ns,
+        k.stream_key, k.start_ns, k.start_ns + threshold('clock_disagrees_ns') AS until_ns, k.free_ns,
         t.is_next AND (w.has_row OR NOT w.writes_rows OR k.is_first) AS may_be_likely,
         w.has_row OR NOT w.writes_rows AS may_be_weak
     FROM waits AS w
@@ -480,7 +480,14 @@ held_up AS MATERIALIZED (
     UNION ALL
     SELECT
         trace_profile_id, wait_event_id, evidence, has_source_stream, source_stream_key, NULL, TRUE, NULL, call_end_ns,
-        call_end_ns + greatest(10000, least(50000, (call_end_ns - call_ts_ns) // 100)), call_ts_ns, TRUE, TRUE
+        call_end_ns + greatest(
+            threshold('call_disagrees_ns'),
+            least(
+                threshold('call_disagrees_most_ns'),
+                (call_end_ns - call_ts_ns) * threshold('call_disagrees_percent') // 100
+            )
+        ),
+        call_ts_ns, TRUE, TRUE
     FROM waits
     WHERE sync_kind = 'Event Sync'
 ),
@@ -514,9 +521,12 @@ ranked AS (
         CASE
             WHEN p.evidence IN ('record_and_stream', 'cuda_event') THEN 1
             WHEN e.start_ns >= p.start_ns OR p.end_ns > p.until_ns THEN NULL
-            WHEN p.end_ns > p.free_ns AND p.start_ns - p.end_ns <= 10000 AND p.is_last_launched THEN 1
-            WHEN p.end_ns > p.free_ns AND p.start_ns - p.end_ns <= 50000 THEN 2
-            WHEN p.end_ns > p.free_ns AND 2 * (p.end_ns - greatest(p.free_ns, e.start_ns)) >= p.start_ns - p.free_ns
+            WHEN p.end_ns > p.free_ns AND p.start_ns - p.end_ns <= threshold('wait_close_ns') AND p.is_last_launched
+                THEN 1
+            WHEN p.end_ns > p.free_ns AND p.start_ns - p.end_ns <= threshold('wait_near_ns') THEN 2
+            WHEN
+                p.end_ns > p.free_ns
+                AND p.end_ns - greatest(p.free_ns, e.start_ns) >= threshold('wait_fills_gap') * (p.start_ns - p.free_ns)
                 THEN 3
             WHEN p.is_of_other_thread THEN NULL
             WHEN p.is_last_launched AND p.may_be_likely AND p.record_event_id IS NOT NULL THEN 4

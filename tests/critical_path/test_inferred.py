@@ -72,6 +72,55 @@ def test_times_alone_tell_of_no_wait_of_a_stream_where_rows_show_waits() -> None
     assert inferred_in([events, [*events, *row]]) == [{5: (3, "timing")}, {}]
 
 
+def late(start: float, *source: float, before: float = 10) -> list[dict[str, Any]]:
+    """Work on stream 7, which is free from `before` on, starts at `start`; `source`: start and end of work on stream 20."""
+    return [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("before", 1, before - 1, 1, 7)),
+        *(call("cudaLaunchKernel", 3, 2, 2), kernel("other", source[0], source[1] - source[0], 2, 20)),
+        *(call("cudaLaunchKernel", 6, 2, 3), kernel("late", start, 9, 3, 7)),
+    ]
+
+
+def blocking(us: float, early: float = 0, cat: str = "kernel") -> list[dict[str, Any]]:
+    """A call for all of the device returns `early` us before the work ends; with `cat` gpu_memcpy, the call of a copy."""
+    if cat == "kernel":
+        waiting = [call("cudaLaunchKernel", 0, 2, 1), call("cudaDeviceSynchronize", 20, us, 2)]
+        return [*waiting, kernel("work", 5, 15 + us + early, 1, 7)]
+    return [
+        call("cudaMemcpyAsync", 20, us, 1),
+        kernel("Memcpy DtoH (Device -> Pageable)", 25, us - 5 + early, 1, 7, cat=cat),
+    ]
+
+
+def unexplained(after: float) -> list[dict[str, Any]]:
+    """The first work of a stream starts so long after its launch returned, us."""
+    return [call("cudaLaunchKernel", 0, 2, 1), kernel("first", 2 + after, 9, 1, 7)]
+
+
+# name[/use]: what a wait is inferred from at a threshold, and None 1 ns beyond
+BOUNDARIES = {
+    "wait_gap_ns": ("timing", late(400.001, 345, 398, before=350), late(400, 345, 398, before=350)),
+    "wait_near_ns/times alone": ("timing", late(316, 220, 266), late(316, 220, 265.999)),
+    "wait_fills_gap/times alone": ("timing", late(316, 50, 203), late(316, 50, 202.999)),
+    "clock_disagrees_ns/times alone": ("timing", late(316, 50, 318), late(316, 50, 318.001)),
+    "call_disagrees_ns/times alone": ("blocking_call", blocking(500, 10), blocking(500, 10.001)),
+    "call_disagrees_percent/times alone": ("blocking_call", blocking(2000, 20), blocking(2000, 20.001)),
+    "call_disagrees_most_ns/times alone": ("blocking_call", blocking(9000, 50), blocking(9000, 50.001)),
+    "call_disagrees_ns/its copy": ("own_copy", blocking(500, 10, "gpu_memcpy"), blocking(500, 10.001, "gpu_memcpy")),
+    "blocking_call_ns": ("blocking_call", blocking(10.001), blocking(10)),
+    "before_trace_ns": ("before_trace", unexplained(1000.001), unexplained(1000)),
+}
+
+
+def test_waits_on_both_sides_of_each_threshold() -> None:
+    waits = inferred_in([trace for _, *pair in BOUNDARIES.values() for trace in pair])
+    found = [{basis for _, basis in of.values()} for of in waits]
+    expected = [basis for basis, *_ in BOUNDARIES.values()]
+    assert dict(zip(BOUNDARIES, zip(found[::2], found[1::2], strict=True), strict=True)) == {
+        name: ({basis}, set()) for name, basis in zip(BOUNDARIES, expected, strict=True)
+    }
+
+
 @pytest.mark.slow  # that the waits are the real ones is below
 @pytest.mark.parametrize("streams", [1, 3])
 def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_path: Path) -> None:

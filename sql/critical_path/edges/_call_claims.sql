@@ -15,9 +15,9 @@ WITH suspects AS (
     FROM _gpu_history AS h
     JOIN _profiles AS p ON p.trace_profile_id = h.trace_profile_id AND p.covers_window
     JOIN _loaded_events AS c ON c.trace_profile_id = h.trace_profile_id AND c.event_id = h.launch_event_id
-    WHERE c.duration_ns > 20000 AND h.busy_until_ns > h.launch_ts_ns + c.duration_ns
+    WHERE c.duration_ns > threshold('slow_launch_ns') AND h.busy_until_ns > h.launch_ts_ns + c.duration_ns
     GROUP BY h.trace_profile_id, h.stream_key
-    HAVING count(*) >= 8
+    HAVING count(*) >= threshold('full_queue_slow_launches')
 ),
 -- What each piece of work is behind on its stream.
 in_order AS (
@@ -73,7 +73,8 @@ begun AS (
 -- When the call returned, seen from what was first in the queue when it began.
 depths AS (
     SELECT
-        b.trace_profile_id, b.stream_key, b.ordinal - 1 - b.n_begun AS depth, l.duration_ns > 20000 AS is_slow,
+        b.trace_profile_id, b.stream_key, b.ordinal - 1 - b.n_begun AS depth,
+        l.duration_ns > threshold('slow_launch_ns') AS is_slow,
         l.launch_ts_ns + l.duration_ns >= s.before_end_ns AS is_after,
         l.launch_ts_ns + l.duration_ns - s.start_ns <= greatest(15000, least(50000, l.duration_ns // 4)) AS is_at_once
     FROM begun AS b
@@ -102,7 +103,8 @@ full_queues AS (
     SELECT trace_profile_id, stream_key, depth
     FROM ranked
     WHERE
-        choice = 1 AND depth >= 99 AND most <= depth + 2 AND n_slow >= 8
+        choice = 1 AND depth >= threshold('full_queue_work') - 1 AND most <= depth + 2
+        AND n_slow >= threshold('full_queue_slow_launches')
         AND 10 * n_after >= 9 * n_calls AND 10 * n_at_once >= 9 * n_slow
 ),
 -- The last launch of the stream whose work the trace has.
@@ -166,7 +168,8 @@ late_waits AS (
     JOIN launches AS s
         ON s.trace_profile_id = c.trace_profile_id AND s.stream_key = c.stream_key AND s.ordinal = r.n_free
     WHERE
-        c.is_launch AND c.duration_ns > 20000 AND c.n_known - b.n_free + c.n_late - 1 >= c.depth - 2
+        c.is_launch AND c.duration_ns > threshold('slow_launch_ns')
+        AND c.n_known - b.n_free + c.n_late - 1 >= c.depth - 2
         AND c.start_ns + c.duration_ns - s.start_ns <= greatest(15000, least(50000, c.duration_ns // 4))
         AND s.before_event_id IS NOT NULL
 )
@@ -253,7 +256,10 @@ SELECT DISTINCT
 FROM placed
 WHERE
     source_event_id IS NOT NULL
-    AND source_end_ns <= end_ns + greatest(10000, least(50000, (end_ns - start_ns) // 100))
+    AND source_end_ns <= end_ns + greatest(
+        threshold('call_disagrees_ns'),
+        least(threshold('call_disagrees_most_ns'), (end_ns - start_ns) * threshold('call_disagrees_percent') // 100)
+    )
     AND (source_start_ns IS NULL OR source_start_ns <= end_ns);
 
 -- model: _call_claims

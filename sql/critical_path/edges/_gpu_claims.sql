@@ -37,7 +37,7 @@ FROM waiting AS w
 JOIN _kernel_nodes AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
 WHERE
     s.covers_window AND s.stream_key <> w.stream_key AND s.start_ns <= w.start_ns
-    AND s.start_ns + s.duration_ns <= w.start_ns + 10000;
+    AND s.start_ns + s.duration_ns <= w.start_ns + threshold('call_disagrees_ns');
 
 -- model: _bound_work
 -- One row: a piece of GPU work of a window that the path covers, with what held up its start.

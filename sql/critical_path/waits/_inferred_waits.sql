@@ -46,7 +46,10 @@ own_copies AS (
     WHERE
         s.call_event_id IS NULL
         AND w.end_ns > c.start_ns
-        AND w.end_ns <= c.start_ns + c.duration_ns + greatest(10000, least(50000, c.duration_ns // 100))
+        AND w.end_ns <= c.start_ns + c.duration_ns + greatest(
+            threshold('call_disagrees_ns'),
+            least(threshold('call_disagrees_most_ns'), c.duration_ns * threshold('call_disagrees_percent') // 100)
+        )
         -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did; and
         -- where the copy began after it, or is one of pinned memory or between devices, it did not wait.
         AND (
@@ -61,21 +64,25 @@ waits AS (
     -- In traces, work begins up to 2 us before the end of what it waited for.
     SELECT
         w.trace_profile_id, w.event_id, 'timing' AS basis, w.device, w.stream_key, w.start_ns AS before_ns,
-        coalesce(w.free_ns, w.start_ns - 50001) AS after_ns, w.start_ns + 2000 AS until_ns,
+        coalesce(w.free_ns, w.start_ns - threshold('wait_gap_ns') - 1) AS after_ns,
+        w.start_ns + threshold('clock_disagrees_ns') AS until_ns,
         CAST(NULL AS BIGINT) AS returned_ns, w.start_ns, CAST(NULL AS VARCHAR) AS pid, FALSE AS waits_for_one,
         FALSE AS waits_for_stream
     FROM work AS w
     LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_id = w.event_id
     WHERE
         NOT w.is_recorded AND x.event_id IS NULL AND NOT w.continues_launch
-        AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > 50000)
+        AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > threshold('wait_gap_ns'))
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for (of a longer call 1 %, at most 50 us), because
     -- GPU and host clocks differ. Shorter calls tell us nothing, and neither do those that only ask whether work has
     -- ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,
-        e.start_ns + e.duration_ns + greatest(10000, least(50000, e.duration_ns // 100)),
+        e.start_ns + e.duration_ns + greatest(
+            threshold('call_disagrees_ns'),
+            least(threshold('call_disagrees_most_ns'), e.duration_ns * threshold('call_disagrees_percent') // 100)
+        ),
         e.start_ns + e.duration_ns, NULL, t.pid, NOT e.waits_for_device,
         NOT e.waits_for_device AND NOT e.waits_for_event
     FROM _loaded_events AS e
@@ -84,7 +91,8 @@ waits AS (
     LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
     LEFT JOIN _shown_calls AS s ON s.trace_profile_id = e.trace_profile_id AND s.call_event_id = e.event_id
     WHERE
-        e.is_blocking AND NOT e.is_poll AND e.duration_ns > 10000 AND o.event_id IS NULL AND s.call_event_id IS NULL
+        e.is_blocking AND NOT e.is_poll AND e.duration_ns > threshold('blocking_call_ns') AND o.event_id IS NULL
+        AND s.call_event_id IS NULL
 ),
 stream_list AS (
     SELECT DISTINCT w.trace_profile_id, w.device, w.stream_key, t.pid
@@ -165,8 +173,12 @@ sources AS (
         a.basis = 'blocking_call'
         -- Work that began later was not waited for, however short it was.
         OR (w.start_ns < a.start_ns OR w.start_ns = a.start_ns AND w.event_id < a.event_id)
-        AND CASE WHEN a.start_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
-        + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.start_ns)) >= a.start_ns - a.after_ns THEN 1 ELSE 0 END
+        AND CASE WHEN a.start_ns - a.end_ns <= threshold('wait_near_ns') THEN 1 ELSE 0 END
+        + CASE
+            WHEN a.end_ns - greatest(a.after_ns, w.start_ns) >= threshold('wait_fills_gap') * (a.start_ns - a.after_ns)
+                THEN 1
+            ELSE 0
+        END
         >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
 ),
 -- What the calls themselves make likely, where that ended in the call.
@@ -238,9 +250,12 @@ LEFT JOIN explained AS x ON x.trace_profile_id = w.trace_profile_id AND x.event_
 WHERE
     l.event_id IS NULL AND x.event_id IS NULL AND NOT w.is_recorded
     AND (
-        w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > 1000000
+        w.busy_until_ns IS NULL AND w.start_ns - (c.start_ns + c.duration_ns) > threshold('before_trace_ns')
         -- A call that waited for its own copy, which began late although nothing recorded held it up.
-        OR w.end_ns <= c.start_ns + c.duration_ns + greatest(10000, least(50000, c.duration_ns // 100))
-        AND w.start_ns - c.start_ns > 1000000
+        OR w.end_ns <= c.start_ns + c.duration_ns + greatest(
+            threshold('call_disagrees_ns'),
+            least(threshold('call_disagrees_most_ns'), c.duration_ns * threshold('call_disagrees_percent') // 100)
+        )
+        AND w.start_ns - c.start_ns > threshold('before_trace_ns')
         AND (w.busy_until_ns IS NULL OR w.busy_until_ns < c.start_ns)
     )

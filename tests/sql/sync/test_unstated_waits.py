@@ -379,31 +379,39 @@ def choosing(likely: tuple[float, float], other: tuple[float, float], *, of_othe
 
 
 EARLY = (20, 50)  # before stream 7 is free: it held nothing up
-CHOICES: list[tuple[tuple[float, float], tuple[float, float], bool, str | None]] = [
+# name[/use]: the work that is waited for at a threshold, and the same 0.1 us beyond
+CHOICES = {
     # The likely stream, if its work ended at most 10 us before, whatever ended later; then what ended last.
-    ((20, 990), (20, 998), False, "likely"),
-    ((20, 989.9), (20, 998), False, "other"),
+    "wait_close_ns": (((20, 990), (20, 998), "likely"), ((20, 989.9), (20, 998), "other")),
     # Work that ended in the gap: at most 50 us before, however short.
-    (EARLY, (940, 950), False, "other"),
-    (EARLY, (940, 949.9), False, "likely"),
+    "wait_near_ns": ((EARLY, (940, 950), "other"), (EARLY, (940, 949.9), "likely")),
     # Or it filled half of the gap of 900 us.
-    (EARLY, (400, 850), False, "other"),
-    (EARLY, (400.1, 850), False, "likely"),
+    "wait_fills_gap": ((EARLY, (400, 850), "other"), (EARLY, (400.1, 850), "likely")),
     # It ended up to 2 us after the waiting work began; clocks disagree.
-    (EARLY, (20, 1002), False, "other"),
-    (EARLY, (20, 1002.1), False, "likely"),
-    # Of another thread's record only what the times support.
-    ((20, 1500), (20, 990), True, "other"),
-    ((20, 1500), EARLY, True, None),
-    # Where times contradict the likely work, any that ended in the gap.
-    ((20, 1500), (800, 810), False, "other"),
-    ((20, 1500), EARLY, False, None),
-]
+    "clock_disagrees_ns": ((EARLY, (20, 1002), "other"), (EARLY, (20, 1002.1), "likely")),
+}
 
 
-def test_which_stream_was_waited_for() -> None:
-    traces = [choosing(likely, other, of_other_thread=thread) for likely, other, thread, _ in CHOICES]
-    for case, con in zip(CHOICES, each(traces, "event_waits"), strict=True):
+def test_which_stream_was_waited_for_at_each_threshold() -> None:
+    cases = [(name, *case) for name, pair in CHOICES.items() for case in pair]
+    for (name, likely, other, source), con in zip(
+        cases, each([choosing(c[1], c[2]) for c in cases], "event_waits"), strict=True
+    ):
+        ((_, _, of, waiting, evidence, _, _),) = con.execute(QUERY).fetchall()
+        assert (of, waiting, evidence) == (source, "waiting", "calls"), (name, likely, other)
+
+
+def test_which_stream_was_waited_for_where_times_contradict_the_likely_one() -> None:
+    cases = [
+        # Of another thread's record only what the times support.
+        ((20, 1500), (20, 990), True, "other"),
+        ((20, 1500), EARLY, True, None),
+        # Else any that ended in the gap.
+        ((20, 1500), (800, 810), False, "other"),
+        ((20, 1500), EARLY, False, None),
+    ]
+    traces = [choosing(likely, other, of_other_thread=thread) for likely, other, thread, _ in cases]
+    for case, con in zip(cases, each(traces, "event_waits"), strict=True):
         ((_, _, source, waiting, evidence, _, _),) = con.execute(QUERY).fetchall()
         assert (source, waiting, evidence) == (case[-1], "waiting", "calls"), case
 
@@ -440,11 +448,20 @@ def returning(us: float, early: float) -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize(("us", "most"), [(500, 10), (2000, 20), (5000, 50), (9000, 50)])
-def test_how_early_a_call_returns_from_its_wait(us: float, most: float) -> None:
-    traces = [returning(us, early) for early in (most, most + 0.1)]
+# name[/use]: how long a call takes, and how early it may return from its wait at most, us
+RETURNS = {
+    "call_disagrees_ns": (500, 10),
+    "call_disagrees_percent": (2000, 20),
+    "call_disagrees_most_ns": (5000, 50),
+    "call_disagrees_most_ns/a long call": (9000, 50),
+}
+BOUNDARIES = (CHOICES, RETURNS)
+
+
+def test_how_early_a_call_returns_from_its_wait() -> None:
+    traces = [returning(us, early) for us, most in RETURNS.values() for early in (most, most + 0.1)]
     sources = [[row[2] for row in con.execute(QUERY).fetchall()] for con in each(traces, "event_waits")]
-    assert sources == [["work"], [None]]
+    assert sources == [["work"], [None]] * len(RETURNS)
 
 
 def test_a_row_that_shows_nothing_leaves_its_call_to_the_times() -> None:
