@@ -39,7 +39,7 @@ def traces_in(shared: Path) -> list[Path]:
     return sorted(path for path in found if "execution_trace" not in path.name)
 
 
-RULED = Path(__file__).parents[2] / "sql" / "rules" / "op_kinds.csv"
+RULED = Path(__file__).parents[2] / "sql" / "rules" / "operators" / "op_kinds.csv"
 
 
 def modelled() -> dict[str, bool]:

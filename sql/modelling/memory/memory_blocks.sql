@@ -63,7 +63,8 @@ SELECT
     b.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
     b.device,  -- Device number; -1 for the CPU.
     TRY_CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
-    abs(b.delta_bytes) AS size_bytes,  -- Its size, bytes.
+    -- Its size, bytes. (The least number there is has no positive one.)
+    abs(greatest(b.delta_bytes, -9223372036854775807)) AS size_bytes,
     -- When it was allocated, ns; NULL where that was before the trace.
     CASE WHEN b.is_allocated THEN b.at_ns END AS alloc_ns,
     -- When it was released, ns; NULL where the trace does not show it.

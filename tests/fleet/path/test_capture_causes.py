@@ -91,12 +91,11 @@ def test_shared_captures(shared: Path, name: str, monkeypatch: pytest.MonkeyPatc
     folder = shared / "traces" / "ranks" / name
     retimed: list[Retimed] = []
 
-    def noted(*given: Any) -> Retimed:
-        retimed.append(real(*given))
+    def noted(*parts: Any) -> Retimed:
+        retimed.append(Retimed(*parts))
         return retimed[-1]
 
-    real = capture_savings._retimed
-    monkeypatch.setattr(capture_savings, "_retimed", noted)
+    monkeypatch.setattr(capture_savings, "Retimed", noted)
     told: Any = why(folder)
     if isinstance(told, list):  # no path leads through its ranks
         assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100] * 4)
