@@ -242,10 +242,10 @@ def test_a_call_that_only_waits_is_no_saving(shared: Path) -> None:
 @pytest.mark.slow
 def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
     with opened(shared / "traces" / "single" / "v100_54mb_rank1.json.gz") as (_, window):
-        forest = window.forest
+        chains = window.graph.chains
         answers = list(what_if(window, [Scenario((("cpu", i / 100),)) for i in range(100)]))
         lengths = [found.after.length_us for found in answers]
-        assert window.forest is forest
+        assert window.graph.chains is chains and "_onward" in vars(chains)  # the order, which is kept
         assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 1_738_039.0
 
 
