@@ -166,7 +166,13 @@ def far(*places: tuple[int, str, object]) -> list:
 WORST = (
     far((2, "ts", -FAR), (7, "ts", FAR), (12, "ts", -FAR), (17, "ts", FAR)),
     far(*((at, "dur", LONG) for at in range(len(LAUNCHES)))),
-    far((3, "bytes", 2**63 - 1), (8, "bytes", 2**63 - 1), (4, "Bytes", 2**63 - 1), (9, "Bytes", 2**63 - 1), (14, "Bytes", -(2**63))),
+    far(
+        (3, "bytes", 2**63 - 1),
+        (8, "bytes", 2**63 - 1),
+        (4, "Bytes", 2**63 - 1),
+        (9, "Bytes", 2**63 - 1),
+        (14, "Bytes", -(2**63)),
+    ),
     far((0, "Input Dims", "[[1,2],["), (5, "Input Dims", "[" * 100_000), (10, "Input Dims", [[2**62, 2**62]])),
 )
 
