@@ -141,13 +141,13 @@ class Retimed:
         begin: npt.NDArray[np.int64] | None = None,
         bounds: tuple[Ints, Ints] | None = None,
     ) -> None:
-        self.graph, self.of, self.length = graph, of, length
-        self.begin, self.bounds = begin, bounds
-        self._is_timed = bounds is None
+        self.graph, self.of, self.begin, self.bounds = graph, of, begin, bounds
         # Of an end that two edges lead to, one can go.
         leading = np.bincount(graph.dst, minlength=len(graph))
         self.can_go = leading[graph.dst[of.waits]] > 1
         self.can_be_freed = leading[graph.dst[of.freed]] > 1
+        del leading
+        self.length = length if bounds is None else self._takes(graph.weight)
 
     def without_cause(self, cause: int) -> int:
         """Returns what the window saves without all rows of a cause, ns."""
@@ -178,8 +178,6 @@ class Retimed:
 
     def _less(self, *changes: tuple[Ints, Ints | int]) -> int:
         """What it takes less with other weights of some edges: in their place while it is retimed, for a copy of all is large."""
-        if not self._is_timed:
-            self._is_timed, self.length = True, self._takes(self.graph.weight)
         weight = self.graph.weight
         before = [(edges, weight[edges]) for edges, _ in changes]
         for edges, changed in changes:

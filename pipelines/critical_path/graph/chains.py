@@ -9,11 +9,13 @@ node is visited in Python, in an order that does not depend on weights.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from pipelines.base.database import trim
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -52,17 +54,23 @@ class Chains:
             ends[:-1] = begins[1:]
             first, small = np.flatnonzero(begins), small_enough(max(n_nodes, self.n_edges + len(src)))
             columns = (src[begins], dst[ends], first + self.n_edges)
-            parts.append((np.add.reduceat(weight, first), *(column.astype(small) for column in columns)))
+            parts.append((np.add.reduceat(weight, first), *(column.astype(small, copy=False) for column in columns)))
             self.n_edges += len(src)
-        self.weight, src, dst, self.first = map(np.concatenate, zip(*parts, strict=True))
+        self.weight, src, dst, self.first = (
+            parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        )
         del parts, inner
         kept = np.zeros(n_nodes, dtype=bool)
         kept[src] = kept[dst] = True
         self.node = np.flatnonzero(kept).astype(src.dtype)
         place = np.cumsum(kept, dtype=src.dtype) - 1
-        self.src, self.dst = place[src], place[dst]
+        self.src, self.dst = src, dst
+        for part in parts_of(len(src)):
+            src[part], dst[part] = place[src[part]], place[dst[part]]
+        del kept, place
+        _trim(len(src))
 
-    @cached_property
+    @property
     def size(self) -> Nodes:
         """Returns how many edges each chain has (c,)."""
         return np.diff(self.first, append=self.first.dtype.type(self.n_edges))
@@ -70,10 +78,10 @@ class Chains:
     def forward(self, weight: Ints, begin: Ints | None = None) -> Ints:
         """Returns the longest way to each node (k,) for these weights of the chains; 0 where no way adds any.
 
-        With `begin` (k,) the nodes without an edge in start there, and no distance is raised to 0: then distances are times.
-        Raises GraphHasCycle.
+        With `begin`, a time for each of the table's nodes, those without an edge in start there, and no distance is raised to
+        0: then distances are times. Raises GraphHasCycle.
         """
-        return self._onward.distances(weight, begin)
+        return self._onward.distances(weight, None if begin is None else begin[self.node[self._onward.heads]])
 
     def backward(self, weight: Ints) -> Ints:
         """Returns the longest way from each node (k,). Raises GraphHasCycle."""
@@ -99,23 +107,27 @@ class Chains:
         """
         at = self.forward(weight)
         longest = at.max(initial=0)
-        reaching = np.flatnonzero((at[self.src] < longest) & (at[self.src] + weight == longest)).tolist()
+        reaching = []
+        for part in parts_of(len(weight)):
+            begin = at[self.src[part]]
+            reaching += (part.start + np.flatnonzero((begin < longest) & (begin + weight[part] == longest))).tolist()
         if not reaching:
             return np.arange(0)
-        ends = {}
-        for chain in reaching:
+        ends, sizes = {}, self.size[reaching].tolist()
+        for chain, size in zip(reaching, sizes, strict=True):
             first, missing = int(self.first[chain]), longest - at[self.src[chain]]
-            ends[first + int(np.argmax(np.cumsum(within(first, first + int(self.size[chain]))) == missing))] = chain
+            ends[first + int(np.argmax(np.cumsum(within(first, first + size)) == missing))] = chain
         end = choose(ends) if len(ends) > 1 else min(ends)
         before = self.edges(self.walk_back(int(self.src[ends[end]]), weight, at))
         return np.append(before, np.arange(int(self.first[ends[end]]), end + 1))
 
     def walk_back(self, node: int, weight: Ints, at: Ints) -> Ints:
         """Returns the chains of the longest way to a node, in order; `at` are the distances for these weights."""
-        fits = np.flatnonzero(at[self.src] + weight == at[self.dst])[::-1]
         into = np.full(len(self.node), -1, dtype=self.src.dtype)
-        into[self.dst[fits]] = fits  # later writes win: written backward, the first stays
-        del fits
+        for part in reversed([*parts_of(len(weight))]):
+            src, dst = self.src[part], self.dst[part]
+            fits = np.flatnonzero(at[src] + weight[part] == at[dst])[::-1]
+            into[dst[fits]] = part.start + fits  # later writes win: written backward, the first stays
         before, taken, chain = compact(into[self.src]), array("q"), int(into[node])
         while chain >= 0:
             taken.append(chain)
@@ -151,20 +163,22 @@ class _Order:
             raise _cycle(name(depth))
         run = (np.cumsum(begins, dtype=small) - 1)[head]
         del head
-        self._heads, self._size = np.flatnonzero(begins).astype(small), np.bincount(run).astype(small)
+        self.heads, self._size = np.flatnonzero(begins).astype(small), np.bincount(run).astype(small)
         self._start = np.cumsum(self._size, dtype=small) - self._size
         self._place = self._start[run] + depth
         del depth
         self._into = np.full(n, -1, dtype=small)
         self._into[self._place[dst[inside]]] = inside
         self._sort(run, src, dst, np.flatnonzero(begins[dst]).astype(small), name)
+        del run, inside, begins
+        _trim(len(src))
 
     def _sort(self, run: Nodes, src: Nodes, dst: Nodes, joins: Nodes, name: Callable[[Nodes], list[int]]) -> None:
         """Sort the runs, each after all that its first node depends on, and the chains into these nodes."""
-        n, out_of, into = len(self._heads), run[src[joins]], run[dst[joins]]
+        n, out_of, into = len(self.heads), run[src[joins]], run[dst[joins]]
         runs = _visited(n, out_of, into)
         if len(runs) < n:
-            raise _cycle(name(self._heads[np.setdiff1d(np.arange(n), runs)]))
+            raise _cycle(name(self.heads[np.setdiff1d(np.arange(n), runs)]))
         turn = np.empty(n, dtype=joins.dtype)
         turn[runs] = np.arange(n)
         order = np.argsort(turn[into])
@@ -175,33 +189,39 @@ class _Order:
         self._from = self._place[src[self._joins]]
 
     def distances(self, weight: Ints, begin: Ints | None = None) -> Ints:
-        """Returns the longest way to each node, as `Chains.forward` does."""
+        """Returns the longest way to each node, as `Chains.forward` does. `begin`: that of the first node of each run."""
         way = weight[self._into]
         way[self._start] = 0
         way[self._start[1:]] -= np.add.reduceat(way, self._start)[:-1]  # so that the sums of each run begin at 0
         np.cumsum(way, out=way)
         add, out_of = compact(way[self._from] + weight[self._joins]), self._out_of
-        top = array("q", [0]) * len(self._heads) if begin is None else compact(begin[self._heads])
+        top, is_time = array("q", [0]) * len(self.heads) if begin is None else compact(begin), begin is not None
+        del begin
         for run, first, past in zip(*self._steps, strict=True):
             best = top[out_of[first]] + add[first]
             for i in range(first + 1, past):
                 reached = top[out_of[i]] + add[i]
                 if reached > best:
                     best = reached
-            if best >= 0 or begin is not None:
+            if best >= 0 or is_time:
                 top[run] = best
         del add, out_of
-        add_repeated(way, np.frombuffer(top, dtype="i8") if top else way, self._size)
+        tops = np.frombuffer(top, dtype="i8") if top else way
+        for runs in parts_of(len(tops)):
+            first, size = self._start[runs], self._size[runs]
+            way[first[0] : first[-1] + size[-1]] += np.repeat(tops[runs], size)
         return way[self._place]
 
 
-def add_repeated(to: Ints, values: Ints, times: Nodes) -> None:
-    """Add each value as many times as it says, one after another; in parts, because all at once would fill memory."""
-    past = np.cumsum(times)
-    for first in range(0, len(values), _PART):
-        last = min(first + _PART, len(values)) - 1
-        part = to[past[first] - times[first] : past[last]]
-        part += np.repeat(values[first : last + 1], times[first : last + 1])
+def parts_of(n: int) -> Iterator[slice]:
+    """Yields the places of n chains or runs part by part: what is worked out for all of their edges at once fills memory."""
+    return (slice(first, min(first + _PART, n)) for first in range(0, n, _PART))
+
+
+def _trim(n_chains: int) -> None:
+    """Give back what it took to find or to sort this many chains: twice what is left of it."""
+    if n_chains > _PART:
+        trim()
 
 
 def _cycle(nodes: list[int]) -> Exception:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, add_repeated, small_enough
+from pipelines.critical_path.graph.chains import Chains, Ints, Nodes, parts_of, small_enough
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -120,11 +120,15 @@ class ArrayGraph:
         chains, first = self.chains, self.chains.first
         if not len(first):
             return np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
-        at = chains.forward(np.add.reduceat(weight, first), None if begin is None else begin[chains.node])
-        way = np.cumsum(weight)
-        add_repeated(way, at[chains.src] - way[first] + weight[first], chains.size)
+        at = chains.forward(np.add.reduceat(weight, first), begin)
         found = np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
-        found[self.dst] = way
+        sizes = chains.size
+        for part in parts_of(len(first)):
+            begins, size = first[part], sizes[part]
+            edges = slice(int(begins[0]), int(begins[-1] + size[-1]))
+            way = np.cumsum(weight[edges])
+            way += np.repeat(at[chains.src[part]] - way[begins - begins[0]] + weight[begins], size)
+            found[self.dst[edges]] = way
         found[chains.node] = at
         return found
 

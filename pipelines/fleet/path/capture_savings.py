@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.database import trim
 from pipelines.critical_path.causes.edge_causes import NAME, STREAM, Found
 from pipelines.critical_path.causes.savings import LEAST_PERCENT, Retimed, Shares
 from pipelines.critical_path.graph.stack_order import Ints
@@ -85,6 +86,8 @@ def savings(joined: JoinedGraph, causes: Sequence[RankCauses], time: dict[Key, i
     side = np.concatenate([of_rank.side for of_rank in joined.ranks])
     is_end = np.concatenate([of_rank.node % 2 == 1 for of_rank in joined.ranks])
     first, last = (np.flatnonzero(of).astype(graph.src.dtype) for of in (side != FRAME, (side == GPU) & is_end))
+    del side, is_end
+    trim()  # what it took to tell edges apart
     window = Retimed(graph, shares, length, begin, (first, last))
     of_cause = {cause: window.without_cause(cause) for cause in largest(by_cause)[:left]}
     left -= len(of_cause)

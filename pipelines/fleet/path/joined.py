@@ -77,7 +77,7 @@ class JoinedGraph:
 
         Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
         """
-        src, dst, weight, _ = self.edges()
+        src, dst, weight = self.edges()[:3]
         return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight)
 
     def timed(self) -> tuple[ArrayGraph, Ints, np.ndarray]:

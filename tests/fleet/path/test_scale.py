@@ -44,9 +44,8 @@ peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("Vm
 print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))
 """
 # What an edge of the joined graph and its share of nodes take: 50 bytes in the graphs of ranks, the rest while the joined
-# graph is sorted, for its heaviest path and then to retime its causes. 221 to 244 were measured in November 2026: 22 of them
-# are the chains of the graph, which few edges of a joined graph share.
-_BYTES_AN_EDGE = 260
+# graph is sorted, for its heaviest path and then to retime its causes. 183 to 211 were measured in November 2026.
+_BYTES_AN_EDGE = 220
 
 
 @dataclass(frozen=True)
