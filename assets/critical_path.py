@@ -1,4 +1,7 @@
-"""The critical path: the networkx step between edges and answer, and the file to open in Perfetto."""
+"""The critical path: the networkx step between edges and answer, and the file to open in Perfetto.
+
+networkx is imported so that `longest/window_paths.py` calls `networkx.dag_longest_path`.
+"""
 
 import shutil
 import time
@@ -8,6 +11,7 @@ from typing import Literal
 
 import dagster as dg
 import duckdb
+import networkx as nx
 
 from assets.metadata import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.base.foreign_text import visible
@@ -32,7 +36,7 @@ def python_spec(name: str) -> dg.AssetSpec:
     It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so that table is shown as its
     upstream.
     """
-    library = "networkx" if name == "longest_path" else "numpy"
+    library = nx.__name__ if name == "longest_path" else "numpy"
     return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
 
 

@@ -44,7 +44,7 @@ lasting AS (
     JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
     WHERE
         p.covers_window AND e.side = 'cpu' AND NOT e.is_operator
-        AND e.duration_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
+        AND e.duration_ns >= CASE WHEN e.is_frame THEN threshold('frame_ns') ELSE 1 END
 ),
 lasting_parts AS (
     SELECT *, start_ns // part_ns AS part FROM lasting
@@ -116,7 +116,7 @@ WHERE
         OR w.annotation <> '' AND NOT e.is_frame
         AND (e.start_ns = w.start_ns OR e.start_ns + e.duration_ns = w.end_ns)
     )
-    AND e.duration_ns >= CASE WHEN e.is_frame THEN 10000 ELSE 1 END
+    AND e.duration_ns >= CASE WHEN e.is_frame THEN threshold('frame_ns') ELSE 1 END
     AND e.start_ns <= w.end_ns AND e.start_ns + e.duration_ns >= w.start_ns
 UNION ALL
 SELECT

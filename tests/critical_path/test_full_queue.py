@@ -20,7 +20,13 @@ KERNEL_US = 50
 
 
 def launches(
-    n: int, limit: int = 10**6, took: Any = lambda i: 5, name: str = "cudaLaunchKernel", late: float = 6, since: int = 0
+    n: int,
+    limit: int = 10**6,
+    took: Any = lambda i: 5,
+    name: str = "cudaLaunchKernel",
+    late: float = 6,
+    since: int = 0,
+    kernel_us: float = KERNEL_US,
 ) -> Events:
     """Calls one after another, which from `since` on block where the queue holds `limit`, and their kernels."""
     trace: Events = []
@@ -30,8 +36,8 @@ def launches(
         if since <= i >= limit and ends[i - limit] > now:
             end = max(end, ends[i - limit] + late)
         start = max(now + 6, ends[-1] + 1 if ends else 0)
-        ends.append(start + KERNEL_US)
-        trace += [call(name, now, end - now, i + 1), kernel("k", start, KERNEL_US, i + 1)]
+        ends.append(start + kernel_us)
+        trace += [call(name, now, end - now, i + 1), kernel("k", start, kernel_us, i + 1)]
         now = end + 1
     return trace
 

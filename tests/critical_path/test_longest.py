@@ -246,6 +246,22 @@ def test_a_window_read_in_pieces_has_the_same_path(
             assert numbers_of_path(con) == [number(edge) for edge in path]
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(dags(), st.integers(0, 99))
+def test_a_program_with_networkx_asks_it_and_a_command_the_class(edges: list[tuple[int, int, int]], seed: int) -> None:
+    place_of = {(src, dst): place for place, (src, dst, _) in enumerate(edges)}
+    expected = [number(place_of[pair]) for pair in pairwise(nx.dag_longest_path(both(edges)[0]))]
+    for profile in PROFILES:
+        asked = patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path)
+        with stored(edges, seed, profile) as con, asked as networkx:
+            path = numbers_of_path(con)
+            backends = [call.kwargs["backend"] for call in networkx.call_args_list]
+            assert backends.count("tracelake") == 3, "one call for each window"
+        with stored(edges, seed, profile) as con, patch.object(window_paths, "_imported_networkx", lambda: None):
+            assert numbers_of_path(con) == path
+        assert path == expected or profile == "default"
+
+
 @pytest.mark.parametrize(("profile", "path"), [("default", [0, 1]), ("hta", [2])])
 def test_a_tie_is_broken_as_the_profile_of_the_window_says(profile: str, path: list[int]) -> None:
     with stored(TIE, 1, profile) as con:

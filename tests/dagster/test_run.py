@@ -4,9 +4,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
 import duckdb
+import networkx as nx
 import pytest
 
 import pipelines.lake.publish.analyst_file as publishing
@@ -47,7 +49,9 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
     monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
     (inbox / "notes.txt").write_text("this is no trace")
-    result = run(only=only)
+    with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
+        result = run(only=only)
+    assert [call.kwargs for call in longest.call_args_list] == [{"backend": "tracelake"}], "the one window of its profile"
     first = materialized(result)
     rejected = next(e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_rejected")
     assert result.success

@@ -6,10 +6,10 @@ backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,6 +144,13 @@ class ArrayGraph:
         total = weight if not len(weight) else np.add.reduceat(weight, self.chains.first)
         return self.chains.path(total, lambda first, past: weight[first:past], self.choose)
 
+    def edges_along(self, nodes: Sequence[int]) -> Ints:
+        """Returns the edges between the nodes of a path, in order, as indices in the edge arrays."""
+        order, turn = np.argsort(self.node_ids), np.full(len(self), -2)
+        turn[order[np.searchsorted(self.node_ids, np.array(nodes), sorter=order)]] = np.arange(len(nodes))
+        edges = np.flatnonzero((turn[self.src] + 1 == turn[self.dst]) & (turn[self.src] >= 0))
+        return edges[np.argsort(turn[self.src[edges]])]
+
     def choose(self, edges: Collection[int]) -> int:
         """Returns the edge that the path ends with, of several, ascending: the first, or the first to the node that networkx visits first."""
         if self.first_edge_wins:
@@ -157,10 +164,7 @@ class ArrayGraph:
         """networkx adds up numbers of any size."""
         import networkx as nx
 
-        nodes = nx.dag_longest_path(self.to_networkx(), weight="weight", backend="networkx")
-        edges = {pair: edge for edge, pair in enumerate(zip(self.src.tolist(), self.dst.tolist(), strict=True))}
-        place = {node: i for i, node in enumerate(self.node_ids.tolist())}
-        return np.array([edges[place[u], place[v]] for u, v in pairwise(nodes)], dtype=np.int64)
+        return self.edges_along(nx.dag_longest_path(self.to_networkx(), weight="weight", backend="networkx"))
 
     def is_directed(self) -> bool:
         """True: networkx asks before it dispatches."""

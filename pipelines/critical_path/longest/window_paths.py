@@ -1,9 +1,13 @@
 """From edge tables to the critical path: the longest path of each window, back into a table.
 
-The class is asked that networkx hands `dag_longest_path` to: importing networkx takes longer than most paths.
+Dagster's asset and notebooks call `networkx.dag_longest_path`, which dispatches to `ArrayGraph`; commands call the class, because
+importing networkx takes longer than most paths.
 """
 
 from __future__ import annotations
+
+import sys
+from types import ModuleType
 
 import duckdb
 import numpy as np
@@ -58,7 +62,18 @@ def _graph_of(columns: list[np.ndarray], profile: str) -> tuple[Ints, ArrayGraph
 
 def _path_of(columns: list[np.ndarray], profile: str) -> Ints:
     edge_id, graph = _graph_of(columns, profile)
-    return edge_id[graph.path()]
+    networkx = _imported_networkx()
+    if networkx is None:
+        return edge_id[graph.path()]
+    return edge_id[graph.edges_along(networkx.dag_longest_path(graph, backend="tracelake"))]
+
+
+def _imported_networkx() -> ModuleType | None:
+    """Returns networkx if the program has imported it, as those of `assets/` and `faces/notebook/` do, and knows the backend, as
+    it does where tracelake is installed.
+    """
+    networkx = sys.modules.get("networkx")
+    return networkx if networkx and "tracelake" in networkx.config.backends else None
 
 
 def _insert_long(con: duckdb.DuckDBPyConnection, number: int, profile: str) -> None:

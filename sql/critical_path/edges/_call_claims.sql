@@ -76,7 +76,10 @@ depths AS (
         b.trace_profile_id, b.stream_key, b.ordinal - 1 - b.n_begun AS depth,
         l.duration_ns > threshold('slow_launch_ns') AS is_slow,
         l.launch_ts_ns + l.duration_ns >= s.before_end_ns AS is_after,
-        l.launch_ts_ns + l.duration_ns - s.start_ns <= greatest(15000, least(50000, l.duration_ns // 4)) AS is_at_once
+        l.launch_ts_ns + l.duration_ns - s.start_ns <= greatest(
+            threshold('queue_return_ns'),
+            least(threshold('queue_return_most_ns'), l.duration_ns * threshold('queue_return_percent') // 100)
+        ) AS is_at_once
     FROM begun AS b
     JOIN launches AS l
         ON l.trace_profile_id = b.trace_profile_id AND l.stream_key = b.stream_key AND l.ordinal = b.ordinal
@@ -103,9 +106,10 @@ full_queues AS (
     SELECT trace_profile_id, stream_key, depth
     FROM ranked
     WHERE
-        choice = 1 AND depth >= threshold('full_queue_work') - 1 AND most <= depth + 2
+        choice = 1 AND depth >= threshold('full_queue_work') - 1 AND most <= depth + threshold('full_queue_deeper')
         AND n_slow >= threshold('full_queue_slow_launches')
-        AND 10 * n_after >= 9 * n_calls AND 10 * n_at_once >= 9 * n_slow
+        AND 100 * n_after >= threshold('full_queue_percent') * n_calls
+        AND 100 * n_at_once >= threshold('full_queue_percent') * n_slow
 ),
 -- The last launch of the stream whose work the trace has.
 last_known AS (
@@ -169,8 +173,11 @@ late_waits AS (
         ON s.trace_profile_id = c.trace_profile_id AND s.stream_key = c.stream_key AND s.ordinal = r.n_free
     WHERE
         c.is_launch AND c.duration_ns > threshold('slow_launch_ns')
-        AND c.n_known - b.n_free + c.n_late - 1 >= c.depth - 2
-        AND c.start_ns + c.duration_ns - s.start_ns <= greatest(15000, least(50000, c.duration_ns // 4))
+        AND c.n_known - b.n_free + c.n_late - 1 >= c.depth - threshold('full_queue_deeper')
+        AND c.start_ns + c.duration_ns - s.start_ns <= greatest(
+            threshold('queue_return_ns'),
+            least(threshold('queue_return_most_ns'), c.duration_ns * threshold('queue_return_percent') // 100)
+        )
         AND s.before_event_id IS NOT NULL
 )
 SELECT
@@ -292,7 +299,9 @@ needs AS (
         window_no, name,
         coalesce(
             min(CASE WHEN NOT has_waited AND NOT is_launch THEN duration_ns END),
-            CAST(avg(CASE WHEN NOT has_waited AND is_launch AND duration_ns <= 20000 THEN duration_ns END) AS BIGINT)
+            CAST(avg(
+                CASE WHEN NOT has_waited AND is_launch AND duration_ns <= threshold('slow_launch_ns') THEN duration_ns END
+            ) AS BIGINT)
         ) AS need_ns,
         min(CASE WHEN NOT has_waited AND NOT is_launch THEN duration_ns END) AS blocking_ns
     FROM bound
@@ -319,8 +328,8 @@ bound_calls AS (
         greatest(r.end_ns - r.source_end_ns, 0) AS remaining_ns,  -- From the end of that work to the call's, ns.
         -- What the call takes when it waits for nothing, ns.
         greatest(
-            coalesce(n.need_ns, l.need_ns, 3000),
-            CASE WHEN r.end_ns - r.source_end_ns > 50000 THEN r.end_ns - r.source_end_ns ELSE 0 END
+            coalesce(n.need_ns, l.need_ns, threshold('call_usual_ns')),
+            CASE WHEN r.end_ns - r.source_end_ns > threshold('call_own_ns') THEN r.end_ns - r.source_end_ns ELSE 0 END
         ) AS need_ns
     FROM ranked AS r
     JOIN bound AS c ON c.window_no = r.window_no AND c.event_id = r.event_id
@@ -404,16 +413,18 @@ host_claims AS (
 returns AS (
     SELECT window_no, min(remaining_ns) AS least_ns
     FROM bound_calls
-    WHERE source_in_window AND remaining_ns <= 50000
+    WHERE source_in_window AND remaining_ns <= threshold('call_own_ns')
     GROUP BY window_no
 ),
 call_returns AS (
     SELECT
         w.*,
         CASE
-            WHEN b.event_id IS NULL AND w.is_inferred AND NOT w.is_launch AND w.end_ns - w.start_ns > 50000
+            WHEN
+                b.event_id IS NULL AND w.is_inferred AND NOT w.is_launch
+                AND w.end_ns - w.start_ns > threshold('call_own_ns')
                 THEN w.end_ns - w.start_ns
-            ELSE coalesce(b.remaining_ns, r.least_ns, 2000)
+            ELSE coalesce(b.remaining_ns, r.least_ns, threshold('call_return_usual_ns'))
         END AS remaining_ns, w.source_end_ns > w.end_ns AS is_late,
         coalesce(b.source_event_id = w.source_event_id, FALSE) AS has_bound,
         greatest(w.end_ns - w.source_end_ns, 0) AS passed_ns
@@ -438,7 +449,7 @@ return_claims AS (
         w.event_id * 2 + 1 AS dst_node_id,  -- Destination node.
         -- Type of the edge.
         CASE
-            WHEN w.is_late OR least(w.passed_ns, w.remaining_ns) > 50000 THEN t.operator_kernel
+            WHEN w.is_late OR least(w.passed_ns, w.remaining_ns) > threshold('call_own_ns') THEN t.operator_kernel
             ELSE t.sync_dependency
         END AS edge_code,
         CASE

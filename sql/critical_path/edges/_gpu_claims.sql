@@ -79,7 +79,8 @@ floors AS (
     SELECT
         h.trace_profile_id, h.device, h.is_graph,
         min(CASE WHEN h.start_ns >= h.launch_ts_ns THEN h.start_ns - h.launch_ts_ns END) AS launch_ns,
-        min(h.start_ns - h.launch_ts_ns) AS earliest_ns
+        min(h.start_ns - h.launch_ts_ns) AS earliest_ns,
+        CASE WHEN h.is_graph THEN threshold('graph_floor_ns') ELSE threshold('launch_floor_ns') END AS most_ns
     FROM launched_work AS h
     GROUP BY h.trace_profile_id, h.device, h.is_graph
 ),
@@ -87,14 +88,14 @@ known_floors AS (
     SELECT
         f.trace_profile_id, f.device, f.is_graph,
         CASE
-            WHEN f.launch_ns <= CASE WHEN f.is_graph THEN 100000 ELSE 20000 END THEN f.launch_ns ELSE 5000
+            WHEN f.launch_ns <= f.most_ns THEN f.launch_ns ELSE threshold('launch_usual_ns')
         END AS launch_ns,
         CASE
             WHEN f.earliest_ns < 0 THEN f.earliest_ns
-            WHEN f.launch_ns <= CASE WHEN f.is_graph THEN 100000 ELSE 20000 END THEN f.launch_ns
-            ELSE 5000
+            WHEN f.launch_ns <= f.most_ns THEN f.launch_ns
+            ELSE threshold('launch_usual_ns')
         END AS earliest_ns,
-        CASE WHEN g.gap_ns <= 2000 THEN g.gap_ns ELSE 1000 END AS gap_ns
+        CASE WHEN g.gap_ns <= threshold('gap_floor_ns') THEN g.gap_ns ELSE threshold('gap_usual_ns') END AS gap_ns
     FROM floors AS f
     JOIN gaps AS g ON g.trace_profile_id = f.trace_profile_id AND g.device = f.device
 ),
@@ -109,8 +110,20 @@ left_over AS (
 spreads AS (
     SELECT
         trace_profile_id, device, is_graph,
-        avg(CASE WHEN gap_rest_ns > 50000 AND launch_rest_ns <= 20000 THEN launch_rest_ns END) AS launch_spread_ns,
-        avg(CASE WHEN launch_rest_ns > 50000 AND gap_rest_ns BETWEEN 0 AND 5000 THEN gap_rest_ns END) AS gap_spread_ns
+        avg(
+            CASE
+                WHEN gap_rest_ns > threshold('surely_held_up_ns') AND launch_rest_ns <= threshold('launch_spread_most_ns')
+                    THEN launch_rest_ns
+            END
+        ) AS launch_spread_ns,
+        avg(
+            CASE
+                WHEN
+                    launch_rest_ns > threshold('surely_held_up_ns')
+                    AND gap_rest_ns BETWEEN 0 AND threshold('gap_spread_most_ns')
+                    THEN gap_rest_ns
+            END
+        ) AS gap_spread_ns
     FROM left_over
     GROUP BY trace_profile_id, device, is_graph
 ),
@@ -129,8 +142,13 @@ device_floors AS (
         f.earliest_ns,  -- The same, negative where clocks disagree and work began before its launch, ns.
         f.gap_ns,  -- Least time from the end of work to the start of the next on its stream, ns.
         -- By how much launches take longer, ns.
-        greatest(coalesce(s.launch_spread_ns, 3000), 1000) AS launch_spread_ns,
-        greatest(coalesce(s.gap_spread_ns, 1000), 200) AS gap_spread_ns  -- By how much gaps are longer, ns.
+        greatest(
+            coalesce(s.launch_spread_ns, threshold('launch_spread_usual_ns')), threshold('launch_spread_least_ns')
+        ) AS launch_spread_ns,
+        -- By how much gaps are longer, ns.
+        greatest(
+            coalesce(s.gap_spread_ns, threshold('gap_spread_usual_ns')), threshold('gap_spread_least_ns')
+        ) AS gap_spread_ns
     FROM known_floors AS f
     LEFT JOIN spreads AS s
         ON s.trace_profile_id = f.trace_profile_id AND s.device = f.device AND s.is_graph = f.is_graph
@@ -167,7 +185,11 @@ possible AS (
             CASE WHEN k.outside_end_ns < k.start_ns THEN k.outside_end_ns END,
             CASE WHEN k.last_end_ns > k.start_ns THEN k.start_ns ELSE k.last_end_ns END
         )
-        > k.launch_ts_ns + f.launch_ns + CAST(least(4 * f.launch_spread_ns, 20000) AS BIGINT)
+        > k.launch_ts_ns + f.launch_ns + CAST(
+            least(
+                threshold('launched_before_spreads') * f.launch_spread_ns, threshold('launched_before_most_ns')
+            ) AS BIGINT
+        )
             AS is_launched_before,
         CASE
             WHEN k.last_event_id IS NOT NULL THEN k.start_ns - coalesce(k.overlapped_ts_ns, k.last_end_ns)

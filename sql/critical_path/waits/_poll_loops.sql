@@ -86,8 +86,11 @@ poll_runs AS (
         end_ns,  -- End of the last, ns.
         -- It may be a loop that waits.
         n_polls > 1 AND least_pause_ns >= 0
-        AND pause_ns <= CASE WHEN n_polls > 2 THEN 2000000 ELSE 50000 END AS may_wait,
-        n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > 20000 AS tells  -- It tells what its thread asks for.
+        AND pause_ns <= CASE
+            WHEN n_polls > 2 THEN threshold('poll_pause_ns') ELSE threshold('poll_pause_of_two_ns')
+        END AS may_wait,
+        -- It tells what its thread asks for.
+        n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > threshold('polls_of_two_ns') AS tells
     FROM sums
 ),
 polled AS (
@@ -162,10 +165,13 @@ recorded AS (
 -- Long loops, by parts of time longer than that between their last two calls, as in _clip.
 long_runs AS (
     SELECT
-        trace_profile_id, process_no, thread_id, run, first_ns, before_ns - 2000 AS after_ns, end_ns + 2000 AS until_ns,
-        CAST(pow(2, ceil(ln(greatest(end_ns - before_ns + 4000, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+        trace_profile_id, process_no, thread_id, run, first_ns, before_ns - threshold('clock_disagrees_ns') AS after_ns,
+        end_ns + threshold('clock_disagrees_ns') AS until_ns,
+        CAST(
+            pow(2, ceil(ln(greatest(end_ns - before_ns + 2 * threshold('clock_disagrees_ns'), 1)) / ln(2)) + 1) AS BIGINT
+        ) AS part_ns
     FROM poll_runs
-    WHERE may_wait AND n_polls >= 8 AND end_ns - first_ns >= 100000
+    WHERE may_wait AND n_polls >= threshold('long_loop_polls') AND end_ns - first_ns >= threshold('long_loop_ns')
 ),
 run_parts AS (
     SELECT *, after_ns // part_ns AS part FROM long_runs
@@ -202,8 +208,8 @@ asked AS (
 ended AS (
     SELECT
         a.trace_profile_id, a.thread_id, a.run, a.source_event_id, a.turn, w.end_ns AS source_end_ns,
-        CASE WHEN l.may_wait AND w.end_ns > l.before_ns - 2000 THEN 0 ELSE 1 END AS is_idle,
-        CASE WHEN w.end_ns <= l.end_ns + 2000 THEN 1 ELSE 2 END AS choosing
+        CASE WHEN l.may_wait AND w.end_ns > l.before_ns - threshold('clock_disagrees_ns') THEN 0 ELSE 1 END AS is_idle,
+        CASE WHEN w.end_ns <= l.end_ns + threshold('clock_disagrees_ns') THEN 1 ELSE 2 END AS choosing
     FROM asked AS a
     JOIN poll_runs AS l ON l.trace_profile_id = a.trace_profile_id AND l.thread_id = a.thread_id AND l.run = a.run
     JOIN launched AS w ON w.trace_profile_id = a.trace_profile_id AND w.event_id = a.source_event_id
@@ -231,7 +237,7 @@ chosen AS (
     SELECT r.*, r.is_idle = 0 AS has_waited
     FROM ranked AS r
     JOIN threads_asking AS t ON t.trace_profile_id = r.trace_profile_id AND t.thread_id = r.thread_id
-    WHERE r.choice = 1 AND t.waiting_ns > 0 AND 2 * t.waiting_ns >= t.asking_ns
+    WHERE r.choice = 1 AND t.waiting_ns > 0 AND 100 * t.waiting_ns >= threshold('poll_waiting_percent') * t.asking_ns
 )
 SELECT
     p.trace_profile_id,  -- The trace as a profile sees it.

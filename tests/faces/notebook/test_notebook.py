@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import networkx as nx
 import pytest
@@ -84,6 +85,12 @@ def test_length_is_that_of_the_machine(analysis: TraceAnalysis, capture: Capture
     for rank in capture.ranks:
         cp_graph, success = analysis.critical_path_analysis(rank=rank.rank)
         assert success and round(1000 * cp_graph.answer.length_us) == rank.truth.full.length_ns
+
+
+def test_the_path_is_asked_of_networkx(analysis: TraceAnalysis) -> None:
+    with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
+        analysis.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=0)
+    assert [call.kwargs for call in longest.call_args_list] == [{"backend": "tracelake"}]
 
 
 def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) -> None:
