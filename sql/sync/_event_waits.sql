@@ -56,121 +56,85 @@ WITH launches AS (
 stream_waits AS (
     SELECT * FROM _waits_for_events WHERE sync_kind = 'Stream Wait Event' AND is_wait
 ),
-after_wait AS (
+-- The next launch of the thread on the stream. One that begins at the same time came before.
+next_launches AS (
     SELECT
-        *,
-        min(CASE WHEN wait_event_id IS NULL THEN ordinal END) OVER (
-            PARTITION BY trace_profile_id, thread_id, stream_key ORDER BY ordinal
-            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-        ) AS launch_ordinal
-    FROM (
-        SELECT
-            *,
-            row_number() OVER (
-                PARTITION BY trace_profile_id, thread_id, stream_key
-                ORDER BY start_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
-            ) AS ordinal
-        FROM (
-            SELECT
-                l.trace_profile_id, l.thread_id, l.stream_key, l.start_ns, l.launch_event_id AS order_id,
-                l.first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
-            FROM launches AS l
-            WHERE
-                EXISTS (
-                    SELECT 1 FROM stream_waits AS w WHERE w.trace_profile_id = l.trace_profile_id
-                        AND w.thread_id = l.thread_id
-                        AND w.stream_key = l.stream_key
-                )
-            UNION ALL
-            SELECT trace_profile_id, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
-            FROM stream_waits
-            WHERE has_row
-        ) AS both_kinds
-    ) AS placed
+        trace_profile_id, thread_id, stream_key, start_ns,
+        arg_min(first_gpu_event_id, launch_event_id) AS first_gpu_event_id
+    FROM launches
+    GROUP BY trace_profile_id, thread_id, stream_key, start_ns
 ),
--- Calls whose stream is unknown, and launches, in the order of their thread: the last such call before each launch, and
--- the first launch after each such call.
-in_order AS (
+after_wait AS (
+    SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id
+    FROM stream_waits AS w
+    ASOF JOIN next_launches AS l
+        ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id AND l.stream_key = w.stream_key
+            AND l.start_ns > w.call_ts_ns
+    WHERE w.has_row
+),
+-- Calls whose stream is unknown, in the order of their thread.
+calls AS (
     SELECT
-        *,
-        max(call_no) OVER (
-            PARTITION BY trace_profile_id, order_thread_id ORDER BY ordinal
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS last_call_no,
-        min(CASE WHEN call_no IS NULL THEN ordinal END) OVER (
-            PARTITION BY trace_profile_id, order_thread_id ORDER BY ordinal
-            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-        ) AS next_ordinal
-    FROM (
-        SELECT
-            *,
-            row_number() OVER (PARTITION BY trace_profile_id, order_thread_id ORDER BY at_ns, turn, order_id) AS ordinal
-        FROM (
-            SELECT
-                trace_profile_id, order_thread_id, call_ts_ns AS at_ns, 0 AS turn, wait_call_event_id AS order_id,
-                wait_event_id, CAST(NULL AS BIGINT) AS first_gpu_event_id, CAST(NULL AS BIGINT) AS stream_key,
-                row_number() OVER (
-                    PARTITION BY trace_profile_id, order_thread_id ORDER BY call_ts_ns, wait_call_event_id
-                ) AS call_no
-            FROM stream_waits
-            WHERE NOT has_row
-            UNION ALL
-            SELECT
-                l.trace_profile_id, l.order_thread_id, l.start_ns, 1, l.launch_event_id, NULL, l.first_gpu_event_id,
-                l.stream_key, NULL
-            FROM launches AS l
-            WHERE
-                EXISTS (
-                    SELECT 1 FROM stream_waits AS w WHERE w.trace_profile_id = l.trace_profile_id
-                        AND w.order_thread_id = l.order_thread_id
-                        AND NOT w.has_row
-                )
-        ) AS both_kinds
-    ) AS placed
+        trace_profile_id, order_thread_id, call_ts_ns, wait_event_id,
+        row_number() OVER (
+            PARTITION BY trace_profile_id, order_thread_id ORDER BY call_ts_ns, wait_call_event_id
+        ) AS call_no
+    FROM stream_waits
+    WHERE NOT has_row
+),
+thread_launches AS (
+    SELECT
+        trace_profile_id, order_thread_id, start_ns,
+        arg_min(first_gpu_event_id, (launch_event_id, first_gpu_event_id)) AS first_gpu_event_id
+    FROM launches
+    GROUP BY trace_profile_id, order_thread_id, start_ns
+),
+after_call AS (
+    SELECT c.trace_profile_id, c.order_thread_id, c.call_no, c.wait_event_id, l.first_gpu_event_id
+    FROM calls AS c
+    ASOF JOIN thread_launches AS l
+        ON l.trace_profile_id = c.trace_profile_id AND l.order_thread_id = c.order_thread_id
+            AND l.start_ns >= c.call_ts_ns
+),
+last_calls AS (
+    SELECT trace_profile_id, order_thread_id, call_ts_ns, max(call_no) AS call_no
+    FROM calls
+    GROUP BY trace_profile_id, order_thread_id, call_ts_ns
+),
+-- The first launch on each stream after each such call, and before the next one.
+first_launches AS (
+    SELECT l.trace_profile_id, l.order_thread_id, c.call_no, l.first_gpu_event_id
+    FROM launches AS l
+    ASOF JOIN last_calls AS c
+        ON c.trace_profile_id = l.trace_profile_id AND c.order_thread_id = l.order_thread_id
+            AND c.call_ts_ns <= l.start_ns
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY l.trace_profile_id, l.order_thread_id, c.call_no, l.stream_key
+            ORDER BY l.start_ns, l.launch_event_id
+        ) = 1
 ),
 -- Work that a row's wait held up was not held up by a call without a row that came earlier.
 held_by_rows AS (
-    SELECT DISTINCT l.trace_profile_id, l.first_gpu_event_id
-    FROM after_wait AS w
-    JOIN after_wait AS l
-        ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id
-            AND l.stream_key = w.stream_key AND l.ordinal = w.launch_ordinal
-    WHERE w.wait_event_id IS NOT NULL
-),
-first_launches AS (
-    SELECT trace_profile_id, order_thread_id, last_call_no, first_gpu_event_id, ordinal
-    FROM in_order
-    WHERE wait_event_id IS NULL AND last_call_no IS NOT NULL
-    QUALIFY
-        row_number() OVER (
-            PARTITION BY trace_profile_id, order_thread_id, last_call_no, stream_key ORDER BY ordinal
-        ) = 1
+    SELECT DISTINCT trace_profile_id, first_gpu_event_id FROM after_wait
 )
 SELECT
-    w.trace_profile_id,  -- The trace as a profile sees it.
-    w.wait_event_id,  -- The wait.
-    l.first_gpu_event_id AS waiting_kernel_id,  -- GPU work that waits.
+    trace_profile_id,  -- The trace as a profile sees it.
+    wait_event_id,  -- The wait.
+    first_gpu_event_id AS waiting_kernel_id,  -- GPU work that waits.
     TRUE AS is_next  -- It is the next that the thread launched, or on the stream that is known to wait.
-FROM after_wait AS w
-JOIN after_wait AS l
-    ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id
-        AND l.stream_key = w.stream_key AND l.ordinal = w.launch_ordinal
-WHERE w.wait_event_id IS NOT NULL
+FROM after_wait
 UNION ALL
-SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id, TRUE
-FROM in_order AS w
-JOIN in_order AS l
-    ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id AND l.ordinal = w.next_ordinal
-WHERE w.wait_event_id IS NOT NULL
+SELECT trace_profile_id, wait_event_id, first_gpu_event_id, TRUE
+FROM after_call
 UNION ALL
 SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id, FALSE
-FROM in_order AS w
+FROM after_call AS w
 JOIN first_launches AS l
-    ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id
-        AND l.last_call_no = w.call_no
+    ON l.trace_profile_id = w.trace_profile_id AND l.order_thread_id = w.order_thread_id AND l.call_no = w.call_no
 LEFT JOIN held_by_rows AS h
     ON h.trace_profile_id = l.trace_profile_id AND h.first_gpu_event_id = l.first_gpu_event_id
-WHERE w.wait_event_id IS NOT NULL AND l.ordinal > w.next_ordinal AND h.first_gpu_event_id IS NULL;
+WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS NULL;
 
 -- model: _inferred_wait_sources
 -- One row: a wait for an event whose record or stream the trace does not state, what it held up, and the GPU work that
@@ -320,26 +284,18 @@ older AS (
     SELECT 3
 ),
 -- The last record before a wait of which another wait shows that it is of the same event.
+same_event_records AS (
+    SELECT k.trace_profile_id, k.event_number, r.start_ns, max(r.record_no) AS record_no
+    FROM known AS k
+    JOIN _event_records AS r
+        ON r.trace_profile_id = k.trace_profile_id AND r.record_event_id = k.record_event_id
+    GROUP BY k.trace_profile_id, k.event_number, r.start_ns
+),
 of_same_event AS (
-    SELECT
-        trace_profile_id, wait_event_id, order_thread_id,
-        max(record_no) OVER (
-            PARTITION BY trace_profile_id, event_number ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS record_no
-    FROM (
-        SELECT
-            k.trace_profile_id, k.event_number, r.start_ns AS at_ns, 0 AS turn, r.record_no,
-            CAST(NULL AS BIGINT) AS wait_event_id, CAST(NULL AS BIGINT) AS order_thread_id
-        FROM known AS k
-        JOIN _event_records AS r
-            ON r.trace_profile_id = k.trace_profile_id AND r.record_event_id = k.record_event_id
-        WHERE k.event_number IS NOT NULL
-        UNION ALL
-        SELECT trace_profile_id, event_number, call_ts_ns, 1, NULL, wait_event_id, order_thread_id
-        FROM placed
-        WHERE event_number IS NOT NULL
-    ) AS both_kinds
+    SELECT p.trace_profile_id, p.wait_event_id, p.order_thread_id, r.record_no
+    FROM placed AS p
+    ASOF JOIN same_event_records AS r
+        ON r.trace_profile_id = p.trace_profile_id AND r.event_number = p.event_number AND r.start_ns <= p.call_ts_ns
 ),
 -- Materialized, here and below: DuckDB thinks that these are many rows, and would join others on the trace alone.
 numbers_asked AS MATERIALIZED (
@@ -361,26 +317,21 @@ likely_records AS (
     SELECT o.trace_profile_id, o.wait_event_id, o.order_thread_id, r.record_event_id, r.start_ns
     FROM of_same_event AS o
     JOIN _event_records AS r ON r.trace_profile_id = o.trace_profile_id AND r.record_no = o.record_no
-    WHERE o.wait_event_id IS NOT NULL
 ),
 -- The last record of each other thread before a wait.
+thread_records AS (
+    SELECT trace_profile_id, order_thread_id, start_ns, max(n_recorded) AS n_recorded
+    FROM _event_records
+    GROUP BY trace_profile_id, order_thread_id, start_ns
+),
 of_other_threads AS (
-    SELECT
-        trace_profile_id, order_thread_id, wait_event_id,
-        count(CASE WHEN turn = 0 THEN 1 END) OVER (
-            PARTITION BY trace_profile_id, order_thread_id ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS n_recorded
-    FROM (
-        SELECT
-            trace_profile_id, order_thread_id, start_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS wait_event_id
-        FROM _event_records
-        UNION ALL
-        SELECT p.trace_profile_id, t.order_thread_id, p.call_ts_ns, 1, p.wait_event_id
-        FROM placed AS p
-        JOIN recording_threads AS t
-            ON t.trace_profile_id = p.trace_profile_id AND t.order_thread_id <> p.order_thread_id
-    ) AS both_kinds
+    SELECT p.trace_profile_id, r.order_thread_id, p.wait_event_id, r.n_recorded
+    FROM placed AS p
+    JOIN recording_threads AS t
+        ON t.trace_profile_id = p.trace_profile_id AND t.order_thread_id <> p.order_thread_id
+    ASOF JOIN thread_records AS r
+        ON r.trace_profile_id = p.trace_profile_id AND r.order_thread_id = t.order_thread_id
+            AND r.start_ns <= p.call_ts_ns
 ),
 -- The record or, where there is none, the wait itself, by which the work had to be launched.
 candidates AS (
@@ -399,7 +350,6 @@ candidates AS (
     JOIN _event_records AS r
         ON r.trace_profile_id = o.trace_profile_id AND r.order_thread_id = o.order_thread_id
             AND r.n_recorded = o.n_recorded
-    WHERE o.wait_event_id IS NOT NULL
     UNION ALL
     SELECT
         w.trace_profile_id, w.wait_event_id, r.order_thread_id, r.record_event_id, r.record_event_id, r.start_ns, FALSE,
@@ -425,26 +375,25 @@ marks AS (
     FROM candidates AS c
     JOIN stream_list AS s ON s.trace_profile_id = c.trace_profile_id
 ),
+launched_until AS (
+    SELECT
+        trace_profile_id, stream_key, launch_ts_ns,
+        max(max(end_ns)) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY launch_ts_ns) AS end_ns
+    FROM work
+    GROUP BY trace_profile_id, stream_key, launch_ts_ns
+),
+launched_by AS (
+    SELECT DISTINCT trace_profile_id, stream_key, order_thread_id, launch_ts_ns FROM work
+),
 -- Of the work launched on each stream before each mark: the latest end, and the last launch of the mark's thread.
 states AS (
-    SELECT
-        trace_profile_id, stream_key, mark_event_id,
-        max(end_ns) OVER (
-            PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS end_ns,
-        max(CASE WHEN turn = 0 THEN at_ns END) OVER (
-            PARTITION BY trace_profile_id, stream_key, order_thread_id ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS launched_ns
-    FROM (
-        SELECT
-            trace_profile_id, stream_key, order_thread_id, launch_ts_ns AS at_ns, 0 AS turn,
-            CAST(NULL AS BIGINT) AS mark_event_id, end_ns
-        FROM work
-        UNION ALL
-        SELECT trace_profile_id, stream_key, order_thread_id, mark_ns, 1, mark_event_id, NULL FROM marks
-    ) AS both_kinds
+    SELECT m.trace_profile_id, m.stream_key, m.mark_event_id, u.end_ns, l.launch_ts_ns AS launched_ns
+    FROM marks AS m
+    ASOF JOIN launched_until AS u
+        ON u.trace_profile_id = m.trace_profile_id AND u.stream_key = m.stream_key AND u.launch_ts_ns <= m.mark_ns
+    ASOF LEFT JOIN launched_by AS l
+        ON l.trace_profile_id = m.trace_profile_id AND l.stream_key = m.stream_key
+            AND l.order_thread_id = m.order_thread_id AND l.launch_ts_ns <= m.mark_ns
 ),
 candidate_states AS MATERIALIZED (
     SELECT
@@ -452,7 +401,6 @@ candidate_states AS MATERIALIZED (
         s.stream_key, s.end_ns, s.launched_ns
     FROM candidates AS c
     JOIN states AS s ON s.trace_profile_id = c.trace_profile_id AND s.mark_event_id = c.mark_event_id
-    WHERE s.end_ns IS NOT NULL
 ),
 ends AS (
     SELECT trace_profile_id, stream_key, end_ns, max(event_id) AS event_id, max(start_ns) AS start_ns
@@ -576,7 +524,7 @@ QUALIFY
 -- model: _event_waits
 -- One row: a wait for an event and GPU work that it held up, joined to the record of the event, in a profile.
 -- How: where a cuda_sync row states record and stream, the record is joined to the last launch on its stream at or
--- before it (HTA 2.8.8; a window function over launches and records in time order). Otherwise: _inferred_wait_sources.
+-- before it (HTA 2.8.8). Otherwise: _inferred_wait_sources.
 WITH waits AS (
     SELECT w.*, p.stream_by_device
     FROM _waits_for_events AS w
@@ -623,47 +571,21 @@ recorded_on AS (
 record_places AS (
     SELECT DISTINCT trace_profile_id, record_event_id, start_ns, device, stream_key FROM recorded_on
 ),
-before_record AS (
+-- The last launch on each of these streams at or before the record.
+last_launches AS (
     SELECT
-        *,
-        max(CASE WHEN record_event_id IS NULL THEN ordinal END) OVER (
-            PARTITION BY trace_profile_id, device, stream_key ORDER BY ordinal
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS launch_ordinal
-    FROM (
-        SELECT
-            *,
-            row_number() OVER (
-                PARTITION BY trace_profile_id, device, stream_key
-                ORDER BY start_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
-            ) AS ordinal
-        FROM (
-            SELECT
-                trace_profile_id, device, stream_key, start_ns, launch_event_id AS order_id, last_gpu_event_id,
-                CAST(NULL AS BIGINT) AS record_event_id
-            FROM _launches AS l
-            WHERE
-                EXISTS (
-                    SELECT 1 FROM record_places AS r WHERE r.trace_profile_id = l.trace_profile_id
-                        AND r.device = l.device
-                        AND r.stream_key = l.stream_key
-                )
-            UNION ALL
-            SELECT
-                trace_profile_id, device, stream_key, start_ns, record_event_id, NULL, record_event_id
-            FROM record_places
-        ) AS both_kinds
-    ) AS placed
+        trace_profile_id, device, stream_key, start_ns, arg_max(last_gpu_event_id, launch_event_id) AS last_gpu_event_id
+    FROM _launches
+    GROUP BY trace_profile_id, device, stream_key, start_ns
 ),
 sources AS (
     SELECT
         r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id,
         l.start_ns AS launched_ns
-    FROM before_record AS r
-    JOIN before_record AS l
-        ON l.trace_profile_id = r.trace_profile_id AND l.device = r.device
-            AND l.stream_key = r.stream_key AND l.ordinal = r.launch_ordinal
-    WHERE r.record_event_id IS NOT NULL
+    FROM record_places AS r
+    ASOF JOIN last_launches AS l
+        ON l.trace_profile_id = r.trace_profile_id AND l.device = r.device AND l.stream_key = r.stream_key
+            AND l.start_ns <= r.start_ns
 ),
 wait_sources AS (
     SELECT
@@ -689,6 +611,7 @@ SELECT
     s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
     t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
     w.evidence,  -- See _waits_for_events; none: no call before the wait records an event.
+    FALSE AS is_inferred,  -- The record or its stream is inferred (wait_rules).
     TRUE AS is_best  -- Of several pieces of work that the wait may have held up, the likeliest.
 FROM waits AS w
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
@@ -700,11 +623,12 @@ SELECT
     w.trace_profile_id, w.wait_event_id, w.sync_kind, w.wait_call_event_id, w.end_ns,
     coalesce(i.record_event_id, w.record_event_id), i.source_kernel_id,
     coalesce(i.waiting_kernel_id, t.waiting_kernel_id),
-    CASE WHEN w.evidence = 'calls' AND i.record_event_id IS NULL THEN 'none' ELSE w.evidence END,
+    CASE WHEN w.evidence = 'calls' AND i.record_event_id IS NULL THEN 'none' ELSE w.evidence END, NOT r.is_recorded,
     row_number() OVER (
         PARTITION BY w.trace_profile_id, w.wait_event_id ORDER BY i.tier, i.is_next DESC, i.waiting_kernel_id
     ) = 1
 FROM _waits_for_events AS w
+JOIN wait_rules AS r ON r.rule = w.evidence
 LEFT JOIN _inferred_wait_sources AS i
     ON i.trace_profile_id = w.trace_profile_id AND i.wait_event_id = w.wait_event_id
 LEFT JOIN _event_wait_targets AS t

@@ -10,5 +10,5 @@ WHERE
     e.sync_kind IS NOT NULL
     AND (
         e.sync_kind <> 'Event Sync' OR w.source_kernel_id IS NOT NULL
-        OR w.evidence IN ('record_and_stream', 'cuda_event')
+        OR NOT w.is_inferred
     )

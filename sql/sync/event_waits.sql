@@ -10,11 +10,11 @@ SELECT
     w.waiting_kernel_id,  -- GPU work that waits; NULL when the CPU waits (Event Sync) or nothing followed.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
     w.wait_kind,  -- Stream Wait Event or Event Sync.
-    -- What is known: record_and_stream (the row states both), cuda_event (a cuda_event row shows what it lacks), record
-    -- (the row states it; its stream is inferred), stream (the row states it; the record is the thread's last before
-    -- the wait), calls (that record, and its stream is inferred), or none (no record precedes the wait on its thread).
+    -- The rule (wait_rules): record_and_stream (the row states both), cuda_event (a cuda_event row shows the rest),
+    -- record (the row states it; its stream is inferred), stream (the row states it; the record is the last of its
+    -- thread before the wait), calls (that record, and its stream is inferred), or none (no record precedes the wait).
     w.evidence,
-    w.evidence NOT IN ('record_and_stream', 'cuda_event') AS is_inferred  -- Record or stream are inferred.
+    w.is_inferred  -- Record or stream are inferred.
 FROM _event_waits AS w
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 WHERE p.profile = 'default' AND w.is_best

@@ -31,7 +31,13 @@ def earlier(first: float, *at: float) -> Trace:
 
 def mostly_asks(other: float) -> Trace:
     """A loop of 34 us that waits, and one that takes so long and does not."""
-    return [*asks(500, 470), *polls(473, 504), op("a", 600, 1), *polls(700, 730), call("cudaEventQuery", 732, other - 32, 9)]
+    return [
+        *asks(500, 470),
+        *polls(473, 504),
+        op("a", 600, 1),
+        *polls(700, 730),
+        call("cudaEventQuery", 732, other - 32, 9),
+    ]
 
 
 # name[/use]: a trace with a loop that waited, and one without

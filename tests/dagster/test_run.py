@@ -51,7 +51,9 @@ def test_tiny_trace_through_assets_then_again_then_only_the_models(
     (inbox / "notes.txt").write_text("this is no trace")
     with patch.object(nx, "dag_longest_path", wraps=nx.dag_longest_path) as longest:
         result = run(only=only)
-    assert [call.kwargs for call in longest.call_args_list] == [{"backend": "tracelake"}], "the one window of its profile"
+    assert [call.kwargs for call in longest.call_args_list] == [{"backend": "tracelake"}], (
+        "the one window of its profile"
+    )
     first = materialized(result)
     rejected = next(e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_rejected")
     assert result.success

@@ -300,7 +300,9 @@ needs AS (
         coalesce(
             min(CASE WHEN NOT has_waited AND NOT is_launch THEN duration_ns END),
             CAST(avg(
-                CASE WHEN NOT has_waited AND is_launch AND duration_ns <= threshold('slow_launch_ns') THEN duration_ns END
+                CASE
+                    WHEN NOT has_waited AND is_launch AND duration_ns <= threshold('slow_launch_ns') THEN duration_ns
+                END
             ) AS BIGINT)
         ) AS need_ns,
         min(CASE WHEN NOT has_waited AND NOT is_launch THEN duration_ns END) AS blocking_ns

@@ -112,7 +112,9 @@ spreads AS (
         trace_profile_id, device, is_graph,
         avg(
             CASE
-                WHEN gap_rest_ns > threshold('surely_held_up_ns') AND launch_rest_ns <= threshold('launch_spread_most_ns')
+                WHEN
+                    gap_rest_ns > threshold('surely_held_up_ns')
+                    AND launch_rest_ns <= threshold('launch_spread_most_ns')
                     THEN launch_rest_ns
             END
         ) AS launch_spread_ns,

@@ -113,51 +113,25 @@ asked AS (
         OR q.basis <> 'blocking_call' AND s.device = q.device AND s.stream_key <> q.stream_key
 ),
 launched AS (
+    -- Work without a launch was launched before all else: the earliest time there is.
     SELECT
-        trace_profile_id, stream_key, asks_event_id, basis,
-        max(end_ns) OVER (
-            PARTITION BY trace_profile_id, stream_key
-            ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS end_ns
-    FROM (
-        SELECT
-            -- Work without a launch was launched before all else: the earliest time there is.
-            trace_profile_id, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns, 1 AS turn,
-            CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns
-        FROM work
-        UNION ALL
-        SELECT trace_profile_id, source_stream_key, before_ns, 0, event_id, basis, NULL FROM asked
-    ) AS both_kinds
+        trace_profile_id, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns,
+        max(max(end_ns)) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY at_ns) AS end_ns
+    FROM work
+    GROUP BY trace_profile_id, stream_key, at_ns
 ),
 ended AS (
-    SELECT
-        trace_profile_id, stream_key, asks_event_id, basis,
-        max(end_ns) OVER (
-            PARTITION BY trace_profile_id, stream_key
-            ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS end_ns
-    FROM (
-        SELECT
-            trace_profile_id, stream_key, end_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS asks_event_id,
-            CAST(NULL AS VARCHAR) AS basis, end_ns
-        FROM work
-        UNION ALL
-        SELECT trace_profile_id, source_stream_key, until_ns, 1, event_id, basis, NULL FROM asked
-    ) AS both_kinds
+    SELECT DISTINCT trace_profile_id, stream_key, end_ns FROM work
 ),
 answers AS (
     SELECT a.*, least(l.end_ns, e.end_ns) AS end_ns
     FROM asked AS a
-    JOIN launched AS l
-        ON l.trace_profile_id = a.trace_profile_id AND l.stream_key = a.source_stream_key
-            AND l.asks_event_id = a.event_id AND l.basis = a.basis
-    JOIN ended AS e
-        ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key
-            AND e.asks_event_id = a.event_id AND e.basis = a.basis
+    ASOF JOIN launched AS l
+        ON l.trace_profile_id = a.trace_profile_id AND l.stream_key = a.source_stream_key AND l.at_ns < a.before_ns
+    ASOF JOIN ended AS e
+        ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key AND e.end_ns <= a.until_ns
     WHERE
-        least(l.end_ns, e.end_ns) > a.after_ns AND l.end_ns IS NOT NULL AND e.end_ns IS NOT NULL
+        least(l.end_ns, e.end_ns) > a.after_ns
         -- A stream of which work is still running is not the one that was waited for.
         AND (NOT a.waits_for_stream OR l.end_ns <= e.end_ns)
 ),
@@ -234,7 +208,7 @@ SELECT
     source_event_id,  -- GPU work that it waited for; NULL where that was launched before the trace.
     end_ns AS source_end_ns,  -- The end of that work, ns; the start of the waiting work where it is not in the trace.
     basis = 'blocking_call' AS is_call,  -- TRUE: a CPU call waited; FALSE: GPU work did.
-    basis  -- What the wait is inferred from: timing, blocking_call, own_copy or before_trace.
+    basis  -- The rule (wait_rules): timing, blocking_call, own_copy or before_trace.
 FROM latest
 UNION ALL
 SELECT o.trace_profile_id, o.event_id, max(w.event_id), o.end_ns, TRUE, 'own_copy'

@@ -13,7 +13,7 @@ WITH work AS (
 known AS (
     SELECT
         k.window_no, k.scope_no, k.event_id, k.stream_key, k.start_ns, k.one_wait_per_kernel,
-        w.source_kernel_id AS source_event_id, w.evidence NOT IN ('record_and_stream', 'cuda_event') AS is_inferred,
+        w.source_kernel_id AS source_event_id, w.is_inferred,
         row_number() OVER (
             PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC
         ) AS recency

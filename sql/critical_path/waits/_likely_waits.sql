@@ -43,39 +43,31 @@ calls AS (
     LEFT JOIN _shown_calls AS s ON s.trace_profile_id = e.trace_profile_id AND s.call_event_id = e.event_id
     WHERE e.is_operator AND (l.launch_event_id IS NOT NULL OR e.is_record OR e.is_blocking)
 ),
--- The last launch before a call is the n-th of its thread, where n is how many there were by then. (last_value with
--- IGNORE NULLS takes quadratic time in DuckDB: for each call it searches back to that launch.)
 numbered AS (
     SELECT
-        *,
-        count(last_event_id) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS n_launched
+        *, row_number() OVER (PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id) AS ordinal
     FROM calls
 ),
-launching AS (
-    SELECT n.*, b.last_event_id AS launched_event_id
-    FROM numbered AS n
-    LEFT JOIN numbered AS b
-        ON b.trace_profile_id = n.trace_profile_id AND b.thread_id = n.thread_id AND b.n_launched = n.n_launched
-            AND b.last_event_id IS NOT NULL
+thread_launches AS (
+    SELECT trace_profile_id, thread_id, ordinal, last_event_id FROM numbered WHERE last_event_id IS NOT NULL
 ),
-counted AS (
-    SELECT
-        *,
-        count(CASE WHEN is_record AND launched_event_id IS NOT NULL THEN 1 END) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY start_ns, event_id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS n_recorded
+-- The last launch of the thread before each call.
+launching AS (
+    SELECT n.*, l.last_event_id AS launched_event_id
+    FROM numbered AS n
+    ASOF LEFT JOIN thread_launches AS l
+        ON l.trace_profile_id = n.trace_profile_id AND l.thread_id = n.thread_id AND l.ordinal <= n.ordinal
+),
+records AS (
+    SELECT trace_profile_id, thread_id, ordinal, launched_event_id
     FROM launching
+    WHERE is_record AND launched_event_id IS NOT NULL
 ),
 recording AS (
     SELECT c.*, r.launched_event_id AS recorded_event_id
-    FROM counted AS c
-    LEFT JOIN counted AS r
-        ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id AND r.n_recorded = c.n_recorded
-            AND r.is_record AND r.launched_event_id IS NOT NULL
+    FROM launching AS c
+    ASOF LEFT JOIN records AS r
+        ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id AND r.ordinal <= c.ordinal
 ),
 device_syncs AS (
     SELECT trace_profile_id, event_id, start_ns, process_no

@@ -110,66 +110,47 @@ work AS (
 launched AS (
     SELECT trace_profile_id, launch_event_id, event_id, end_ns, launch_ts_ns FROM work WHERE place = 1
 ),
-marks AS (
-    SELECT
-        e.trace_profile_id, e.thread_id, e.start_ns AS at_ns, 0 AS turn, e.is_record, l.event_id AS work_event_id,
-        CAST(NULL AS BIGINT) AS run
+launches AS (
+    SELECT trace_profile_id, thread_id, start_ns AS at_ns, max(work_event_id) AS work_event_id
+    FROM (
+        SELECT e.trace_profile_id, e.thread_id, e.start_ns, l.event_id AS work_event_id
+        FROM _loaded_events AS e
+        JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
+    ) AS calls_of_work
+    GROUP BY trace_profile_id, thread_id, start_ns
+),
+-- As in _likely_waits: the last launch of a thread before it recorded an event, and before a loop began.
+records AS (
+    SELECT e.trace_profile_id, e.thread_id, e.start_ns AS at_ns, l.work_event_id
     FROM _loaded_events AS e
-    JOIN polled AS p ON p.trace_profile_id = e.trace_profile_id
-    LEFT JOIN launched AS l ON l.trace_profile_id = e.trace_profile_id AND l.launch_event_id = e.event_id
-    WHERE e.is_record OR l.launch_event_id IS NOT NULL
-    UNION ALL
-    SELECT trace_profile_id, thread_id, first_ns, 1, FALSE, NULL, run FROM poll_runs
-),
--- As in _likely_waits: the last launch before a mark, and the last event recorded, by how many there were by then.
-numbered AS (
-    SELECT
-        *,
-        count(work_event_id) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS n_launched
-    FROM marks
-),
-launching AS (
-    SELECT n.*, l.work_event_id AS launched_event_id
-    FROM numbered AS n
-    LEFT JOIN numbered AS l
-        ON l.trace_profile_id = n.trace_profile_id AND l.thread_id = n.thread_id AND l.n_launched = n.n_launched
-            AND l.work_event_id IS NOT NULL
-),
-counted AS (
-    SELECT
-        *,
-        count(CASE WHEN is_record THEN launched_event_id END) OVER (
-            PARTITION BY trace_profile_id, thread_id ORDER BY at_ns, turn
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS n_recorded
-    FROM launching
+    ASOF JOIN launches AS l
+        ON l.trace_profile_id = e.trace_profile_id AND l.thread_id = e.thread_id AND l.at_ns <= e.start_ns
+    WHERE e.is_record
 ),
 recording AS (
-    SELECT c.trace_profile_id, c.thread_id, c.run, c.launched_event_id, r.launched_event_id AS recorded_event_id
-    FROM counted AS c
-    LEFT JOIN counted AS r
-        ON r.trace_profile_id = c.trace_profile_id AND r.thread_id = c.thread_id AND r.n_recorded = c.n_recorded
-            AND r.is_record AND r.launched_event_id IS NOT NULL
-    WHERE c.run IS NOT NULL
+    SELECT
+        p.trace_profile_id, p.thread_id, p.run, l.work_event_id AS launched_event_id,
+        r.work_event_id AS recorded_event_id
+    FROM poll_runs AS p
+    ASOF LEFT JOIN launches AS l
+        ON l.trace_profile_id = p.trace_profile_id AND l.thread_id = p.thread_id AND l.at_ns <= p.first_ns
+    ASOF LEFT JOIN records AS r
+        ON r.trace_profile_id = p.trace_profile_id AND r.thread_id = p.thread_id AND r.at_ns <= p.first_ns
 ),
 recorded AS (
-    SELECT DISTINCT m.trace_profile_id, t.process_no, m.launched_event_id AS event_id, w.end_ns, w.launch_ts_ns
-    FROM launching AS m
+    SELECT DISTINCT m.trace_profile_id, t.process_no, m.work_event_id AS event_id, w.end_ns, w.launch_ts_ns
+    FROM records AS m
     JOIN _thread_roles AS t ON t.trace_profile_id = m.trace_profile_id AND t.thread_id = m.thread_id
-    JOIN launched AS w ON w.trace_profile_id = m.trace_profile_id AND w.event_id = m.launched_event_id
-    WHERE m.is_record
+    JOIN launched AS w ON w.trace_profile_id = m.trace_profile_id AND w.event_id = m.work_event_id
 ),
 -- Long loops, by parts of time longer than that between their last two calls, as in _clip.
 long_runs AS (
     SELECT
         trace_profile_id, process_no, thread_id, run, first_ns, before_ns - threshold('clock_disagrees_ns') AS after_ns,
         end_ns + threshold('clock_disagrees_ns') AS until_ns,
-        CAST(
-            pow(2, ceil(ln(greatest(end_ns - before_ns + 2 * threshold('clock_disagrees_ns'), 1)) / ln(2)) + 1) AS BIGINT
-        ) AS part_ns
+        CAST(pow(
+            2, ceil(ln(greatest(end_ns - before_ns + 2 * threshold('clock_disagrees_ns'), 1)) / ln(2)) + 1
+        ) AS BIGINT) AS part_ns
     FROM poll_runs
     WHERE may_wait AND n_polls >= threshold('long_loop_polls') AND end_ns - first_ns >= threshold('long_loop_ns')
 ),
@@ -191,11 +172,11 @@ recorded_parts AS (
 asked AS (
     SELECT trace_profile_id, thread_id, run, recorded_event_id AS source_event_id, 1 AS turn
     FROM recording
-    WHERE run IS NOT NULL AND recorded_event_id IS NOT NULL
+    WHERE recorded_event_id IS NOT NULL
     UNION ALL
     SELECT trace_profile_id, thread_id, run, launched_event_id, 2
     FROM recording
-    WHERE run IS NOT NULL AND launched_event_id IS NOT NULL
+    WHERE launched_event_id IS NOT NULL
     UNION ALL
     SELECT l.trace_profile_id, l.thread_id, l.run, r.event_id, 3
     FROM run_parts AS l

@@ -21,7 +21,7 @@ calls AS (
 event_syncs AS (
     SELECT
         s.scope_no, k.event_id AS src_event_id, k.end_ns AS src_ns, s.launch_event_id AS call_event_id,
-        w.evidence NOT IN ('record_and_stream', 'cuda_event') AS is_inferred
+        w.is_inferred
     FROM syncs AS s
     JOIN _event_waits AS w ON w.trace_profile_id = s.trace_profile_id AND w.wait_event_id = s.event_id
     JOIN _gpu_history AS k ON k.scope_no = s.scope_no AND k.event_id = w.source_kernel_id
