@@ -1,9 +1,8 @@
 """The results of a run for Dagster: rows, seconds, pictures, and column lineage of its tables; and what they lack.
 
-A table that lacks a trace because a model failed on it fails the run, after everything else was computed and stored. A check finds
-it. It is no step's upstream, so captures, overlays and pages of all other traces are there when it fails the run. Where a run does
-not have the check, the step that computes tables fails at its end. Neither is tried again: a model that failed on a trace fails
-again.
+If a model failed on a trace, its tables lack that trace. Everything else is computed and stored first; then a check fails the run.
+The check is upstream of nothing, so captures, overlays and pages of all other traces are still made. In a run without the check, the
+step that computes tables fails at its end instead. Neither is retried: a model that failed on a trace would fail again.
 """
 
 from collections import defaultdict

@@ -42,12 +42,12 @@ def _place(model: Model) -> Place:
 
 
 def _chart(graph: nx.DiGraph, places: list[Place]) -> Iterator[str]:
-    number = {place: f"n{i}" for i, place in enumerate(places)}
+    number = {place: i for i, place in enumerate(places)}
     yield "flowchart LR"
     for folder in dict.fromkeys(folder for folder, _ in places):
         yield f'  subgraph {folder.replace("/", "_")} ["{folder}"]'
         shape = '(["{}()"])' if folder == "Python" else '["{}"]'
-        yield from (f"    {number[place]}{shape.format(place[1])}" for place in places if place[0] == folder)
+        yield from (f"    n{number[place]}{shape.format(place[1])}" for place in places if place[0] == folder)
         yield "  end"
-    arrows = sorted((places.index(source), places.index(target)) for source, target in graph.edges)
+    arrows = sorted((number[source], number[target]) for source, target in graph.edges)
     yield from (f"  n{source} --> n{target}" for source, target in arrows)

@@ -74,8 +74,11 @@ def test_the_line_of_the_rule_is_named(tmp_path: Path) -> None:
 
 
 def test_the_rules_as_shipped_and_a_class_with_all_its_rows_are_accepted(tmp_path: Path) -> None:
-    load_catalog(rules(tmp_path / "shipped"))
-    load_catalog(rules(tmp_path / "more", kernel_classes=RULE, class_kinds=KIND, bound_by=LABEL))
+    for folder, more in {
+        "shipped": {},
+        "more": {"kernel_classes": RULE, "class_kinds": KIND, "bound_by": LABEL},
+    }.items():
+        assert {*load_catalog(rules(tmp_path / folder, **more)).models} == {*TABLES}
 
 
 def test_a_row_that_a_user_adds_is_refused_alike() -> None:

@@ -173,3 +173,20 @@ def test_questions_run_on_spark_too() -> None:
 
     for question in load_questions().values():
         refuse_unportable(Path(question.name), parse_one(question.sql, dialect="duckdb"))
+
+
+FLOW = ("canonical", "gpu", "sync", "waits", "host", "host_edges", "stack_order", "edges", "longest_paths", "path")
+"""The folders that the critical path goes through, and the Python steps between them."""
+
+
+def test_the_critical_path_flows_one_way() -> None:
+    """From a folder to a later one: nothing crosses back, and no folder waits for a Python step that waits for it."""
+    catalog, place = load_catalog(), {}
+    for name in catalog.closure(["critical_path"]):
+        model = catalog.models[name]
+        if model.kind in ("sql", "python"):
+            folders = model.path.relative_to(SQL_DIR).parts if model.kind == "sql" else model.function.split(":")
+            place[name] = max((FLOW.index(folder) for folder in folders if folder in FLOW), default=0)
+    assert len(place) > 45 and {*place.values()} == {*range(len(FLOW))}
+    back = [(s, name) for name in place for s in catalog.models[name].dependencies if place.get(s, 0) > place[name]]
+    assert back == []

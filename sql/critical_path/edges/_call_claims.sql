@@ -205,7 +205,7 @@ WITH inferred AS (
 calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns, c.start_ns + c.duration_ns AS end_ns
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no AND w.covers_window
+    JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
     WHERE c.is_operator
 ),
 told AS (
@@ -290,7 +290,7 @@ asked AS (
 bound AS (
     SELECT a.window_no, a.event_id, a.duration_ns, e.name, r.event_id IS NOT NULL AS has_waited, a.is_launch
     FROM asked AS a
-    JOIN critical_path_windows AS w ON w.window_no = a.window_no AND w.covers_window
+    JOIN _asked_windows AS w ON w.window_no = a.window_no AND w.covers_window
     JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = a.event_id
     LEFT JOIN ranked AS r ON r.window_no = a.window_no AND r.event_id = a.event_id AND r.choice = 1
 ),
@@ -343,7 +343,7 @@ bound_calls AS (
 window_calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns, c.duration_ns
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no AND w.covers_window
+    JOIN _asked_windows AS w ON w.window_no = c.window_no AND w.covers_window
     WHERE c.is_operator
 ),
 asking AS MATERIALIZED (

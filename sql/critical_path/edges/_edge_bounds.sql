@@ -73,7 +73,7 @@ SELECT
     e.edge_id,  -- The edge.
     r.bound_by  -- What it is bound by.
 FROM _edges AS e
-JOIN critical_path_windows AS w ON w.window_no = e.window_no
+JOIN _asked_windows AS w ON w.window_no = e.window_no
 LEFT JOIN _gpu_classes AS g ON g.window_no = e.window_no AND g.event_id = e.attributed_event_id
 JOIN _path_rules AS r
     ON r.profile = w.profile AND r.edge_code = e.edge_code AND r.class = coalesce(g.class, '*')

@@ -31,7 +31,7 @@ explained_calls AS (
 ),
 profiled AS (
     SELECT w.window_no, p.blocking_is_always_free, p.zero_from_ns
-    FROM critical_path_windows AS w
+    FROM _asked_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 added AS (

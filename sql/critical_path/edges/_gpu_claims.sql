@@ -6,7 +6,7 @@
 WITH depending AS (
     SELECT w.window_no, d.event_id, d.source_event_id
     FROM _graph_dependencies AS d
-    JOIN critical_path_windows AS w ON w.trace_id = d.trace_id AND w.covers_window
+    JOIN _asked_windows AS w ON w.trace_id = d.trace_id AND w.covers_window
     WHERE d.source_event_id IS NOT NULL
 ),
 known AS (
@@ -156,7 +156,7 @@ device_floors AS (
         ON s.trace_profile_id = f.trace_profile_id AND s.device = f.device AND s.is_graph = f.is_graph
 ),
 asked AS (
-    SELECT window_no, trace_profile_id FROM critical_path_windows WHERE covers_window
+    SELECT window_no, trace_profile_id FROM _asked_windows WHERE covers_window
 ),
 -- A wait is none where that work ended later, by more than clocks disagree.
 waits AS (

@@ -4,7 +4,7 @@
 WITH placed AS MATERIALIZED (
     SELECT c.window_no, c.event_id, w.trace_id, w.profile
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     WHERE c.side = 'gpu'
 ),
 work AS MATERIALIZED (

@@ -8,7 +8,7 @@
 WITH spread AS (
     SELECT c.window_no, c.launch_event_id, w.trace_id
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.side = 'gpu' AND c.launch_event_id IS NOT NULL AND NOT p.one_kernel_per_launch
     GROUP BY c.window_no, c.launch_event_id, w.trace_id
@@ -83,7 +83,7 @@ windows AS (
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
         p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
         p.overlap_counts_once, p.covers_window
-    FROM critical_path_windows AS w
+    FROM _asked_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 in_order AS (

@@ -5,7 +5,7 @@
 WITH locks AS (
     SELECT c.window_no, c.event_id, c.start_ns, c.duration_ns, p.keep_overlapped_call_time
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.is_operator AND c.is_lock AND NOT p.covers_window
 ),
@@ -102,7 +102,7 @@ cpu_edges AS (
 ),
 windows AS (
     SELECT w.window_no, w.trace_id
-    FROM critical_path_windows AS w
+    FROM _asked_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE p.data_dependencies
 ),
@@ -201,7 +201,7 @@ data_order AS (
 producing AS MATERIALIZED (
     SELECT w.trace_id, d.window_no, d.thread_id, d.event_id, d.node_id, d.execution_node_id, d.ordinal
     FROM data_order AS d
-    JOIN critical_path_windows AS w ON w.window_no = d.window_no
+    JOIN _asked_windows AS w ON w.window_no = d.window_no
     WHERE d.change = -1 AND d.is_free
 ),
 made AS MATERIALIZED (

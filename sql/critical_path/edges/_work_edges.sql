@@ -82,7 +82,7 @@ ordered AS (
             FALSE
         ) AS is_order_of_stream
     FROM _sync_edges AS s
-    JOIN critical_path_windows AS w ON w.window_no = s.window_no AND NOT w.covers_window
+    JOIN _asked_windows AS w ON w.window_no = s.window_no AND NOT w.covers_window
     LEFT JOIN _kernel_nodes AS k ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
     WHERE s.src_in_window
 ),
@@ -130,7 +130,7 @@ inferred_wait_edges AS (
         FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
         TRUE AS is_inferred  -- A wait that no cuda_sync row shows.
     FROM _inferred_edges AS i
-    JOIN critical_path_windows AS w ON w.window_no = i.window_no AND NOT w.covers_window
+    JOIN _asked_windows AS w ON w.window_no = i.window_no AND NOT w.covers_window
     CROSS JOIN _edge_codes AS t
     WHERE i.src_in_window
 )

@@ -6,7 +6,7 @@ WITH named AS (
         c.window_no, t.tid, bool_or(c.is_forward) AS is_forward,
         bool_or(c.is_backward) AND NOT (bool_or(c.is_forward) AND p.steps_name_forward_thread) AS is_backward
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     JOIN threads AS t ON t.trace_id = w.trace_id AND t.thread_id = c.thread_id
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.is_forward OR c.is_backward
@@ -27,7 +27,7 @@ merged AS (
 moved AS (
     SELECT m.window_no, b.thread_id, max(f.thread_id) AS merged_thread_id
     FROM merged AS m
-    JOIN critical_path_windows AS w ON w.window_no = m.window_no
+    JOIN _asked_windows AS w ON w.window_no = m.window_no
     JOIN threads AS b ON b.trace_id = w.trace_id AND b.tid = m.backward_tid
     JOIN threads AS f ON f.trace_id = w.trace_id AND f.tid = m.forward_tid AND f.pid = b.pid
     GROUP BY m.window_no, b.thread_id
@@ -43,7 +43,7 @@ SELECT
     c.is_blocking,  -- Waits for the GPU.
     p.exit_pops_top  -- In this profile, ends close whatever is on top of the stack.
 FROM _clip AS c
-JOIN critical_path_windows AS w ON w.window_no = c.window_no
+JOIN _asked_windows AS w ON w.window_no = c.window_no
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 LEFT JOIN moved AS m ON m.window_no = c.window_no AND m.thread_id = c.thread_id
 WHERE c.side = 'cpu' AND NOT p.covers_window

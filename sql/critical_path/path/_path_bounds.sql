@@ -15,7 +15,7 @@ SELECT
     e.is_inferred,  -- A wait that no cuda_sync row shows.
     b.bound_by  -- What it is bound by.
 FROM _longest_path AS l
-JOIN critical_path_windows AS w ON w.window_no = l.window_no
+JOIN _asked_windows AS w ON w.window_no = l.window_no
 JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 JOIN _edges AS e ON e.window_no = l.window_no AND e.edge_id = l.edge_id
 JOIN _edge_bounds AS b ON b.window_no = l.window_no AND b.edge_id = l.edge_id

@@ -6,7 +6,7 @@
 WITH calls AS MATERIALIZED (
     SELECT c.window_no, w.trace_profile_id, c.event_id, c.start_ns + c.duration_ns AS end_ns
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     WHERE c.is_operator
 )
 SELECT

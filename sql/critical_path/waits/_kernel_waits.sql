@@ -6,7 +6,7 @@ WITH work AS (
         c.window_no, w.trace_profile_id, c.event_id, c.stream_key, c.start_ns, p.one_wait_per_kernel,
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.side = 'gpu'
 ),

@@ -10,7 +10,7 @@ WITH syncs AS (
         c.launch_event_id,
         n.start_ns AS call_ts_ns, n.start_ns + n.duration_ns AS call_end_ns, p.stream_by_device
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _asked_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     JOIN _clip AS n ON n.window_no = c.window_no AND n.event_id = c.launch_event_id AND n.is_operator
     WHERE c.side = 'sync' AND c.sync_kind IN ('Stream Sync', 'Context Sync', 'Event Sync')
