@@ -95,11 +95,24 @@ def test_a_signal_while_python_ends_comes_too_late(number: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+QUERY = "duckdb.sql('SELECT sum(hash(range)) FROM range(1000000000000)').fetchall()\n"
+
+
+def test_a_query_ends_in_time_whether_or_not_duckdb_looks_for_signals() -> None:
+    program = (
+        f"{HEAD}import duckdb\nstopping.listen()\nprint('ready', flush=True)\nwith stopping.unwinding():\n    try:\n"
+        f"        {QUERY}    except (Exception, KeyboardInterrupt) as error:\n"
+        "        sys.exit(stopping.end() if stopping.is_stop(error) else repr(error))\n"
+    )
+    code, told, seconds = ended(program, signal.SIGINT, after_s=0.5)
+    assert (code, told) == (130, f"{stopping.sentence()}\n") and seconds < 10
+
+
+@pytest.mark.skipif(duckdb.__version__ >= "2", reason="DuckDB 2.0.1 does not always look for signals during a query")
 def test_duckdb_swallows_a_keyboard_interrupt() -> None:
     """What is_stop is there for: if this fails, DuckDB has another way, which is_stop must know."""
     program = (
-        "import duckdb\nprint('ready', flush=True)\ntry:\n"
-        "    duckdb.sql('SELECT sum(hash(range)) FROM range(1000000000000)').fetchall()\n"
+        f"import duckdb\nprint('ready', flush=True)\ntry:\n    {QUERY}"
         "except Exception as error:\n    sys.exit(0 if stopping.is_stop(error) else repr(error))\n"
     )
     assert ended(HEAD + program, signal.SIGINT, after_s=0.5)[:2] == (0, "")
