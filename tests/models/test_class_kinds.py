@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.base.datafiles import SQL_DIR, rule_rows
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.whatif import overlap
+from pipelines.critical_path.whatif.before_after import what_if
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import load
 from pipelines.faces.words import WORDS
 from pipelines.models.catalog import Added, Catalog, CatalogError, load_catalog
 from pipelines.models.class_kinds import NAMED
@@ -101,14 +106,16 @@ def extended() -> Catalog:
     return load_catalog().with_added({table: Added(repr(these).encode(), these) for table, these in nulls.items()})
 
 
+TRACE = [
+    op("aten::mm", 0, 30), call("cudaLaunchKernel", 5, 10, 1), kernel("quantize_fp8", 20, 600, 1),
+    op("aten::mul", 40, 30), call("cudaLaunchKernel", 45, 10, 2), kernel("gemm", 620, 200, 2),
+    op("aten::to", 80, 30), call("cudaMemcpyAsync", 85, 10, 3), kernel("Memcpy DtoD", 820, 100, 3, cat="gpu_memcpy"),
+    call("cudaLaunchKernel", 120, 10, 4), kernel("ncclDevKernel_AllReduce", 150, 300, 4, stream=9),
+]  # fmt: skip
+
+
 def test_why_path_and_breakdown_agree_about_a_class_with_all_its_rows() -> None:
-    trace = [
-        op("aten::mm", 0, 30), call("cudaLaunchKernel", 5, 10, 1), kernel("quantize_fp8", 20, 600, 1),
-        op("aten::mul", 40, 30), call("cudaLaunchKernel", 45, 10, 2), kernel("gemm", 620, 200, 2),
-        op("aten::to", 80, 30), call("cudaMemcpyAsync", 85, 10, 3), kernel("Memcpy DtoD", 820, 100, 3, cat="gpu_memcpy"),
-        call("cudaLaunchKernel", 120, 10, 4), kernel("ncclDevKernel_AllReduce", 150, 300, 4, stream=9),
-    ]  # fmt: skip
-    con, _ = connect(trace)
+    con, _ = connect(TRACE)
     run_models(
         con,
         extended(),
@@ -127,6 +134,17 @@ def test_why_path_and_breakdown_agree_about_a_class_with_all_its_rows() -> None:
     ).fetchone()
     assert causes == summary["gpu_compute_bound"] == 800_000 and breakdown == (800_000, pytest.approx(100))
     assert percents == (pytest.approx(100),) and "gpu_other_bound" not in summary
+
+
+@pytest.mark.parametrize(("target", "saved_us"), [("class:COMPUTATION", 400), ("class:QUANTIZATION", 300)])
+def test_what_if_scales_whatever_counts_as_a_class(target: str, saved_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = rule_rows("class_kinds")
+    more = [*kinds, dict(zip(kinds[0], KIND.split(","), strict=True))]
+    monkeypatch.setattr(overlap, "rule_rows", lambda _: more)
+    con, trace_id = connect(TRACE)
+    window = load(con, extended(), WindowRequest(trace_id, profile="default"))
+    (found,) = what_if(window, [Scenario(((target, 0.5),))])
+    assert found.before.length_us - found.after.length_us == saved_us
 
 
 def test_models_compare_with_the_six_classes_and_computing_by_what_a_class_counts_as() -> None:

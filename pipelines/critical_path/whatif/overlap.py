@@ -9,7 +9,10 @@ from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.whatif.window import Window
 
-_COMPUTES = [row["class"] for row in rule_rows("class_kinds") if row["counts_as"] == "COMPUTATION"]
+
+def counting_as(name: str) -> list[str]:
+    """Returns the classes of kernels whose time counts as that of this class, and itself."""
+    return [name, *(row["class"] for row in rule_rows("class_kinds") if row["counts_as"] == name)]
 
 
 def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
@@ -29,7 +32,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
         communication = here & (classes == "COMMUNICATION")
-        busy = _covered(events.ts, events.dur, here & np.isin(classes, _COMPUTES))
+        busy = _covered(events.ts, events.dur, here & np.isin(classes, counting_as("COMPUTATION")))
         if communicating := _covered(events.ts, events.dur, communication):
             left[:-1][communication] = 1 - min(1.0, busy / communicating)
     return left[window.own_time_of]

@@ -7,7 +7,8 @@ A target selects the time of events (edges that are an event's own time) or a ki
   calls.
 - `enumerate(DataLoader)*`, `normalize`: an annotation or a Python function by name is the host time inside it that is outside
   operators, of whatever runs there; `outside operators, thread 12` that of a thread which nothing owns.
-- `class:COMMUNICATION`: kernels of that class of the profile; `class:CPU`: all operators and calls.
+- `class:COMMUNICATION`: kernels of that class of the profile, and of classes that count as it (`class_kinds`); `class:CPU`: all
+  operators and calls.
 - `stream:7`: GPU work on that stream, whatever the device.
 - `op:aten::mm`, `module:Linear_*`: GPU work of operators or modules by name, launched or run by a graph replay; a module
   holds the work of the modules in it. `layer:3`: a layer of graph replays, as `repetition` in `graph_kernels`.
@@ -30,7 +31,7 @@ from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
-from pipelines.critical_path.whatif.overlap import hidden_communication
+from pipelines.critical_path.whatif.overlap import counting_as, hidden_communication
 from pipelines.critical_path.whatif.owners import KINDS
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT, Scenario, ScenarioError
 from pipelines.critical_path.whatif.window import Window
@@ -117,7 +118,8 @@ class _Factors:
             kind = _OF_HTA.get(kind, kind)
             return self.kind, [i for i, known in enumerate(w.kinds) if known == kind and i in w.kinds_present]
         if prefix == "class":
-            held = [i for i, (known, _) in enumerate(w.events.families) if known == what.upper()]
+            classes = counting_as(what.upper())
+            held = [i for i, (known, _) in enumerate(w.events.families) if known in classes]
         else:
             pattern = glob_pattern(what)
             held = [i for i, (of, name) in enumerate(w.events.families) if of != HOST_CLASS and pattern.fullmatch(name)]

@@ -1,5 +1,5 @@
--- One row: GPU work or a CPU call, and the GPU work that it waited for, where the trace has neither a cuda_sync row nor
--- a call of a stream's wait that would show this.
+-- One row: GPU work or a CPU call, and the GPU work that it waited for, where neither a cuda_sync row nor a call of a
+-- stream's wait shows it.
 -- How: on each other stream, the work that ended last before the wait was over; of these, the latest. Two kinds of
 -- evidence:
 -- in a trace without cuda_sync rows, after a gap of more than 50 us, work that ended at most 50 us before, or that
