@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.graph import window_edges
+from pipelines.critical_path.graph import chains, window_edges
 from pipelines.critical_path.graph.chains import Chains
 from pipelines.critical_path.graph.cycle import GraphHasCycle
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
@@ -26,6 +26,13 @@ from tests.effort import examples
 
 TIE = [(0, 1, 1), (1, 2, 4), (0, 3, 5)]
 """The first edge that a longest path may end with is the second; networkx visits the end of the third first."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parts_of_two() -> Iterator[None]:
+    """What is worked out part by part has several of them here."""
+    with patch.object(chains, "_PART", 2):
+        yield
 
 
 @st.composite

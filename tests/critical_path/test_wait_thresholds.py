@@ -183,7 +183,7 @@ def test_what_calls_need_on_both_sides() -> None:
     for name, by_return in NEEDS.items():
         con, traces = connect_all(map(waits, by_return))
         create_step(con, "_call_claims", "bound_calls")
-        query = "SELECT trace_id, need_ns FROM bound_calls JOIN critical_path_windows USING (window_no)"
+        query = "SELECT trace_id, need_ns FROM bound_calls JOIN _asked_windows USING (window_no)"
         assert dict(con.execute(query).fetchall()) == dict(zip(traces, by_return.values(), strict=True)), name
 
 
