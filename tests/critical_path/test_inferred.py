@@ -668,3 +668,26 @@ def test_what_a_call_that_waits_launches_itself_is_what_waits() -> None:
     con, _ = connect(events)
     run_models(con, load_catalog(), ["event_waits"])
     assert con.execute("SELECT waiting_kernel_id, source_kernel_id FROM event_waits").fetchall() == [(4, 1)]
+
+
+def test_a_call_waits_for_nothing_that_another_thread_launches_when_it_begins() -> None:
+    trace = [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("k", 10, 100, 1), call("cudaStreamSynchronize", 200, 100, 2)),
+        *(call("cudaLaunchKernel", 200, 5, 3, tid=2), kernel("other", 210, 80, 3, stream=20)),
+    ]
+    earlier = [*trace[:3], {**trace[3], "ts": 199}, trace[4]]
+    found = [
+        con.execute("SELECT event_id, source_event_id FROM _inferred_waits").fetchall()
+        for con in each([trace, earlier], "_profiles", "_inferred_waits")
+    ]
+    assert found == [[], [(2, 4)]]
+
+
+def test_a_call_for_an_event_waits_for_what_was_recorded_right_before_it() -> None:
+    trace = [
+        *(call("cudaLaunchKernel", 0, 5, 1), kernel("a", 10, 10, 1), call("cudaEventRecord", 6, 1, 2)),
+        *(call("cudaLaunchKernel", 10, 5, 3), kernel("b", 30, 60, 3), call("cudaEventRecord", 16, 1, 4)),
+        call("cudaEventSynchronize", 26, 66, 6),
+    ]
+    (con,) = each([trace], "_profiles", "_likely_waits")
+    assert con.execute("SELECT event_id, source_event_id FROM _likely_waits").fetchall() == [(6, 4)]

@@ -67,10 +67,10 @@ def deeper(launched_earlier: int) -> Trace:
 
 
 def later(n: int) -> Trace:
-    """So many of the 70 calls that a full queue held up return late."""
+    """So many of the 100 calls that a full queue held up return late."""
     return [
         {**event, "dur": event["dur"] + 20} if event["name"] != "k" and i // 2 in range(150, 150 + n) else event
-        for i, event in enumerate(launches(206, 120))
+        for i, event in enumerate(launches(236, 120))
     ]
 
 
@@ -84,7 +84,7 @@ QUEUES = {
         launches(200, 120, late=51, kernel_us=400), launches(200, 120, late=51.001, kernel_us=400)
     ),
     "full_queue_deeper": (deeper(2), deeper(3)),
-    "full_queue_percent": (later(7), later(8)),
+    "full_queue_percent": (later(10), later(11)),
 }  # fmt: skip
 
 

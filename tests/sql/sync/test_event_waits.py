@@ -46,6 +46,20 @@ def test_a_launch_at_the_records_time_counts_and_a_missing_record_is_null() -> N
     assert rows_of(events, "event_waits", COLUMNS) == [(4, 2, 1, None), (6, None, None, None)]
 
 
+def test_of_calls_that_begin_at_once_the_last_was_recorded_and_a_launch_came_before_a_wait() -> None:
+    """Times in whole microseconds make such ties."""
+    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}
+    events = [
+        *(call("cudaLaunchKernel", 100, 0, 1), kernel("a", 110, 20, 1, stream=7)),
+        *(call("cudaLaunchKernel", 100, 0, 2), kernel("last", 131, 20, 2, stream=7)),
+        call("cudaEventRecord", 100, 1, 3),
+        *(call("cudaStreamWaitEvent", 110, 1, 4), sync("Stream Wait Event", 110, 1, 4, stream=8, **args)),
+        *(call("cudaLaunchKernel", 110, 1, 5), kernel("before", 120, 10, 5, stream=8)),
+        *(call("cudaLaunchKernel", 112, 5, 6), kernel("waiting", 165, 10, 6, stream=8)),
+    ]
+    assert rows_of(events, "event_waits", COLUMNS) == [(6, 4, 3, 10)]
+
+
 def test_of_streams_with_one_number_the_waits_own_device_counts() -> None:
     """Both devices have a stream 7, and the other one's work was launched later, also before the record."""
     args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 3}

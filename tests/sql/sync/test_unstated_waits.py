@@ -15,7 +15,7 @@ from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import load
 from pipelines.models.catalog import load_catalog
-from tests.harness import call, connect, each, kernel, sync, x
+from tests.harness import call, connect, each, kernel, rows_of, sync, x
 
 Event = dict[str, Any]
 Wait = tuple[str, int, str | None, str | None]
@@ -494,3 +494,37 @@ def test_a_call_without_a_row_holds_up_no_work_that_a_row_holds_up() -> None:
     events = without_cuda_events(without_rows(early_event().events, lambda n: n == 1))
     (con,) = each([events], "event_waits")
     assert [row[3] for row in con.execute(QUERY).fetchall()][:3] == ["side 0", "join 0", "side 1"]
+
+
+def test_a_wait_without_a_row_may_hold_up_the_next_launch_and_the_first_on_each_other_stream() -> None:
+    """Up to the thread's next such call. A launch at the same time came after it."""
+    launches = [(110, 8), (112, 9), (114, 8), (116, 9)]
+    events = [
+        *(call("cudaLaunchKernel", 100, 2, 1), kernel("a", 110, 50, 1, 7), call("cudaEventRecord", 106, 1, 2)),
+        call("cudaStreamWaitEvent", 110, 1, 3),
+        *(e for i, (at, s) in enumerate(launches) for e in (call("cudaLaunchKernel", at, 1, 10 + i), kernel("b", 165 + 9 * i, 5, 10 + i, s))),
+    ]  # fmt: skip
+    found = rows_of(events, "_event_wait_targets", "wait_event_id, waiting_kernel_id, is_next")
+    assert found == [(3, 5, True), (3, 7, False)]
+
+
+def source(*events: Event) -> str:
+    """The work that `b` waited for: of a trace in which nothing but calls shows the wait."""
+    waits = [
+        *(call("cudaEventRecord", 106, 1, 20), call("cudaStreamWaitEvent", 108, 1, 21)),
+        *(call("cudaLaunchKernel", 112, 2, 22), kernel("b", 163, 10, 22, 8)),
+    ]
+    trace = [*events, *waits]
+    ((event_id,),) = rows_of(trace, "event_waits", "source_kernel_id")
+    return trace[event_id]["name"]
+
+
+def test_work_launched_when_the_event_was_recorded_belongs_to_it() -> None:
+    earlier = (call("cudaLaunchKernel", 100, 2, 1), kernel("earlier", 105, 15, 1, 20))
+    assert source(*earlier, call("cudaLaunchKernel", 106, 0, 2), kernel("at once", 110, 50, 2, 7)) == "at once"
+
+
+def test_the_likely_stream_is_the_one_that_the_recording_thread_launched_on() -> None:
+    """Work of another thread, launched later and ended later, is not."""
+    other = (call("cudaLaunchKernel", 103, 2, 2, 2), kernel("other", 110, 51, 2, 20))
+    assert source(call("cudaLaunchKernel", 100, 2, 1), kernel("own", 110, 50, 1, 7), *other) == "own"
