@@ -8,6 +8,6 @@ SELECT
         ELSE 2 * count(DISTINCT CASE WHEN e.dst_node_id % 2 = 1 THEN e.dst_node_id END)
     END AS n_nodes  -- Nodes of the graph.
 FROM _edges AS e
-JOIN _asked_windows AS w ON w.window_no = e.window_no
+JOIN critical_path_windows AS w ON w.window_no = e.window_no
 GROUP BY e.window_no
 HAVING count(*) FILTER (WHERE e.dst_node_id % 2 = 1) > 0
