@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -110,7 +111,7 @@ def serve(port: int, host: str = LOCAL) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     children: list[subprocess.Popen[bytes]] = []
-    starter = os.environ.get(STARTER, "")
+    starter, ends_with_this = os.environ.get(STARTER, ""), partial(_end_with, os.getpid())
 
     def is_going_on() -> bool:
         if starter and starter != str(os.getppid()):
@@ -124,7 +125,7 @@ def serve(port: int, host: str = LOCAL) -> int:
         try:
             for command in commands(port, folder, host):
                 # One process group each, so that the code servers and runs that they start end with them.
-                children.append(subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_this))
+                children.append(subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with_this))
                 while is_going_on() and not _answers(folder / _SOCKET):
                     time.sleep(_LOOK_SECONDS)
                 if not is_going_on():
@@ -136,10 +137,12 @@ def serve(port: int, host: str = LOCAL) -> int:
     return 0 if asked else 1
 
 
-def _end_with_this() -> None:
-    """In a child, before it becomes a program: let Linux send SIGTERM when this process ends, however it does."""
+def _end_with(parent: int) -> None:
+    """In a child, before it becomes a program: let Linux send SIGTERM when its parent ends, however it does."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before
+            os._exit(1)
 
 
 def _answers(path: Path) -> bool:

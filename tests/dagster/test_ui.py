@@ -283,6 +283,16 @@ def test_a_kill_leaves_nothing_running(tmp_path: Path, killed: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has ended")
+def test_a_child_whose_parent_has_ended_before_it_could_listen_ends() -> None:
+    program = "import os; from dagster_project.serve import _end_with; _end_with({}); print('goes on')"
+    for parent, told in (("os.getppid()", b"goes on\n"), ("1 + os.getppid()", b"")):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(parent)], cwd=ROOT, capture_output=True, check=False
+        )
+        assert (done.stdout, done.stderr) == (told, b"")
+
+
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

@@ -72,8 +72,10 @@ def _run(ranks: int, folder: Path) -> Run:
     lake = Lake(folder / "lake")
     ingest(capture.paths, lake)
     materialize_captures(lake, [*TABLES, "capture_critical_path"])
-    ran = subprocess.run([sys.executable, "-c", _WALK, lake.root], capture_output=True, text=True, check=True)
-    return Run(capture, lake, *json.loads(ran.stdout))
+    # Peaks vary by some 5 %, of few ranks most: the median of three is compared.
+    walk = [sys.executable, "-c", _WALK, lake.root]
+    walks = [json.loads(subprocess.run(walk, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
+    return Run(capture, lake, *sorted(walks)[1])
 
 
 @pytest.mark.parametrize("ranks", [16, 64])
