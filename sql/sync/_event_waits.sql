@@ -231,16 +231,25 @@ in_a_row AS (
         w.event_number,
         w.call_ts_ns,
         n.n_recorded,
-        n.n_launched,
-        max(w.call_ts_ns) OVER (
-            PARTITION BY
-                w.trace_profile_id, w.order_thread_id, n.n_recorded, n.n_launched,
-                coalesce(w.event_number, -1 - w.wait_event_id)
-        ) AS last_ns
+        n.n_launched
     FROM waits AS w
     JOIN numbered AS n
         ON n.trace_profile_id = w.trace_profile_id AND n.order_thread_id = w.order_thread_id
             AND n.wait_event_id = w.wait_event_id
+),
+-- Grouped, here and below: a window function over each of many waits by itself takes ten times as long.
+last_of_event AS (
+    SELECT trace_profile_id, order_thread_id, n_recorded, n_launched, event_number, max(call_ts_ns) AS last_ns
+    FROM in_a_row
+    WHERE event_number IS NOT NULL
+    GROUP BY trace_profile_id, order_thread_id, n_recorded, n_launched, event_number
+),
+with_last AS (
+    SELECT a.*, coalesce(l.last_ns, a.call_ts_ns) AS last_ns
+    FROM in_a_row AS a
+    LEFT JOIN last_of_event AS l
+        ON l.trace_profile_id = a.trace_profile_id AND l.order_thread_id = a.order_thread_id
+            AND l.n_recorded = a.n_recorded AND l.n_launched = a.n_launched AND l.event_number = a.event_number
 ),
 placed AS (
     SELECT
@@ -249,7 +258,7 @@ placed AS (
             PARTITION BY trace_profile_id, order_thread_id, n_recorded, n_launched
             ORDER BY last_ns DESC, coalesce(event_number, -1 - wait_event_id)
         ) AS n_th
-    FROM in_a_row
+    FROM with_last
 ),
 -- A record has one event. Where waits for several event numbers may have it, it belongs to the number whose record
 -- before it is the oldest: events that are recorded again and again take turns.
@@ -491,34 +500,39 @@ ranked AS (
     WHERE c.age = 1
 ),
 -- Of several waits of one piece of work, what times support belongs to the one on whose stream it is likely to be.
-shared AS (
-    SELECT
-        *,
-        bool_or(tier <= 4 AND is_likely) OVER (
-            PARTITION BY trace_profile_id, waiting_kernel_id, source_kernel_id
-        ) AS has_likely_wait
+likely_pairs AS (
+    SELECT DISTINCT trace_profile_id, waiting_kernel_id, source_kernel_id
     FROM ranked
-    WHERE tier IS NOT NULL
+    WHERE tier <= 4 AND is_likely
 ),
 supported AS (
-    SELECT *, min(tier) OVER (PARTITION BY trace_profile_id, wait_event_id) AS best_tier
-    FROM shared
-    WHERE tier > 3 OR is_likely OR NOT has_likely_wait
+    SELECT r.*
+    FROM ranked AS r
+    LEFT JOIN likely_pairs AS l
+        ON l.trace_profile_id = r.trace_profile_id AND l.waiting_kernel_id IS NOT DISTINCT FROM r.waiting_kernel_id
+            AND l.source_kernel_id IS NOT DISTINCT FROM r.source_kernel_id
+    WHERE r.tier > 3 OR r.tier IS NOT NULL AND (r.is_likely OR l.trace_profile_id IS NULL)
+),
+best_tiers AS (
+    SELECT trace_profile_id, wait_event_id, min(tier) AS best_tier
+    FROM supported
+    GROUP BY trace_profile_id, wait_event_id
 )
 SELECT
-    trace_profile_id,  -- The trace as a profile sees it.
-    wait_event_id,  -- The wait.
-    record_event_id,  -- The record; NULL where none of the thread precedes the wait.
-    waiting_kernel_id,  -- GPU work that waits; NULL where the call does (Event Sync).
-    source_kernel_id,  -- GPU work that had to end first; NULL where none fits.
-    is_next,  -- As in _event_wait_targets.
-    tier  -- How well times support it: 1 (closely) to 5, see How; 9 where no work fits.
-FROM supported
-WHERE evidence <> 'record_and_stream' AND (tier < 9 OR best_tier = 9)
+    s.trace_profile_id,  -- The trace as a profile sees it.
+    s.wait_event_id,  -- The wait.
+    s.record_event_id,  -- The record; NULL where none of the thread precedes the wait.
+    s.waiting_kernel_id,  -- GPU work that waits; NULL where the call does (Event Sync).
+    s.source_kernel_id,  -- GPU work that had to end first; NULL where none fits.
+    s.is_next,  -- As in _event_wait_targets.
+    s.tier  -- How well times support it: 1 (closely) to 5, see How; 9 where no work fits.
+FROM supported AS s
+JOIN best_tiers AS b ON b.trace_profile_id = s.trace_profile_id AND b.wait_event_id = s.wait_event_id
+WHERE s.evidence <> 'record_and_stream' AND (s.tier < 9 OR b.best_tier = 9)
 QUALIFY
     row_number() OVER (
-        PARTITION BY trace_profile_id, wait_event_id, waiting_kernel_id
-        ORDER BY tier, age, end_ns DESC, source_kernel_id DESC
+        PARTITION BY s.trace_profile_id, s.wait_event_id, s.waiting_kernel_id
+        ORDER BY s.tier, s.age, s.end_ns DESC, s.source_kernel_id DESC
     ) = 1;
 
 -- model: _event_waits
