@@ -1,7 +1,4 @@
-"""The critical path: the networkx step between edges and answer, and the file to open in Perfetto.
-
-networkx is imported so that `longest/window_paths.py` calls `networkx.dag_longest_path`.
-"""
+"""The critical path: the networkx step between edges and answer, and the file to open in Perfetto."""
 
 import shutil
 import time
@@ -11,7 +8,7 @@ from typing import Literal
 
 import dagster as dg
 import duckdb
-import networkx as nx
+import networkx  # noqa: F401 - where it is imported, longest/window_paths.py calls its dag_longest_path
 
 from assets.metadata import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.base.foreign_text import visible
@@ -36,7 +33,7 @@ def python_spec(name: str) -> dg.AssetSpec:
     It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so that table is shown as its
     upstream.
     """
-    library = nx.__name__ if name == "longest_path" else "numpy"
+    library = "networkx" if name == "longest_path" else "numpy"
     return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
 
 

@@ -31,7 +31,7 @@ _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _BEFORE_2 = duckdb.__version__.startswith("1.")
 # DuckDB 2 would write files that 1.5 cannot read.
 _WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
-# As-of joins: DuckDB joins rows that it takes for few with all others, and often takes many for few.
+# DuckDB runs an as-of join as a nested loop where it expects at most 64 rows on the left; its estimates are often far too low.
 # DuckDB 2 refuses 5 // 0 and 5 % 0, which were NULL.
 # Not given to duckdb.connect, which wants the same of all that open a file.
 _SETTINGS = "SET enable_progress_bar = false; SET asof_loop_join_threshold = 0" + (

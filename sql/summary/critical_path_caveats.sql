@@ -255,7 +255,7 @@ unstated AS (
     JOIN _recording_traces AS r ON r.trace_profile_id = e.trace_profile_id
     JOIN calls AS c ON c.trace_profile_id = e.trace_profile_id AND c.event_id = e.wait_call_event_id
     WHERE
-        e.is_best AND e.evidence IN ('record', 'stream', 'calls', 'none')
+        e.is_best AND e.is_inferred
         AND (e.source_kernel_id IS NOT NULL OR e.wait_event_id <> e.wait_call_event_id)
     GROUP BY c.window_no
 ),

@@ -56,7 +56,6 @@ WITH launches AS (
 stream_waits AS (
     SELECT * FROM _waits_for_events WHERE sync_kind = 'Stream Wait Event' AND is_wait
 ),
--- The next launch of the thread on the stream. One that begins at the same time came before.
 next_launches AS (
     SELECT
         trace_profile_id, thread_id, stream_key, start_ns,
@@ -64,6 +63,7 @@ next_launches AS (
     FROM launches
     GROUP BY trace_profile_id, thread_id, stream_key, start_ns
 ),
+-- The next launch of the thread on the stream that waits. One that begins at the same time came before.
 after_wait AS (
     SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id
     FROM stream_waits AS w
@@ -327,12 +327,12 @@ likely_records AS (
     FROM of_same_event AS o
     JOIN _event_records AS r ON r.trace_profile_id = o.trace_profile_id AND r.record_no = o.record_no
 ),
--- The last record of each other thread before a wait.
 thread_records AS (
     SELECT trace_profile_id, order_thread_id, start_ns, max(n_recorded) AS n_recorded
     FROM _event_records
     GROUP BY trace_profile_id, order_thread_id, start_ns
 ),
+-- The last record of each other thread before a wait.
 of_other_threads AS (
     SELECT p.trace_profile_id, r.order_thread_id, p.wait_event_id, r.n_recorded
     FROM placed AS p
@@ -499,12 +499,12 @@ ranked AS (
     JOIN waits AS w ON w.trace_profile_id = c.trace_profile_id AND w.wait_event_id = c.wait_event_id
     WHERE c.age = 1
 ),
--- Of several waits of one piece of work, what times support belongs to the one on whose stream it is likely to be.
 likely_pairs AS (
     SELECT DISTINCT trace_profile_id, waiting_kernel_id, source_kernel_id
     FROM ranked
     WHERE tier <= 4 AND is_likely
 ),
+-- Of several waits of one piece of work, what times support belongs to the one on whose stream it is likely to be.
 supported AS (
     SELECT r.*
     FROM ranked AS r
@@ -585,13 +585,13 @@ recorded_on AS (
 record_places AS (
     SELECT DISTINCT trace_profile_id, record_event_id, start_ns, device, stream_key FROM recorded_on
 ),
--- The last launch on each of these streams at or before the record.
 last_launches AS (
     SELECT
         trace_profile_id, device, stream_key, start_ns, arg_max(last_gpu_event_id, launch_event_id) AS last_gpu_event_id
     FROM _launches
     GROUP BY trace_profile_id, device, stream_key, start_ns
 ),
+-- The last launch on each of these streams at or before the record.
 sources AS (
     SELECT
         r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id,
@@ -625,9 +625,10 @@ SELECT
     s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
     t.waiting_kernel_id,  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
     w.evidence,  -- See _waits_for_events; none: no call before the wait records an event.
-    FALSE AS is_inferred,  -- The record or its stream is inferred (wait_rules).
+    NOT q.is_recorded AS is_inferred,  -- The record or its stream is inferred (wait_rules).
     TRUE AS is_best  -- Of several pieces of work that the wait may have held up, the likeliest.
 FROM waits AS w
+JOIN wait_rules AS q ON q.rule = w.evidence
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
 LEFT JOIN wait_sources AS s
     ON s.trace_profile_id = w.trace_profile_id AND s.wait_event_id = w.wait_event_id AND s.choice = 1
@@ -637,12 +638,12 @@ SELECT
     w.trace_profile_id, w.wait_event_id, w.sync_kind, w.wait_call_event_id, w.end_ns,
     coalesce(i.record_event_id, w.record_event_id), i.source_kernel_id,
     coalesce(i.waiting_kernel_id, t.waiting_kernel_id),
-    CASE WHEN w.evidence = 'calls' AND i.record_event_id IS NULL THEN 'none' ELSE w.evidence END, NOT r.is_recorded,
+    CASE WHEN w.evidence = 'calls' AND i.record_event_id IS NULL THEN 'none' ELSE w.evidence END, NOT q.is_recorded,
     row_number() OVER (
         PARTITION BY w.trace_profile_id, w.wait_event_id ORDER BY i.tier, i.is_next DESC, i.waiting_kernel_id
     ) = 1
 FROM _waits_for_events AS w
-JOIN wait_rules AS r ON r.rule = w.evidence
+JOIN wait_rules AS q ON q.rule = w.evidence
 LEFT JOIN _inferred_wait_sources AS i
     ON i.trace_profile_id = w.trace_profile_id AND i.wait_event_id = w.wait_event_id
 LEFT JOIN _event_wait_targets AS t

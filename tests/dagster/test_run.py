@@ -12,6 +12,7 @@ import networkx as nx
 import pytest
 
 import pipelines.lake.publish.analyst_file as publishing
+from assets import critical_path
 from assets.checks import Keys, checks
 from assets.critical_path import _newest, _remove_others
 from assets.metadata import Span, today
@@ -38,6 +39,11 @@ def state(folder: Path) -> dict[str, int]:
 
 
 SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "capture_ranks", "captures", "overlay")
+
+
+def test_the_asset_of_the_path_imports_networkx() -> None:
+    """Without the import the class would be called directly: see `longest/window_paths.py`."""
+    assert critical_path.networkx is nx
 
 
 @pytest.mark.parametrize("only", [SOME, pytest.param(None, marks=pytest.mark.slow, id="every_asset")])

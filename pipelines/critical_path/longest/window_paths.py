@@ -72,8 +72,11 @@ def _imported_networkx() -> ModuleType | None:
     """Returns networkx if the program has imported it, as those of `assets/` and `faces/notebook/` do, and knows the backend, as
     it does where tracelake is installed.
     """
-    networkx = sys.modules.get("networkx")
-    return networkx if networkx and "tracelake" in networkx.config.backends else None
+    if "networkx" not in sys.modules:
+        return None
+    import networkx  # another thread may still be importing it: this waits
+
+    return networkx if "tracelake" in networkx.config.backends else None
 
 
 def _insert_long(con: duckdb.DuckDBPyConnection, number: int, profile: str) -> None:
