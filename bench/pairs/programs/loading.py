@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -99,15 +98,18 @@ def loader_of_one_worker(c: Context) -> Step:
 )
 def preprocessing(c: Context) -> Step:
     net = mlp(c, c.sizes.width, c.sizes.layers)
-    raw = np.random.default_rng(0).random((c.sizes.batch // 4, c.sizes.width), dtype=np.float32)
+    raw = bytearray(range(256)) * (c.sizes.batch // 4 * c.sizes.width // 256 + 1)
+    brighter = bytes(min(255, value + 8) for value in range(256))
 
-    def normalize(x: np.ndarray) -> np.ndarray:
-        for _ in range(2):
-            x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-6)
-        return x
+    def normalize(pixels: bytearray) -> bytearray:
+        for _ in range(6):
+            pixels = pixels.translate(brighter)
+        return pixels
 
     def step(i: int) -> object:
-        return train(net, torch.from_numpy(raw if c.changed else normalize(raw)).to(c.device))
+        pixels = torch.frombuffer(raw if c.changed else normalize(raw), dtype=torch.uint8)
+        rows = pixels[: c.sizes.batch // 4 * c.sizes.width].view(-1, c.sizes.width)
+        return train(net, rows.to(c.device).float() / 255)
 
     return step
 
@@ -160,7 +162,7 @@ def preparation_in_a_thread(c: Context) -> Step:
     fix="move_host_work",
     steps=4,
     stack=True,
-    note="Python without numpy: with stacks the profiler may make it longer",
+    note="pure Python: with stacks the profiler may make it longer",
 )
 def tokenization(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 4, c.sizes.width)
