@@ -39,6 +39,7 @@ class Program:
     causes: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
     whatif: tuple[str, ...] = ()
+    ratio: tuple[str, ...] = ()
     fix: str | None = None
     steps: int = 8
     warm: int = 3
@@ -48,19 +49,26 @@ class Program:
     repeatable: bool = True  # False: a step is not the same a second time, so each measurement is of one fresh window
     note: str | None = None
 
-    def describe(self) -> dict[str, object]:
-        """Return the fields of truth.json that are known before the program runs."""
+    def expectation(self) -> dict[str, object]:
+        """Return the fields of truth.json that say what an analysis should answer."""
         return {
             "change": self.change,
             "cause": self.causes[0],
             "causes": list(self.causes),
             "forbidden": list(self.forbidden),
             "whatif": list(self.whatif),
+            "ratio": list(self.ratio),
             "fix": self.fix,
+            "note": self.note,
+        }
+
+    def describe(self) -> dict[str, object]:
+        """Return the fields of truth.json that are known before the program runs."""
+        return {
+            **self.expectation(),
             "steps": self.steps,
             "stack": self.stack,
             "sync_events": self.sync_events,
-            "note": self.note,
         }
 
 

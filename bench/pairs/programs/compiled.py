@@ -64,6 +64,7 @@ def small_operators_compiled(c: Context) -> Step:
     change="compiled once instead of for each shape",
     causes=("compilation",),
     forbidden=("gpu_computing", "copies", "synchronization", "data_loading", "host_operators"),
+    whatif=("--remove", "entire_frame_compile"),
     fix="compile_once",
     steps=3,
     warm=0,

@@ -27,7 +27,7 @@ HOST = (
     change="half the columns",
     causes=("gpu_computing",),
     forbidden=HOST,
-    whatif=("--scale", "kernel:*gemm*=0.5"),
+    ratio=("kernel:*gemm*",),
 )
 def products(c: Context) -> Step:
     n = c.sizes.width * 2
@@ -47,6 +47,7 @@ def products(c: Context) -> Step:
     change="TF32 products",
     causes=("gpu_computing",),
     forbidden=HOST,
+    ratio=("op:aten::addmm", "op:aten::mm"),
     fix="lower_precision",
 )
 def float32_or_tf32(c: Context) -> Step:
@@ -60,6 +61,7 @@ def float32_or_tf32(c: Context) -> Step:
     change="bfloat16 instead of float32",
     causes=("gpu_computing",),
     forbidden=HOST,
+    ratio=("op:aten::addmm", "op:aten::gelu"),
     fix="lower_precision",
 )
 def float32_or_bfloat16(c: Context) -> Step:
@@ -119,7 +121,7 @@ def activation_checkpointing(c: Context) -> Step:
     change="elementwise work on half the elements",
     causes=("gpu_computing",),
     forbidden=HOST,
-    whatif=("--scale", "kernel:*elementwise*=0.5"),
+    ratio=("kernel:*elementwise*",),
 )
 def elementwise(c: Context) -> Step:
     x = c.randn(c.pick(c.sizes.vector, c.sizes.vector // 2))

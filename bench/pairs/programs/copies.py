@@ -36,6 +36,8 @@ def pageable_copy(c: Context) -> Step:
     change="pinned memory, non_blocking",
     causes=("copies",),
     forbidden=HOST,
+    ratio=("class:MEMORY",),
+    whatif=("--remove", "wait:aten::_to_copy"),
     fix="copy_ahead",
     note="a pinned copy is faster than a pageable one, too",
 )
@@ -93,6 +95,8 @@ def prefetch_by_events(c: Context) -> Step:
     change="outputs are copied to pinned memory without waiting",
     causes=("copies", "gpu_computing"),
     forbidden=("data_loading", "optimizer", "communication", "host_between_operators"),
+    ratio=("class:MEMORY",),
+    whatif=("--remove", "wait:aten::_to_copy"),
     fix="do_not_wait",
 )
 def outputs_to_cpu(c: Context) -> Step:

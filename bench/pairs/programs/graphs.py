@@ -57,7 +57,7 @@ def graph_and_host_work(c: Context) -> Step:
     change="half the columns of the products in the graph",
     causes=("gpu_computing",),
     forbidden=("host_operators", "host_between_operators", "copies", "synchronization", "launching"),
-    whatif=("--scale", "kernel:*gemm*=0.5"),
+    ratio=("kernel:*gemm*",),
 )
 def graph_of_products(c: Context) -> Step:
     a = c.randn(c.sizes.batch, c.sizes.width)

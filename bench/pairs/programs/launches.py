@@ -101,7 +101,7 @@ def generation(c: Context) -> Step:
     change="half the tokens",
     causes=LAUNCHES,
     forbidden=OTHERS,
-    whatif=("--scale", "second_half=0"),
+    whatif=("--remove", "second_half"),
     steps=3,
 )
 def generation_of_half(c: Context) -> Step:

@@ -19,6 +19,7 @@ OTHERS = ("gpu_computing", "copies", "communication", "data_loading", "optimizer
     change="no empty_cache()",
     causes=("allocation", "gpu_computing", "synchronization"),
     forbidden=("communication", "data_loading", "optimizer", "copies"),
+    whatif=("--remove", "cudaFree", "--remove", "cudaMalloc"),
     fix="no_empty_cache",
 )
 def empty_cache(c: Context) -> Step:

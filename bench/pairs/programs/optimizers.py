@@ -31,6 +31,7 @@ def training(c: Context, options: dict[str, bool], kind: type[torch.optim.Optimi
     change="Adam fused instead of a loop over parameters",
     causes=("optimizer",),
     forbidden=OTHERS,
+    ratio=("Optimizer.step#Adam.step",),
     fix="fused_optimizer",
     steps=3,
 )
@@ -42,6 +43,7 @@ def adam_loop_or_fused(c: Context) -> Step:
     change="Adam by lists of tensors instead of a loop over parameters",
     causes=("optimizer",),
     forbidden=OTHERS,
+    ratio=("Optimizer.step#Adam.step",),
     fix="fused_optimizer",
     steps=3,
 )
@@ -53,6 +55,7 @@ def adam_loop_or_foreach(c: Context) -> Step:
     change="AdamW fused instead of by lists of tensors",
     causes=("host_operators", "optimizer", "launching"),
     forbidden=OTHERS,
+    ratio=("Optimizer.step#AdamW.step",),
     fix="fused_optimizer",
     steps=4,
 )
@@ -64,6 +67,7 @@ def adamw_foreach_or_fused(c: Context) -> Step:
     change="one optimizer step after four micro-batches instead of after each",
     causes=("optimizer", "host_operators", "launching"),
     forbidden=OTHERS,
+    whatif=("--scale", "Optimizer.step#SGD.step=0.25", "--scale", "Optimizer.zero_grad#SGD.zero_grad=0.25"),
     steps=3,
 )
 def gradient_accumulation(c: Context) -> Step:

@@ -30,7 +30,7 @@ def operands(c: Context) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     change="half the products of the side stream",
     causes=GPU,
     forbidden=HOST,
-    whatif=("--scale", "kernel:*gemm*=0.5"),
+    ratio=("kernel:*gemm*",),
     sync_events=True,
 )
 def side_stream_binds(c: Context) -> Step:
@@ -52,6 +52,7 @@ def side_stream_binds(c: Context) -> Step:
     change="half the products of the longest of four branches",
     causes=GPU,
     forbidden=HOST,
+    ratio=("stream:*",),
     sync_events=True,
     note="the streams share the GPU's units",
 )
@@ -77,6 +78,7 @@ def four_branches(c: Context) -> Step:
     change="half the products before each hand-over",
     causes=GPU,
     forbidden=HOST,
+    ratio=("stream:*",),
     sync_events=True,
 )
 def one_event_reused(c: Context) -> Step:
@@ -125,6 +127,7 @@ def early_event(c: Context) -> Step:
     change="half the products of the thread",
     causes=GPU,
     forbidden=HOST,
+    ratio=("stream:*",),
     sync_events=True,
 )
 def wait_on_a_thread(c: Context) -> Step:
