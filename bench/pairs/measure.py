@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from bench.pairs.context import Context
 from bench.pairs.program import Program, Step
 
-SECONDS = 0.6
+SECONDS = 0.3
 """Seconds of rounds for one variant, warm-up aside."""
-ROUNDS = (5, 25)
+ROUNDS = (3, 15)
 RANK_ROUNDS = 3
 """With several ranks the number of rounds is fixed: all ranks have to take part in the same rounds."""
 

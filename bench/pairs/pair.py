@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +18,79 @@ from bench.pairs.sizes import SIZES
 VARIANTS = ("A", "B")
 
 
-def measure_pair(
-    program: Program, device: str, size: str, out: Path, scratch: Path, rank: int = 0, ranks: int = 1
-) -> dict[str, Any]:
-    """Measure both variants without the profiler, then trace both: CUPTI slows what follows its first use."""
-    sizes = SIZES[size]
+@dataclass(frozen=True)
+class Place:
+    """Where a program runs, and where its traces go; one of several ranks, or alone."""
 
-    def context(variant: str) -> Context:
-        return Context(device, sizes, variant == "B", scratch, rank, ranks)
+    device: str
+    size: str
+    out: Path
+    scratch: Path
+    rank: int = 0
+    ranks: int = 1
 
-    def fence() -> None:
-        if ranks > 1:
+    def context(self, variant: str) -> Context:
+        return Context(self.device, SIZES[self.size], variant == "B", self.scratch, self.rank, self.ranks)
+
+    def fence(self) -> None:
+        """Wait until all ranks and the device are here."""
+        if self.ranks > 1:
             dist.barrier()
-        context("A").sync()
+        self.context("A").sync()
 
-    plain = {variant: measure_plain(program, context(variant), fence) for variant in VARIANTS}
-    measured = {}
-    for variant in VARIANTS:
-        path = out / (
-            f"{program.name}.{variant}.rank{rank}.json.gz" if ranks > 1 else f"{program.name}.{variant}.json.gz"
-        )
-        traced = measure_traced(program, context(variant), fence, path)
-        measured[variant] = {**numbers(program, plain[variant], traced), "files": [path.name]}
-    return measured
+    def trace(self, program: Program, variant: str) -> Path:
+        of_rank = f".rank{self.rank}" if self.ranks > 1 else ""
+        return self.out / f"{program.name}.{variant}{of_rank}.json.gz"
 
 
-def measure_rank(
-    rank: int, ranks: int, name: str, backend: str, device: str, size: str, out: Path, scratch: Path, store: Path
-) -> dict[str, Any]:
+def plain_pair(name: str, place: Place) -> dict[str, Any]:
+    """Return the seconds a step of each variant in each round, without the profiler."""
+    program = prepared(name, place)
+    return {variant: measure_plain(program, place.context(variant), place.fence) for variant in VARIANTS}
+
+
+def traced_pair(name: str, place: Place) -> dict[str, Any]:
+    """Write the traces of both variants, and return the seconds a step of each traced window."""
+    program = prepared(name, place)
+    return {
+        variant: measure_traced(program, place.context(variant), place.fence, place.trace(program, variant))
+        for variant in VARIANTS
+    }
+
+
+def joined(name: str, place: Place, plain: dict[str, Any], traced: dict[str, Any]) -> dict[str, Any]:
+    """Return what truth.json has of both variants."""
+    program = load_programs()[name]
+    return {
+        variant: {
+            **numbers(program, plain[variant], traced[variant]),
+            "files": [place.trace(program, variant).name],
+        }
+        for variant in VARIANTS
+    }
+
+
+def measure_pair(name: str, place: Place) -> dict[str, Any]:
+    """Measure both variants without the profiler, then trace both: CUPTI slows what follows its first use."""
+    return joined(name, place, plain_pair(name, place), traced_pair(name, place))
+
+
+def prepared(name: str, place: Place) -> Program:
+    if place.device == "cpu":
+        torch.set_num_threads(1)
+    return load_programs()[name]
+
+
+def measure_rank(rank: int, ranks: int, name: str, backend: str, place: Place, store: Path) -> dict[str, Any]:
     """Measure one rank's part of a program."""
     join(backend, rank, ranks, store)
-    return measure_pair(load_programs()[name], device, size, out, scratch, rank, ranks)
+    return measure_pair(name, replace(place, rank=rank, ranks=ranks))
 
 
-def measure_ranks(program: Program, machine: dict[str, Any], out: Path, scratch: Path) -> dict[str, Any]:
+def measure_ranks(name: str, place: Place, machine: dict[str, Any]) -> dict[str, Any]:
     """Measure a program of several ranks: a step takes as long as on the rank where it takes longest."""
-    passed = (program.name, machine["backend"], machine["device"], machine["size"], out, scratch)
-    by_rank = start_ranks(measure_rank, machine["ranks"], *passed, scratch=scratch)
+    program = load_programs()[name]
+    by_rank = start_ranks(measure_rank, machine["ranks"], name, machine["backend"], place, scratch=place.scratch)
     measured: dict[str, Any] = {"ranks": machine["ranks"], "backend": machine["backend"]}
     for variant in VARIANTS:
         plain = [
@@ -68,13 +105,3 @@ def measure_ranks(program: Program, machine: dict[str, Any], out: Path, scratch:
             "files": [name for of_rank in by_rank for name in of_rank[variant]["files"]],
         }
     return measured
-
-
-def measure_named(name: str, machine: dict[str, Any], out: Path, scratch: Path) -> dict[str, Any]:
-    """Measure the program of this name."""
-    program = load_programs()[name]
-    if machine["device"] == "cpu":
-        torch.set_num_threads(1)
-    if "ranks" in program.needs:
-        return measure_ranks(program, machine, out, scratch)
-    return measure_pair(program, machine["device"], machine["size"], out, scratch)

@@ -1,53 +1,100 @@
-"""Functions that run in a process, which may hang or crash."""
+"""Functions that run in another process, because they may hang or crash."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-
-def in_a_process(
-    limit_s: float, result: Path, target: Callable[..., dict[str, Any]], *arguments: Any
-) -> dict[str, Any]:
-    """Run a function in a process and return its result, or {"error": the reason} if there is none.
-
-    The process and all that it started end after `limit_s` seconds.
-    """
-    log = result.with_suffix(".log")
-    process = multiprocessing.Process(target=_call, args=(target, result, log, arguments))
-    process.start()
-    process.join(limit_s)
-    if process.is_alive():
-        outcome = {"error": f"ended after its limit of {limit_s:.0f} s"}
-    elif result.exists():
-        outcome = json.loads(result.read_text())
-    else:
-        outcome = {"error": f"the process ended with exit status {process.exitcode}"}
-    if "error" in outcome:
-        outcome["output"] = log.read_text(errors="replace")[-1500:] if log.exists() else ""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid or 0, signal.SIGKILL)  # ranks and workers that are left
-    process.join()
-    return outcome
+Outcome = dict[str, Any]
 
 
-def _call(target: Callable[..., dict[str, Any]], result: Path, log: Path, arguments: tuple[Any, ...]) -> None:
-    os.setsid()
-    with log.open("wb") as file:  # libraries print what explains an error, and much else
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+class Helper:
+    """A process that runs functions, one at a time. After an error the next call starts a new one."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._running: tuple[multiprocessing.Process, Connection] | None = None
+
+    def __enter__(self) -> Helper:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()
+
+    def call(self, limit_s: float, target: Callable[..., Outcome], *arguments: Any) -> Outcome:
+        """Run a function and return its result, or {"error": the reason, "output": the end of what it printed}.
+
+        The process and all that it started end after `limit_s` seconds.
+        """
+        if self._running and not self._running[0].is_alive():
+            self.end()
+        process, connection = self._running = self._running or self._start()
+        connection.send((target, arguments))
+        outcome = _answer(process, connection, limit_s)
+        if "error" in outcome:
+            self.end()
+            outcome["output"] = self.log.read_text(errors="replace")[-1500:] if self.log.exists() else ""
+        return outcome
+
+    def end(self) -> None:
+        """End the process and what is left of what it started."""
+        if self._running:
+            process, connection = self._running
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid or 0, signal.SIGKILL)
+            process.join()
+            connection.close()
+            self._running = None
+
+    def _start(self) -> tuple[multiprocessing.Process, Connection]:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.Process(target=_serve, args=(theirs, self.log))
+        process.start()
+        theirs.close()
+        return process, ours
+
+
+def in_a_process(limit_s: float, log: Path, target: Callable[..., Outcome], *arguments: Any) -> Outcome:
+    """Run one function in a process of its own, as `Helper.call` does."""
+    with Helper(log) as helper:
+        return helper.call(limit_s, target, *arguments)
+
+
+def _answer(process: multiprocessing.Process, connection: Connection, limit_s: float) -> Outcome:
+    deadline = time.monotonic() + limit_s
+    # The end of the pipe says nothing about a crash: what the process started may hold it open.
+    while not connection.poll(0.02):
+        if not process.is_alive() and not connection.poll():
+            return {"error": f"the process ended with exit status {process.exitcode}"}
+        if time.monotonic() > deadline:
+            return {"error": f"ended after its limit of {limit_s:.0f} s"}
     try:
-        outcome = target(*arguments)
-    except BaseException:
-        outcome = {"error": traceback.format_exc()[-1500:]}
-    partial = result.with_suffix(".partial")
-    partial.write_text(json.dumps(outcome))
-    partial.rename(result)
+        return connection.recv()
+    except EOFError:
+        process.join()
+        return {"error": f"the process ended with exit status {process.exitcode}"}
+
+
+def _serve(connection: Connection, log: Path) -> None:
+    os.setsid()
+    with contextlib.suppress(EOFError, BrokenPipeError):  # who asks has ended
+        while True:
+            target, arguments = connection.recv()
+            with log.open("wb") as file:  # libraries print what explains an error, and much else
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            try:
+                outcome = target(*arguments)
+            except BaseException:
+                outcome = {"error": traceback.format_exc()[-1500:]}
+            connection.send(outcome)
     os._exit(0)  # nothing that is left needs to be waited for

@@ -13,13 +13,17 @@ from typing import Any
 import torch
 
 from bench.pairs.pair import VARIANTS
-from bench.pairs.program import Program
+from bench.pairs.program import Program, load_programs
+
+ARCHIVES = ("pairs.tar", "more.tar")
 
 
 class Truth:
     """truth.json and pairs.tar, complete after each program."""
 
-    def __init__(self, out: Path, machine: dict[str, Any], packed: bool, limit_bytes: int) -> None:
+    def __init__(
+        self, out: Path, machine: dict[str, Any], packed: bool, limit_bytes: int, *, resume: bool = False
+    ) -> None:
         self.out, self.packed, self.limit_bytes = out, packed, limit_bytes
         self.content: dict[str, Any] = {
             "device": machine["name"],
@@ -36,8 +40,11 @@ class Truth:
             "ranks_refused": machine["ranks_refused"],
             "programs": {},
         }
-        for archive in ("pairs.tar", "more.tar"):
-            (out / archive).unlink(missing_ok=True)
+        if resume:
+            self.content["programs"] = measured_before(out, self.content)
+        kept = {name for recorded in self.content["programs"].values() for name in files_of(recorded)}
+        for archive in ARCHIVES:
+            keep_in_archive(out / archive, kept)
 
     def pack(self, traces: list[Path]) -> str:
         """Append traces to pairs.tar, or to more.tar if pairs.tar would become too large, and return the archive's name."""
@@ -53,7 +60,7 @@ class Truth:
 
     def add(self, program: Program, recorded: dict[str, Any]) -> None:
         self.content["programs"][program.name] = {**recorded, **program.describe()}
-        traces = [self.out / name for variant in VARIANTS for name in recorded.get(variant, {}).get("files", ())]
+        traces = [self.out / name for name in files_of(recorded)]
         size = sum(trace.stat().st_size for trace in traces)
         self.content["programs"][program.name]["trace_bytes"] = size
         if traces:
@@ -61,6 +68,58 @@ class Truth:
         if self.packed:
             for trace in self.out.glob(f"{program.name}.*.json*"):
                 trace.unlink()
-        partial = self.out / "truth.json.partial"
-        partial.write_text(json.dumps(self.content, indent=1) + "\n")
-        partial.rename(self.out / "truth.json")
+        write(self.out, self.content)
+
+
+def write(out: Path, content: dict[str, Any]) -> None:
+    """Write truth.json as a whole."""
+    partial = out / "truth.json.partial"
+    partial.write_text(json.dumps(content, indent=1) + "\n")
+    partial.rename(out / "truth.json")
+
+
+def files_of(recorded: dict[str, Any]) -> list[str]:
+    """Return the names of a program's traces."""
+    return [name for variant in VARIANTS for name in recorded.get(variant, {}).get("files", ())]
+
+
+def measured_before(out: Path, here: dict[str, Any]) -> dict[str, Any]:
+    """Return the programs that an earlier run measured in this folder.
+
+    Raises SystemExit if another machine, torch or size did: their numbers cannot be compared.
+    """
+    path = out / "truth.json"
+    if not path.exists():
+        return {}
+    before = json.loads(path.read_text())
+    for key in ("device", "torch", "size"):
+        if before[key] != here[key]:
+            raise SystemExit(
+                f"error: {path} is of {key} {before[key]}, this is {here[key]}. Record into another folder."
+            )
+    return {name: recorded for name, recorded in before["programs"].items() if files_of(recorded)}
+
+
+def keep_in_archive(path: Path, names: set[str]) -> None:
+    """Write an archive again with these files alone, or remove it if it has none. Its end may be torn."""
+    partial, copied = path.with_suffix(".partial"), 0
+    if names and path.exists():
+        with tarfile.open(path, errorlevel=0, ignore_zeros=True) as source, tarfile.open(partial, "w") as target:
+            for member in source:
+                if member.name in names:
+                    target.addfile(member, source.extractfile(member))
+                    copied += 1
+    path.unlink(missing_ok=True)
+    if copied:
+        partial.rename(path)
+    else:
+        partial.unlink(missing_ok=True)
+
+
+def describe(out: Path) -> None:
+    """Put the programs' present descriptions into the truth.json of a folder; what was measured stays."""
+    content, programs = json.loads((out / "truth.json").read_text()), load_programs()
+    for name, recorded in content["programs"].items():
+        if name in programs:
+            recorded |= programs[name].expectation()
+    write(out, content)

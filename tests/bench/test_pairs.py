@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -18,16 +21,18 @@ import pytest
 
 pytest.importorskip("torch")
 
-from bench.pairs import measure
+from bench.pairs import measure, record
+from bench.pairs.context import Context
 from bench.pairs.machine import why_not
-from bench.pairs.pair import VARIANTS, measure_pair
-from bench.pairs.process import in_a_process
-from bench.pairs.program import FIXES, NEEDS, PROGRAMS, Program, load_programs, program
+from bench.pairs.pair import VARIANTS, Place, measure_pair
+from bench.pairs.process import Helper, in_a_process
+from bench.pairs.program import FIXES, NEEDS, PROGRAMS, Program, Step, load_programs, program
 from bench.pairs.sizes import SIZES
-from bench.pairs.truth import Truth
+from bench.pairs.truth import Truth, describe
 from tests.effort import first_of
 
 ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "bench/pairs/recorded/h100"
 ONE_PROCESS = [name for name, known in load_programs().items() if not {"ranks", "compile"} & {*known.needs}]
 MACHINE: dict[str, Any] = {
     "device": "cpu",
@@ -61,6 +66,33 @@ def test_fixes_needs_and_what_ifs_are_well_formed() -> None:
     assert {described.fix for described in PROGRAMS.values()} >= {*FIXES}
 
 
+def test_targets_whose_ratio_is_measured_are_of_known_kinds() -> None:
+    kinds = {"kernel", "op", "stream", "class"}
+    for name, described in PROGRAMS.items():
+        for target in described.ratio:
+            kind, colon, what = target.partition(":")
+            assert what and kind in kinds if colon else "*" not in target, (name, target)
+
+
+def test_programs_import_torch_and_the_standard_library_alone() -> None:
+    imported = set()
+    for path in (ROOT / "bench").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, path
+                imported.add((node.module or "").partition(".")[0])
+    assert imported - {*sys.stdlib_module_names} == {"torch", "bench"}
+
+
+def test_what_is_recorded_is_described_as_the_programs_are(tmp_path: Path) -> None:
+    shutil.copy(RECORDED / "truth.json", tmp_path)
+    describe(tmp_path)
+    before, after = (json.loads((folder / "truth.json").read_text()) for folder in (RECORDED, tmp_path))
+    assert before == after, f"python -m bench.pairs.record {RECORDED} --describe"
+
+
 def test_a_second_program_of_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="products"):
         program(change="", causes=())(PROGRAMS["products"].make)
@@ -92,7 +124,7 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
     if reason:
         pytest.skip(reason)
     monkeypatch.setattr(measure, "ROUNDS", (2, 2))
-    found = measure_pair(described, "cpu", "small", tmp_path, tmp_path)
+    found = measure_pair(name, Place("cpu", "small", tmp_path, tmp_path))
     assert [*found] == ["A", "B"]
     for variant in VARIANTS:
         assert len(found[variant]["plain_all_s"]) == (2 if described.repeatable else 1)
@@ -101,7 +133,7 @@ def test_a_program_is_measured_and_traced(name: str, tmp_path: Path, monkeypatch
 
 def test_the_change_is_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", (1, 1))
-    found = measure_pair(PROGRAMS["small_operators"], "cpu", "small", tmp_path, tmp_path)
+    found = measure_pair("small_operators", Place("cpu", "small", tmp_path, tmp_path))
     counts = {
         variant: sum(
             e.get("name") == "aten::silu" for e in trace_of(tmp_path / found[variant]["files"][0])["traceEvents"]
@@ -140,6 +172,69 @@ def test_a_process_that_fails_hangs_or_crashes_is_an_error_with_its_reason(tmp_p
     assert crashed["error"] == "the process ended with exit status 3" and "the last words" in crashed["output"]
 
 
+def process_id() -> dict[str, Any]:
+    return {"pid": os.getpid()}
+
+
+def test_a_helper_stays_until_something_fails(tmp_path: Path) -> None:
+    with Helper(tmp_path / "log") as helper:
+        first = helper.call(30, process_id)
+        assert helper.call(30, process_id) == first
+        assert "no such thing" in helper.call(30, fails)["error"]
+        second = helper.call(30, process_id)
+        assert second != first
+        os.kill(second["pid"], signal.SIGKILL)
+        time.sleep(0.2)
+        assert helper.call(30, process_id)["pid"] not in (first["pid"], second["pid"])
+
+
+def broken(c: Context) -> Step:
+    raise ValueError("no such thing")
+
+
+def test_a_program_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PROGRAMS, "broken", replace(PROGRAMS["products"], name="broken", make=broken))
+    monkeypatch.setattr(record, "describe_machine", lambda *_: {**MACHINE})
+    assert record.main([str(tmp_path), "--only", "broken", "products"]) == 1
+    programs = json.loads((tmp_path / "truth.json").read_text())["programs"]
+    assert "ValueError: no such thing" in programs["broken"]["error"]
+    check_variant(programs["products"]["A"], PROGRAMS["products"], tmp_path)
+    assert "2 programs, 1 failed" in capsys.readouterr().out
+
+
+def test_the_list_has_every_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert record.main(["--list"]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [*PROGRAMS]
+
+
+def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    names = ["products", "elementwise", "attention", "frozen_layers"]
+    command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--only", *names]
+    killed = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert killed.stdout
+    for line in killed.stdout:
+        if line.startswith("elementwise"):
+            killed.kill()
+    killed.wait()
+    left = json.loads((tmp_path / "truth.json").read_text())["programs"]
+    assert [*left][:2] == names[:2] and "frozen_layers" not in left
+    with (tmp_path / "pairs.tar").open("ab") as archive:
+        archive.write(b"torn")
+    again = subprocess.run([*command, "--resume"], cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 0 and "products: recorded before" in again.stdout, again.stderr
+    programs = json.loads((tmp_path / "truth.json").read_text())["programs"]
+    assert [*programs] == names and all(programs[name] == left[name] for name in left)
+    assert sorted(names_in(tmp_path / "pairs.tar")) == sorted(f"{name}.{v}.json.gz" for name in names for v in VARIANTS)
+
+
+def test_numbers_of_two_machines_do_not_become_one(tmp_path: Path) -> None:
+    Truth(tmp_path, MACHINE, packed=False, limit_bytes=0).add(PROGRAMS["products"], {"skipped": "a reason"})
+    with pytest.raises(SystemExit, match="Record into another folder"):
+        Truth(tmp_path, {**MACHINE, "name": "NVIDIA H100"}, packed=False, limit_bytes=0, resume=True)
+
+
 def test_what_a_machine_lacks_is_the_reason_to_skip() -> None:
     product = PROGRAMS["products"]
     assert why_not(product, MACHINE) is None
@@ -174,18 +269,18 @@ def test_archives_have_each_trace_once_and_truth_is_complete_after_each_program(
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_the_recorder_writes_traces_truth_and_archives(start: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--start", start]
-    names = ["products", "pin_each_step", "late_rank", "fully_sharded"]
+    ranks = [name for name, known in PROGRAMS.items() if "ranks" in known.needs]
+    names = ["products", "pin_each_step", *ranks]
     ran = subprocess.run([*command, "--only", *names], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert (truth["device"], truth["size"], truth["backend"], [*truth["programs"]]) == ("cpu", "small", "gloo", names)
     assert truth["programs"]["pin_each_step"]["skipped"] == "needs a CUDA device"
-    for name in ("products", "late_rank", "fully_sharded"):
+    for name in ("products", *ranks):
         found = truth["programs"][name]
-        ranks = SIZES["small"].ranks if "ranks" in PROGRAMS[name].needs else 1
         for variant in VARIANTS:
             check_variant(found[variant], PROGRAMS[name], tmp_path)
-            assert len(found[variant]["files"]) == ranks
+            assert len(found[variant]["files"]) == (SIZES["small"].ranks if name in ranks else 1)
     files = [
         name for found in truth["programs"].values() for v in VARIANTS for name in found.get(v, {}).get("files", ())
     ]
@@ -206,3 +301,19 @@ def test_a_program_that_takes_too_long_does_not_stop_the_others(tmp_path: Path) 
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert ran.returncode == 1 and "2 failed" in ran.stdout
     assert all("its limit" in truth["programs"][name]["error"] for name in ("products", "attention"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
+def test_compiled_programs_run_without_numpy(tmp_path: Path) -> None:
+    names = [name for name, known in PROGRAMS.items() if "compile" in known.needs]
+    without = (
+        "import sys; sys.modules['numpy'] = None; from bench.pairs.record import main; sys.exit(main(sys.argv[1:]))"
+    )
+    options = [str(tmp_path), "--device", "cpu", "--limit", "600", "--seconds", "1800", "--only", "loader_workers"]
+    ran = subprocess.run([sys.executable, "-c", without, *options, *names], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    for name in ("loader_workers", *names):
+        for variant in VARIANTS:
+            check_variant(truth["programs"][name][variant], PROGRAMS[name], tmp_path)
