@@ -1,0 +1,51 @@
+"""Predictions and first causes against programs that ran twice on a GPU.
+
+    python -m tests.critical_path.pairs [FOLDER ...] [--only NAME ...] [--write]
+
+Takes the folders that come with the project and the reference material, and those given: each as `python -m bench.pairs.record`
+writes it (`PAIRS=FOLDER make truth`). `--write` puts the tables into docs/what-if.md and docs/why.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.critical_path.pairs.predictions import Judged, judge
+from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
+from tests.critical_path.pairs.tables import causes_table, predictions_table
+from tests.critical_path.truth import write
+from tests.pages import DOCS
+
+
+def main(words: list[str] | None = None) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m tests.critical_path.pairs", description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="These programs alone.")
+    parser.add_argument("--write", action="store_true", help="Put the tables into the pages.")
+    asked = parser.parse_args(words)
+    predicted, causes = [], []
+    for folder in [*(known for known in FOLDERS if known.is_dir()), *asked.folders]:
+        recording = read(folder)
+        judged = [_judged(pair) for pair in recording.pairs if not asked.only or pair.name in asked.only]
+        predicted.append(predictions_table(recording, judged))
+        causes.append(causes_table(recording, judged))
+    for tables in (predicted, causes):
+        print("\n\n".join(tables), end="\n\n")
+    if asked.write:
+        write(DOCS / "what-if.md", pairs="\n\n".join(predicted))
+        write(DOCS / "why.md", pairs="\n\n".join(causes))
+
+
+def _judged(pair: Pair) -> Judged:
+    """What is said of a pair; where nothing is, the reason goes to stderr."""
+    judged = judge(pair)
+    reasons = [prediction.reason for prediction in judged.predictions if prediction.reason]
+    print(f"{pair.name}: {judged.cause}", *(reason[:200] for reason in reasons), sep="; ", file=sys.stderr, flush=True)
+    return judged
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What tracelake says of the first run of a pair: the change of a step that it predicts, and the first cause."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from tests.critical_path.pairs.ratios import NothingMeasured, measured_scales
+from tests.critical_path.pairs.recorded import Pair
+
+
+class Refused(RuntimeError):
+    """A command that gave no answer; the message is the first sentence of its error."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A predicted change of a step, in percent of it; None, and why, where there is none. `way`: the command or fix."""
+
+    way: str
+    percent: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """All that is said of a pair. `cause`: that with the largest share of the window, None where it has no causes."""
+
+    pair: Pair
+    predictions: tuple[Prediction, ...]
+    cause: str | None
+
+
+def judge(pair: Pair) -> Judged:
+    """Ask for what the pair's change should give, and why its first run takes so long. Raises Refused without a `why`."""
+    with _subject(pair) as subject:
+        why = _answer("why", subject)
+        why = why[0] if isinstance(why, list) else why  # without a path through all ranks: the slowest one
+        return Judged(pair, (*_by_command(pair, subject), *_by_fix(pair, why)), first_cause(why))
+
+
+def first_cause(why: dict[str, Any]) -> str | None:
+    """Returns the cause with the largest share of the window, all of its rows together."""
+    shares: Counter[str] = Counter()
+    for row in why["causes"]:
+        shares[row["cause"]] += row["share_percent"]
+    return max(shares, key=shares.__getitem__) if shares else None
+
+
+def _by_command(pair: Pair, subject: str) -> Iterator[Prediction]:
+    if not pair.whatif and not pair.ratio:
+        return
+    way = [*pair.whatif, *(f"--scale {target}=…" for target in pair.ratio)]
+    try:
+        arguments = [*pair.whatif, *measured_scales(pair)]
+        way = arguments
+        answer = _answer("what-if", subject, *arguments)
+    except (Refused, NothingMeasured) as error:
+        yield Prediction(" ".join(way), None, str(error))
+    else:
+        before, after = answer["before"]["length_us"], answer["after"]["length_us"]
+        yield Prediction(" ".join(way), 100 * (after / before - 1))
+
+
+def _by_fix(pair: Pair, why: dict[str, Any]) -> Iterator[Prediction]:
+    """The fix that the pair's change is; none while `why` has no fixes at all."""
+    if not pair.fix or "fixes" not in why:
+        return
+    saved = [fix["saves_percent"] for fix in why["fixes"] if fix["fix"] == pair.fix]
+    yield Prediction(f"fix {pair.fix}", -max(saved) if saved else None, "" if saved else "not among the fixes")
+
+
+def _answer(command: str, *words: str) -> Any:
+    """Returns what a command prints with --json. Raises Refused if it fails."""
+    ran = CliRunner().invoke(app, [command, *words, "--json"])
+    if ran.exit_code:
+        reason = next((line for line in ran.stderr.splitlines() if line.startswith("error:")), repr(ran.exception))
+        raise Refused(reason.removeprefix("error: ").partition(". ")[0])
+    return json.loads(ran.stdout)
+
+
+@contextmanager
+def _subject(pair: Pair) -> Iterator[str]:
+    """The trace of the first run, or a folder with those of its ranks."""
+    if len(pair.before) == 1:
+        yield str(pair.before[0])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for trace in pair.before:
+            (Path(folder) / trace.name).symlink_to(trace.resolve())
+        yield folder

@@ -1,0 +1,97 @@
+"""Tables of recorded pairs in Markdown: predictions against second runs, and first causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import quantiles
+
+from tests.critical_path.pairs.predictions import Judged, Prediction
+from tests.critical_path.pairs.recorded import Pair, Recording
+
+LARGE = 10
+"""Points: an error that needs a reason."""
+
+
+def error(pair: Pair, prediction: Prediction) -> float | None:
+    """Returns how far a prediction is from the second run with the profiler, in points."""
+    return None if prediction.percent is None else prediction.percent - 100 * (pair.traced - 1)
+
+
+def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
+    """A row for each program whose change a command or a fix expresses; changes in percent of a step."""
+    lines = [
+        f"{_heading(recording)}:",
+        "",
+        "| program | change | predicted by | predicted | true, traced | true, untraced | error, points |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    errors, reasons = [], []
+    for one in judged:
+        truth = " | ".join(_cell(_percent(ratio)) for ratio in (one.pair.traced, one.pair.untraced))
+        for prediction in one.predictions:
+            off = error(one.pair, prediction)
+            errors += [] if off is None else [abs(off)]
+            cells = (
+                one.pair.name,
+                one.pair.change,
+                f"`{prediction.way}`",
+                _cell(prediction.percent),
+                truth,
+                _cell(off),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+            if off is None or abs(off) > LARGE:
+                reason = prediction.reason or one.pair.note or "no reason is known"
+                reasons.append(f"- {one.pair.name}, `{prediction.way}`: {reason}")
+    n = sum(len(one.predictions) for one in judged)
+    heading = [f"Not answered, or more than {LARGE} points off:", ""] if reasons else []
+    return "\n".join([*lines, "", _spread(errors, n), "", *heading, *reasons]).rstrip()
+
+
+def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:
+    """A row for each program: its first cause, what it may be, and whether it is one that it must not be."""
+    lines = [
+        f"{_heading(recording)}:",
+        "",
+        "| program | first cause | expected | right | forbidden |",
+        "|---|---|---|---|---|",
+    ]
+    for one in judged:
+        right = "yes" if is_right(one) else "**no**"
+        bad = f"**{one.cause}**" if is_forbidden(one) else ""
+        lines.append(f"| {one.pair.name} | {one.cause or '-'} | {', '.join(one.pair.causes)} | {right} | {bad} |")
+    score = f"{sum(map(is_right, judged))} of {len(judged)} right, {sum(map(is_forbidden, judged))} forbidden."
+    return "\n".join([*lines, "", score])
+
+
+def is_right(judged: Judged) -> bool:
+    """Whether the first cause is among those that are right."""
+    return judged.cause in judged.pair.causes
+
+
+def is_forbidden(judged: Judged) -> bool:
+    """Whether the first cause must not be first."""
+    return judged.cause in judged.pair.forbidden
+
+
+def _heading(recording: Recording) -> str:
+    return f"`{recording.folder.name}` ({recording.device}, torch {recording.torch})"
+
+
+def _spread(errors: Iterable[float], n: int) -> str:
+    off = sorted(errors)
+    if len(off) < 2:
+        return f"{len(off)} of {n} answered."
+    middle, nine_tenths = quantiles(off, n=10, method="inclusive")[4::4]
+    return (
+        f"{len(off)} of {n} answered: median {middle:.1f} points off, nine of ten within {nine_tenths:.1f}, "
+        f"{sum(value > LARGE for value in off)} more than {LARGE}."
+    )
+
+
+def _percent(ratio: float | None) -> float | None:
+    return None if ratio is None else 100 * (ratio - 1)
+
+
+def _cell(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:+.1f}"
