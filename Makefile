@@ -86,8 +86,10 @@ docs: $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-# What-if against simulated programs that run again with changed durations; `--write` puts the tables into docs/what-if.md.
+# What-if and why against programs that ran twice: recorded on a GPU (PAIRS="dir …": also those of these folders, from
+# `python -m bench.pairs.record`), and simulated. `--write` puts the tables into docs/what-if.md and docs/why.md.
 truth: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.critical_path.pairs $(PAIRS)
 	$(BIN)/python -m tests.critical_path.truth
 
 bench: $(INSTALLED_DEV)
