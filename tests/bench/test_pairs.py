@@ -229,6 +229,24 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sorted(names_in(tmp_path / "pairs.tar")) == sorted(f"{name}.{v}.json.gz" for name in names for v in VARIANTS)
 
 
+def test_a_resumed_run_keeps_what_was_recorded_and_nothing_else(tmp_path: Path) -> None:
+    truth = Truth(tmp_path, MACHINE, packed=True, limit_bytes=1 << 20)
+    files = [tmp_path / f"products.{variant}.json.gz" for variant in VARIANTS]
+    for file in files:
+        file.write_bytes(b"x" * 8000)
+    truth.add(PROGRAMS["products"], {v: {"files": [file.name]} for v, file in zip(VARIANTS, files, strict=True)})
+    truth.add(PROGRAMS["attention"], {"error": "a reason"})
+    truth.add(PROGRAMS["elementwise"], {"skipped": "the time was over"})
+    unfinished = tmp_path / "elementwise.A.json.gz"
+    unfinished.write_bytes(b"x")
+    truth.pack([unfinished])
+    resumed = Truth(tmp_path, MACHINE, packed=True, limit_bytes=1 << 20, resume=True)
+    assert [*resumed.content["programs"]] == ["products"]
+    assert names_in(tmp_path / "pairs.tar") == [file.name for file in files]
+    again = Truth(tmp_path, MACHINE, packed=True, limit_bytes=1 << 20)
+    assert not again.content["programs"] and not [*tmp_path.glob("*.tar")]
+
+
 def test_numbers_of_two_machines_do_not_become_one(tmp_path: Path) -> None:
     Truth(tmp_path, MACHINE, packed=False, limit_bytes=0).add(PROGRAMS["products"], {"skipped": "a reason"})
     with pytest.raises(SystemExit, match="Record into another folder"):

@@ -16,6 +16,7 @@ from tests.critical_path.pairs.predictions import Judged, Prediction, Refused, f
 from tests.critical_path.pairs.ratios import NothingMeasured, measured_scales
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
 from tests.critical_path.pairs.tables import causes_table, predictions_table
+from tests.harness import call, kernel
 from tests.pages import DOCS
 
 RECORDED, FIRST = FOLDERS
@@ -79,6 +80,21 @@ def test_each_stream_has_the_factor_of_the_one_that_does_its_part_in_the_second_
     scales = measured_scales(replace(pair("one_event_reused"), ratio=("stream:*",)))
     factors = {name: float(factor) for name, _, factor in (scale.rpartition("=") for scale in scales[1::2])}
     assert factors == {"stream:7": pytest.approx(1, abs=0.01), "stream:21": pytest.approx(0.5, abs=0.01)}
+
+
+def test_streams_are_matched_by_their_first_launch_not_by_their_number(tmp_path: Path) -> None:
+    traces = []
+    for variant, streams in (("A", (20, 24)), ("B", (28, 8))):
+        path = tmp_path / f"{variant}.json"
+        durations = (100, 40) if variant == "A" else (50, 40)
+        work = [
+            (call("cudaLaunchKernel", 10 * n, 2, n), kernel("gemm", 100, duration, n, stream))
+            for n, (stream, duration) in enumerate(zip(streams, durations, strict=True), start=1)
+        ]
+        path.write_text(json.dumps({"traceEvents": [event for pair in work for event in pair]}))
+        traces.append((path,))
+    known = replace(pair("products"), before=traces[0], after=traces[1], ratio=("stream:*",))
+    assert measured_scales(known) == ["--scale", "stream:20=0.5", "--scale", "stream:24=1"]
 
 
 def test_a_target_without_time_has_no_factor() -> None:
