@@ -209,6 +209,7 @@ def test_the_list_has_every_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [*PROGRAMS]
 
 
+@pytest.mark.slow  # what is kept: the test after it
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     names = ["products", "elementwise", "attention", "frozen_layers"]
     command = [sys.executable, "-m", "bench.pairs.record", str(tmp_path), "--device", "cpu", "--only", *names]
