@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -59,16 +60,15 @@ def first_cause(why: dict[str, Any]) -> str | None:
 def _by_command(pair: Pair, subject: str) -> Iterator[Prediction]:
     if not pair.whatif and not pair.ratio:
         return
-    way = [*pair.whatif, *(f"--scale {target}=…" for target in pair.ratio)]
+    arguments = [*pair.whatif, *(part for target in pair.ratio for part in ("--scale", f"{target}=FACTOR"))]
     try:
         arguments = [*pair.whatif, *measured_scales(pair)]
-        way = arguments
         answer = _answer("what-if", subject, *arguments)
     except (Refused, NothingMeasured) as error:
-        yield Prediction(" ".join(way), None, str(error))
+        yield Prediction(shlex.join(arguments), None, str(error))
     else:
         before, after = answer["before"]["length_us"], answer["after"]["length_us"]
-        yield Prediction(" ".join(way), 100 * (after / before - 1))
+        yield Prediction(shlex.join(arguments), 100 * (after / before - 1))
 
 
 def _by_fix(pair: Pair, why: dict[str, Any]) -> Iterator[Prediction]:

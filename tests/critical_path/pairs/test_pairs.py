@@ -115,6 +115,7 @@ def test_a_pair_is_judged_by_its_command_and_its_sentence() -> None:
 def test_a_command_that_fails_is_a_prediction_without_a_number() -> None:
     (refused,) = judge(replace(pair("products"), whatif=("--remove", "no such name"), ratio=())).predictions
     assert refused.percent is None and "no such name" in refused.reason
+    assert refused.way == "--remove 'no such name'"
 
 
 def test_a_fix_predicts_what_why_says_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
