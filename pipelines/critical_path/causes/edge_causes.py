@@ -318,12 +318,15 @@ class _Window:
 
     def _of_blocking_copies(self, is_own: Flags) -> None:
         """An operator that waits for a copy to the GPU that it launched waits for nothing without the copy."""
-        wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1)
-        wait &= (self.kind[self.src_event] == _COPY) & ~self.names.to_host[self.events.name[self.src_event]]
-        by = self.operator[np.where(wait, self.events.launch[self.src_event], -1)]
-        freed = np.flatnonzero(wait & (by >= 0) & (by == self.operator[self.dst_event]))
-        own = np.full(len(self.events.event_id) + 1, -1, dtype=np.int64)
-        of_work = np.flatnonzero(is_own & (self.kind[self.owner] == _COPY))
+        events, on_gpu = self.events, self.events.is_work[self.src_event]
+        wait = on_gpu & ~self.to_work & (self.edges.dst & 1 == 1)
+        wait &= (self.kind[self.src_event] == _COPY) & ~self.names.to_host[events.name[self.src_event]]
+        launch = np.where(wait, events.launch[self.src_event], -1)
+        by = self.operator[launch]
+        same = (launch == self.dst_event) | (by >= 0) & (by == self.operator[self.dst_event])
+        freed = np.flatnonzero(wait & (launch >= 0) & same)
+        own = np.full(len(events.event_id) + 1, -1, dtype=np.int64)
+        of_work = np.flatnonzero(is_own & (self.kind[self.owner] == _COPY) & on_gpu & self.to_work)
         own[self.owner[of_work]] = of_work
         copy = own[self.src_event[freed]]
         self.result.freed, self.result.freed_with = freed[copy >= 0], copy[copy >= 0]

@@ -165,7 +165,8 @@ class Retimed:
     def with_half(self, row: int) -> int:
         """Returns what it saves with half of a row."""
         chosen = np.flatnonzero(self.of.row == row)
-        return self._less((chosen, self.graph.weight[chosen] // 2))
+        # As a scenario rounds it.
+        return self._less((chosen, np.rint(self.graph.weight[chosen] * 0.5).astype(np.int64)))
 
     def _without(self, edges: Flags) -> int:
         freed = self.of.freed[self.can_be_freed & edges[self.of.freed_with]]

@@ -102,8 +102,8 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
             continue
         within = f"window_no BETWEEN {chosen[0][0]} AND {chosen[-1][0]}"
         events, paths = (
-            _by_window(con, f"_cause_events WHERE {within}", "event_id"),
-            _by_window(con, f"_longest_path WHERE {within}", "seq"),
+            rows_by_window(con, f"_cause_events WHERE {within}", "event_id"),
+            rows_by_window(con, f"_longest_path WHERE {within}", "seq"),
         )
         work: list[tuple[int, int, int]] = []
         causes: list[dict[str, Ints]] = []
@@ -199,7 +199,7 @@ class Busy:
         return np.where(last >= 0, self.sum_before[last] + inside, 0)
 
 
-def _by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
+def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
     """Returns the rows of each window, in order of a column."""
     found = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
     window = np.asarray(found.pop("window_no"))

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps, unseen_waits
-from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
-from pipelines.critical_path.whatif.targets import factors
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.targets import change_of
 from pipelines.critical_path.whatif.window import Window
 
 
@@ -29,20 +29,12 @@ class Weights:
         """Returns the window's weights under a scenario, rounded to integer ns. Raises NothingMatches and
         ScenarioError.
         """
-        by = factors(window, scenario)
         path, summary = window.graph.weight, window.duration
-        if by is None:
+        if not scenario:
             return cls(path, summary)
-        changed = _times(path, by)
-        return cls(changed, changed if summary is path else _times(summary, by))
-
-
-def _times(weight: Ints, by: npt.NDArray[np.float64]) -> Ints:
-    changed = weight * by
-    if np.abs(changed).sum() >= 2**62:
-        raise ScenarioError("the factors are so large that times overflow 64 bits")
-    # Unscaled weights keep their digits, which a double may not hold.
-    return np.where(by == 1, weight, np.rint(changed).astype(np.int64))
+        change = change_of(window, scenario)
+        changed = change.of(path, window.graph.dst)
+        return cls(changed, changed if summary is path else change.of(summary, window.graph.dst))
 
 
 @dataclass(frozen=True)

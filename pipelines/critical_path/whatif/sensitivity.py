@@ -12,6 +12,7 @@ from pipelines.critical_path.graph.bounds import CPU, HOST
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.whatif.before_after import Path, Weights
+from pipelines.critical_path.whatif.change import Change, Selection
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import EARLIER_WORK, Window
 
@@ -76,8 +77,8 @@ def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
         change: dict[int, float] = dict.fromkeys(CUTS, 0.0)
         only_waits = kernel_class == CPU and name in ONLY_WAITS
         if on_path[i] > 0 and not only_waits:
-            edges = np.flatnonzero(family == i)
-            change.update((cut, (_length(window, edges, cut) - length) / 1000) for cut in CUTS)
+            selection = _selection(window, i, kernel_class, family)
+            change.update((cut, (_length(window, selection, cut) - length) / 1000) for cut in CUTS)
         total_us, on_path_us = float(total[i]) / 1000, float(on_path[i]) / 1000
         found.append(Family(kernel_class, name, int(count[i]), total_us, on_path_us, change, only_waits))
     return sorted(found, key=lambda f: (f.change_us[100], f.change_us[50], f.change_us[10], -f.total_us, f.name))
@@ -112,8 +113,15 @@ def _counts(window: Window, family: Ints, n: int) -> Ints:
     return count
 
 
-def _length(window: Window, edges: np.ndarray, cut: int) -> int:
-    """Returns the length of the path, ns, if the weights of these edges are cut by a percentage."""
-    weight = window.graph.weight.copy()
-    weight[edges] = np.rint(weight[edges] * (1 - cut / 100))
-    return int(window.graph.forward(weight).max())
+def _selection(window: Window, i: int, kernel_class: str, family: Ints) -> Selection:
+    """Returns what a scenario for the family selects: GPU work, or the edges of other families."""
+    if kernel_class in (CPU, HOST, GAP):
+        return Selection((family == i).astype(float))
+    return Selection(work=window.events.family == i)
+
+
+def _length(window: Window, selection: Selection, cut: int) -> int:
+    """Returns the length of the path, ns, if what is selected is cut by a percentage."""
+    change = Change(window.timeline)
+    change.apply(selection, 1 - cut / 100)
+    return int(window.graph.forward(change.of(window.graph.weight, window.graph.dst)).max())

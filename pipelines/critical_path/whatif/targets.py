@@ -24,19 +24,21 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.base.errors import TracelakeError
 from pipelines.base.kernel_names import glob_pattern
+from pipelines.critical_path.graph.bounds import CPU as CPU_CLASS
 from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
+from pipelines.critical_path.whatif.change import Change, Selection, inclusive, union
 from pipelines.critical_path.whatif.overlap import counting_as, hidden_communication
 from pipelines.critical_path.whatif.owners import KINDS
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT, Scenario, ScenarioError
+from pipelines.critical_path.whatif.timeline import Flags, Stretches
 from pipelines.critical_path.whatif.window import Window
 
-_PREFIXES = ("name", "class", "stream", "rank", "edge", *KINDS)
+_PREFIXES = ("name", "self", "wait", "kernel", "cause", "class", "stream", "rank", "edge", *KINDS)
 _HTA_PREFIX = "critical_path_"
 _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TYPES.items()}
 
@@ -52,100 +54,118 @@ def owner_kinds(scenario: Scenario) -> list[str]:
     return [kind for kind in KINDS if kind in named]
 
 
-def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | None:
-    """Returns the factor for each edge's weight (m,); None if nothing changes. Raises NothingMatches."""
-    chosen = _Factors(window)
+def names_causes(scenario: Scenario) -> bool:
+    """Whether its targets name causes (`rank:2:cause:optimizer`, too): then the window needs them."""
+    return any(re.sub(r"^rank:\d+:", "", target).startswith("cause:") for target, _ in scenario.scale)
+
+
+def change_of(window: Window, scenario: Scenario) -> Change:
+    """Returns what becomes of the window's edges. Raises NothingMatches and ScenarioError."""
+    change, targets = Change(window.timeline), _Targets(window)
     for target, factor in scenario.scale:
-        chosen.multiply(target, factor)
+        change.apply(targets.selected(target, factor), factor)
     if scenario.perfect_overlap:
-        hidden = hidden_communication(window)
-        chosen.edge = hidden if chosen.edge is None else chosen.edge * hidden
-    return chosen.of_edges()
+        change.factor *= hidden_communication(window)
+    return change
 
 
-class _Factors:
-    """Factors by family, stream and type; edges look theirs up once at the end, so a target costs next to nothing."""
+class _Targets:
+    """Looks up what targets select in a window."""
 
     def __init__(self, window: Window) -> None:
-        self.window = window
-        self.family = np.ones(len(window.events.families) + 1)
-        self.stream = np.ones(len(window.events.streams) + 1)
-        self.kind = np.ones(len(window.kinds))
-        self.event = np.ones(1)  # of all events and "none" once an operator, module, layer or annotation is named
-        self.edge: npt.NDArray[np.float64] | None = None
+        self.window, self.line = window, window.timeline
 
-    def multiply(self, target: str, factor: float) -> None:
-        targets = GROUPS.get(target, (SHORT.get(target, target),))
-        held = [self._held(one) for one in targets]
-        if not any(len(of_one) for _, of_one in held):
-            held = [self._held_by_gaps(target)]
-        else:
-            held += [self._held_by_gaps(one) for one in targets if _prefix(one)[0] == "name"]
-        if not any(len(of_one) for _, of_one in held):
+    def selected(self, target: str, factor: float) -> Selection:
+        parts = [self._part(part, factor) for part in GROUPS.get(target, (SHORT.get(target, target),))]
+        if not any(parts):
             raise NothingMatches(f"{target!r} matches nothing in this window. {_what_there_is(self.window)}")
-        for table, of_one in held:
-            table[of_one] *= factor
+        return union(parts)
 
-    def _held_by_gaps(self, target: str) -> tuple[npt.NDArray[np.float64], Ints]:
-        """Host time outside operators by name: of annotations and functions with all that is inside them, and of threads."""
-        w = self.window
-        prefix, what = _prefix(target)
-        if prefix != "name":
-            return self.family, np.arange(0)
-        pattern = glob_pattern(what)
-        named = np.array(
-            [of == HOST_CLASS and bool(pattern.fullmatch(name)) for of, name in w.events.families], dtype=bool
-        )
-        inside = w.inside(named[w.events.family]) if len(named) else np.zeros(0, dtype=bool)
-        owned = np.append(inside, False)[w.gap_owner]
-        threads = np.array([bool(pattern.fullmatch(name)) for name in w.thread_names], dtype=bool)
-        owned |= np.append(threads, False)[w.gap_thread]
-        if self.edge is None:
-            self.edge = np.ones(len(w.kind))
-        return self.edge, np.flatnonzero(owned)
-
-    def _held(self, target: str) -> tuple[npt.NDArray[np.float64], list[int] | Ints]:
+    def _part(self, target: str, factor: float) -> Selection:
         prefix, what = _prefix(target)
         w = self.window
         if prefix in KINDS:
-            return self._held_by_owner(prefix, what)
+            return Selection(work=self._owned_work(prefix, what))
+        if prefix == "cause":
+            return self._of_cause(what)
+        if prefix == "wait":
+            return self._waits(what, factor)
         if prefix == "stream":
-            return self.stream, [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == what]
+            chosen = [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == what]
+            return Selection(work=np.isin(w.events.stream, chosen))
         if prefix == "rank":
-            return self.kind, list(range(len(w.kinds))) if str(w.rank) == what else []
+            return Selection(np.full(len(w.kind), float(str(w.rank) == what)))
         if prefix == "edge":
             kind = what.removeprefix(_HTA_PREFIX).upper()
             kind = _OF_HTA.get(kind, kind)
-            return self.kind, [i for i, known in enumerate(w.kinds) if known == kind and i in w.kinds_present]
+            return Selection((np.array(w.kinds) == kind)[w.kind].astype(float))
         if prefix == "class":
-            classes = counting_as(what.upper())
-            held = [i for i, (known, _) in enumerate(w.events.families) if known in classes]
-        else:
-            pattern = glob_pattern(what)
-            held = [i for i, (of, name) in enumerate(w.events.families) if of != HOST_CLASS and pattern.fullmatch(name)]
-        return self.family, held
+            chosen = np.isin([known for known, _ in w.events.families], counting_as(what.upper()))
+            return self._self(chosen) if what.upper() == CPU_CLASS else Selection(work=chosen[w.events.family])
+        if prefix == "kernel":
+            return Selection(work=self._named(what) & self.line.is_work)
+        if prefix == "self":
+            return self._self(self._families(what), what)
+        return union([self._inclusive(what), Selection(work=self._named(what) & self.line.is_work)])
 
-    def _held_by_owner(self, kind: str, what: str) -> tuple[npt.NDArray[np.float64], Ints]:
-        events, owners = self.window.events, self.window.owners
+    def _families(self, what: str) -> Flags:
+        pattern = glob_pattern(what)
+        return np.array([bool(pattern.fullmatch(name)) for _, name in self.window.events.families], dtype=bool)
+
+    def _named(self, what: str) -> Flags:
+        return self._families(what)[self.window.events.family]
+
+    def _inclusive(self, what: str) -> Selection:
+        """All that is inside operators, calls, annotations and functions of a name, and the host time of threads."""
+        selection = inclusive(self.line, self._stretches(what))
+        return union([selection, Selection(self._of_threads(what).astype(float))])
+
+    def _stretches(self, what: str) -> Stretches:
+        stretches = self.line.of_events(self._named(what))
+        if self.window.named_stretches is None:
+            return stretches
+        return self.line.with_helpers(stretches.and_also(self.window.named_stretches(what)))
+
+    def _waits(self, what: str, factor: float) -> Selection:
+        if factor:
+            raise ScenarioError(f"wait:{what} can only go: use --remove wait:{what}")
+        if what == "*":
+            return Selection(waits=self.line.is_host_wait)
+        return Selection(waits=self.line.waits(self._stretches(what)))
+
+    def _self(self, families: Flags, what: str = "") -> Selection:
+        """The own time of operators and calls, and of annotations and functions the host time in them outside operators."""
+        w = self.window
+        is_host = np.array([known in (CPU_CLASS, HOST_CLASS) for known, _ in w.events.families], dtype=bool)
+        own = np.append(families & is_host, False)[w.family]
+        is_outer = np.array([known == HOST_CLASS for known, _ in w.events.families], dtype=bool)
+        inside = w.inside((families & is_outer)[w.events.family])
+        own |= np.append(inside, False)[w.gap_owner]
+        if what:
+            own |= self._of_threads(what)
+        return Selection(own.astype(float))
+
+    def _of_cause(self, what: str) -> Selection:
+        if self.window.causes is None:
+            raise ScenarioError(f"cause:{what} needs the trace, and a path that covers its window (profile default)")
+        return self.window.causes.selected(what)
+
+    def _of_threads(self, what: str) -> Flags:
+        """Which edges are host time of a thread by name that nothing owns."""
+        pattern = glob_pattern(what)
+        threads = np.array([bool(pattern.fullmatch(name)) for name in self.window.thread_names], dtype=bool)
+        return np.append(threads, False)[self.window.gap_thread]
+
+    def _owned_work(self, kind: str, what: str) -> Flags:
+        owners = self.window.owners
         if owners is None:
             raise ScenarioError(
                 f"{kind}:{what} needs the trace: a saved path does not say to which operator or module a kernel belongs"
             )
-        if len(self.event) == 1:
-            self.event = np.ones(len(events.event_id) + 1)
         pattern = glob_pattern(what)
         chosen = [ids for name, ids in owners.ids[kind].items() if pattern.fullmatch(name)]
         ids = np.unique(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
-        return self.event, np.flatnonzero(np.isin(events.event_id, ids))
-
-    def of_edges(self) -> npt.NDArray[np.float64] | None:
-        w, parts = self.window, [] if self.edge is None else [self.edge]
-        for table, place in ((self.family, w.family), (self.stream, w.stream), (self.kind, w.kind)):
-            if (table != 1).any():
-                parts.append(table[place])
-        if (self.event != 1).any():
-            parts.append(self.event[w.own_time_of])  # -1, no event's own time, is the last
-        return np.multiply.reduce(parts) if parts else None
+        return np.isin(self.window.events.event_id, ids)
 
 
 def _prefix(target: str) -> tuple[str, str]:

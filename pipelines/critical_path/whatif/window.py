@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
+from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, flags, int_column, text_codes
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
@@ -25,12 +26,15 @@ from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.critical_path.whatif.owners import Owners
+from pipelines.critical_path.whatif.timeline import Stretches, Timeline
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pipelines.critical_path.causes.cause_edges import CauseEdges
 
 EARLIER_WORK = "EARLIER_WORK"
 """What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
@@ -56,7 +60,7 @@ class NoGraph(TracelakeError, ValueError):
 class Events:
     """The events of the graph in order of event_id (k,); times in ns.
 
-    `family` indexes `families`; `stream` indexes `streams` and is -1 on the CPU; `thread` is -1 on the GPU. `around`: of
+    `family` indexes `families`; `is_call`: a runtime or driver call; `stream` indexes `streams` and is -1 on the CPU; `thread` is -1 on the GPU. `around`: of
     annotations and Python functions that own host time, the one around them, `shown` the one that is shown as the owner, as
     places among the events; -1 for none. `tid` indexes `tids`, the threads' names in the trace.
     """
@@ -67,6 +71,7 @@ class Events:
     family: Ints
     stream: Ints
     thread: Ints
+    is_call: npt.NDArray[np.bool_]
     families: list[tuple[str, str]]  # (class, name)
     streams: list[tuple[int, int | None]]  # (device, stream number in the trace)
     around: Ints
@@ -85,7 +90,8 @@ class Window:
     its ends. `edge_type` counts in `kinds`, too, without EARLIER_WORK; `earlier` are the edges that wait for work from
     outside the window, `inferred` those that are waits that no cuda_sync row states; `states_waits`: whether the trace states all that
     streams waited for. `owners` says to which operator, module
-    and layer GPU work belongs, if it was asked for.
+    and layer GPU work belongs, if it was asked for; `named_stretches` looks up host events of the trace by name, also those that are
+    not in the graph, because all of their time is that of others; `causes` says what each edge is a cause of, if that was asked for.
     """
 
     trace_id: str
@@ -108,11 +114,40 @@ class Window:
     events: Events
     states_waits: bool
     owners: Owners | None = None
+    named_stretches: Callable[[str], Stretches] | None = None
+    causes: CauseEdges | None = None
 
     @property
     def n_inferred(self) -> int:
         """How many edges are waits that no cuda_sync row tells."""
         return int(self.inferred.sum())
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Returns the edges and events as times."""
+        at, end = self.events.ts, self.events.ts + self.events.dur
+        src, dst = (self.graph.node_ids[side] for side in (self.graph.src, self.graph.dst))
+        return Timeline(
+            self.src_event,
+            self.dst_event,
+            np.where(src % 2 == 0, at[self.src_event], end[self.src_event]),
+            np.where(dst % 2 == 0, at[self.dst_event], end[self.dst_event]),
+            dst % 2 == 0,
+            self.owner,
+            self._is_type("is_own_time") & ~self._is_gap,
+            self.edge_type == self.kinds.index("KERNEL_LAUNCH_DELAY"),
+            self.edge_type == self.kinds.index("SYNC_DEPENDENCY"),
+            at,
+            end,
+            self.events.thread,
+            self.events.stream >= 0,
+            self.events.is_call,
+        )
+
+    def _is_type(self, flag: str) -> npt.NDArray[np.bool_]:
+        """Returns which edges are of a type with this flag in edge_types (m,)."""
+        flags = [name in EDGE_TYPES and bool(getattr(EDGE_TYPES[name], flag)) for name in self.kinds]
+        return np.array(flags, dtype=bool)[self.edge_type]
 
     @cached_property
     def kinds_present(self) -> set[int]:
@@ -189,7 +224,13 @@ def load(
     """
     request_windows(con, [request], overrides)
     stored = use_stored(con, catalog, request, overrides)
-    run_models(con, catalog, [*_GRAPH, "_profiles", "_refused_windows", "_stated_traces"], stored, on_model)
+    run_models(
+        con,
+        catalog,
+        [*_GRAPH, "_profiles", "_refused_windows", "_stated_traces", "threads", "category_sides"],
+        stored,
+        on_model,
+    )
     if not con.execute("SELECT 1 FROM critical_path_windows").fetchall():
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()
@@ -209,7 +250,20 @@ def load(
         measured=measured,
         states_waits=states_waits,
         refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
+        named_stretches=partial(_named_stretches, con, request.trace_id),
     )
+
+
+def _named_stretches(con: duckdb.DuckDBPyConnection, trace_id: str, glob: str) -> Stretches:
+    """Returns the times of a trace's host events by name."""
+    rows = con.execute(
+        f"SELECT t.thread_id, e.start_ns, e.start_ns + e.duration_ns FROM events AS e "
+        f"JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid "
+        f"JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'cpu' "
+        f"WHERE e.trace_id = {quoted(trace_id)} AND e.duration_ns > 0 "
+        f"AND regexp_full_match(e.name, {quoted(glob_pattern(glob).pattern)}, 's')"
+    ).fetchnumpy()
+    return Stretches.union(*(np.asarray(column, dtype=np.int64) for column in rows.values()))
 
 
 def of_saved(saved: SavedPath) -> Window:
@@ -240,6 +294,7 @@ def _window(
     measured: bool,
     states_waits: bool,
     refused: str,
+    named_stretches: Callable[[str], Stretches] | None = None,
 ) -> Window:
     if refused:
         raise NoGraph(refused)
@@ -277,6 +332,7 @@ def _window(
         bounds,
         events,
         states_waits,
+        named_stretches=named_stretches,
     )
 
 
@@ -291,6 +347,7 @@ def _events(table: pa.Table) -> Events:
     on_gpu = np.array([name not in (CPU, HOST) for name in found], dtype=bool)[of_class]
     streams, stream = _streams(table, on_gpu)
     tids, tid = text_codes(table, "tid")
+    categories, of_category = text_codes(table, "cat")
     return Events(
         int_column(table, "event_id"),
         int_column(table, "start_ns"),
@@ -298,6 +355,7 @@ def _events(table: pa.Table) -> Events:
         turn[family],
         stream,
         np.where(on_gpu, -1, int_column(table, "thread_id")),
+        np.array([name.endswith(("_runtime", "_driver")) for name in categories], dtype=bool)[of_category],
         [families[i] for i in order],
         streams,
         _placed(table, "around_event_id"),

@@ -22,10 +22,12 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
+from pipelines.critical_path.whatif.change import changed
 from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.owners import owners_of, unselected
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.targets import NothingMatches, factors, owner_kinds
+from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
+from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
 from pipelines.fleet.collectives.evidence import evidence_of
 from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
@@ -114,22 +116,10 @@ class Retimed:
 
     def gain(self, scenario: Scenario) -> CaptureGain:
         """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
-        by = np.ones(len(self.of))
-        found, missing = False, None
-        for number, one in enumerate(self.ranks):
-            for target, factor in scenario.scale:
-                try:
-                    of_edges = factors(one.window, _on_rank(target, factor, one.rank))
-                except NothingMatches as error:
-                    missing = error
-                    continue
-                found = True
-                mine = self.of == number
-                by[mine] *= 1.0 if of_edges is None else of_edges[self.edge[mine]]
-        if missing and not found:
-            raise missing
+        factor, gone = self._changes(scenario)
         weight = self.graph.weight
-        before, after = (self.graph.forward(weights, self.begin) for weights in (weight, _scaled(weight, by)))
+        after = changed(weight, self.graph.dst, factor, gone)
+        before, after = (self.graph.forward(weights, self.begin) for weights in (weight, after))
         start = before.min()
         bounds = np.cumsum([0, *(len(one.window.graph) for one in self.ranks)])
         ranks = {
@@ -138,8 +128,26 @@ class Retimed:
         }
         lengths = (float(at.max() - start) / 1000 for at in (before, after))
         n_inferred = sum(one.window.n_inferred for one in self.ranks)
-        caveats = (*self.caveats, *self._unselected(scenario), *self._lacking(by))
+        caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((factor < 1) | gone))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
+
+    def _changes(self, scenario: Scenario) -> tuple[Floats, Flags]:
+        """Returns the factor of each edge, and whether it is gone. Raises NothingMatches for what no rank has."""
+        factor, gone = np.ones(len(self.of)), np.zeros(len(self.of), dtype=bool)
+        missing = dict[str, NothingMatches]()
+        for number, of_rank in enumerate(self.ranks):
+            mine = np.flatnonzero(self.of == number)
+            for target, by in scenario.scale:
+                try:
+                    change = change_of(of_rank.window, _on_rank(target, by, of_rank.rank))
+                except NothingMatches as error:
+                    missing[target] = error
+                    continue
+                factor[mine] *= change.factor[self.edge[mine]]
+                gone[mine] |= change.gone[self.edge[mine]]
+        if len(missing) == len(dict(scenario.scale)) and (factor == 1).all() and not gone.any():
+            raise next(iter(missing.values()))
+        return factor, gone
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
         """The caveat on GPU time that no target of a kind can select."""
@@ -148,11 +156,11 @@ class Retimed:
             if most := max(one.unknown_percent[kind] for one in owners if one):
                 yield f"up to {most:.1f} % of a rank's GPU time {unselected(kind)}"
 
-    def _lacking(self, by: np.ndarray) -> Iterator[str]:
+    def _lacking(self, less: Flags) -> Iterator[str]:
         """The caveat that one rank's answer has: the gain is of gaps of a rank's path in which its trace may lack events."""
         idle_us: dict[int, float] = {}
         for number, one in enumerate(self.ranks):
-            window, shorter = one.window, self.edge[(self.of == number) & (by < 1)]
+            window, shorter = one.window, self.edge[(self.of == number) & less]
             if not len(long_gaps(window, shorter, window.graph.weight)):
                 continue
             path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
@@ -164,10 +172,6 @@ class Retimed:
             told = [f"{round(idle_us[rank] / 1000, 2)} ms of the path of rank {rank}" for rank in most[:_TOLD]]
             more = f" and less of {len(most) - _TOLD} more" if len(most) > _TOLD else ""
             yield f"{', '.join(told)}{more} {LACKING}"
-
-
-def _scaled(weight: Ints, by: np.ndarray) -> Ints:
-    return np.where(by == 1, weight, np.rint(weight * by).astype(np.int64))
 
 
 def _on_rank(target: str, factor: float, rank: int) -> Scenario:
@@ -229,7 +233,8 @@ def _windows(
             window = load(own, load_catalog(), WindowRequest(rank.trace_id))
             if with_owners:
                 window = replace(window, owners=owners_of(own, load_catalog(), rank.trace_id))
-        found.append(RankedWindow(rank.rank, window, rank.offset_ns))
+        # The connection is closed: names are looked up in the graph alone.
+        found.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
     return found
 
 

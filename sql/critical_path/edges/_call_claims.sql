@@ -286,6 +286,13 @@ asked AS (
     SELECT window_no, event_id, duration_ns, FALSE AS is_launch FROM _clip WHERE is_blocking
     UNION ALL
     SELECT DISTINCT window_no, event_id, end_ns - start_ns, TRUE FROM _call_waits WHERE is_launch
+    UNION ALL
+    -- A call that need not block waited for the copy that it started (_inferred_waits).
+    SELECT DISTINCT w.window_no, w.event_id, w.end_ns - w.start_ns, FALSE
+    FROM _call_waits AS w
+    JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = w.source_event_id
+    JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = w.event_id
+    WHERE s.launch_event_id = w.event_id AND NOT w.is_launch AND NOT c.is_blocking
 ),
 bound AS (
     SELECT a.window_no, a.event_id, a.duration_ns, e.name, r.event_id IS NOT NULL AS has_waited, a.is_launch
@@ -318,8 +325,8 @@ least_needs AS (
 -- did, 3 us; and no less than what it took after the work had ended, where that is its own time (over 50 us: cudaFree
 -- waits and then frees). A launch takes as long as those of its name do on average that found room in the queue (20 us
 -- at most).
--- A call that is neither blocking nor a launch waits for nothing, whatever row names it; and one that took no longer
--- than such a call takes when it waits for nothing was not held up by the wait.
+-- A call that is neither blocking nor a launch, nor waits for its own copy, waits for nothing, whatever row names it;
+-- and one that took no longer than such a call takes when it waits for nothing was not held up by the wait.
 bound_calls AS (
     SELECT
         r.window_no,  -- The window.

@@ -124,10 +124,12 @@ def what_if(
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
     """
     from pipelines.critical_path.answer.saved_path import looks_saved
+    from pipelines.critical_path.causes.cause_edges import causes_of
     from pipelines.critical_path.whatif.before_after import what_if as compare
     from pipelines.critical_path.whatif.owners import unselected
     from pipelines.critical_path.whatif.sensitivity import rank_families
-    from pipelines.critical_path.whatif.targets import owner_kinds
+    from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
+    from pipelines.models.catalog import load_catalog
 
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
@@ -145,6 +147,8 @@ def what_if(
     with _window(trace, lake, asked, redraw is not None, process) as (con, window):
         if by_owner and not looks_saved(Path(trace)):
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
+        if any(map(names_causes, scenarios)) and con is not None:
+            window = replace(window, causes=causes_of(con, load_catalog(), window))
         lost = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         lacking = _lacking(window) if sensitivity else []

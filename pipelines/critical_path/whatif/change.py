@@ -1,0 +1,95 @@
+"""What scenarios do to the weights of a graph: time inside stretches of the host, GPU work, waits, and single edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.whatif.scenario import ScenarioError
+from pipelines.critical_path.whatif.timeline import Flags, Floats, Stretches, Timeline
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a target names: how much of each edge (m,), 0 to 1; which GPU work (k,); which waits of the host (m,). None is
+    nothing of that kind.
+
+    `share` of edges takes a factor; so does the time of the work, and without it the delays before it and the host's own
+    waits for it go. Waits can only go.
+    """
+
+    share: Floats | None = None
+    work: Flags | None = None
+    waits: Flags | None = None
+
+    def __bool__(self) -> bool:
+        return any(part is not None and bool(part.any()) for part in (self.share, self.work, self.waits))
+
+
+def union(parts: Sequence[Selection]) -> Selection:
+    """Returns all that any of them selects, each thing once."""
+    shares, works, waits = ([part for part in of if part is not None] for of in zip(*map(_parts, parts), strict=True))
+    return Selection(
+        np.maximum.reduce(shares) if shares else None,
+        np.logical_or.reduce(works) if works else None,
+        np.logical_or.reduce(waits) if waits else None,
+    )
+
+
+def _parts(selection: Selection) -> tuple[Floats | None, Flags | None, Flags | None]:
+    return selection.share, selection.work, selection.waits
+
+
+def inclusive(timeline: Timeline, stretches: Stretches) -> Selection:
+    """Selects all that is inside stretches of the host: its time, its waits, and the GPU work that was launched there."""
+    return Selection(timeline.share(stretches), timeline.launched(stretches), timeline.waits(stretches))
+
+
+@dataclass
+class Change:
+    """What becomes of each edge (m,): the factor of its weight, and whether it is gone, so that nothing waits for its source."""
+
+    timeline: Timeline
+    factor: Floats = field(init=False)
+    gone: Flags = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.factor = np.ones(len(self.timeline.src))
+        self.gone = np.zeros(len(self.timeline.src), dtype=bool)
+
+    def apply(self, selection: Selection, factor: float) -> None:
+        """Multiply the time of a selection by a factor; 0 deletes it."""
+        line = self.timeline
+        share = np.zeros(len(self.factor)) if selection.share is None else selection.share.copy()
+        if selection.work is not None:
+            share[line.is_own & (line.owner >= 0) & selection.work[line.owner]] = 1
+            if factor == 0:
+                share[line.to_work & selection.work[line.dst] & ~line.is_work_wait] = 1
+                self.gone |= line.own_waits(selection.work)
+        if selection.waits is not None and factor == 0:
+            self.gone |= selection.waits
+        self.factor *= 1 - share * (1 - factor)
+
+    def of(self, weight: Ints, dst: Ints) -> Ints:
+        """Returns the changed weights (m,), whole ns; `dst`: the nodes that the edges lead to. Raises ScenarioError."""
+        return changed(weight, dst, self.factor, self.gone)
+
+
+def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> Ints:
+    """Returns weights (m,) times factors, whole ns, and those of edges that are gone so low that no path has them.
+
+    Of the edges into a node at least one stays: what waits for nothing at all would begin with the window. Raises ScenarioError.
+    """
+    scaled = weight * factor
+    if np.abs(scaled).sum() >= 2**62:
+        raise ScenarioError("the factors are so large that times overflow 64 bits")
+    # Unscaled weights keep their digits, which a double may not hold.
+    result = np.where(factor == 1, weight, np.rint(scaled).astype(np.int64))
+    if gone.any():
+        stays = np.bincount(dst[~gone], minlength=int(dst.max()) + 1)
+        never = -(int(result[result > 0].sum()) + 1)
+        result[gone & (stays[dst] > 0)] = never
+    return result
