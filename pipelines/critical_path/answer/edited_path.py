@@ -12,7 +12,7 @@ from pipelines.base import database
 from pipelines.critical_path.answer.found_path import show_path
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import int_column
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.window import Window, of_saved
 from pipelines.models.sqltext import quoted
 

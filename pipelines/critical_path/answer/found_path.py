@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import edge_codes
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted

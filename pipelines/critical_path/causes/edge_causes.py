@@ -38,7 +38,7 @@ _FIRST_NS, _TIMES_THE_OTHERS = threshold("first_call_ns"), threshold("first_call
 @dataclass(frozen=True)
 class Names:
     """The distinct names of a trace (n,), by their number less 1: kind (in KINDS, -1: none), place of the rule (-1: none), how many
-    events have it and how long they take together; whether it is a profiler step, and a copy to the host or of pageable memory.
+    events have it and how long they take together; whether it is a profiler step, and a copy to the host or of pageable memory; the name itself, and the class of GPU work.
     """
 
     kind: Ints
@@ -48,12 +48,14 @@ class Names:
     is_step: Flags
     to_host: Flags
     pageable: Flags
+    text: list[str]
+    work_class: list[str | None]
 
 
 @dataclass(frozen=True)
 class Events:
     """The events of a window in order of event_id (k,): times in ns since the path's start, `thread` -1 on the GPU, `name`
-    the place in Names, `launch` and `shown` as places here (-1: none), `stream` 0 on the host.
+    the place in Names, `launch` and `shown` as places here (-1: none), `stream` and `device` -1 on the host.
     """
 
     event_id: Ints
@@ -66,6 +68,7 @@ class Events:
     shown: Ints
     is_first: Flags
     stream: Ints
+    device: Ints
 
     @property
     def end(self) -> Ints:
@@ -96,8 +99,7 @@ class Found:
     """What each edge belongs to (m,): the cause, what it is named after (NAME, …) and the number of that (of a name, a thread,
     a stream), and the event that shows it, as a place among the events. `cut` and `spent`: the name of the
     synchronization that nothing needed whose wait, or whose own time, the edge is; else -1. `freed`: places of
-    edges on which an operator waits for a copy to the GPU that it launched; `freed_with`: the edge of each copy. Without the copy
-    there is no wait.
+    edges that are waits of the host, `freed_with`: the edge of the copy or the call without which there is no such wait.
     """
 
     cause: Ints
@@ -329,7 +331,22 @@ class _Window:
         of_work = np.flatnonzero(is_own & (self.kind[self.owner] == _COPY) & on_gpu & self.to_work)
         own[self.owner[of_work]] = of_work
         copy = own[self.src_event[freed]]
-        self.result.freed, self.result.freed_with = freed[copy >= 0], copy[copy >= 0]
+        drained, with_call = self._drained(is_own)
+        self.result.freed = np.append(freed[copy >= 0], drained)
+        self.result.freed_with = np.append(copy[copy >= 0], with_call)
+
+    def _drained(self, is_own: Flags) -> tuple[Ints, Ints]:
+        """Waits of calls whose time is a cause by its name, and the edges of those calls: cudaFree waits for the GPU, and
+        does not without empty_cache(). Synchronization has waits of its own, and operators go on to wait.
+        """
+        named = self.cause_of_rule[self.cause_of_rule != CAUSES.index("synchronization")]
+        calls = np.flatnonzero(is_own & (self.src_event == self.dst_event) & (self.kind[self.dst_event] == _CALL))
+        calls = calls[np.isin(self.result.cause[calls], named)]
+        edge_of = np.full(len(self.events.event_id), -1, dtype=np.int64)
+        edge_of[self.dst_event[calls]] = calls
+        waits = np.flatnonzero(self.events.is_work[self.src_event] & ~self.to_work)
+        by = edge_of[self.dst_event[waits]]
+        return waits[by >= 0], by[by >= 0]
 
     def _of_ends(self) -> None:
         """Before the first and after the last GPU work of the window."""

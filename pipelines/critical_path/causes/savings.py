@@ -123,7 +123,8 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
             left -= 1
     for one in asked:
         if CAUSES[rows.cause[one]] != "synchronization" and left > 0:
-            rows.halved_saves[one] = window.with_half(one)
+            alone = int((rows.cause == rows.cause[one]).sum()) == 1
+            rows.halved_saves[one] = window.with_half(of.cause == rows.cause[one] if alone else of.row == one)
             left -= 1
 
 
@@ -162,9 +163,9 @@ class Retimed:
             return self._without_waits(waits, self.of.spent[self.of.spent_of == number])
         return self._without(self.of.row == row)
 
-    def with_half(self, row: int) -> int:
-        """Returns what it saves with half of a row."""
-        chosen = np.flatnonzero(self.of.row == row)
+    def with_half(self, edges: Flags) -> int:
+        """Returns what it saves with half of some edges."""
+        chosen = np.flatnonzero(edges)
         # As a scenario rounds it.
         return self._less((chosen, np.rint(self.graph.weight[chosen] * 0.5).astype(np.int64)))
 

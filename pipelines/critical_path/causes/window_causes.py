@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 
 import duckdb
 import numpy as np
 
+from pipelines.critical_path.causes.cause_edges import CauseEdges
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
 from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Names, edge_causes
+from pipelines.critical_path.causes.fixes import Fix, fixes
+from pipelines.critical_path.causes.of_window import naming, numbered_window, thread_names
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
+from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.window_edges import window_groups
@@ -32,6 +36,10 @@ _READS = (
     "_cause_names",
     "cause_rules",
     "thresholds",
+    "threads",
+    "critical_path_windows",
+    "trace_devices",
+    "device_peaks",
 )
 
 
@@ -84,11 +92,27 @@ _READS = (
     ),
     reads=_READS,
 )
+@python_model(
+    "_fix_rows",
+    layer="critical_path",
+    doc="One row: a change that would make a window shorter.",
+    columns=(
+        ("window_no", "BIGINT", "The window."),
+        ("place", "BIGINT", "Its place among those of the window, from 0: the largest saving first."),
+        ("fix", "VARCHAR", "The kind, in fix_kinds."),
+        ("name", "VARCHAR", "What it is done to."),
+        ("options", "VARCHAR", "Options of what-if that retime it."),
+        ("saves_ns", "BIGINT", "What the window is shorter with it, ns."),
+    ),
+    reads=_READS,
+    checks=("unique(window_no, fix, name)",),
+)
 def window_causes(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_cause_rows` and `_window_work` for the windows that the path covers, `_cause_pieces` for whole traces."""
+    """Create `_cause_rows`, `_fix_rows` and `_window_work` for the windows that the path covers, `_cause_pieces` for whole traces."""
     create_table(con, "_cause_rows")
     create_table(con, "_cause_pieces")
     create_table(con, "_window_work")
+    create_table(con, "_fix_rows")
     covered = {number for (number,) in con.execute("SELECT DISTINCT window_no FROM _cause_events").fetchall()}
     if not covered:
         return
@@ -96,6 +120,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
+    name_of, factors = naming(names, thread_names(con)), _float32_factors(con)
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
         if not chosen:
@@ -107,17 +132,36 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         )
         work: list[tuple[int, int, int]] = []
         causes: list[dict[str, Ints]] = []
+        judged: list[tuple[int, int, str, str, str, int]] = []
         for number, columns in chosen:
             if number in paths:
                 these = events_of(events.pop(number))
                 busy = Busy.of(these, these.is_work)
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
                 work.append((number, busy.total, computing.total))
-                rows, pieces = _found(columns, these, (busy, computing), paths.pop(number)["edge_id"], names, rules)
+                path = paths.pop(number)["edge_id"]
+                rows, pieces, of_window = _found(
+                    columns, these, (busy, computing), path, names, rules, name_of, factors.get(number)
+                )
+                judged += [(number, place, *astuple(fix)) for place, fix in enumerate(of_window)]
                 causes.append(_columns(number, these, rows))
                 if number in whole:
                     _insert_pieces(con, number, these, pieces)
         _insert(con, work, causes)
+        if judged:
+            con.executemany("INSERT INTO _fix_rows VALUES (?, ?, ?, ?, ?, ?)", judged)
+
+
+def _float32_factors(con: duckdb.DuckDBPyConnection) -> dict[int, float]:
+    """Returns by window how long a float32 product takes with TF32, over what it takes without, by its device's peak rates."""
+    rows = con.execute(
+        "SELECT w.window_no, max(p.tflops / f.tflops) FROM critical_path_windows AS w "
+        "JOIN trace_devices AS d ON d.trace_id = w.trace_id "
+        "JOIN device_peaks AS p ON p.device_key = d.device_key AND p.dtype = 'fp32' AND p.peak_kind = 'datasheet' "
+        "JOIN device_peaks AS f ON f.device_key = d.device_key AND f.dtype = 'tf32' AND f.peak_kind = 'datasheet' "
+        "GROUP BY w.window_no"
+    ).fetchall()
+    return {number: round(factor, 4) for number, factor in rows}
 
 
 @dataclass(frozen=True)
@@ -147,24 +191,31 @@ def _found(
     path: Ints,
     names: Names,
     rules: list[CauseRule],
-) -> tuple[Rows, Pieces]:
+    name_of: Callable[[int, int], str],
+    float32_factor: float | None,
+) -> tuple[Rows, Pieces, list[Fix]]:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # of a long window there is no room for them beside the graph
     path = np.searchsorted(edge_id, path)
     del edge_id
     code, earlier, inferred = (marks & (_EARLIER - 1)).astype(np.int8), marks & _EARLIER > 0, marks & _INFERRED > 0
     del marks
-    found = edge_causes(Edges(src, dst, weight, code, attributed, earlier), events, names, rules)
-    del attributed, earlier, code
+    edges = Edges(src, dst, weight, code, attributed, earlier)
+    found = edge_causes(edges, events, names, rules)
     end = events.at_node(dst[path])
     idle, exposed = (weight[path] - (work.before(end) - work.before(end - weight[path])) for work in works)
     rows, shares = path_rows(weight, path, found, idle, exposed, inferred)
     timed = weight[path] > 0
     of = path[timed]
     pieces = Pieces.of(end[timed] - weight[of], weight[of], shares.row[of], found.instance[of], inferred[of])
-    del found, inferred
-    retime(ArrayGraph.from_edges(src, dst, weight), rows, shares)
-    return rows, pieces
+    del inferred
+    graph = ArrayGraph.from_edges(src, dst, weight)
+    retime(graph, rows, shares)
+    return (
+        rows,
+        pieces,
+        fixes(numbered_window(edges, events, names, graph, CauseEdges(found, name_of)), rows, float32_factor),
+    )
 
 
 @dataclass(frozen=True)
@@ -197,69 +248,6 @@ class Busy:
         last = np.searchsorted(self.start, at, side="right") - 1
         inside = np.minimum(at, self.end[last]) - self.start[last]
         return np.where(last >= 0, self.sum_before[last] + inside, 0)
-
-
-def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
-    """Returns the rows of each window, in order of a column."""
-    found = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
-    window = np.asarray(found.pop("window_no"))
-    by = np.lexsort((np.asarray(found[order]), window))
-    numbers, first = np.unique(window[by], return_index=True)
-    parts: dict[int, dict[str, Any]] = {number: {} for number in numbers.tolist()}
-    for name in list(found):
-        for number, part in zip(parts, np.split(lean(found.pop(name))[by], first[1:]), strict=True):
-            parts[number][name] = part
-    return parts
-
-
-def lean(column: Any) -> np.ndarray:
-    """A column without NULL (-1 instead), in 32 bits where that is enough."""
-    filled = np.ma.filled(column, -1) if column.dtype != bool else np.ma.filled(column, False)
-    if (
-        filled.dtype.kind == "i"
-        and filled.itemsize > 4
-        and len(filled)
-        and -(2**31) <= filled.min() <= filled.max() < 2**31
-    ):
-        return filled.astype(np.int32)
-    return filled
-
-
-def events_of(rows: dict[str, Any]) -> Events:
-    """Returns the events of a window from the columns of _cause_events, in order of event_id; they are taken out of `rows`."""
-    ids = rows.pop("event_id")
-    place_of = np.full(int(ids.max(initial=0)) + 2, -1, dtype=np.int32)
-    place_of[ids] = np.arange(len(ids))
-
-    def place(column: Ints) -> Ints:
-        return place_of[np.where(column <= ids[-1], column, -1)]
-
-    is_work = rows.pop("is_work")
-    return Events(
-        ids,
-        rows.pop("at_ns").astype(np.int64),
-        rows.pop("duration_ns").astype(np.int64),
-        np.where(is_work, -1, rows.pop("thread_id")),
-        is_work,
-        rows.pop("name_no") - 1,
-        place(rows.pop("launch_event_id")),
-        place(rows.pop("owner_event_id")),
-        rows.pop("is_first"),
-        rows.pop("stream").astype(np.int64),
-    )
-
-
-def names_of(con: duckdb.DuckDBPyConnection) -> Names:
-    """Returns the names in `_event_names` with their rules."""
-    rows = con.execute(
-        "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no FROM _event_names AS n "
-        "LEFT JOIN _cause_names AS r ON r.name_no = n.name_no ORDER BY n.name_no"
-    ).fetchnumpy()
-    kinds = {kind: number for number, kind in enumerate(KINDS)}
-    kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
-    rule, n_events, duration = (np.ma.filled(rows[name], -1) for name in ("rule_no", "n_events", "duration_ns"))
-    is_step, to_host, pageable = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
-    return Names(kind, rule, n_events, duration, is_step, to_host, pageable)
 
 
 def _columns(number: int, events: Events, found: Rows) -> dict[str, Ints]:

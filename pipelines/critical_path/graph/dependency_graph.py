@@ -111,7 +111,7 @@ class ArrayGraph:
         """The chains of its edges, sorted once for all weights."""
         return Chains([(self.src, self.dst, self.weight)], len(self), self.node_ids)
 
-    def forward(self, weight: Ints, begin: Ints | None = None) -> Ints:
+    def forward(self, weight: npt.NDArray[np.integer], begin: Ints | None = None) -> Ints:
         """Returns the longest way to each node (n,) under `weight` (m,), ns. It is negative only where the graph's own is.
 
         With `begin` (n,) the nodes without an edge in start there, and no distance is raised to 0: then distances are times, and

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.lacking import idle_gaps, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import change_of
@@ -19,10 +19,13 @@ from pipelines.critical_path.whatif.window import Window
 
 @dataclass(frozen=True)
 class Weights:
-    """The weight of each edge (m,), ns: `path` as counted by the longest path, `summary` as in its summary."""
+    """The weight of each edge (m,), ns: `path` as counted by the longest path, `summary` as in its summary. `ahead_ns`: how
+    long it takes what is done beside the window, which takes no less.
+    """
 
-    path: Ints
-    summary: Ints
+    path: npt.NDArray[np.int64]
+    summary: npt.NDArray[np.int64]
+    ahead_ns: int = 0
 
     @classmethod
     def of(cls, window: Window, scenario: Scenario) -> Weights:
@@ -34,7 +37,8 @@ class Weights:
             return cls(path, summary)
         change = change_of(window, scenario)
         changed = change.of(path, window.graph.dst)
-        return cls(changed, changed if summary is path else change.of(summary, window.graph.dst))
+        other = changed if summary is path else change.of(summary, window.graph.dst)
+        return cls(changed, other, change.ahead_ns)
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ class Path:
 
     @property
     def length_us(self) -> float:
-        """Returns the sum of the path's weights, us."""
-        return int(self.weights.path[self.edges].sum()) / 1000
+        """Returns the sum of the path's weights, us, or how long it takes what is done ahead, if that takes longer."""
+        return max(int(self.weights.path[self.edges].sum()), self.weights.ahead_ns) / 1000
 
     @property
     def long_gaps(self) -> Ints:

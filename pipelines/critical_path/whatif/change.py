@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.scenario import ScenarioError
 from pipelines.critical_path.whatif.timeline import Flags, Floats, Stretches, Timeline
 
@@ -24,9 +25,13 @@ class Selection:
     share: Floats | None = None
     work: Flags | None = None
     waits: Flags | None = None
+    is_known: bool = False
+    """There is such a thing, although nothing of it can go."""
 
     def __bool__(self) -> bool:
-        return any(part is not None and bool(part.any()) for part in (self.share, self.work, self.waits))
+        return self.is_known or any(
+            part is not None and bool(part.any()) for part in (self.share, self.work, self.waits)
+        )
 
 
 def union(parts: Sequence[Selection]) -> Selection:
@@ -36,6 +41,7 @@ def union(parts: Sequence[Selection]) -> Selection:
         np.maximum.reduce(shares) if shares else None,
         np.logical_or.reduce(works) if works else None,
         np.logical_or.reduce(waits) if waits else None,
+        any(part.is_known for part in parts),
     )
 
 
@@ -50,11 +56,15 @@ def inclusive(timeline: Timeline, stretches: Stretches) -> Selection:
 
 @dataclass
 class Change:
-    """What becomes of each edge (m,): the factor of its weight, and whether it is gone, so that nothing waits for its source."""
+    """What becomes of each edge (m,): the factor of its weight, and whether it is gone, so that nothing waits for its source.
+
+    `ahead_ns`: how long it takes what is done beside the rest; the window takes no less.
+    """
 
     timeline: Timeline
     factor: Floats = field(init=False)
     gone: Flags = field(init=False)
+    ahead_ns: int = 0
 
     def __post_init__(self) -> None:
         self.factor = np.ones(len(self.timeline.src))
@@ -73,12 +83,21 @@ class Change:
             self.gone |= selection.waits
         self.factor *= 1 - share * (1 - factor)
 
-    def of(self, weight: Ints, dst: Ints) -> Ints:
+    def do_ahead(self, selection: Selection, weight: Ints) -> None:
+        """Take a selection out of the window and do it beside it; `weight`: of the edges (m,), ns."""
+        line = self.timeline
+        takes = 0 if selection.work is None else int((line.end - line.at)[selection.work].sum())
+        if selection.share is not None:
+            takes += int((weight * selection.share)[~line.is_host_wait].sum())
+        self.ahead_ns = max(self.ahead_ns, takes)
+        self.apply(selection, 0)
+
+    def of(self, weight: Ints, dst: Ints) -> npt.NDArray[np.int64]:
         """Returns the changed weights (m,), whole ns; `dst`: the nodes that the edges lead to. Raises ScenarioError."""
         return changed(weight, dst, self.factor, self.gone)
 
 
-def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> Ints:
+def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> npt.NDArray[np.int64]:
     """Returns weights (m,) times factors, whole ns, and those of edges that are gone so low that no path has them.
 
     Of the edges into a node at least one stays: what waits for nothing at all would begin with the window. Raises ScenarioError.
@@ -87,7 +106,7 @@ def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> Ints:
     if np.abs(scaled).sum() >= 2**62:
         raise ScenarioError("the factors are so large that times overflow 64 bits")
     # Unscaled weights keep their digits, which a double may not hold.
-    result = np.where(factor == 1, weight, np.rint(scaled).astype(np.int64))
+    result = np.where(factor == 1, weight.astype(np.int64), np.rint(scaled).astype(np.int64))
     if gone.any():
         stays = np.bincount(dst[~gone], minlength=int(dst.max()) + 1)
         never = -(int(result[result > 0].sum()) + 1)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.base.datafiles import threshold
-from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.stack_order import Ints
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.window import Events, Window

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.base.datafiles import rule_rows
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.window import Window
 
 

@@ -3,6 +3,7 @@
     name = "twice the GEMMs, no launches"
     perfect_overlap = false
     remove = ["launch_overhead"]
+    ahead = ["cause:data_loading"]
     [scale]
     "ampere_gemm*" = 0.5
     "class:COMMUNICATION" = 0.7
@@ -44,28 +45,40 @@ class ScenarioError(TracelakeError, ValueError):
 class Scenario:
     """Edge weights to change: each is multiplied by the factors of all targets that select it.
 
-    `scale` are (target, factor); to remove is to scale by 0. `perfect_overlap`: see `overlap.py`.
+    `scale` are (target, factor); to remove is to scale by 0. `ahead` are targets that are done beside the rest: the window takes
+    as long as it does without them, or as long as they do. `perfect_overlap`: see `overlap.py`.
     """
 
     scale: tuple[tuple[str, float], ...] = ()
     perfect_overlap: bool = False
     name: str = ""
+    ahead: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All targets that it names."""
+        return (*(target for target, _ in self.scale), *self.ahead)
 
     def with_more(self, other: Scenario) -> Scenario:
         """Returns this scenario combined with another one, under this one's name."""
         return replace(
-            self, scale=self.scale + other.scale, perfect_overlap=self.perfect_overlap or other.perfect_overlap
+            self,
+            scale=self.scale + other.scale,
+            perfect_overlap=self.perfect_overlap or other.perfect_overlap,
+            ahead=self.ahead + other.ahead,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.scale) or self.perfect_overlap
+        return bool(self.scale or self.ahead) or self.perfect_overlap
 
 
-def of_options(scale: Iterable[str], remove: Iterable[str], perfect_overlap: bool) -> Scenario:
-    """Returns the scenario of `PATTERN=FACTOR` texts and targets to remove. Raises ScenarioError."""
+def of_options(
+    scale: Iterable[str], remove: Iterable[str], perfect_overlap: bool, ahead: Iterable[str] = ()
+) -> Scenario:
+    """Returns the scenario of `PATTERN=FACTOR` texts, targets to remove and targets to do ahead. Raises ScenarioError."""
     parts = [text.rpartition("=") for text in scale]
     factors = [(target, _factor(target, text)) for target, _, text in parts]
-    return Scenario((*factors, *((target, 0.0) for target in remove)), perfect_overlap)
+    return Scenario((*factors, *((target, 0.0) for target in remove)), perfect_overlap, ahead=tuple(ahead))
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
@@ -87,22 +100,26 @@ def read_scenarios(path: Path) -> list[Scenario]:
 
 
 def _of_table(table: dict[str, Any], where: str) -> Scenario:
-    if unknown := set(table) - {"name", "scale", "remove", "perfect_overlap"}:
+    if unknown := set(table) - {"name", "scale", "remove", "ahead", "perfect_overlap"}:
         raise ScenarioError(
-            f"{where}: unknown key {sorted(unknown)[0]!r}; known are name, scale, remove, perfect_overlap"
+            f"{where}: unknown key {sorted(unknown)[0]!r}; known are name, scale, remove, ahead, perfect_overlap"
         )
-    scale, remove, overlap = table.get("scale", {}), table.get("remove", []), table.get("perfect_overlap", False)
+    scale, overlap = table.get("scale", {}), table.get("perfect_overlap", False)
+    remove, ahead = table.get("remove", []), table.get("ahead", [])
     if not isinstance(scale, dict):
         raise ScenarioError(f"{where}: scale must be a table of factors, such as [scale] followed by 'gemm*' = 0.5")
-    if not isinstance(remove, list) or not all(isinstance(target, str) for target in remove):
-        raise ScenarioError(f"{where}: remove must be a list of strings")
+    for key, targets in (("remove", remove), ("ahead", ahead)):
+        if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
+            raise ScenarioError(f"{where}: {key} must be a list of strings")
     if not isinstance(overlap, bool):
         raise ScenarioError(f"{where}: perfect_overlap must be true or false")
     try:
         factors = [(target, _factor(target, factor)) for target, factor in scale.items()]
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
-    return Scenario((*factors, *((target, 0.0) for target in remove)), overlap, str(table.get("name", "")))
+    return Scenario(
+        (*factors, *((target, 0.0) for target in remove)), overlap, str(table.get("name", "")), tuple(ahead)
+    )
 
 
 def _factor(target: str, factor: Any) -> float:

@@ -22,6 +22,7 @@ A target selects the time of events (edges that are an event's own time) or a ki
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,7 +39,11 @@ from pipelines.critical_path.whatif.scenario import GROUPS, SHORT, Scenario, Sce
 from pipelines.critical_path.whatif.timeline import Flags, Stretches
 from pipelines.critical_path.whatif.window import Window
 
+if TYPE_CHECKING:
+    from pipelines.critical_path.causes.cause_edges import CauseEdges
+
 _PREFIXES = ("name", "self", "wait", "kernel", "cause", "class", "stream", "rank", "edge", *KINDS)
+_EAGER = "eager"
 _HTA_PREFIX = "critical_path_"
 _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TYPES.items()}
 
@@ -49,14 +54,15 @@ class NothingMatches(TracelakeError, LookupError):
 
 def owner_kinds(scenario: Scenario) -> list[str]:
     """Returns which of op, module and layer its targets name (`rank:2:op:NAME`, too): then the window needs its owners."""
-    targets = (re.sub(r"^rank:\d+:", "", target) for target, _ in scenario.scale)
+    targets = (re.sub(r"^rank:\d+:", "", target) for target in scenario.targets)
     named = {kind for kind, colon, _ in (target.partition(":") for target in targets) if colon}
     return [kind for kind in KINDS if kind in named]
 
 
 def names_causes(scenario: Scenario) -> bool:
     """Whether its targets name causes (`rank:2:cause:optimizer`, too): then the window needs them."""
-    return any(re.sub(r"^rank:\d+:", "", target).startswith("cause:") for target, _ in scenario.scale)
+    targets = (re.sub(r"^rank:\d+:", "", target) for target in scenario.targets)
+    return any(target == _EAGER or target.startswith("cause:") for target in targets)
 
 
 def change_of(window: Window, scenario: Scenario) -> Change:
@@ -64,6 +70,8 @@ def change_of(window: Window, scenario: Scenario) -> Change:
     change, targets = Change(window.timeline), _Targets(window)
     for target, factor in scenario.scale:
         change.apply(targets.selected(target, factor), factor)
+    for target in scenario.ahead:
+        change.do_ahead(targets.selected(target, 0), window.graph.weight)
     if scenario.perfect_overlap:
         change.factor *= hidden_communication(window)
     return change
@@ -86,8 +94,10 @@ class _Targets:
         w = self.window
         if prefix in KINDS:
             return Selection(work=self._owned_work(prefix, what))
+        if target == _EAGER:
+            return self._causes(target).eager(self.line)
         if prefix == "cause":
-            return self._of_cause(what)
+            return self._causes(target).selected(what)
         if prefix == "wait":
             return self._waits(what, factor)
         if prefix == "stream":
@@ -145,10 +155,10 @@ class _Targets:
             own |= self._of_threads(what)
         return Selection(own.astype(float))
 
-    def _of_cause(self, what: str) -> Selection:
+    def _causes(self, target: str) -> CauseEdges:
         if self.window.causes is None:
-            raise ScenarioError(f"cause:{what} needs the trace, and a path that covers its window (profile default)")
-        return self.window.causes.selected(what)
+            raise ScenarioError(f"{target} needs the trace, and a path that covers its window (profile default)")
+        return self.window.causes
 
     def _of_threads(self, what: str) -> Flags:
         """Which edges are host time of a thread by name that nothing owns."""

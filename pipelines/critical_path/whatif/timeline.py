@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.stack_order import Ints
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -36,7 +36,7 @@ def new_times(window: Window, weight: Ints) -> tuple[Ints, Ints, Ints]:
     """
     events, graph = window.events, window.graph
     event, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
-    old = events.ts[event] + np.where(is_end, events.dur[event], 0)
+    old = (events.ts[event] + np.where(is_end, events.dur[event], 0)).astype(np.int64)
     before, after = _order(window)
     none = np.zeros(len(before), dtype=np.int64)
     ordered = ArrayGraph(
@@ -83,7 +83,7 @@ def _order(window: Window) -> tuple[Ints, Ints]:
     return before[there], after[there]
 
 
-def _on_streams(window: Window) -> tuple[Ints, Ints]:
+def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
     """Returns pairs from the end of work to the start of the next, or from start to start where they overlap."""
     events = window.events
     work = np.flatnonzero(events.stream >= 0)
@@ -95,7 +95,7 @@ def _on_streams(window: Window) -> tuple[Ints, Ints]:
     return 2 * events.event_id[first] + np.where(overlaps, 0, 1), 2 * events.event_id[second]
 
 
-def _on_thread(window: Window, thread: int) -> tuple[Ints, Ints]:
+def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
     """Returns pairs from the last end at or before it to each start. At equal times ends come first, as in the call
     stacks.
     """

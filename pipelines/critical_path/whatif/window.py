@@ -21,8 +21,9 @@ from pipelines.base.errors import TracelakeError
 from pipelines.base.kernel_names import glob_pattern
 from pipelines.critical_path.answer.saved_path import SavedPath
 from pipelines.critical_path.graph.bounds import CPU, EVENTS, HOST, flags, int_column, text_codes
-from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.stored_window import use_stored
 from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.critical_path.whatif.owners import Owners
@@ -99,7 +100,7 @@ class Window:
     rank: int | None
     graph: ArrayGraph
     edge_id: Ints
-    duration: Ints
+    duration: npt.NDArray[np.int64]
     kind: Ints
     edge_type: Ints
     earlier: npt.NDArray[np.bool_]

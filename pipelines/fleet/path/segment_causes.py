@@ -21,7 +21,7 @@ from pipelines.critical_path.causes.edge_causes import (
     Found,
     edge_causes,
 )  # fmt: skip
-from pipelines.critical_path.causes.window_causes import events_of, lean, names_of
+from pipelines.critical_path.causes.window_rows import events_of, lean, names_of
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.fleet.path.capture_savings import Key, RankCauses, savings

@@ -11,7 +11,8 @@ SELECT
     c.launch_event_id,  -- The call that launched it; NULL on the host.
     o.owner_event_id,  -- The annotation or function that is shown for its host time; NULL for itself.
     n.first_start_ns = c.start_ns AS is_first,  -- The first of its name in the trace.
-    e.stream  -- Stream; NULL on the host.
+    e.stream,  -- Stream; NULL on the host.
+    c.device  -- Device; NULL on the host.
 FROM _clip AS c
 JOIN critical_path_windows AS w ON w.window_no = c.window_no
 JOIN _asked_windows AS a ON a.window_no = c.window_no

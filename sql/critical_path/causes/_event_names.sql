@@ -31,6 +31,7 @@ SELECT
         WHEN s.is_operator THEN 'operator'
         ELSE 'annotation'
     END AS kind,
+    k.class,  -- Class of GPU work; NULL for others.
     regexp_matches(n.name, '^ProfilerStep#[0-9]+$') AS is_step,  -- A step of the profiler.
     -- A copy to the host, which reads the result.
     coalesce(n.cat = 'gpu_memcpy', FALSE) AND regexp_matches(n.name, '(?i)DtoH|D2H|device.?to.?host') AS to_host,

@@ -29,7 +29,8 @@ SELECT
     n.name_no,  -- Its name.
     k.launch_event_id,  -- The call that launched it; NULL on the host.
     n.first_start_ns = e.start_ns AS is_first,  -- The first of its name in the trace.
-    e.stream  -- Stream; NULL on the host.
+    e.stream,  -- Stream; NULL on the host.
+    k.device  -- Device; NULL on the host.
 FROM capture_ranks AS r
 JOIN chosen AS c ON c.trace_id = r.trace_id
 JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id

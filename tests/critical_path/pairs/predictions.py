@@ -68,15 +68,16 @@ def _by_command(pair: Pair, subject: str) -> Iterator[Prediction]:
         yield Prediction(shlex.join(arguments), None, str(error))
     else:
         before, after = answer["before"]["length_us"], answer["after"]["length_us"]
-        yield Prediction(shlex.join(arguments), 100 * (after / before - 1))
+        yield Prediction(shlex.join(arguments), 100 * (after - before) / pair.timed_us)
 
 
 def _by_fix(pair: Pair, why: dict[str, Any]) -> Iterator[Prediction]:
     """The fix that the pair's change is; none while `why` has no fixes at all."""
     if not pair.fix or "fixes" not in why:
         return
-    saved = [fix["saves_percent"] for fix in why["fixes"] if fix["fix"] == pair.fix]
-    yield Prediction(f"fix {pair.fix}", -max(saved) if saved else None, "" if saved else "not among the fixes")
+    saved = [fix["saves_us"] for fix in why["fixes"] if fix["fix"] == pair.fix]
+    percent = -100 * max(saved) / pair.timed_us if saved else None
+    yield Prediction(f"fix {pair.fix}", percent, "" if saved else "not among the fixes")
 
 
 def _answer(command: str, *words: str) -> Any:

@@ -18,13 +18,15 @@ FOLDERS = (Path(__file__).parents[3] / "bench/pairs/recorded/h100", SHARED / "tr
 class Pair:
     """A program, recorded as it is (A, `before`) and with one change (B, `after`): a trace for each rank.
 
-    `traced` and `untraced` are what a step of B takes over what one of A takes; `untraced` is None where that was not measured.
+    `timed_us` is how long the steps of A took together, traced: the trace begins milliseconds before them, which no change of
+    the program shortens. `traced` and `untraced` are what a step of B takes over what one of A takes; `untraced` is None where that was not measured.
     """
 
     name: str
     change: str
     before: tuple[Path, ...]
     after: tuple[Path, ...]
+    timed_us: float
     traced: float
     untraced: float | None
     causes: tuple[str, ...]
@@ -63,6 +65,7 @@ def _pair(folder: Path, name: str, program: dict[str, Any]) -> Pair:
         change=program["change"],
         before=_traces(folder, name, "A", a),
         after=_traces(folder, name, "B", b),
+        timed_us=1e6 * a["traced_step_s"] * a["steps"],
         traced=b["traced_step_s"] / a["traced_step_s"],
         untraced=b["plain_step_s"] / a["plain_step_s"] if a["plain_step_s"] else None,
         **{key: tuple(expected.get(key, ())) for key in lists},

@@ -30,6 +30,8 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
 
     if any(scenario.perfect_overlap for scenario in scenarios):
         raise fail("--perfect-overlap is answered for one rank: give its trace")
+    if any(scenario.ahead for scenario in scenarios):
+        raise fail("--ahead is answered for one rank: give its trace")
     with opened_capture([folder], lake, TABLES) as (con, beginning):
         # Of files a lake was made just now, which has no graphs.
         there = Lake(lake) if beginning and not is_store(lake) else None

@@ -81,6 +81,13 @@ def what_if(
     remove: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Remove it: multiply its time by 0.")
     ] = None,
+    ahead: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Do it ahead, beside the rest: the window takes as long as without it, or as long as it takes itself.",
+        ),
+    ] = None,
     perfect_overlap: Annotated[
         bool, typer.Option("--perfect-overlap", help="Hide communication behind as much computation as there is.")
     ] = False,
@@ -124,15 +131,16 @@ def what_if(
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
     """
     from pipelines.critical_path.answer.saved_path import looks_saved
-    from pipelines.critical_path.causes.cause_edges import causes_of
+    from pipelines.critical_path.causes.of_window import causes_of
     from pipelines.critical_path.whatif.before_after import what_if as compare
     from pipelines.critical_path.whatif.owners import unselected
+    from pipelines.critical_path.whatif.scenario import of_options
     from pipelines.critical_path.whatif.sensitivity import rank_families
     from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
     from pipelines.models.catalog import load_catalog
 
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
-    scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
+    scenarios = _scenarios(scenario, of_options(scale or [], remove or [], perfect_overlap, ahead or []))
     _check(scenarios, sensitivity, redraw)
     _check_saved(trace, asked, redraw)
     if Path(trace).is_dir() or (not process and is_several(trace)):
@@ -153,7 +161,7 @@ def what_if(
         families = rank_families(window, with_cpu=True) if sensitivity else []
         lacking = _lacking(window) if sensitivity else []
         answers = compare(window, scenarios)  # one at a time: each holds arrays of the graph's size
-        if redraw:
+        if redraw and con is not None:
             from pipelines.faces.drawings.redraw import write_redrawn
 
             answers = [next(answers)]
@@ -232,13 +240,12 @@ def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
         )
 
 
-def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_overlap: bool) -> list[Scenario]:
+def _scenarios(file: Path | None, options: Scenario) -> list[Scenario]:
     """Returns the scenarios of the file, each with the options on top; without a file only the options. Raises
     ScenarioError.
     """
-    from pipelines.critical_path.whatif.scenario import of_options, read_scenarios
+    from pipelines.critical_path.whatif.scenario import read_scenarios
 
-    options = of_options(scale, remove, perfect_overlap)
     if file is None:
         return [options] if options else []
     return [read.with_more(options) for read in read_scenarios(file)]
@@ -249,7 +256,9 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
     if sensitivity and (scenarios or redraw):
         raise WrongValue("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
     if not sensitivity and not scenarios:
-        raise WrongValue("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
+        raise WrongValue(
+            "nothing to change: give --scale, --remove, --ahead, --perfect-overlap, --scenario or --sensitivity"
+        )
     if redraw and len(scenarios) != 1:
         raise WrongValue(f"--redraw draws one scenario, and there are {len(scenarios)}")
 

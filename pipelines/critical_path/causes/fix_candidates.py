@@ -1,0 +1,160 @@
+"""Which fixes may apply to a window, each as the options of `what-if` that retime it. `sql/rules/fixes/fix_kinds.csv` describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.base.datafiles import threshold
+from pipelines.critical_path.causes.edge_causes import CAUSES, NAME
+from pipelines.critical_path.causes.outermost import outermost
+from pipelines.critical_path.causes.savings import Rows
+from pipelines.critical_path.graph.bounds import CPU
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.timeline import Flags
+from pipelines.critical_path.whatif.window import Window
+
+_HOST_PERCENT = threshold("host_work_percent")
+_PERCENT, _LAUNCHES = threshold("fix_percent"), threshold("fused_launches")
+_BY_CAUSE = {
+    "allocation": "no_empty_cache",
+    "garbage_collection": "no_gc",
+    "checkpointing": "asynchronous_checkpoint",
+    "compilation": "compile_once",
+}
+_GENERIC = ("host_operators", "host_between_operators", "launching", "synchronization")
+_MOST = 3
+"""How many names of a kind are retimed."""
+_FLOAT32 = re.compile(r"(?i)f32f32_f32f32|(^|[_ ])sgemm|_ffma_|simt_sgemm")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A fix of a kind, what it is done to (empty for the whole window), and its scenario."""
+
+    fix: str
+    name: str
+    scenario: Scenario
+
+
+def candidates(window: Window, rows: Rows, float32_factor: float | None) -> Iterator[Candidate]:
+    """Yields what may help a window with these causes. `float32_factor`: how long a product takes with the device's faster
+    units, over what it takes without them; None where that is not known.
+    """
+    length = max(int(rows.duration.sum()), 1)
+    shown = _Shown(window, rows, length)
+    yield from _waits(window, length)
+    if name := shown.largest("data_loading"):
+        yield Candidate("load_ahead", name, Scenario(ahead=("cause:data_loading",)))
+    yield from _copies(shown)
+    if shown.share("host_operators") + shown.share("launching") >= _PERCENT:
+        yield Candidate("graph_or_compile", "", _without("eager"))
+    if name := shown.largest("optimizer"):
+        yield Candidate("fused_optimizer", name, Scenario((("cause:optimizer", _fused(window)),)))
+    for cause, fix in _BY_CAUSE.items():
+        if shown.share(cause) >= _PERCENT:
+            yield Candidate(fix, "", _without(f"cause:{cause}"))
+    if shown.share("communication") >= _PERCENT:
+        yield Candidate("overlap_communication", "", Scenario(perfect_overlap=True))
+    yield from _host_work(window, shown)
+    if float32_factor is not None:
+        yield from _products(window, length, float32_factor)
+
+
+def _without(*targets: str) -> Scenario:
+    return Scenario(tuple((target, 0.0) for target in targets))
+
+
+class _Shown:
+    """The causes of a window by name."""
+
+    def __init__(self, window: Window, rows: Rows, length: int) -> None:
+        self.window, self.rows, self.percent = window, rows, 100 * rows.duration / length
+
+    def share(self, cause: str) -> float:
+        """Returns how much of the window a cause takes, percent."""
+        return float(self.percent[self.rows.cause == CAUSES.index(cause)].sum())
+
+    def names(self, cause: str) -> list[str]:
+        """Returns the names of a cause that take enough of the window, largest first."""
+        rows, of = self.rows, self.window.causes
+        assert of is not None
+        chosen = (rows.cause == CAUSES.index(cause)) & (rows.named_after == NAME) & (self.percent >= _PERCENT)
+        return [of.name(NAME, int(number)) for number in rows.number[np.flatnonzero(chosen)]]
+
+    def largest(self, cause: str) -> str:
+        """Returns the largest name of a cause that takes enough of the window; an empty text if none does."""
+        names = self.names(cause)
+        return names[0] if names and self.share(cause) >= _PERCENT else ""
+
+
+def _waits(window: Window, length: int) -> Iterator[Candidate]:
+    """By the outermost operator around calls that wait, or the call; and all of them, where one wait hides another."""
+    line, events = window.timeline, window.events
+    calls = np.unique(line.dst[line.is_host_wait & ~_is_named_cause(window)])
+    is_operator = (np.array([known == CPU for known, _ in events.families], dtype=bool))[events.family] & ~line.is_call
+    family = events.family[outermost(line, is_operator, calls)]
+    waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
+    chosen = np.flatnonzero(100 * waited >= _PERCENT * length)
+    for i in chosen[np.argsort(-waited[chosen], kind="stable")][:_MOST].tolist():
+        name = events.families[i][1]
+        yield Candidate("do_not_wait", name, _without(f"wait:{name}"))
+    if len(chosen) > 1:
+        yield Candidate("do_not_wait", "*", _without("wait:*"))
+
+
+def _is_named_cause(window: Window) -> Flags:
+    """Which edges are waits that go with a cause of another name (m,): of cudaFree, of what saves a checkpoint."""
+    assert window.causes is not None
+    of = window.causes.edges
+    freed = np.zeros(len(of.cause), dtype=bool)
+    by_name = ~np.isin(of.cause[of.freed_with], [CAUSES.index(cause) for cause in ("copies", *_GENERIC)])
+    freed[of.freed[by_name]] = True
+    return freed
+
+
+def _copies(shown: _Shown) -> Iterator[Candidate]:
+    """Copies to the GPU: those to the host are read, so they have to wait for what is computed."""
+    names = [name for name in shown.names("copies") if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP", name)]
+    if names:
+        yield Candidate("copy_ahead", names[0], Scenario(ahead=tuple(f"kernel:{name}" for name in names[:_MOST])))
+
+
+def _host_work(window: Window, shown: _Shown) -> Iterator[Candidate]:
+    """Functions and annotations that launch hardly any GPU work (a whole step cannot be moved), without those that are
+    called by a larger one.
+    """
+    line, duration = window.timeline, window.events.dur
+    moved = np.zeros(len(duration), dtype=bool)
+    for name in shown.names("host_between_operators")[:_MOST]:
+        named = np.array([text == name for _, text in window.events.families], dtype=bool)[window.events.family]
+        stretches = line.of_events(named)
+        launched = line.launched(stretches)
+        inside = 100 * int(duration[named & moved].sum()) >= (100 - _HOST_PERCENT) * int(duration[named].sum())
+        if inside or 100 * int(duration[launched].sum()) > _HOST_PERCENT * int(duration[line.is_work].sum()):
+            continue
+        moved |= stretches.holds(line.thread, line.at, line.end)
+        yield Candidate("move_host_work", name, _without(name))
+
+
+def _fused(window: Window) -> float:
+    """Returns what is left of an optimizer's steps: a few launches of the many that each step has now."""
+    assert window.causes is not None
+    of, line = window.causes.edges, window.timeline
+    work = (of.cause == CAUSES.index("optimizer")) & line.is_own & line.to_work
+    pieces, steps = int(work.sum()), len(np.unique(of.instance[work]))
+    return round(min(1.0, _LAUNCHES * steps / pieces), 4) if pieces else 0.0
+
+
+def _products(window: Window, length: int, factor: float) -> Iterator[Candidate]:
+    time = np.bincount(window.events.family, window.events.dur, minlength=len(window.events.families))
+    names = [
+        name
+        for i, (_, name) in enumerate(window.events.families)
+        if _FLOAT32.search(name) and 100 * time[i] >= _PERCENT * length
+    ]
+    if names:
+        yield Candidate("lower_precision", names[0], Scenario(tuple((f"kernel:{name}", factor) for name in names)))

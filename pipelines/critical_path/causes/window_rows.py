@@ -1,0 +1,77 @@
+"""The events and names of windows as arrays, as the causes of their length need them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from pipelines.critical_path.causes.edge_causes import KINDS, Events, Names
+from pipelines.critical_path.graph.stack_order import Ints
+
+
+def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
+    """Returns the rows of each window, in order of a column."""
+    found = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
+    window = np.asarray(found.pop("window_no"))
+    by = np.lexsort((np.asarray(found[order]), window))
+    numbers, first = np.unique(window[by], return_index=True)
+    parts: dict[int, dict[str, Any]] = {number: {} for number in numbers.tolist()}
+    for name in list(found):
+        for number, part in zip(parts, np.split(lean(found.pop(name))[by], first[1:]), strict=True):
+            parts[number][name] = part
+    return parts
+
+
+def lean(column: Any) -> np.ndarray:
+    """A column without NULL (-1 instead), in 32 bits where that is enough."""
+    filled = np.ma.filled(column, -1) if column.dtype != bool else np.ma.filled(column, False)
+    if (
+        filled.dtype.kind == "i"
+        and filled.itemsize > 4
+        and len(filled)
+        and -(2**31) <= filled.min() <= filled.max() < 2**31
+    ):
+        return filled.astype(np.int32)
+    return filled
+
+
+def events_of(rows: dict[str, Any]) -> Events:
+    """Returns the events of a window from the columns of _cause_events, in order of event_id; they are taken out of `rows`."""
+    ids = rows.pop("event_id")
+    place_of = np.full(int(ids.max(initial=0)) + 2, -1, dtype=np.int32)
+    place_of[ids] = np.arange(len(ids))
+
+    def place(column: Ints) -> Ints:
+        return place_of[np.where(column <= ids[-1], column, -1)]
+
+    is_work = rows.pop("is_work")
+    return Events(
+        ids,
+        rows.pop("at_ns").astype(np.int64),
+        rows.pop("duration_ns").astype(np.int64),
+        np.where(is_work, -1, rows.pop("thread_id")),
+        is_work,
+        rows.pop("name_no") - 1,
+        place(rows.pop("launch_event_id")),
+        place(rows.pop("owner_event_id")),
+        rows.pop("is_first"),
+        rows.pop("stream").astype(np.int64),
+        rows.pop("device"),
+    )
+
+
+def names_of(con: duckdb.DuckDBPyConnection) -> Names:
+    """Returns the names in `_event_names` with their rules."""
+    rows = con.execute(
+        "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no FROM _event_names AS n "
+        "LEFT JOIN _cause_names AS r ON r.name_no = n.name_no ORDER BY n.name_no"
+    ).fetchnumpy()
+    kinds = {kind: number for number, kind in enumerate(KINDS)}
+    kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
+    rule, n_events, duration = (np.ma.filled(rows[name], -1) for name in ("rule_no", "n_events", "duration_ns"))
+    is_step, to_host, pageable = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
+    return Names(
+        kind, rule, n_events, duration, is_step, to_host, pageable, rows["name"].tolist(), rows["class"].tolist()
+    )
