@@ -15,6 +15,14 @@ def time(ns: float) -> str:
     return f"{ns / 1e3:,.1f} us"
 
 
+def rounded_time(ns: float) -> str:
+    """A time that is known roughly, in two digits: `37 ms`, `2.1 ms`, `0.81 s`."""
+    number, unit = time(ns).split(" ")
+    value = float(number.replace(",", ""))
+    digits = max(1 - math.floor(math.log10(abs(value))), 0) if value else 0
+    return f"{round(value, digits):.{digits}f} {unit}"
+
+
 def time_us(us: float) -> str:
     """As `time`, for the answers that count in us."""
     return time(1000 * us)

@@ -1,6 +1,7 @@
--- One row: a cause of a window's length without what PyTorch's profiler costs. The rows of a window have all of its time.
--- How: as in causes, of the graph retimed without the cost of recording its events (profiler_cost). Windows in which that is
--- more than threshold profiler_told.
+-- One row: a cause of a window's length without what PyTorch's profiler costs it. The rows of a window have all of its
+-- time.
+-- How: as in causes, of the graph retimed without the cost of recording its events (profiler_cost). Windows in which
+-- that is more than threshold profiler_told.
 -- check: unique(trace_id, window_id, cause, name)
 WITH totals AS (
     SELECT window_no, sum(duration_ns) AS duration_ns
