@@ -1,8 +1,9 @@
 """What recording its host events costs a window: how much of each edge of its graph is PyTorch's profiler.
 
-The profiler notes an event before its start and after its end: half of the cost falls in each, in the time of what is around it
-(`begin_op` and `finish_op` of torch/csrc/profiler take their times last and first). So an edge between two nodes of a thread has half a cost
-for each event of the thread, in the graph or not, that starts or ends in between. Costs are for each kind of event
+The profiler notes an operator before its start and after its end: half of the cost falls in each, in the time of what is around it
+(Kineto's callbacks in torch/csrc/profiler take the start last and the end first). Part of what a call costs is inside of it. So an
+edge between two nodes of a thread has a share of the cost of each event of the thread, in the graph or not, that starts or ends in
+between. Costs are for each kind of event
 (`sql/rules/profiler/profiler_costs.csv`), in proportion to how slow the host is, which its cheapest operators show.
 """
 
@@ -43,7 +44,9 @@ _WINDOWS = """
     WHERE w.window_no BETWEEN {first} AND {last}
 """
 _EVENTS = """
-    SELECT CAST(t.thread_id AS INTEGER) AS thread, e.start_ns, e.start_ns + e.duration_ns AS end_ns, CAST(c.kind_no AS INTEGER) AS kind, c.cost_ns AS cost
+    SELECT
+        CAST(t.thread_id AS INTEGER) AS thread, e.start_ns, e.start_ns + e.duration_ns AS end_ns, CAST(c.kind_no AS INTEGER) AS kind,
+        c.cost_ns AS cost, c.cost_ns * c.inside AS inside
     FROM events AS e
     JOIN _event_costs AS c ON c.trace_id = e.trace_id AND c.cat = e.cat
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
@@ -140,19 +143,21 @@ def _batches(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[np.nda
 
 
 class _Marks:
-    """Starts and ends of host events, in order of thread and time, with half of an event's cost at each.
+    """When recording host events takes time, in order of thread and time: before each start, after each end and, for some, inside.
 
-    A start at t is the number 2t, an end 2t + 1: an edge from t0 to t1 has the starts in (t0, t1] and the ends in [t0, t1), which are the
-    numbers in (2 t0, 2 t1].
+    What is before a start at t is the number 2t, what is after a start or an end 2t + 1: an edge from t0 to t1 has the starts in
+    (t0, t1], and what follows a start or an end in [t0, t1), which are the numbers in (2 t0, 2 t1].
     """
 
-    def __init__(self, thread: Ints, start: Ints, end: Ints, kind: Ints, cost: np.ndarray) -> None:
+    def __init__(self, thread: Ints, start: Ints, end: Ints, kind: Ints, cost: np.ndarray, inside: np.ndarray) -> None:
         self.start, self.kind, self.cost = start, kind, cost
-        time = np.concatenate((2 * start, 2 * end + 1))
-        both = np.concatenate((thread, thread))
+        has, half = np.flatnonzero(inside), (cost - inside) / 2
+        time = np.concatenate((2 * start, 2 * end + 1, 2 * start[has] + 1))
+        both = np.concatenate((thread, thread, thread[has]))
+        spent = np.concatenate((half, half, inside[has]))
         order = np.lexsort((time, both))
         self.time = time[order]
-        self.before = np.append(0.0, np.cumsum(np.concatenate((cost, cost))[order] / 2))
+        self.before = np.append(0.0, np.cumsum(spent[order]))
         threads, first = np.unique(both[order], return_index=True)
         bounds = np.append(first, len(order)).tolist()
         self.of_thread = dict(zip(threads.tolist(), pairwise(bounds), strict=True))

@@ -15,7 +15,7 @@ written AS (
 ),
 recorded AS (
     SELECT
-        c.trace_id, c.cat, p.kind, p.cost_ns, p.cost_without_calls_ns, w.measured,
+        c.trace_id, c.cat, p.kind, p.cost_ns, p.cost_without_calls_ns, p.inside, w.measured,
         bool_or(p.kind = 'call') OVER (PARTITION BY c.trace_id) AS has_calls,
         bool_or(p.kind = 'operator') OVER (PARTITION BY c.trace_id) AS has_operators
     FROM categories AS c
@@ -32,6 +32,7 @@ SELECT
         TRY_CAST(json_extract_string(measured, '$.' || kind || '_ns') AS DOUBLE),
         CASE WHEN has_calls THEN cost_ns ELSE cost_without_calls_ns END
     ) AS cost_ns,
+    inside,  -- The share of it that falls between the event's start and its end.
     -- The delay between the starts of the cheapest operators on that host, ns.
     coalesce(
         TRY_CAST(json_extract_string(measured, '$.cheap_operator_ns') AS DOUBLE), threshold('cheap_operator_ns')
