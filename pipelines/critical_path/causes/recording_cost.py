@@ -20,7 +20,7 @@ from pipelines.base import database
 from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.edge_causes import KINDS, Events, Flags, Names
 from pipelines.critical_path.graph.dependency_graph import Ints
-from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.models.python_tables import column_arrays
 from pipelines.models.sqltext import quoted
 
@@ -32,7 +32,7 @@ MOST_EDGES = threshold("profiler_edges")
 _REMOVED = threshold("profiler_removed")
 _START_NS = threshold("profiler_start_ns")
 _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pairs")
-_OWN, _GAP = (EDGE_TYPES[name].edge_code for name in ("OPERATOR_KERNEL", "HOST_GAP"))
+_OWN, _GAP, _DELAY = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "KERNEL_LAUNCH_DELAY"))
 _OPERATOR = KINDS.index("operator")
 _WINDOWS = """
     SELECT w.window_no, w.trace_id, w.path_start_ns, w.path_end_ns, coalesce(s.n_steps, 0), s.start_ns - w.path_start_ns,
@@ -76,11 +76,11 @@ class Request:
     without_profiler: bool | None = None
     untraced: int | None = None
 
-    def retimes(self, *, without: bool, share: float) -> bool:
-        """Whether the causes with the profiler, or `without` it, are to be retimed, where the profiler is this share of the window."""
+    def retimes(self, *, without: bool, spent: int, length: int) -> bool:
+        """Whether the causes with the profiler, or `without` it, are to be retimed, where it is `spent` ns of a window's `length`."""
         if not self.is_given:
             return True
-        shown = share > _REMOVED if self.without_profiler is None else self.without_profiler
+        shown = spent > _REMOVED * length if self.without_profiler is None else self.without_profiler
         return shown == without
 
 
@@ -163,9 +163,9 @@ class _Marks:
         self.of_thread = dict(zip(threads.tolist(), pairwise(bounds), strict=True))
 
     def between(self, thread: int, since: Ints, until: Ints) -> np.ndarray:
-        """Returns the cost of the marks on a thread in (since, until], ns."""
+        """Returns the cost of the marks on a thread whose numbers are in (since, until], ns."""
         first, past = self.of_thread[thread]
-        low, high = (first + np.searchsorted(self.time[first:past], 2 * at, side="right") for at in (since, until))
+        low, high = (first + np.searchsorted(self.time[first:past], at, side="right") for at in (since, until))
         return self.before[high] - self.before[low]
 
 
@@ -180,12 +180,14 @@ class _Window:
     def __init__(self, number: int, begin: int, end: int, edges: HostEdges, events: Events) -> None:
         self.number, self.begin, self.end, self.edges = number, begin, end, edges
         thread = events.thread[edges.src_event]
-        own = (thread >= 0) & (thread == events.thread[edges.dst_event]) & (edges.weight > 0)
-        own = np.flatnonzero(own)
+        same = thread == events.thread[edges.dst_event]
+        # The time from a launch to its work has in it what is inside of the call.
+        own = np.flatnonzero((thread >= 0) & (same | (edges.code == _DELAY) & ~edges.at_src_end) & (edges.weight > 0))
         self.own = own[np.argsort(thread[own], kind="stable")]
         src, dst = edges.src_event[self.own], edges.dst_event[self.own]
-        self.since = begin + events.at[src] + events.duration[src] * edges.at_src_end[self.own]
-        self.until = begin + events.at[dst] + events.duration[dst] * edges.at_dst_end[self.own]
+        until = begin + events.at[dst] + events.duration[dst] * edges.at_dst_end[self.own]
+        self.since = 2 * (begin + events.at[src] + events.duration[src] * edges.at_src_end[self.own])
+        self.until = np.where(same[self.own], 2 * until, self.since + 1)
         threads, first = np.unique(thread[self.own], return_index=True)
         bounds = np.append(first, len(self.own)).tolist()
         self.slices = [
@@ -208,7 +210,7 @@ class _Window:
         edges[self.own] = np.rint(self.sums * self.speed)
         start_edges = self.own[:0]
         if self.first_step is not None and 0 < self.first_step <= _START_NS:
-            before = (self.edges.code[self.own] == _GAP) & (self.until <= self.begin + self.first_step)
+            before = (self.edges.code[self.own] == _GAP) & (self.until <= 2 * (self.begin + self.first_step))
             start_edges = self.own[before]
         nominal = np.rint(self.nominal * self.speed).astype(np.int64)
         start_ns = int(self.edges.weight[start_edges].sum())

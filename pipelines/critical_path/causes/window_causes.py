@@ -231,9 +231,9 @@ def _found(
         retime(graph, rows, shares)
         return _Found(rows, pieces, None, None)
     length, without = int(rows.duration.sum()), without_profiler(graph, cost)
-    share = 1 - without.length / max(length, 1)
-    is_told = share > _TOLD and cost.request.retimes(without=True, share=share)
-    if not is_told or cost.request.retimes(without=False, share=share):
+    spent = length - without.length
+    is_told = spent > _TOLD * length and cost.request.retimes(without=True, spent=spent, length=length)
+    if not is_told or cost.request.retimes(without=False, spent=spent, length=length):
         retime(graph, rows, shares)
     told = _rows_without(graph, without, found, events, names, inferred) if is_told else None
     return _Found(rows, pieces, without, told)
