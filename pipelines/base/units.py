@@ -16,11 +16,13 @@ def time(ns: float) -> str:
 
 
 def rounded_time(ns: float) -> str:
-    """A time that is known roughly, in two digits: `37 ms`, `2.1 ms`, `0.81 s`."""
-    number, unit = time(ns).split(" ")
+    """A time that is known roughly, in two digits: `37 ms`, `2.1 ms`, `130 us`."""
+    if not ns:
+        return time(ns)
+    known = round(ns, 1 - math.floor(math.log10(abs(ns))))
+    number, unit = time(known).split(" ")
     value = float(number.replace(",", ""))
-    digits = max(1 - math.floor(math.log10(abs(value))), 0) if value else 0
-    return f"{round(value, digits):.{digits}f} {unit}"
+    return f"{value:,.{1 if abs(value) < 10 else 0}f} {unit}"
 
 
 def time_us(us: float) -> str:
