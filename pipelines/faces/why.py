@@ -365,7 +365,11 @@ def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
     of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
     by_size = "duration_ns DESC, cause, name"
     orders = {"causes": by_size, "causes_without_profiler": by_size}
-    return {table: f"SELECT * FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}" for table in TABLES}
+    columns = {"causes_without_profiler": "*, percent AS share_percent"}
+    return {
+        table: f"SELECT {columns.get(table, '*')} FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}"
+        for table in TABLES
+    }
 
 
 def of_rows(

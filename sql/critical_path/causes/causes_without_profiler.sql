@@ -16,7 +16,7 @@ SELECT
     n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
     n.duration_ns,  -- Its time on the path, ns.
     -- The same in percent of the window; the rows of a window sum to 100.
-    100e0 * n.duration_ns / nullif(t.duration_ns, 0) AS share_percent,
+    100e0 * n.duration_ns / nullif(t.duration_ns, 0) AS percent,
     n.idle_ns AS gpu_idle_ns,  -- The part of it in which no GPU work ran, ns; idle_causes has when.
     -- The part of it in which no kernel ran that computes, ns: what communication and copies have for themselves.
     n.exposed_ns,
