@@ -56,17 +56,18 @@ def length_of(events: list[dict[str, Any]]) -> float:
     return 1000 * (max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events))
 
 
-@pytest.mark.parametrize("kernel_us", [1.0, 12.0, 24.0, 60.0])
-def test_a_planted_cost_is_taken_away_again(kernel_us: float) -> None:
+def test_a_planted_cost_is_taken_away_again() -> None:
     """Where the host binds, where both do by turns, and where the GPU does, whose time stays."""
-    recorded, plain = program(kernel_us, COST), program(kernel_us, FREE)
-    (row,) = costs_of(document(recorded, COST, delay_us=3 + COST["operator"] / 2))
-    assert row["slowness"] == 1 and row["n_frames"] == 48 and row["n_operators"] == 48 and row["n_annotations"] == 4
-    assert row["without_profiler_ns"] == pytest.approx(length_of(plain), abs=4000)  # the last wait
-    if kernel_us == 60:
-        assert row["without_profiler_ns"] > 0.99 * row["length_ns"]
-    else:
-        assert row["without_profiler_ns"] < 0.9 * row["length_ns"]
+    kernels = (1.0, 12.0, 24.0, 60.0)
+    recorded = [document(program(us, COST), COST, delay_us=3 + COST["operator"] / 2) for us in kernels]
+    for kernel_us, row in zip(kernels, costs_of(*recorded), strict=True):
+        assert row["slowness"] == 1 and row["n_frames"] == 48 and row["n_operators"] == 48 and row["n_annotations"] == 4
+        plain = length_of(program(kernel_us, FREE))
+        assert row["without_profiler_ns"] == pytest.approx(plain, abs=4000)  # the last wait
+        host_binds = row["without_profiler_ns"] < 0.9 * row["length_ns"]
+        assert host_binds == (kernel_us < 60) and row["without_profiler_ns"] > 0.99 * row["length_ns"] * (
+            kernel_us == 60
+        )
 
 
 def test_what_it_costs_is_no_more_than_its_events() -> None:
@@ -200,9 +201,8 @@ GPU_BINDS = ("big_products.A", "big_products.B", "empty_cache.B", "item_each_mic
 GPU_BINDS = (*GPU_BINDS, "side_stream_binds.A", "side_stream_binds.B", "slow_loader.B", "checkpointing.B")
 
 
-@pytest.fixture(scope="module")
-def errors(shared: Path) -> dict[str, float]:
-    """How far each run of the pairs is from the time that it took without the profiler, as a share of that."""
+def errors_of(shared: Path, *, names: tuple[str, ...] = ()) -> dict[str, float]:
+    """How far runs of the pairs, all without `names`, are from the time that they took without the profiler, as a share of that."""
     folder = shared / "traces/h100_pairs"
     if not folder.is_dir():
         pytest.skip("../shared/traces/h100_pairs is not there")
@@ -211,7 +211,7 @@ def errors(shared: Path) -> dict[str, float]:
         f"{name}.{variant}": by[variant]["plain_step_s"] * 1e9
         for name, by in programs.items()
         for variant in "AB"
-        if by[variant]["plain_step_s"]
+        if by[variant]["plain_step_s"] and (not names or f"{name}.{variant}" in names)
     }
     rows = costs_of(*(folder / f"{name}.json.gz" for name in plain))
     return {
@@ -220,11 +220,15 @@ def errors(shared: Path) -> dict[str, float]:
     }
 
 
-def test_nine_of_ten_runs_are_within_15_percent(errors: dict[str, float]) -> None:
+def test_some_runs_are_within_15_percent(shared: Path) -> None:
+    """Two in which the host binds, one of them with stacks, and one in which the GPU does."""
+    errors = errors_of(shared, names=("launch_bound.A", "slow_loader.A", "big_products.B"))
+    assert len(errors) == 3 and max(map(abs, errors.values())) <= 0.15 and abs(errors["big_products.B"]) <= 0.05
+
+
+@pytest.mark.slow
+def test_nine_of_ten_runs_are_within_15_percent_and_within_5_where_the_gpu_binds(shared: Path) -> None:
+    errors = errors_of(shared)
     assert len(errors) == 22
     assert sum(abs(error) <= 0.15 for error in errors.values()) >= 0.9 * len(errors), errors
-
-
-def test_where_the_gpu_binds_within_5_percent(errors: dict[str, float]) -> None:
-    far = {name: error for name, error in errors.items() if name in GPU_BINDS and abs(error) > 0.05}
-    assert not far
+    assert {name: error for name, error in errors.items() if name in GPU_BINDS and abs(error) > 0.05} == {}

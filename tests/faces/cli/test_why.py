@@ -156,6 +156,18 @@ def test_a_time_without_the_profiler_that_cannot_be_is_refused(tmp_path: Path, u
     assert f"--untraced {'1.0 us' if untraced == '1us' else untraced}" in output and said in output
 
 
+def test_what_a_profiler_cost_another_writers_trace_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": program(1, COST)}))
+    assert "is not known" in run("why", path, "--untraced", "1ms", code=1).output
+    said = run("why", path, "--without-profiler")
+    assert "is not known" in said.output and "without the profiler" not in said.stdout
+
+
+def test_a_profiler_that_cost_too_little_is_told(trace: Path) -> None:
+    assert "the profiler cost too little" in run("why", trace, "--without-profiler").output
+
+
 def test_a_capture_has_no_profiler_to_take_away(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=2, steps=2)
     write_capture(spec, tmp_path)

@@ -237,6 +237,7 @@ def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
         name, without = Path(subject).name, asked.without_profiler
         answers = [why(con, one.trace_id, one.window_id, name, without_profiler=without) for one in requests]
         found = [one for one in answers if one]
+        _check_profiler(subject, asked, found)
         if not found:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
             if asked.annotation and not reason:
@@ -245,6 +246,17 @@ def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
                 f"{subject} has no critical path: {reason[0][0] if reason else 'it has no GPU work, and no operator or annotation that takes time'}"
             )
         return found
+
+
+def _check_profiler(subject: str, asked: _Asked, answers: Sequence[Why]) -> None:
+    """Refuse to calibrate what is not known; say why causes are not without the profiler although that is asked."""
+    unknown = any(one.without_profiler_ns is None for one in answers)
+    why_not = f"what a profiler cost {subject} is not known: PyTorch's did not write it, or it has no operators"
+    if asked.untraced is not None and unknown:
+        raise fail(why_not, "Leave out --untraced.")
+    if asked.without_profiler and not all(one.is_without_profiler for one in answers):
+        told = why_not if unknown else "the profiler cost too little to rank causes without it"
+        err.print(styled("{}", told), soft_wrap=True)
 
 
 def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
