@@ -24,7 +24,10 @@ _LAYERS = {
 }
 # Tables of a layer whose names begin like this, in the order in which they are tried; the others are in the layer's own.
 _PARTS = {
-    "critical_path": {"causes|window_gpu_time": "causes", "critical_path_(windows|nodes|edges)$": "graph"},
+    "critical_path": {
+        "causes|window_gpu_time|profiler_cost": "causes",
+        "critical_path_(windows|nodes|edges)$": "graph",
+    },
     "summary": {"critical_path_|quality": "path"},
     "ingest": {
         "(traces|events|findings|execution_trace_matches)$": "events",

@@ -1,4 +1,4 @@
-"""The recorders of `pipelines.record` that a program starts itself; needs pyarrow, and torch for `record_spans`.
+"""The recorders of `pipelines.record` that a program starts itself; needs pyarrow, and torch for `record_spans` and `profiler_cost`.
 
 Beside a program they are commands: `python -m pipelines.record.counters` and `python -m pipelines.record.stacks`.
 """
@@ -9,16 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pipelines.record.profiler_cost import note_profiler_cost, profiler_cost
     from pipelines.record.sampler import CounterSampler
     from pipelines.record.spans import SpanRecorder, record_spans
     from pipelines.record.stacks import StackSampler
 
-__all__ = ["CounterSampler", "SpanRecorder", "StackSampler", "record_spans"]
+__all__ = ["CounterSampler", "SpanRecorder", "StackSampler", "note_profiler_cost", "profiler_cost", "record_spans"]
 
 _MODULE_OF = {
     "CounterSampler": "pipelines.record.sampler",
     "SpanRecorder": "pipelines.record.spans",
     "StackSampler": "pipelines.record.stacks",
+    "note_profiler_cost": "pipelines.record.profiler_cost",
+    "profiler_cost": "pipelines.record.profiler_cost",
     "record_spans": "pipelines.record.spans",
 }
 

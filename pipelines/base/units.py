@@ -15,6 +15,16 @@ def time(ns: float) -> str:
     return f"{ns / 1e3:,.1f} us"
 
 
+def rounded_time(ns: float) -> str:
+    """A time that is known roughly, in two digits: `37 ms`, `2.1 ms`, `130 us`."""
+    if not ns:
+        return time(ns)
+    known = round(ns, 1 - math.floor(math.log10(abs(ns))))
+    number, unit = time(known).split(" ")
+    value = float(number.replace(",", ""))
+    return f"{value:,.{1 if abs(value) < 10 else 0}f} {unit}"
+
+
 def time_us(us: float) -> str:
     """As `time`, for the answers that count in us."""
     return time(1000 * us)

@@ -16,14 +16,15 @@ import duckdb
 
 from pipelines.base import units
 from pipelines.base.database import rows_of
-from pipelines.base.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
 from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
 
-TABLES = ("causes", "window_gpu_time", "critical_path_caveats")
+TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler")
 """What the answer is made of."""
+_TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = 0.9
 """A window whose steps take up this part of it is told per step."""
 _CLAUSE = 0.05
@@ -142,6 +143,10 @@ class Why:
     """Names of the trace's events, from which those in commands have to differ; none where no command is shown."""
     idle_gaps: str = ""
     """What is to be known of gaps between kernels, if much of them is time in which the trace may lack events."""
+    without_profiler_ns: int | None = None
+    """How long the window takes without the profiler that recorded it; None where that is not known."""
+    is_without_profiler: bool = False
+    """The rows are those of the window without the profiler."""
 
     def __str__(self) -> str:
         return _printed(self.caveats, self.sentence)
@@ -163,21 +168,32 @@ class Why:
 
     @property
     def length(self) -> int:
-        """Of the window, ns."""
-        return self.window["length_ns"]
+        """Of the window, ns, without the profiler if the rows are."""
+        without = self.without_profiler_ns if self.is_without_profiler else None
+        return self.window["length_ns"] if without is None else without
 
     @property
     def steps(self) -> int:
         """How many steps the answer divides the window by: 1 if they are not most of it."""
         steps, time = self.window["n_steps"], self.window["steps_ns"] or 0
-        return steps if steps > 1 and time >= _WHOLE_STEPS * self.length else 1
+        return steps if steps > 1 and time >= _WHOLE_STEPS * self.window["length_ns"] else 1
+
+    @property
+    def _whole(self) -> str:
+        """The window, or each of its steps, in words: how long it takes, and without the profiler where that is much less."""
+        steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
+        traced = units.time(with_it / steps)
+        if without is None or with_it - without <= _TOLD * with_it:
+            return f"each {traced} step" if steps > 1 else traced
+        about = f"about {units.rounded_time(without / steps)} without the profiler"
+        if self.is_without_profiler:
+            return f"{'each step of ' if steps > 1 else ''}{about} ({traced} with it)"
+        return f"each {traced} step ({about})" if steps > 1 else f"{traced} ({about})"
 
     @cached_property
     def sentence(self) -> str:
         """What the window's time goes to, in one sentence."""
-        length, steps = self.length, self.steps
-        whole = units.time(length / steps)
-        of = f"each {whole} step" if steps > 1 else whole
+        length, steps, of = self.length, self.steps, self._whole
         if not self.window["busy_ns"]:
             told = [f"{units.time(one.duration / steps)} {one.title}{_of_name(one)}" for one in self.causes[:2]]
             # There was none, it was not recorded, or the file ends before it: this is true of each.
@@ -206,6 +222,8 @@ class Why:
                 "trace_id": window["trace_id"],
                 "window_id": window["window_id"],
                 "length_us": window["length_ns"] / 1000,
+                "without_profiler_us": _us(self.without_profiler_ns),
+                "causes_without_profiler": self.is_without_profiler,
                 "steps": window["n_steps"],
                 "gpu_computes_us": window["computing_ns"] / 1000,
                 "gpu_busy_us": window["busy_ns"] / 1000,
@@ -345,32 +363,68 @@ def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
     """Returns the SQL of the rows that an answer is made of, by table."""
     # Not as parameters: DuckDB would import pandas.
     of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
-    orders = {"causes": "duration_ns DESC, cause, name"}
-    return {table: f"SELECT * FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}" for table in TABLES}
+    by_size = "duration_ns DESC, cause, name"
+    orders = {"causes": by_size, "causes_without_profiler": by_size}
+    columns = {"causes_without_profiler": "*, percent AS share_percent"}
+    return {
+        table: f"SELECT {columns.get(table, '*')} FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}"
+        for table in TABLES
+    }
 
 
-def of_rows(found: dict[str, list[dict[str, Any]]], title: str, names: Collection[str] = ()) -> Why | None:
-    """Returns the answer from the rows of TABLES; None where the window has no causes (no path). `names`: as in Why."""
+def of_rows(
+    found: dict[str, list[dict[str, Any]]],
+    title: str,
+    names: Collection[str] = (),
+    *,
+    without_profiler: bool | None = None,
+) -> Why | None:
+    """Returns the answer from the rows of TABLES; None where the window has no causes (no path). `names`: as in Why.
+
+    `without_profiler`: whether its causes are those without the profiler; None: where the profiler is more than a tenth of the window
+    (threshold profiler_removed). Where it is less than is told (profiler_told) they are the same.
+    """
     if not found["window_gpu_time"] or not found["causes"]:
         return None
+    window, without_ns = found["window_gpu_time"][0], None
+    for row in found["profiler_cost"]:
+        without_ns = row["without_profiler_ns"]
+    much = without_ns is not None and window["length_ns"] - without_ns > _REMOVED * window["length_ns"]
+    wanted = (much if without_profiler is None else without_profiler) and bool(found["causes_without_profiler"])
+    causes = found["causes_without_profiler" if wanted else "causes"]
     caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
     gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
-    return Why(title, found["window_gpu_time"][0], found["causes"], caveats, frozenset(names), *gaps[:1])
+    return Why(title, window, causes, caveats, frozenset(names), "".join(gaps[:1]), without_ns, wanted)
 
 
-def why(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str = "full", title: str = "") -> Why | None:
-    """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path)."""
-    return asked_why(partial(rows_of, con), trace_id, window_id, title)
+def why(
+    con: duckdb.DuckDBPyConnection,
+    trace_id: str,
+    window_id: str = "full",
+    title: str = "",
+    *,
+    without_profiler: bool | None = None,
+) -> Why | None:
+    """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path). `without_profiler`: as in
+    `of_rows`.
+    """
+    return asked_why(partial(rows_of, con), trace_id, window_id, title, without_profiler=without_profiler)
 
 
 def asked_why(
-    ask: Callable[[str], list[dict[str, Any]]], trace_id: str, window_id: str = "full", title: str = ""
+    ask: Callable[[str], list[dict[str, Any]]],
+    trace_id: str,
+    window_id: str = "full",
+    title: str = "",
+    *,
+    without_profiler: bool | None = None,
 ) -> Why | None:
     """Returns the same from what `ask` answers to a query: its rows by column name."""
     found = {table: ask(query) for table, query in queries(trace_id, window_id).items()}
     long = any(len(row["name"]) > WIDTH or "*" in row["name"] for row in found["causes"])
     names = ask(f"SELECT DISTINCT name FROM events WHERE trace_id = {quoted(trace_id)}") if long else []
-    return of_rows(found, title or trace_id, [row["name"] for row in names if row["name"]])
+    all_names = [row["name"] for row in names if row["name"]]
+    return of_rows(found, title or trace_id, all_names, without_profiler=without_profiler)
 
 
 def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:

@@ -95,6 +95,11 @@ def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.nd
     return {name: np.concatenate(parts.pop(name)) for name in list(parts)}
 
 
+def column_arrays(batch: pa.RecordBatch) -> list[np.ndarray]:
+    """Returns the columns of a batch, numbers and flags without NULL, as arrays."""
+    return [_array(column) for column in batch.columns]
+
+
 def _array(column: pa.Array) -> np.ndarray:
     """A copy, so that the batch that it is of can go."""
     import numpy as np

@@ -6,7 +6,9 @@ Times are given as true nanoseconds since the capture's start; the clock writes 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 BASE_NS = 1_711_964_646_000_000_000
 """`baseTimeNanoseconds` of every synthetic capture (fractional clocks count from it), Unix ns."""
@@ -148,8 +150,16 @@ class Rows:
             )
 
 
-def head(rank: int, world_size: int, device: int) -> str:
-    """Returns the document up to and including the array's bracket."""
+NO_COST = {"operator_ns": 0, "call_ns": 0, "frame_ns": 0, "annotation_ns": 0}
+"""What recording an event costs a simulated machine: no time."""
+
+
+def head(
+    rank: int, world_size: int, device: int, profiler_cost: Mapping[str, float] = MappingProxyType(NO_COST)
+) -> str:
+    """Returns the document up to and including the array's bracket. `profiler_cost`: what it says that recording an event costs, ns, as
+    `tracelake.record.profiler_cost` measures it.
+    """
     ranks = list(range(world_size))
     group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world_size}
     distributed = {
@@ -163,6 +173,7 @@ def head(rank: int, world_size: int, device: int) -> str:
     }  # fmt: skip
     return (
         f'{{\n"schemaVersion": 1,\n"deviceProperties": {json.dumps([properties])},\n'
+        f'"tracelake_profiler_cost": {json.dumps(dict(profiler_cost))},\n'
         f'"distributedInfo": {json.dumps(distributed)},\n"traceEvents": [\n'
     )
 

@@ -19,6 +19,11 @@ def test_times_have_one_unit_and_its_digits() -> None:
     assert units.time(-4_560_000) == units.time_us(-4560) == "-4.56 ms"
 
 
+def test_what_is_known_roughly_has_two_digits() -> None:
+    said = {37_004_098: "37 ms", 2_123_133: "2.1 ms", 996_000: "1.0 ms", 131_900: "130 us", 9_960: "10 us", 0: "0.0 us"}
+    assert {ns: units.rounded_time(ns) for ns in said} == said
+
+
 def test_differences_have_a_sign_of_their_own() -> None:
     assert [units.difference(ns) for ns in (0, 1_200_000, -340)] == ["0", "+1.20 ms", "\N{MINUS SIGN}0.3 us"]
 

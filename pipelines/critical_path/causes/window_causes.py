@@ -8,16 +8,20 @@ from dataclasses import astuple, dataclass
 import duckdb
 import numpy as np
 
+from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.cause_edges import CauseEdges
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
-from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Names, edge_causes
+from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Found, Names, edge_causes
 from pipelines.critical_path.causes.fixes import Fix, fixes
 from pipelines.critical_path.causes.of_window import naming, numbered_window, thread_names
+from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
 from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
+from pipelines.critical_path.causes.without_profiler import WithoutProfiler, without_profiler
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.window_edges import window_groups
+from pipelines.critical_path.graph.windows import USUAL_PROFILE
 from pipelines.models.python_tables import create_table, python_model
 
 _EARLIER, _INFERRED = 1 << 8, 1 << 9
@@ -26,6 +30,7 @@ _EDGES = (
     f"edge_code + {_EARLIER} * CAST(waits_for_earlier_work AS INTEGER) + {_INFERRED} * CAST(is_inferred AS INTEGER) AS marks",
     "coalesce(attributed_event_id, -1) AS attributed",
 )  # fmt: skip
+_TOLD = threshold("profiler_told")
 _READS = (
     "_edges",
     "_longest_path",
@@ -36,10 +41,13 @@ _READS = (
     "_cause_names",
     "cause_rules",
     "thresholds",
-    "threads",
     "critical_path_windows",
     "trace_devices",
     "device_peaks",
+    "_event_costs",
+    "_window_steps",
+    "threads",
+    "events",
 )
 
 
@@ -49,6 +57,7 @@ _READS = (
     doc="One row: a cause of a window's length, in numbers.",
     columns=(
         ("window_no", "BIGINT", "The window."),
+        ("without_profiler", "BOOLEAN", "Of the window without what recording its events cost."),
         ("row_no", "BIGINT", "Its place among those of the window, from 0."),
         ("cause_no", "BIGINT", "The cause, in cause_kinds."),
         ("named_after", "BIGINT", "0: a name, 1: a thread, 2: a stream, 3: work from before the window."),
@@ -64,7 +73,7 @@ _READS = (
         ("cause_saves_ns", "BIGINT", "Without all rows of this cause."),
     ),
     reads=_READS,
-    checks=("unique(window_no, cause_no, named_after, number)",),
+    checks=("unique(window_no, without_profiler, cause_no, named_after, number)",),
 )
 @python_model(
     "_cause_pieces",
@@ -107,11 +116,36 @@ _READS = (
     reads=_READS,
     checks=("unique(window_no, fix, name)",),
 )
+@python_model(
+    "_recording_costs",
+    layer="critical_path",
+    doc="One row: a window that the path covers, of which it is known what recording its events cost.",
+    columns=(
+        ("window_no", "BIGINT", "The window."),
+        ("n_operators", "BIGINT", "Operators that start in it."),
+        ("n_calls", "BIGINT", "Calls of the GPU's runtime."),
+        ("n_frames", "BIGINT", "Python functions."),
+        ("n_annotations", "BIGINT", "Annotations."),
+        ("operators_ns", "BIGINT", "What recording the operators cost, ns."),
+        ("calls_ns", "BIGINT", "The calls."),
+        ("frames_ns", "BIGINT", "The Python functions."),
+        ("annotations_ns", "BIGINT", "The annotations."),
+        ("start_ns", "BIGINT", "The profiler's start, ns."),
+        ("slowness", "DOUBLE", "How many times slower the host is than the one the costs are of."),
+        ("scale", "DOUBLE", "What the costs of events were multiplied by."),
+        ("without_profiler_ns", "BIGINT", "How long the window takes without all that, ns."),
+    ),
+    reads=_READS,
+    checks=("unique(window_no)",),
+)
 def window_causes(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_cause_rows`, `_fix_rows` and `_window_work` for the windows that the path covers, `_cause_pieces` for whole traces."""
+    """Create `_cause_rows`, `_fix_rows`, `_recording_costs` and `_window_work` for the windows that the path covers, `_cause_pieces` for whole
+    traces. Raises WrongValue where `profiler_requests` has a time that a window cannot take.
+    """
     create_table(con, "_cause_rows")
     create_table(con, "_cause_pieces")
     create_table(con, "_window_work")
+    create_table(con, "_recording_costs")
     create_table(con, "_fix_rows")
     covered = {number for (number,) in con.execute("SELECT DISTINCT window_no FROM _cause_events").fetchall()}
     if not covered:
@@ -133,20 +167,28 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         work: list[tuple[int, int, int]] = []
         causes: list[dict[str, Ints]] = []
         judged: list[tuple[int, int, str, str, str, int]] = []
+        of_events = {number: events_of(events.pop(number)) for number, _ in chosen}
+        short = [(number, columns) for number, columns in chosen if len(columns[0]) <= MOST_EDGES]
+        edges = {number: (_host_edges(columns, of_events[number]), of_events[number]) for number, columns in short}
+        costs = recording_costs(con, edges, names)
+        del edges, short
         for number, columns in chosen:
             if number in paths:
-                these = events_of(events.pop(number))
+                these = of_events.pop(number)
                 busy = Busy.of(these, these.is_work)
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
                 work.append((number, busy.total, computing.total))
-                path = paths.pop(number)["edge_id"]
-                rows, pieces, of_window = _found(
-                    columns, these, (busy, computing), path, names, rules, name_of, factors.get(number)
-                )
-                judged += [(number, place, *astuple(fix)) for place, fix in enumerate(of_window)]
-                causes.append(_columns(number, these, rows))
+                cost = costs.pop(number, None)
+                path, of_fixes = paths.pop(number)["edge_id"], (name_of, factors.get(number))
+                found = _found(columns, these, (busy, computing), path, names, rules, cost, of_fixes)
+                judged += [(number, place, *astuple(fix)) for place, fix in enumerate(found.fixes)]
+                causes.append(_columns(number, these, found.rows, without=False))
+                if found.rows_without is not None:
+                    causes.append(_columns(number, these, found.rows_without, without=True))
+                if cost is not None and found.without is not None:
+                    _insert_cost(con, number, cost, found.without)
                 if number in whole:
-                    _insert_pieces(con, number, these, pieces)
+                    _insert_pieces(con, number, these, found.pieces)
         _insert(con, work, causes)
         if judged:
             con.executemany("INSERT INTO _fix_rows VALUES (?, ?, ?, ?, ?, ?)", judged)
@@ -162,6 +204,12 @@ def _float32_factors(con: duckdb.DuckDBPyConnection) -> dict[int, float]:
         "GROUP BY w.window_no"
     ).fetchall()
     return {number: round(factor, 4) for number, factor in rows}
+
+
+def _host_edges(columns: list[np.ndarray], events: Events) -> HostEdges:
+    _, src, dst, weight, marks, _ = columns
+    src_event, dst_event = (np.searchsorted(events.event_id, node >> 1) for node in (src, dst))
+    return HostEdges(weight, marks & (_EARLIER - 1), src_event, dst_event, src & 1 == 1, dst & 1 == 1)
 
 
 @dataclass(frozen=True)
@@ -184,6 +232,17 @@ class Pieces:
         return cls(at[begins], row[begins], instance[longest], inferred[begins])
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The causes of a window, their pieces and fixes; what it is without the profiler and, if that is enough to tell, its causes then."""
+
+    rows: Rows
+    pieces: Pieces
+    without: WithoutProfiler | None
+    rows_without: Rows | None
+    fixes: list[Fix]
+
+
 def _found(
     columns: list[np.ndarray],
     events: Events,
@@ -191,9 +250,9 @@ def _found(
     path: Ints,
     names: Names,
     rules: list[CauseRule],
-    name_of: Callable[[int, int], str],
-    float32_factor: float | None,
-) -> tuple[Rows, Pieces, list[Fix]]:
+    cost: RecordingCost | None,
+    of_fixes: tuple[Callable[[int, int], str], float | None],
+) -> _Found:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # of a long window there is no room for them beside the graph
     path = np.searchsorted(edge_id, path)
@@ -208,14 +267,37 @@ def _found(
     timed = weight[path] > 0
     of = path[timed]
     pieces = Pieces.of(end[timed] - weight[of], weight[of], shares.row[of], found.instance[of], inferred[of])
-    del inferred
-    graph = ArrayGraph.from_edges(src, dst, weight)
+    graph = ArrayGraph.from_edges(src, dst, weight, USUAL_PROFILE)
+    name_of, float32_factor = of_fixes
+    window = numbered_window(edges, events, names, graph, CauseEdges(found, name_of))
+    of_window = fixes(window, rows, float32_factor)
+    del window, edges
+    if cost is None:
+        del found, inferred
+        retime(graph, rows, shares)
+        return _Found(rows, pieces, None, None, of_window)
+    length, without = int(rows.duration.sum()), without_profiler(graph, cost)
+    spent = length - without.length
+    is_told = spent > _TOLD * length and cost.request.retimes(without=True, spent=spent, length=length)
+    if not is_told or cost.request.retimes(without=False, spent=spent, length=length):
+        retime(graph, rows, shares)
+    told = _rows_without(graph, without, found, events, names, inferred) if is_told else None
+    return _Found(rows, pieces, without, told, of_window)
+
+
+def _rows_without(
+    graph: ArrayGraph, without: WithoutProfiler, found: Found, events: Events, names: Names, inferred: Flags
+) -> Rows:
+    """Returns the causes of the window without the profiler. The graph has the weights without it afterwards."""
+    moved, known = without.moved(graph, events)
+    works = (Busy.of(moved, known), Busy.of(moved, known & (names.kind[events.name] == KINDS.index("kernel"))))
+    path = graph.path(without.weight)
+    end, weight = without.at[graph.dst[path]], without.weight[path]
+    idle, exposed = (weight - (work.before(end) - work.before(end - weight)) for work in works)
+    rows, shares = path_rows(without.weight, path, found, idle, exposed, inferred)
+    graph.weight[:] = without.weight
     retime(graph, rows, shares)
-    return (
-        rows,
-        pieces,
-        fixes(numbered_window(edges, events, names, graph, CauseEdges(found, name_of)), rows, float32_factor),
-    )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -250,9 +332,10 @@ class Busy:
         return np.where(last >= 0, self.sum_before[last] + inside, 0)
 
 
-def _columns(number: int, events: Events, found: Rows) -> dict[str, Ints]:
+def _columns(number: int, events: Events, found: Rows, *, without: bool) -> dict[str, Ints]:
     return {
         "window": np.full(len(found.cause), number),
+        "without": np.full(len(found.cause), without),
         "place": np.arange(len(found.cause)),
         "cause": found.cause,
         "after": found.named_after,
@@ -277,10 +360,23 @@ def _insert(con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], ca
     # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
     rows = {name: np.concatenate([one[name] for one in causes]) for name in causes[0]}
     con.execute(
-        'INSERT INTO _cause_rows SELECT "window", place, cause, "after", number, duration, idle, exposed, times, event, inferred, '
+        'INSERT INTO _cause_rows SELECT "window", "without", place, cause, "after", number, duration, idle, exposed, times, event, inferred, '
         "CASE WHEN saves >= 0 THEN saves END, CASE WHEN halved >= 0 THEN halved END, CASE WHEN all_saves >= 0 THEN all_saves END FROM rows"
     )
     del rows
+
+
+def _insert_cost(con: duckdb.DuckDBPyConnection, number: int, cost: RecordingCost, without: WithoutProfiler) -> None:
+    told = [
+        number,
+        *cost.events.tolist(),
+        *cost.nominal.tolist(),
+        cost.start_ns,
+        cost.speed,
+        without.scale,
+        without.length,
+    ]
+    con.execute(f"INSERT INTO _recording_costs VALUES ({', '.join(map(str, told))})")
 
 
 def _insert_pieces(con: duckdb.DuckDBPyConnection, number: int, events: Events, pieces: Pieces) -> None:

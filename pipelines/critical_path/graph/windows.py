@@ -80,6 +80,25 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
         ("value", "VARCHAR", "What it is set to."),
     ),
 )
+@given_table(
+    "profiler_requests",
+    layer="canonical",
+    doc="One row: a window of which it is asked how long it takes without the profiler that recorded it.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("window_id", "VARCHAR", "The window."),
+        (
+            "without_profiler",
+            "BOOLEAN",
+            "Whose causes are retimed: those without the profiler, or with it. NULL: those that are shown first (threshold profiler_removed). In windows without a row, both.",
+        ),
+        (
+            "untraced_ns",
+            "BIGINT",
+            "What each of its steps, or all of it if it has none, takes without the profiler, ns; NULL: not known.",
+        ),
+    ),
+)
 def request_windows(
     con: duckdb.DuckDBPyConnection, requests: list[WindowRequest], overrides: dict[tuple[str, str], str] | None = None
 ) -> None:
@@ -91,11 +110,24 @@ def request_windows(
     values = [row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last]) for r in requests]
     for first in range(0, len(values), _ROWS):
         con.execute(f"INSERT INTO window_requests VALUES {', '.join(values[first : first + _ROWS])}")
+    create_table(con, "profiler_requests")
     create_table(con, "switch_overrides")
     for (profile, switch), value in (overrides or {}).items():
         con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")
     create_tables(con)
     create_graph_captures(con)
+
+
+def request_profiler_cost(
+    con: duckdb.DuckDBPyConnection,
+    requests: Iterable[WindowRequest],
+    without_profiler: bool | None = None,
+    untraced_ns: int | None = None,
+) -> None:
+    """Add rows to `profiler_requests` for windows that `request_windows` asked for: only the causes that are shown are retimed then."""
+    values = [row([one.trace_id, one.window_id, without_profiler, untraced_ns]) for one in requests]
+    for first in range(0, len(values), _ROWS):
+        con.execute(f"INSERT INTO profiler_requests VALUES {', '.join(values[first : first + _ROWS])}")
 
 
 def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[WindowRequest]:

@@ -18,7 +18,9 @@ SELECT
         WHERE c.capture_id = newest.capture_id) AS is_capture,
     EXISTS (SELECT 1 FROM causes AS c JOIN window_gpu_time AS w USING (trace_id, window_id)
         WHERE c.trace_id = newest.trace_id) AS is_computed,
-    (SELECT count(*) FROM critical_path_caveats AS c WHERE c.trace_id = newest.trace_id) AS n_caveats
+    (SELECT count(*) FROM critical_path_caveats AS c WHERE c.trace_id = newest.trace_id) AS n_caveats,
+    (SELECT count(*) FROM profiler_cost AS c WHERE c.trace_id = newest.trace_id) AS n_costs,
+    (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = newest.trace_id) AS n_causes_without_profiler
 FROM (
     SELECT * FROM traces
     ORDER BY status = 'partial' AND started_at IS NULL, -- ends early and says not when: old, for all we know

@@ -9,6 +9,7 @@ SELECT
     r.trace_id,  -- The trace.
     r.window_id,  -- The window.
     r.window_no,  -- Its number.
+    r.without_profiler,  -- Of the window without the profiler's cost.
     r.row_no,  -- Place among the causes of the window, from 0.
     r.cause,  -- The cause, in cause_kinds.
     -- The operator, kernel, call, annotation, Python function, thread or stream.

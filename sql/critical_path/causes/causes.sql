@@ -5,6 +5,7 @@
 WITH totals AS (
     SELECT window_no, sum(duration_ns) AS duration_ns
     FROM _cause_rows
+    WHERE NOT without_profiler
     GROUP BY window_no
 )
 SELECT
@@ -27,3 +28,4 @@ SELECT
     2 * n.inferred_ns >= n.duration_ns AS inferred  -- It follows mostly from waits that no event shows.
 FROM _named_causes AS n
 JOIN totals AS t ON t.window_no = n.window_no
+WHERE NOT n.without_profiler

@@ -1,42 +1,15 @@
 -- One row: a window that the critical path covers, and how long the GPU works in it.
--- How: the union of the window's GPU work, and of its kernels that compute. Steps are found by parts of time longer
--- than the window, as in _clip.
+-- How: the union of the window's GPU work, and of its kernels that compute.
 -- check: unique(trace_id, window_id)
-WITH windows AS (
-    SELECT
-        window_no, trace_id, path_start_ns, path_end_ns,
-        CAST(pow(2, ceil(ln(greatest(path_end_ns - path_start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
-    FROM critical_path_windows
-),
-parts AS (
-    SELECT *, path_start_ns // part_ns AS part FROM windows
-    UNION ALL
-    SELECT *, path_end_ns // part_ns AS part FROM windows WHERE path_end_ns // part_ns > path_start_ns // part_ns
-),
-lengths AS (
-    SELECT DISTINCT trace_id, part_ns FROM windows
-),
-step_parts AS (
-    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, l.part_ns, s.start_ns // l.part_ns AS part
-    FROM profiler_steps AS s
-    JOIN lengths AS l ON l.trace_id = s.trace_id
-),
-inside AS (
-    SELECT w.window_no, s.step, s.start_ns, s.end_ns
-    FROM parts AS w
-    JOIN step_parts AS s ON s.trace_id = w.trace_id AND s.part_ns = w.part_ns AND s.part = w.part
-    WHERE s.start_ns >= w.path_start_ns AND s.end_ns <= w.path_end_ns
-)
 SELECT
     w.trace_id,  -- The trace.
     w.window_id,  -- The window: full, or a step.
     w.path_end_ns - w.path_start_ns AS length_ns,  -- Its length, ns.
     b.busy_ns,  -- Time in which GPU work ran, ns.
     b.computing_ns,  -- Time in which kernels ran that compute (neither copies nor communication), ns.
-    count(s.step) AS n_steps,  -- Profiler steps that lie in it.
+    coalesce(s.n_steps, 0) AS n_steps,  -- Profiler steps that lie in it.
     -- Time of these steps, from the start of the first to the end of the last, ns; NULL without steps.
-    max(s.end_ns) - min(s.start_ns) AS steps_ns
+    s.end_ns - s.start_ns AS steps_ns
 FROM _window_work AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
-LEFT JOIN inside AS s ON s.window_no = w.window_no
-GROUP BY w.trace_id, w.window_id, w.path_start_ns, w.path_end_ns, b.busy_ns, b.computing_ns
+LEFT JOIN _window_steps AS s ON s.window_no = w.window_no

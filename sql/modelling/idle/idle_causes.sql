@@ -74,5 +74,5 @@ JOIN _idle_gaps AS g ON g.trace_id = s.trace_id AND g.device = s.device AND g.ga
 LEFT JOIN pathless AS x ON x.trace_id = s.trace_id
 LEFT JOIN windows AS w ON w.trace_id = s.trace_id
 LEFT JOIN _cause_pieces AS p ON p.window_no = w.window_no AND p.piece_no = s.piece_no
-LEFT JOIN _named_causes AS n ON n.window_no = p.window_no AND n.row_no = p.row_no
+LEFT JOIN _named_causes AS n ON n.window_no = p.window_no AND n.row_no = p.row_no AND NOT n.without_profiler
 WHERE s.gap_no > 0 AND s.end_ns > s.start_ns

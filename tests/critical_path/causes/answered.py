@@ -16,7 +16,7 @@ Trace = list[dict[str, Any]] | dict[str, Any] | Path
 
 
 def answers(trace: Trace, *, steps: bool = False) -> list[Why]:
-    """The answers for a whole trace and, with `steps`, each of its steps."""
+    """The answers for a whole trace, as it was recorded, and, with `steps`, each of its steps."""
     return answers_of_all([trace], steps=steps)
 
 
@@ -27,7 +27,7 @@ def answers_of_all(traces: Iterable[Trace], *, steps: bool = False) -> list[Why]
         requests = usual_windows(con, trace_ids) if steps else [WindowRequest(one) for one in trace_ids]
         request_windows(con, requests)
         run_models(con, load_catalog(), TABLES)
-        found = [why(con, one.trace_id, one.window_id) for one in requests]
+        found = [why(con, one.trace_id, one.window_id, without_profiler=False) for one in requests]
         return [one for one in found if one]
 
 

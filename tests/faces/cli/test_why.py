@@ -16,6 +16,7 @@ from pipelines.faces.cli.app import app
 from pipelines.faces.cli.trace.why import _wrapped
 from pipelines.faces.why import TABLES, Cause
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.causes.recorded import COST, document, program
 from tests.harness import call, kernel
 
 
@@ -125,6 +126,52 @@ def test_the_command_for_time_outside_operators_of_a_capture_matches_something()
     kind = next(row for row in rule_rows("cause_kinds") if row["cause"] == "host_between_operators")
     cause = Cause(kind, [{"rank": 1, "name": "outside operators"}])
     assert cause.command("job/") == "tracelake what-if job/ --scale host_gap=0.5"
+
+
+def test_the_profiler_is_taken_away_or_not_as_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document(program(1, COST), COST)))
+    said = {option: json.loads(run("why", path, "--json", *option.split()).stdout) for option in PROFILER_OPTIONS}
+    windows = {option: answer["window"] for option, answer in said.items()}
+    assert [window["causes_without_profiler"] for window in windows.values()] == [True, True, False, True]
+    assert windows["--untraced 140us"]["without_profiler_us"] == pytest.approx(4 * 140, rel=0.003)
+    assert said[""] == said["--without-profiler"]
+    without, traced = said[""], said["--with-profiler"]
+    for answer, total in ((without, "without_profiler_us"), (traced, "length_us")):
+        assert sum(cause["duration_us"] for cause in answer["causes"]) == pytest.approx(answer["window"][total])
+    assert "Of each step of about 150 us without the profiler (" in " ".join(run("why", path).stdout.split())
+    assert " us step (about 150 us without the profiler) the GPU" in traced["sentence"]
+
+
+PROFILER_OPTIONS = ("", "--without-profiler", "--with-profiler", "--untraced 140us")
+
+
+@pytest.mark.parametrize(
+    ("untraced", "said"), [("12.3", "give a time with its unit"), ("0ms", "give a time"), ("1us", "it takes from")]
+)
+def test_a_time_without_the_profiler_that_cannot_be_is_refused(tmp_path: Path, untraced: str, said: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document(program(1, COST), COST)))
+    output = " ".join(run("why", path, "--untraced", untraced, code=1).output.split())
+    assert f"--untraced {'1.0 us' if untraced == '1us' else untraced}" in output and said in output
+
+
+def test_what_a_profiler_cost_another_writers_trace_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": program(1, COST)}))
+    assert "is not known" in run("why", path, "--untraced", "1ms", code=1).output
+    said = run("why", path, "--without-profiler")
+    assert "is not known" in said.output and "without the profiler" not in said.stdout
+
+
+def test_a_profiler_that_cost_too_little_is_told(trace: Path) -> None:
+    assert "the profiler cost too little" in run("why", trace, "--without-profiler").output
+
+
+def test_a_capture_has_no_profiler_to_take_away(tmp_path: Path) -> None:
+    spec = CaptureSpec(ranks=2, steps=2)
+    write_capture(spec, tmp_path)
+    assert "are for a trace" in run("why", tmp_path, "--untraced", "1ms", code=1).output
 
 
 def test_a_number_stays_with_its_unit() -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking
 from pipelines.faces.serve.newest import NEWEST, newest_why
-from pipelines.faces.why import capture_why, why
+from pipelines.faces.why import TABLES, capture_why, why
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import QueryStopped
 from pipelines.readers.ingest import ingest
@@ -20,7 +20,7 @@ from pipelines.synthetic import CaptureSpec, write_capture
 from tests.faces.serve.world import write_hostile
 
 CAPTURE = ["capture_causes", "capture_paths"]
-TRACE = ["causes", "window_gpu_time", "critical_path_caveats"]
+TRACE = [*TABLES]
 
 
 @pytest.mark.slow  # 5 s: what why says of a capture is in test_capture_causes.py

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
+from pipelines.faces.why import TABLES
 from pipelines.lake import Lake
 from pipelines.runs.materialize.run_order import materialize_all
 from tests.faces.serve.browser import Page, browser
@@ -68,7 +69,7 @@ def test_it_opens_on_why_the_newest_takes_so_long(page: Page, lake: Lake) -> Non
     page.until("document.querySelector('#why .sentence')")
     shown = page.js("document.getElementById('why').innerText")
     assert "The newest trace of job <b>train</b>: rank1.json, rank 1" in shown and "tracelake materialize" in shown
-    materialize_all(lake, ["causes", "window_gpu_time", "critical_path_caveats"])
+    materialize_all(lake, [*TABLES])
     page.js("showWhy()")
     assert "Of 320.0 us the GPU computes 80.0 us; 240.0 us it waits for" in page.js(
         "document.querySelector('#why .sentence').innerText"

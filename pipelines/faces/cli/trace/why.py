@@ -53,6 +53,19 @@ def why_command(
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     process: ProcessOption = None,
+    without_profiler: Annotated[
+        bool | None,
+        typer.Option(
+            "--without-profiler/--with-profiler",
+            help="Causes without what the profiler cost, or with it; by default without it where that is more than a tenth.",
+        ),
+    ] = None,
+    untraced: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."
+        ),
+    ] = "",
     lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -63,7 +76,7 @@ def why_command(
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    asked = _Asked(step, annotation, instance, process)
+    asked = _Asked(step, annotation, instance, process, without_profiler, _nanoseconds(untraced))
     found = [one for subject in subjects for one in _answers(subject, asked, lake)]
     if json:
         documents = [one.answer.as_json() for one in found]
@@ -82,6 +95,13 @@ class _Asked(NamedTuple):
     annotation: str
     instance: str | None
     process: str | None
+    without_profiler: bool | None = None
+    untraced: int | None = None
+
+    @property
+    def is_of_a_trace(self) -> bool:
+        """Whether some of it has no meaning for a capture."""
+        return any(self[:4]) or self.without_profiler is not None or self.untraced is not None
 
     def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
         """What another command has to be told to speak of the same window."""
@@ -90,6 +110,16 @@ class _Asked(NamedTuple):
         of_window = [] if window == "full" else ["--annotation", window]
         of_window += ["--instance", self.instance] if self.instance is not None else []
         return of_window + (["--process", process] if process else [])
+
+
+def _nanoseconds(text: str) -> int | None:
+    """Returns a time such as 12.3ms, 900us or 1.2s in ns; None for an empty text. Raises WrongValue."""
+    if not text:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|ms|us|ns)", text.strip())
+    if match is None or not float(match[1]):
+        raise WrongValue(f"--untraced {text}: give a time with its unit: 12.3ms, 900us, 1.2s")
+    return round(float(match[1]) * {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}[match[2]])
 
 
 class _Told(NamedTuple):
@@ -102,8 +132,8 @@ class _Told(NamedTuple):
 
 def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[_Told]:
     if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
-        if any(asked):
-            options = "--step, --annotation and --process"
+        if asked.is_of_a_trace:
+            options = "--step, --annotation, --process, --without-profiler and --untraced"
             raise fail(
                 f"{subject} is a capture: {options} are for a trace",
                 f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
@@ -186,7 +216,7 @@ def _process_of(con: Any, trace_id: str, processes: Sequence[str]) -> str | None
 
 
 def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
-    from pipelines.critical_path.graph.windows import explain_missing, request_windows
+    from pipelines.critical_path.graph.windows import explain_missing, request_profiler_cost, request_windows
     from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why
     from pipelines.lake.read.one_trace import STORED, stored_tables
@@ -194,17 +224,20 @@ def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
 
     with opened(subject, lake, TABLES, process=asked.process) as (con, trace_id):
         requests = _windows(con, trace_id, asked)
-        if not asked.annotation and set(TABLES) <= stored_tables(con):
+        if not asked.annotation and asked.untraced is None and set(TABLES) <= stored_tables(con):
             for table in TABLES:
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
         else:
             request_windows(con, requests)
+            request_profiler_cost(con, requests, asked.without_profiler, asked.untraced)
             catalog = catalog_of(subject, lake)
             use_memory(con, trace_id)
             with progress(steps_for(catalog, TABLES), "computing") as advance:
                 run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
-        answers = [why(con, one.trace_id, one.window_id, Path(subject).name) for one in requests]
+        name, without = Path(subject).name, asked.without_profiler
+        answers = [why(con, one.trace_id, one.window_id, name, without_profiler=without) for one in requests]
         found = [one for one in answers if one]
+        _check_profiler(subject, asked, found)
         if not found:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
             if asked.annotation and not reason:
@@ -215,13 +248,24 @@ def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
         return found
 
 
+def _check_profiler(subject: str, asked: _Asked, answers: Sequence[Why]) -> None:
+    """Refuse to calibrate what is not known; say why causes are not without the profiler although that is asked."""
+    unknown = any(one.without_profiler_ns is None for one in answers)
+    why_not = f"what a profiler cost {subject} is not known: PyTorch's did not write it, or it has no operators"
+    if asked.untraced is not None and unknown:
+        raise fail(why_not, "Leave out --untraced.")
+    if asked.without_profiler and not all(one.is_without_profiler for one in answers):
+        told = why_not if unknown else "the profiler cost too little to rank causes without it"
+        err.print(styled("{}", told), soft_wrap=True)
+
+
 def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
     """The windows that are asked for. Raises WindowNotFound for a step that the trace does not have, ValueError for options
     that do not go together.
     """
     from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, parse_instance, usual_windows
 
-    step, annotation, instance, _ = asked
+    step, annotation, instance, *_ = asked
     first, last = parse_instance(instance, annotation)
     if annotation and step:
         raise WrongValue("--step and --annotation name two windows: give one of them")

@@ -1,0 +1,101 @@
+"""Measures what recording an event costs PyTorch's profiler on this machine: `python -m pipelines.record.profiler_cost`.
+
+Small loops run with and without it. `note_profiler_cost` writes the result into the traces of a profile, where `tracelake why` takes it
+instead of `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
+
+KEY = "tracelake_profiler_cost"
+"""The key of a trace file that holds it."""
+_LOOP = 300  # turns of a loop: enough to time, few enough for the profiler's buffers
+_OPERATORS, _INNER = 3, ("aten::transpose", "aten::as_strided")  # of Tensor.t()
+
+
+def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, float]:
+    """Returns ns by `operator_ns`, `call_ns` (with a GPU), `frame_ns`, `annotation_ns`, and `cheap_operator_ns`: the delay between the starts
+    of nested operators while they are recorded, by which a trace's host is compared with this one.
+
+    `device`: cuda, cuda:N or cpu; by default cuda if available. Takes about a second. No profiler may be running.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.startswith("cuda")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    wait = torch.cuda.synchronize if on_gpu else (lambda: None)
+    small, there = torch.ones(2, 2), torch.ones(2, 2, device=device)
+
+    def operators() -> None:
+        for _ in range(_LOOP):
+            small.t()
+
+    def launches() -> None:
+        for _ in range(_LOOP):
+            there.add_(1)
+
+    def frames() -> None:
+        for _ in range(_LOOP):
+            _nothing()
+
+    def annotations() -> None:
+        for _ in range(_LOOP):
+            with record_function("tracelake"):
+                pass
+
+    def extra(loop: Callable[[], None], *, stacks: bool = False) -> tuple[float, Any]:
+        """What a turn takes longer while it is recorded, ns, and the profile."""
+        plain = _shortest(loop, wait, repeats)
+        with profile(activities=activities, with_stack=stacks) as recorded:
+            loop()
+            slow = _shortest(loop, wait, repeats)
+        return max(slow - plain, 0.0) / _LOOP, recorded
+
+    nested, recorded = extra(operators)
+    found = {"operator_ns": nested / _OPERATORS, "cheap_operator_ns": _delay(recorded.events())}
+    if on_gpu:
+        found["call_ns"] = max(extra(launches)[0] - found["operator_ns"], 0.0)
+    found["frame_ns"] = extra(frames, stacks=True)[0]
+    found["annotation_ns"] = extra(annotations)[0]
+    return {name: round(ns, 1) for name, ns in found.items()}
+
+
+def note_profiler_cost(profile: Any, cost: dict[str, float] | None = None) -> None:
+    """Write the cost into the traces of a `torch.profiler.profile` that has not begun; without `cost` it is measured now."""
+    profile.preset_metadata_json(KEY, json.dumps(profiler_cost() if cost is None else cost))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _shortest(loop: Callable[[], None], wait: Callable[[], None], repeats: int) -> float:
+    """Returns the shortest time of a loop, ns."""
+    best = float("inf")
+    for _ in range(repeats):
+        wait()
+        began = time.perf_counter_ns()
+        loop()
+        best = min(best, time.perf_counter_ns() - began)
+    return best
+
+
+def _delay(events: Iterable[Any]) -> float:
+    """Returns the least median delay of a kind of nested operators, from the start of the one around it, ns."""
+    delays: dict[str, list[float]] = {name: [] for name in _INNER}
+    for event in events:
+        for inner in event.cpu_children[:1]:
+            if inner.name in delays:
+                delays[inner.name].append(1000 * (inner.time_range.start - event.time_range.start))
+    return min((median(some) for some in delays.values() if some), default=0.0)
+
+
+if __name__ == "__main__":
+    print(json.dumps(profiler_cost()))

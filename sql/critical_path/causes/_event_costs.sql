@@ -1,0 +1,41 @@
+-- One row: a category of host events that a trace of PyTorch's profiler has, and what it costs to record one of them.
+-- How: what the trace's own metadata says (tracelake.record measured it), else the rules. Other writers have no rows:
+-- Kineto alone writes schemaVersion.
+-- check: unique(trace_id, cat)
+WITH categories AS (
+    SELECT trace_id, cat
+    FROM events
+    WHERE duration_ns IS NOT NULL AND start_ns IS NOT NULL
+    GROUP BY trace_id, cat
+),
+written AS (
+    SELECT trace_id, json_extract(metadata, '$.tracelake_profiler_cost') AS measured
+    FROM traces
+    WHERE starts_with(format, 'json') AND json_exists(metadata, '$.schemaVersion')
+),
+recorded AS (
+    SELECT
+        c.trace_id, c.cat, p.kind, p.cost_ns, p.cost_without_calls_ns, p.inside, w.measured,
+        bool_or(p.kind = 'call') OVER (PARTITION BY c.trace_id) AS has_calls,
+        bool_or(p.kind = 'operator') OVER (PARTITION BY c.trace_id) AS has_operators
+    FROM categories AS c
+    JOIN profiler_costs AS p ON p.cat = c.cat
+    JOIN written AS w ON w.trace_id = c.trace_id
+)
+SELECT
+    trace_id,  -- The trace.
+    cat,  -- The category.
+    -- Its kind, by place: operator, call, frame, annotation.
+    list_position(['operator', 'call', 'frame', 'annotation'], kind) - 1 AS kind_no,
+    -- What one event of it costs, ns, on a host as fast as delay_ns says.
+    coalesce(
+        TRY_CAST(json_extract_string(measured, '$.' || kind || '_ns') AS DOUBLE),
+        CASE WHEN has_calls THEN cost_ns ELSE cost_without_calls_ns END
+    ) AS cost_ns,
+    inside,  -- The share of it that falls between the event's start and its end.
+    -- The delay between the starts of the cheapest operators on that host, ns.
+    coalesce(
+        TRY_CAST(json_extract_string(measured, '$.cheap_operator_ns') AS DOUBLE), threshold('cheap_operator_ns')
+    ) AS delay_ns
+FROM recorded
+WHERE has_operators

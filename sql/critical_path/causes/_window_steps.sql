@@ -1,0 +1,31 @@
+-- One row: a window of the graph that has profiler steps in it.
+-- How: steps are found by parts of time longer than the window, as in _clip.
+-- check: unique(window_no)
+WITH windows AS (
+    SELECT
+        window_no, trace_id, path_start_ns, path_end_ns,
+        CAST(pow(2, ceil(ln(greatest(path_end_ns - path_start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+    FROM critical_path_windows
+),
+parts AS (
+    SELECT *, path_start_ns // part_ns AS part FROM windows
+    UNION ALL
+    SELECT *, path_end_ns // part_ns AS part FROM windows WHERE path_end_ns // part_ns > path_start_ns // part_ns
+),
+lengths AS (
+    SELECT DISTINCT trace_id, part_ns FROM windows
+),
+step_parts AS (
+    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, l.part_ns, s.start_ns // l.part_ns AS part
+    FROM profiler_steps AS s
+    JOIN lengths AS l ON l.trace_id = s.trace_id
+)
+SELECT
+    w.window_no,  -- The window.
+    count(*) AS n_steps,  -- Steps that lie in it.
+    min(s.start_ns) AS start_ns,  -- Start of the first, ns.
+    max(s.end_ns) AS end_ns  -- End of the last, ns.
+FROM parts AS w
+JOIN step_parts AS s ON s.trace_id = w.trace_id AND s.part_ns = w.part_ns AND s.part = w.part
+WHERE s.start_ns >= w.path_start_ns AND s.end_ns <= w.path_end_ns
+GROUP BY w.window_no

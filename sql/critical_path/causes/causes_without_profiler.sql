@@ -1,0 +1,32 @@
+-- One row: a cause of a window's length without what PyTorch's profiler costs it. The rows of a window have all of its
+-- time.
+-- How: as in causes, of the graph retimed without the cost of recording its events (profiler_cost). Windows in which
+-- that is more than threshold profiler_told.
+-- check: unique(trace_id, window_id, cause, name)
+WITH totals AS (
+    SELECT window_no, sum(duration_ns) AS duration_ns
+    FROM _cause_rows
+    WHERE without_profiler
+    GROUP BY window_no
+)
+SELECT
+    n.trace_id,  -- The trace.
+    n.window_id,  -- The window: full, or a step.
+    n.cause,  -- The cause, in cause_kinds: data_loading, host_operators, gpu_computing, …
+    n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
+    n.duration_ns,  -- Its time on the path, ns.
+    -- The same in percent of the window; the rows of a window sum to 100.
+    100e0 * n.duration_ns / nullif(t.duration_ns, 0) AS percent,
+    n.idle_ns AS gpu_idle_ns,  -- The part of it in which no GPU work ran, ns; idle_causes has when.
+    -- The part of it in which no kernel ran that computes, ns: what communication and copies have for themselves.
+    n.exposed_ns,
+    -- What the window is shorter without it, ns: retimed; NULL where it was not computed (small shares).
+    n.saves_ns,
+    n.halved_saves_ns,  -- The same with half of it; NULL where it was not computed, or there is no half.
+    n.cause_saves_ns,  -- What the window is shorter without all rows of the cause, ns.
+    n.times,  -- Events with such time.
+    n.event_id,  -- The one with the most of it.
+    2 * n.inferred_ns >= n.duration_ns AS inferred  -- It follows mostly from waits that no event shows.
+FROM _named_causes AS n
+JOIN totals AS t ON t.window_no = n.window_no
+WHERE n.without_profiler

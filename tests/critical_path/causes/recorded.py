@@ -1,0 +1,103 @@
+"""A host that is recorded by a profiler of known cost: the same program with and without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.harness import call, kernel, op, x
+
+Event = dict[str, Any]
+COST = {"operator": 2.0, "call": 3.0, "frame": 0.5, "annotation": 4.0}
+"""What recording an event costs this host, us; half of a call's is inside of it."""
+
+
+class Host:
+    """One thread that launches on one stream. Times in us; `costs`: of each kind of event."""
+
+    def __init__(self, costs: dict[str, float]) -> None:
+        self.costs, self.at, self.gpu_free, self.launches = costs, 0.0, 0.0, 0
+        self.events: list[Event] = []
+
+    def work(self, us: float) -> None:
+        """Time that no event of its own shows."""
+        self.at += us
+
+    def operator(self, name: str, body: Callable[[], None]) -> None:
+        self._event("operator", lambda start, dur: op(name, start, dur), body)
+
+    def frame(self, name: str, body: Callable[[], None]) -> None:
+        self._event("frame", lambda start, dur: x("python_function", name, start, dur), body)
+
+    def annotation(self, name: str, body: Callable[[], None]) -> None:
+        self._event("annotation", lambda start, dur: x("user_annotation", name, start, dur), body)
+
+    def launch(self, kernel_us: float) -> None:
+        self.launches += 1
+        number = self.launches
+        self._event("call", lambda start, dur: call("cudaLaunchKernel", start, dur, number), lambda: self.work(2.5))
+        begin = max(self.gpu_free, self.at + 1)
+        self.gpu_free = round(begin + kernel_us, 3)
+        self.events.append(kernel("gemm", begin, kernel_us, number))
+
+    def synchronize(self) -> None:
+        self.launches += 1
+        number = self.launches
+
+        def wait() -> None:
+            self.at = max(self.at, self.gpu_free) + 1
+
+        self._event("call", lambda start, dur: call("cudaDeviceSynchronize", start, dur, number), wait)
+
+    def _event(self, kind: str, made: Callable[[float, float], Event], body: Callable[[], None]) -> None:
+        cost = self.costs[kind]
+        inside = cost / 2 if kind == "call" else 0.0
+        self.at += (cost - inside) / 2
+        start = round(self.at, 3)
+        self.at += inside
+        body()
+        self.events.append(made(start, round(round(self.at, 3) - start, 3)))
+        self.at += (cost - inside) / 2
+
+
+def program(kernel_us: float, costs: dict[str, float], steps: int = 4) -> list[Event]:
+    """Steps of nested operators and Python functions, each of which launches a kernel; then a synchronization."""
+    host = Host(costs)
+
+    def product() -> None:
+        host.work(2)
+        host.launch(kernel_us)
+        host.work(2)
+
+    def linear() -> None:
+        host.work(3)
+        host.operator("aten::addmm", product)
+        host.work(3)
+
+    def forward() -> None:
+        host.work(4)
+        host.frame("helper", lambda: host.work(1))  # too short to be in the graph
+        host.operator("aten::linear", linear)
+        host.work(2)
+
+    def step() -> None:
+        for _ in range(6):
+            host.work(5)
+            host.frame("forward", forward)
+
+    for number in range(steps):
+        host.annotation(f"ProfilerStep#{number}", step)
+        host.work(6)
+    host.synchronize()
+    return host.events
+
+
+def document(events: list[Event], costs: dict[str, float] | None = None, delay_us: float = 4.0) -> dict[str, Any]:
+    """A trace of PyTorch's profiler; with `costs`, it says that they were measured, on a host on which the cheapest operator began
+    another one after `delay_us`.
+    """
+    told: dict[str, Any] = {"schemaVersion": 1, "traceEvents": events}
+    if costs is not None:
+        measured = {f"{kind}_ns": 1000 * us for kind, us in costs.items()}
+        told["tracelake_profiler_cost"] = {**measured, "cheap_operator_ns": 1000 * delay_us}
+    return told
