@@ -1,3 +1,52 @@
+-- model: _kernel_steps
+-- One row: a piece of GPU work that runs during a profiler step.
+-- How: it starts within the step's annotation, or that starts while it runs. Time is cut into parts longer than the
+-- step, or longer than the work, as in _steps_in_parts.
+-- check: unique(trace_id, event_id, step)
+WITH lengths AS (
+    SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
+),
+stepped AS (
+    SELECT DISTINCT trace_id FROM lengths
+),
+starts AS (
+    SELECT k.trace_id, k.event_id, k.start_ns, k.end_ns, l.part_ns, k.start_ns // l.part_ns AS part
+    FROM kernels AS k
+    JOIN lengths AS l ON l.trace_id = k.trace_id
+),
+work AS (
+    SELECT
+        k.trace_id, k.event_id, k.start_ns, k.end_ns,
+        CAST(pow(2, ceil(ln(greatest(k.end_ns - k.start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+    FROM kernels AS k
+    JOIN stepped AS s ON s.trace_id = k.trace_id
+),
+work_lengths AS (
+    SELECT DISTINCT trace_id, part_ns FROM work
+),
+work_parts AS (
+    SELECT *, start_ns // part_ns AS part FROM work
+    UNION ALL
+    SELECT *, end_ns // part_ns AS part FROM work WHERE end_ns // part_ns > start_ns // part_ns
+),
+step_starts AS (
+    SELECT s.trace_id, s.step, s.start_ns, l.part_ns, s.start_ns // l.part_ns AS part
+    FROM profiler_steps AS s
+    JOIN work_lengths AS l ON l.trace_id = s.trace_id
+)
+SELECT
+    k.trace_id,  -- The trace.
+    k.event_id,  -- The work.
+    s.step  -- Number of the step.
+FROM starts AS k
+JOIN _steps_in_parts AS s ON s.trace_id = k.trace_id AND s.part_ns = k.part_ns AND s.part = k.part
+WHERE k.start_ns >= s.start_ns AND k.start_ns < s.end_ns AND k.end_ns > s.start_ns
+UNION ALL
+SELECT k.trace_id, k.event_id, s.step
+FROM step_starts AS s
+JOIN work_parts AS k ON k.trace_id = s.trace_id AND k.part_ns = s.part_ns AND k.part = s.part
+WHERE k.start_ns < s.start_ns AND k.end_ns > s.start_ns;
+
 -- model: _step_intervals
 -- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU
 -- events of its stages.
@@ -232,9 +281,9 @@ loaders AS (
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- The profiler step.
-    s.start_ns,  -- Start on the CPU, ns.
-    s.end_ns,  -- End on the CPU, ns.
-    s.duration_ns,  -- Duration on the CPU, ns.
+    s.start_ns,  -- Start, ns, as in step_lengths.
+    s.end_ns,  -- End, ns.
+    s.duration_ns,  -- Length, ns.
     -- In the data loader, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
     -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
@@ -259,7 +308,7 @@ SELECT
     p.last_ns,  -- End of the last, ns.
     p.stage_busy_ns,  -- Between these with kernels that are not transfers, ns.
     coalesce(p.n_transfers, 0) AS n_transfers  -- Kernels that send to or receive from another rank.
-FROM profiler_steps AS s
+FROM step_lengths AS s
 LEFT JOIN _step_parts AS p ON p.trace_id = s.trace_id AND p.step = s.step
 LEFT JOIN ideal AS i ON i.trace_id = s.trace_id AND i.step = s.step
 LEFT JOIN comm AS c ON c.trace_id = s.trace_id AND c.step = s.step
@@ -284,9 +333,9 @@ longest AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- The profiler step.
-    start_ns,  -- Start on the CPU, ns.
-    duration_ns,  -- T_actual: its duration on the CPU, ns.
-    -- Time in the data loader, clipped to the step, ns; NULL where the trace's steps have none.
+    start_ns,  -- Start, ns: the end of what bound the step before.
+    duration_ns,  -- T_actual: its length, ns, as in step_lengths.
+    -- Time in the data loader, clipped to the step's annotation, ns; NULL where the trace's steps have none.
     TRY_CAST(loader_ns AS BIGINT) AS loader_ns,
     -- Time with copies to the device launched in the step, ns; NULL without GPU work.
     TRY_CAST(htod_ns AS BIGINT) AS htod_ns,
@@ -338,8 +387,7 @@ SELECT
     END AS bubble_upper,
     -- From the step's start to the first computation, ns; NULL without transfers between ranks.
     CASE WHEN n_transfers > 0 THEN first_ns - start_ns END AS warm_up_ns,
-    -- From the last computation to the step's end on the CPU, ns; negative where the GPU runs beyond it; NULL without
-    -- transfers.
+    -- From the last computation to the step's end, ns; NULL without transfers.
     CASE WHEN n_transfers > 0 THEN end_ns - last_ns END AS cool_down_ns,
     -- The efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak is
     -- wrong.
