@@ -8,12 +8,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.fleet.trends.compared_windows import choose, traces_of, warm_up
+from pipelines.fleet.trends.compared_windows import choose, traces_of
 from pipelines.fleet.trends.comparison import CompareError, Trace, Window
+
+WARM = 50
+"""Longer steps (us) are warm-up here; which are is told by step_lengths (tests/sql/gpu/test_step_lengths.py)."""
 
 
 def steps_of(*lengths: float, first: int = 0) -> tuple[Window, ...]:
-    return tuple(Window("t", first + n, 0, 0, round(us * 1e3), 0, 0) for n, us in enumerate(lengths))
+    return tuple(
+        Window("t", first + n, 0, 0, round(us * 1e3), 0, 0, is_warm_up=us > WARM) for n, us in enumerate(lengths)
+    )
 
 
 def trace(*lengths: float, first: int = 0, rank: int | None = None, name: str = "x") -> Trace:
@@ -22,24 +27,6 @@ def trace(*lengths: float, first: int = 0, rank: int | None = None, name: str = 
         for one in (*steps_of(*lengths, first=first), Window("", None, 0, 0, 9, 0, 0))
     )
     return Trace(f"{name}{rank}", f"/{name}.json", f"{name}.json", rank, None, False, True, windows)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "skipped"),
-    [
-        ((100, 100, 100), 0),
-        ((150, 100, 100), 0),
-        ((151, 100, 100), 1),
-        ((900, 300, 100, 110, 90), 2),
-        ((35, 72, 95, 95, 95), 0),  # short ones are none
-        ((100, 900, 100, 100), 0),  # nor is a slow one later
-        ((400, 100), 0),  # one step says nothing on what is usual
-        ((900, 400), 0),
-        ((), 0),
-    ],
-)
-def test_warm_up(lengths: tuple[float, ...], skipped: int) -> None:
-    assert warm_up(steps_of(*lengths)) == skipped
 
 
 def numbers(control: Trace, test: Trace, steps: Any = None) -> tuple[list[tuple], list[str]]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 import duckdb
 
-from pipelines.base.datafiles import threshold
 from pipelines.fleet.trends.comparison import CompareError, Pair, Trace, Window
 from pipelines.models.sqltext import quoted
 
 FIRST, EVERY = "first", "all"
-_WARM_UP, _LEAST = threshold("compare_warm_up"), threshold("compare_warm_up_steps")
 
 
 class Chosen(NamedTuple):
@@ -83,7 +80,7 @@ def _windows(
 def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tuple[Window, Window]], list[str]]:
     """Returns the steps with the same numbers; where there are none, the first with the first; without warm-up."""
     left_out: list[str] = []
-    warm = [{window.step for window in steps[: warm_up(steps)]} for steps in (one, other)]
+    warm = [{window.step for window in steps if window.is_warm_up} for steps in (one, other)]
     numbers = [{window.step for window in steps} for steps in (one, other)]
     if common := numbers[0] & numbers[1]:
         warm = [warm[0] | warm[1]] * 2  # a step has one number on both sides
@@ -122,15 +119,6 @@ def _window(trace: Trace, which: Which) -> Window:
             return window
     known = ", ".join(str(window.step) for window in trace.steps) or "none"
     raise CompareError(f"{_named(trace)} (trace {trace.trace_id}) has no step {which}; it has {known}")
-
-
-def warm_up(steps: Sequence[Window]) -> int:
-    """Returns how many of the first steps are warm-up: each is far longer than the median of those after it."""
-    most = max(len(steps) - _LEAST, 0)
-    for skipped in range(most):
-        if steps[skipped].duration_ns <= _WARM_UP * median(window.duration_ns for window in steps[skipped + 1 :]):
-            return skipped
-    return most
 
 
 def traces_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = EVERY) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows, threshold
@@ -51,13 +51,13 @@ def percent(control: float, test: float) -> str:
 def sentence(part: Part) -> str:
     """What became of the window, what of its GPU time changed, whether the GPU waits longer for the host, or for something else.
 
-    The length is the median of all windows, changes are means. What changed by less than 1 % of the window is not told, but in
-    all; unchanged is what changed by less than 1 % of itself.
+    The length is that of all windows divided by their number, and so are the changes. What changed by less than 1 % of the window
+    is not told, but in all; unchanged is what changed by less than 1 % of itself.
     """
     control, test = lengths(part.pairs)
     what = "step" if part.pairs[0].control.step is not None else "trace"
     many = _many(part.pairs)
-    grown = ", ".join([percent(control, test), *many]) + _in_the_mean(part.pairs, test - control, control)
+    grown = ", ".join([percent(control, test), *many]) + _in_the_median(part.pairs, test - control, control)
     if abs(test - control) <= _TOLD * control:
         told = f"The {what} takes {units.time(test)}, unchanged ({grown})"
     else:
@@ -66,8 +66,8 @@ def sentence(part: Part) -> str:
 
 
 def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Returns the median length of the windows of both sides, ns."""
-    control, test = (median(window.duration_ns for window in side) for side in _sides(pairs))
+    """Returns the length of the windows of both sides, ns: all of them divided by their number."""
+    control, test = (fmean(window.duration_ns for window in side) for side in _sides(pairs))
     return control, test
 
 
@@ -91,18 +91,19 @@ def _many(pairs: Sequence[Pair]) -> list[str]:
     of = "steps" if pairs[0].control.step is not None else "traces"
     if steps == 1:
         return []
-    return [f"median of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
+    return [f"mean of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
 
 
-def _in_the_mean(pairs: Sequence[Pair], of_median: float, window: float) -> str:
-    """Where one window is another than the median, as what follows, which is of the mean: by how much, and which changed most."""
-    changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
-    mean = sum(changes) / len(pairs)
-    if abs(mean - of_median) <= _APART * window:
+def _in_the_median(pairs: Sequence[Pair], of_mean: float, window: float) -> str:
+    """Where the median of the windows changed otherwise than their mean: by how much, and which window changed most."""
+    control, test = (median(one.duration_ns for one in side) for side in _sides(pairs))
+    if abs(of_mean - (test - control)) <= _APART * window:
         return ""
+    changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
     most = max(range(len(pairs)), key=lambda place: abs(changes[place]))
     which = named(pairs[most])
-    return f"; in the mean {units.difference(mean)}" + (f", {which} {units.difference(changes[most])}" if which else "")
+    said = f"; in the median {units.difference(test - control)}"
+    return said + (f", {which} {units.difference(changes[most])}" if which else "")
 
 
 def _work(part: Part, window: float) -> str:
@@ -232,7 +233,7 @@ class Judgement:
 
 
 def judge(comparison: Comparison, most: float) -> Judgement:
-    """Judge GPU time, if there is any, and of steps their length: the median over all windows, and the worst window of test.
+    """Judge GPU time, if there is any, and of steps their length: the mean over all windows, and the worst window of test.
 
     `most`: how much longer test may take, percent.
     """
@@ -264,14 +265,14 @@ class _Judged:
 def _judged(
     times: Sequence[tuple[int, int]], pairs: Sequence[OnePair], what: str, blame: Callable[[OnePair], str]
 ) -> _Judged:
-    """The worst of the windows, whose times in control and test are given, and their median."""
+    """The worst of the windows, whose times in control and test are given, and their mean."""
     (control, test), worst = max(zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
-    middle = median(one for one, _ in times), median(one for _, one in times)
+    mean = fmean(one for one, _ in times), fmean(one for _, one in times)
     which = named(worst.pair)
     said = f"{what}{f' of {which}' if which else ''} went from {units.time(control)} to {units.time(test)}, {percent(control, test)}"
     if len(times) > 1:
-        said += f", the worst of {len(times)}; the median {percent(*middle)}"
-    return _Judged(max(_grown(control, test), _grown(*middle)), said, blame(worst))
+        said += f", the worst of {len(times)}; the mean {percent(*mean)}"
+    return _Judged(max(_grown(control, test), _grown(*mean)), said, blame(worst))
 
 
 def _grown(control: float, test: float) -> float:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from rich.table import Table
@@ -55,6 +55,7 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
     used = {window.trace_id: None for window in windows}
     of = [trace for trace in traces if trace.trace_id in used]
     idle = [window.idle_ns for window in windows]
+    host = [window.host_ns for window in windows]
     return {
         "given": given,
         "trace_ids": [*used],
@@ -62,7 +63,9 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
         "device_name": next((trace.device_name for trace in of if trace.device_name), None),
         "steps": sorted({window.step for window in windows if window.step is not None}),
         "n_windows": len(windows),
-        "duration_ns": median(window.duration_ns for window in windows),
+        "duration_ns": fmean(window.duration_ns for window in windows),
+        "median_ns": median(window.duration_ns for window in windows),
+        "host_ns": None if None in host else fmean(ns for ns in host if ns is not None),
         "worst_ns": max(window.duration_ns for window in windows),
         "gpu_ns": totals(part.categories)[side],
         "idle_ns": None if None in idle else sum(ns for ns in idle if ns is not None),
@@ -80,6 +83,8 @@ def _step(one: OnePair) -> dict[str, Any]:
         "test_step": pair.test.step,
         "control_ns": pair.control.duration_ns,
         "test_ns": pair.test.duration_ns,
+        "control_host_ns": pair.control.host_ns,
+        "test_host_ns": pair.test.host_ns,
         "control_gpu_ns": one.gpu.control_ns,
         "test_gpu_ns": one.gpu.test_ns,
         "grew_most": one.gpu.grown_name if one.gpu.grown_ns > 0 else None,
