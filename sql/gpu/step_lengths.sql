@@ -115,12 +115,14 @@ SELECT
     host_start_ns,  -- From when what the host does is the step's, ns: the end of the annotation before it.
     host_end_ns,  -- Until when, ns: the end of its annotation.
     host_ns,  -- How long its annotation is on the host, ns; less than the step where the host runs ahead of the GPU.
-    -- It is one of the first steps, each of which takes more than threshold('compare_warm_up') times the median of
-    -- those after it; the last threshold('compare_warm_up_steps') steps are never.
-    coalesce(
-        bool_and(
-            place <= n_steps - threshold('compare_warm_up_steps')
-            AND duration_ns > threshold('compare_warm_up') * later_ns
-        ) OVER (PARTITION BY trace_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), FALSE
-    ) AS is_warm_up
+    -- Of the first steps, as far as each takes more than threshold('compare_warm_up') times the median of those after
+    -- it: how many times. NULL of others, and of the last threshold('compare_warm_up_steps') steps.
+    CASE
+        WHEN
+            bool_and(
+                place <= n_steps - threshold('compare_warm_up_steps')
+                AND duration_ns > threshold('compare_warm_up') * later_ns
+            ) OVER (PARTITION BY trace_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+            THEN duration_ns / nullif(later_ns, 0)
+    END AS warm_up_times
 FROM usual;

@@ -30,7 +30,6 @@ SELECT
     s.start_ns,  -- Start of the step, ns: the end of what bound the step before.
     s.duration_ns,  -- Length of the step, ns: until the end of what binds it, on the host or the GPU.
     s.host_ns,  -- How long its annotation is on the host, ns.
-    s.is_warm_up,  -- It is one of the first steps, and far longer than those after it, as in step_lengths.
     -- Time with any GPU work, ns; NULL, as all below, in a trace without GPU work.
     TRY_CAST(coalesce(sum(c.ns) FILTER (WHERE c.scope = 'all'), m.none_ns) AS BIGINT) AS busy_ns,
     -- The part of it in which work ran that the step launched, ns; in the rest, only work ran that was launched before
@@ -45,4 +44,4 @@ LEFT JOIN _scopes_in_steps AS c
     ON c.trace_id = s.trace_id AND c.step = s.step AND c.scope NOT IN ('exposed communication', 'exposed memory')
 LEFT JOIN own_busy AS o ON o.trace_id = c.trace_id AND o.step = c.step AND o.device = c.device
 LEFT JOIN measured AS m ON m.trace_id = s.trace_id
-GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns, s.host_ns, s.is_warm_up, m.none_ns
+GROUP BY s.trace_id, s.step, c.device, s.start_ns, s.duration_ns, s.host_ns, m.none_ns

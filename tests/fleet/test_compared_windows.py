@@ -17,7 +17,8 @@ WARM = 50
 
 def steps_of(*lengths: float, first: int = 0) -> tuple[Window, ...]:
     return tuple(
-        Window("t", first + n, 0, 0, round(us * 1e3), 0, 0, is_warm_up=us > WARM) for n, us in enumerate(lengths)
+        Window("t", first + n, 0, 0, round(us * 1e3), 0, 0, warm_up_times=us / 9 if us > WARM else None)
+        for n, us in enumerate(lengths)
     )
 
 
@@ -39,15 +40,24 @@ def test_all_steps_that_both_sides_have() -> None:
         [(5, 5), (6, 6)],
         ["control: step 4 without counterpart", "test: step 7 without counterpart"],
     )
-    # What is warm-up on one side is left out on both.
-    slow_start = trace(90, 9, 9, first=4)
-    assert numbers(slow_start, trace(9, 9, 9, first=4)) == ([(5, 5), (6, 6)], ["both: step 4 left out as warm-up"])
+    # What is warm-up on both sides is left out; what is a little slower on one side alone is a difference.
+    slow_start = trace(70, 9, 9, first=4)
+    assert numbers(slow_start, trace(60, 9, 9, first=4)) == ([(5, 5), (6, 6)], ["both: step 4 left out as warm-up"])
+    every = [(4, 4), (5, 5), (6, 6)]
+    unsure = "step 4 compared, though it may be warm-up"
+    assert numbers(slow_start, trace(9, 9, 9, first=4)) == (every, [f"control: {unsure}"])
+    assert numbers(trace(9, 9, 9, first=4), slow_start) == (every, [f"test: {unsure}"])
+    assert numbers(trace(70, 60, 9, first=4), slow_start) == (
+        [(5, 5), (6, 6)],
+        ["both: step 4 left out as warm-up", "control: step 5 compared, though it may be warm-up"],
+    )
+    assert numbers(trace(9, 9, 9, first=4), trace(73, 9, 9, first=4))[1] == ["both: step 4 left out as warm-up"]
     # Other numbers: the first steady one with the first steady one.
     assert numbers(slow_start, trace(9, 9, 9, first=20)) == (
         [(5, 20), (6, 21)],
         ["control: step 4 left out as warm-up", "test: step 22 without counterpart"],
     )
-    assert numbers(slow_start, trace(9, first=4)) == (
+    assert numbers(slow_start, trace(60, first=4)) == (
         [(4, 4)],
         ["both: step 4 compared, though it may be warm-up", "control: steps 5, 6 without counterpart"],
     )

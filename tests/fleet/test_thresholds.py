@@ -21,7 +21,8 @@ from pipelines.fleet.op_job import WhatIf, read_job, what_if, whatif
 from pipelines.fleet.op_job.durations import own_times
 from pipelines.fleet.op_job.p2p import P2P, _real
 from pipelines.fleet.op_job.whatif import worst_ranks
-from pipelines.fleet.trends.comparison import _trace
+from pipelines.fleet.trends.compared_windows import _all_steps
+from pipelines.fleet.trends.comparison import Window, _trace
 from pipelines.fleet.trends.comparison_verdict import _in_the_median, _or_unchanged
 from pipelines.fleet.trends.regression import discoveries, judge
 from pipelines.models.catalog import load_catalog
@@ -206,13 +207,22 @@ def said_beside_the_mean(ns: int) -> bool:
     return _in_the_median([pair], 0, MS) != ""
 
 
+def left_out_as_warm_up(times: float) -> bool:
+    """The first step of one side alone is so many times as long as those after it."""
+    (control, test) = (
+        [Window("t", step, 0, 0, 1, 0, 0, warm_up_times=of if step == 1 else None) for step in (1, 2, 3)]
+        for of in (None, times)
+    )
+    return len(_all_steps(control, test)[0]) == 2
+
+
 def by_operators(ns: int) -> bool:
     """So much of 1 ms of GPU time has an operator."""
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE traces AS SELECT 't' AS trace_id, 'p' AS path, 'f' AS file, 0 AS rank, 'd' AS device_name, 'ok' AS status;"
             "CREATE TABLE _compared_windows AS SELECT 't' AS trace_id, CAST(NULL AS BIGINT) AS step, 0 AS start_ns, 1000 AS end_ns, "
-            "1000 AS duration_ns, 0 AS idle_ns, 0 AS earlier_ns, NULL AS host_ns, FALSE AS is_warm_up;"
+            "1000 AS duration_ns, 0 AS idle_ns, 0 AS earlier_ns, NULL AS host_ns, NULL AS warm_up_times;"
             "CREATE TABLE _compared_causes AS SELECT 't' AS trace_id, 0 AS step, 1 AS duration_ns LIMIT 0;"
             f"CREATE TABLE _compared_work AS SELECT 't' AS trace_id, n = 0 AS has_operator, abs({ns} - n * 1000000) AS duration_ns "
             "FROM range(2) AS r(n)"
@@ -287,6 +297,7 @@ TRENDS = {
     "compare_unchanged_percent": (lambda ns: _or_unchanged(ns, 1000) == "unchanged", 990, 989),
     "compare_unchanged_percent/rows": (change, 990, 989),
     "compare_apart_percent": (said_beside_the_mean, 30_001, 30_000),
+    "compare_warm_up_alone": (left_out_as_warm_up, 8.01, 8),
     "compare_operators": (by_operators, 500_000, 499_999),
     "regression_effect": (is_large, 0.010001, 0.009999),
     "regression_errors": (lambda grown: is_large(grown, 0.01), 0.024930, 0.024928),

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 import duckdb
 
+from pipelines.base.datafiles import threshold
 from pipelines.fleet.trends.comparison import CompareError, Pair, Trace, Window
 from pipelines.models.sqltext import quoted
 
 FIRST, EVERY = "first", "all"
+_UNSURE = "compared, though it may be warm-up"
+_ALONE = threshold("compare_warm_up_alone")
 
 
 class Chosen(NamedTuple):
@@ -80,12 +83,14 @@ def _windows(
 def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tuple[Window, Window]], list[str]]:
     """Returns the steps with the same numbers; where there are none, the first with the first; without warm-up."""
     left_out: list[str] = []
-    warm = [{window.step for window in steps if window.is_warm_up} for steps in (one, other)]
+    unsure: list[set[int | None]] = [set(), set()]
+    warm = [{window.step for window in steps if window.warm_up_times is not None} for steps in (one, other)]
     numbers = [{window.step for window in steps} for steps in (one, other)]
     if common := numbers[0] & numbers[1]:
-        warm = [warm[0] | warm[1]] * 2  # a step has one number on both sides
+        sure = warm[0] & warm[1] | {w.step for w in (*one, *other) if (w.warm_up_times or 0) > _ALONE}
+        warm, unsure = [sure, sure], [steps - sure for steps in warm]
         if common <= warm[0]:  # better than nothing
-            left_out += _said("both", [w.step for w in one if w.step in common], "compared, though it may be warm-up")
+            left_out += _said("both", [w.step for w in one if w.step in common], _UNSURE)
             warm = [set(), set()]
         kept = [[window for window in steps if window.step in common - warm[0]] for steps in (one, other)]
     else:
@@ -98,6 +103,7 @@ def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tup
         left_out += _said("both", [w.step for w in one if w.step in common & warm[0]], "left out as warm-up")
     for side, steps, first, place in (("control", one, warm[0], 0), ("test", other, warm[1], 1)):
         paired = {pair[place].step for pair in pairs}
+        left_out += _said(side, [w.step for w in steps if w.step in unsure[place] & paired], _UNSURE)
         if not common:
             left_out += _said(side, [w.step for w in steps if w.step in first], "left out as warm-up")
         lonely = [w.step for w in steps if w.step not in first | paired]

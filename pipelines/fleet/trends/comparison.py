@@ -47,7 +47,8 @@ class Window:
 
     host_ns: how long its annotation is on the host; None for the whole trace. idle_ns: nothing ran on the device that worked
     most; None without GPU work in the trace. earlier_ns: GPU time in it of work that was launched before it, or by a call that
-    the trace does not have. is_warm_up: a first step, far longer than those after it.
+    the trace does not have. warm_up_times: how many times as long as those after it a first
+    step is that may be warm-up; None of others.
     """
 
     trace_id: str
@@ -58,7 +59,7 @@ class Window:
     idle_ns: int | None
     earlier_ns: int
     host_ns: int | None = None
-    is_warm_up: bool = False
+    warm_up_times: float | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace
         f"SELECT path, file, rank, device_name, status FROM traces {of}"
     ).fetchall()
     found = con.execute(
-        "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns, host_ns, is_warm_up "
+        "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns, host_ns, warm_up_times "
         f"FROM _compared_windows {of} ORDER BY step NULLS LAST"
     ).fetchall()
     ((known, every),) = con.execute(

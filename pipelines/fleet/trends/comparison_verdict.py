@@ -51,8 +51,8 @@ def percent(control: float, test: float) -> str:
 def sentence(part: Part) -> str:
     """What became of the window, what of its GPU time changed, whether the GPU waits longer for the host, or for something else.
 
-    The length is that of all windows divided by their number, and so are the changes. What changed by less than 1 % of the window
-    is not told, but in all; unchanged is what changed by less than 1 % of itself.
+    The length is that of all steps divided by their number, of several ranks the slowest one's; changes are means of all windows.
+    What changed by less than 1 % of the window is not told, but in all; unchanged is what changed by less than 1 % of itself.
     """
     control, test = lengths(part.pairs)
     what = "step" if part.pairs[0].control.step is not None else "trace"
@@ -66,9 +66,20 @@ def sentence(part: Part) -> str:
 
 
 def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Returns the length of the windows of both sides, ns: all of them divided by their number."""
-    control, test = (fmean(window.duration_ns for window in side) for side in _sides(pairs))
+    """Returns the length of a step, or of the whole trace, on both sides, ns: all of them divided by their number."""
+    control, test = map(fmean, zip(*lengths_of_steps(pairs), strict=True))
     return control, test
+
+
+def lengths_of_steps(pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+    """Returns the length of each step on both sides, ns: a job's step ends when its slowest rank's does."""
+    steps: dict[tuple[int | None, int | None], list[Pair]] = {}
+    for pair in pairs:
+        steps.setdefault((pair.control.step, pair.test.step), []).append(pair)
+    return [
+        (max(pair.control.duration_ns for pair in of), max(pair.test.duration_ns for pair in of))
+        for of in steps.values()
+    ]
 
 
 def in_words(one: Difference, by: str) -> str:
@@ -87,16 +98,15 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
 
 
 def _many(pairs: Sequence[Pair]) -> list[str]:
-    steps, places = len(pairs), len({pair.where for pair in pairs})
-    of = "steps" if pairs[0].control.step is not None else "traces"
-    if steps == 1:
-        return []
-    return [f"mean of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
+    """What a length is of: how many steps, and of which of the ranks."""
+    steps, places = len(lengths_of_steps(pairs)), len({pair.where for pair in pairs})
+    many = [f"mean of {steps} steps"] if steps > 1 else []
+    return many + [f"{'of each ' if many else ''}the slowest of {places} ranks"] * (places > 1)
 
 
 def _in_the_median(pairs: Sequence[Pair], of_mean: float, window: float) -> str:
     """Where the median of the windows changed otherwise than their mean: by how much, and which window changed most."""
-    control, test = (median(one.duration_ns for one in side) for side in _sides(pairs))
+    control, test = map(median, zip(*lengths_of_steps(pairs), strict=True))
     if abs(of_mean - (test - control)) <= _APART * window:
         return ""
     changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
@@ -244,10 +254,12 @@ def judge(comparison: Comparison, most: float) -> Judgement:
     if not control and (test or not are_steps):
         what = "GPU time" if test else "GPU time and the length of steps"
         return Judgement(False, False, f"--fail-on compares {what}, and the control has none in what is compared")
-    judged = [_judged(work, pairs, "GPU time", _grown_work)] if control else []
+    mean = fmean(one for one, _ in work), fmean(one for _, one in work)
+    judged = [_judged(work, mean, pairs, "GPU time", _grown_work)] if control else []
     if are_steps:
-        lengths = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
-        judged.append(_judged(lengths, pairs, "the length", _grown_anywhere))
+        durations = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
+        mean = lengths([one.pair for one in pairs])
+        judged.append(_judged(durations, mean, pairs, "the length", _grown_anywhere))
     broken = [one for one in judged if one.grown > most]
     if broken:
         worst = max(broken, key=lambda one: one.grown)
@@ -263,16 +275,26 @@ class _Judged:
 
 
 def _judged(
-    times: Sequence[tuple[int, int]], pairs: Sequence[OnePair], what: str, blame: Callable[[OnePair], str]
+    times: Sequence[tuple[int, int]],
+    mean: tuple[float, float],
+    pairs: Sequence[OnePair],
+    what: str,
+    blame: Callable[[OnePair], str],
 ) -> _Judged:
-    """The worst of the windows, whose times in control and test are given, and their mean."""
-    (control, test), worst = max(zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
-    mean = fmean(one for one, _ in times), fmean(one for _, one in times)
+    """The worst of the windows, whose times in control and test are given, and their `mean`. What may be warm-up on one side is
+    judged in the mean alone.
+    """
+    alone = [one for one in zip(times, pairs, strict=True) if not _may_be_warm_up(one[1].pair)]
+    (control, test), worst = max(alone or zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
     which = named(worst.pair)
     said = f"{what}{f' of {which}' if which else ''} went from {units.time(control)} to {units.time(test)}, {percent(control, test)}"
     if len(times) > 1:
-        said += f", the worst of {len(times)}; the mean {percent(*mean)}"
+        said += f", the worst of {len(alone or times)}; the mean {percent(*mean)}"
     return _Judged(max(_grown(control, test), _grown(*mean)), said, blame(worst))
+
+
+def _may_be_warm_up(pair: Pair) -> bool:
+    return any(one.warm_up_times is not None for one in (pair.control, pair.test))
 
 
 def _grown(control: float, test: float) -> float:

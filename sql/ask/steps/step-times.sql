@@ -1,12 +1,13 @@
 -- Question: How long do the steps take, by rank?
--- Reading: `mean` is without the first steps where they are slow (warm-up, compilation). One row per rank and device.
--- `host` is the mean length of the annotations on the host: less where the host runs ahead of the GPU. `own_busy` is
--- the share of the steps' time in which the GPU ran work that they launched; `earlier` the share in which it ran only
--- work launched before the step, or whose launch is not in the trace.
+-- Reading: One row per rank and device. `mean` is the time of all steps divided by their number; the first steps of a
+-- capture are often slow (warm-up, compilation), and the median is without them. `host` is the mean length of the
+-- annotations on the host: less where the host runs ahead of the GPU. `own_busy` is the share of the steps' time in
+-- which the GPU ran work that they launched; `earlier` the share in which it ran only work launched before the step, or
+-- whose launch is not in the trace.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, s.device, count(*) AS n_steps,
-    round(avg(CASE WHEN NOT s.is_warm_up THEN s.duration_ns END) / 1e6, 2) AS mean_ms,
-    round(avg(CASE WHEN NOT s.is_warm_up THEN s.host_ns END) / 1e6, 2) AS host_ms,
+    round(avg(s.duration_ns) / 1e6, 2) AS mean_ms,
+    round(avg(s.host_ns) / 1e6, 2) AS host_ms,
     round(median(s.duration_ns) / 1e6, 2) AS median_ms, round(max(s.duration_ns) / 1e6, 2) AS max_ms,
     round(100 * sum(s.own_busy_ns) / nullif(sum(s.duration_ns), 0), 1) AS own_busy_percent,
     round(100 * sum(s.busy_ns - s.own_busy_ns) / nullif(sum(s.duration_ns), 0), 1) AS earlier_percent

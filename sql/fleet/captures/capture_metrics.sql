@@ -1,14 +1,13 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
--- captures of different lengths can be compared; its step time is the mean over steps of the slowest rank's, without
--- warm-up.
+-- captures of different lengths can be compared; its step time is the mean over steps of the slowest rank's.
 -- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
 ),
 rank_steps AS (
-    SELECT DISTINCT r.capture_id, r.rank, s.step, s.duration_ns, s.is_warm_up
+    SELECT DISTINCT r.capture_id, r.rank, s.step, s.duration_ns
     FROM ranks AS r
     JOIN step_times AS s ON s.trace_id = r.trace_id
 ),
@@ -19,10 +18,7 @@ sizes AS (
     GROUP BY r.capture_id
 ),
 slowest AS (
-    SELECT
-        capture_id, step, max(duration_ns) AS duration_ns, max(CASE WHEN is_warm_up THEN 1 ELSE 0 END) AS n_warm_up
-    FROM rank_steps
-    GROUP BY capture_id, step
+    SELECT capture_id, step, max(duration_ns) AS duration_ns FROM rank_steps GROUP BY capture_id, step
 ),
 gpu AS (
     SELECT
@@ -118,7 +114,6 @@ metrics AS (
     UNION ALL
     SELECT capture_id, NULL, NULL, 'step', NULL, avg(duration_ns), 'ns'
     FROM slowest
-    WHERE n_warm_up = 0
     GROUP BY capture_id
     UNION ALL
     SELECT

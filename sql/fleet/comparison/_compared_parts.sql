@@ -19,14 +19,14 @@ seen AS (
 ),
 windows AS (
     SELECT
-        s.trace_id, s.step, s.start_ns, s.end_ns, s.host_start_ns, s.host_end_ns, s.host_ns, s.is_warm_up, b.busy_ns
+        s.trace_id, s.step, s.start_ns, s.end_ns, s.host_start_ns, s.host_end_ns, s.host_ns, s.warm_up_times, b.busy_ns
     FROM step_lengths AS s
     LEFT JOIN busy AS b ON b.trace_id = s.trace_id AND b.step = s.step
     UNION ALL
     SELECT
         t.trace_id, CAST(NULL AS BIGINT), coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns),
-        coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns), CAST(NULL AS BIGINT), FALSE,
-        w.busy_ns
+        coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns), CAST(NULL AS BIGINT),
+        CAST(NULL AS DOUBLE), w.busy_ns
     FROM traces AS t
     LEFT JOIN seen AS s ON s.trace_id = t.trace_id
     LEFT JOIN worked AS w ON w.trace_id = t.trace_id
@@ -50,7 +50,7 @@ SELECT
     w.host_start_ns,  -- From when what the host does is its, ns.
     w.host_end_ns,  -- Until when, ns.
     w.host_ns,  -- How long its annotation is on the host, ns; NULL for the whole trace.
-    w.is_warm_up,  -- A first step that is far longer than those after it, as in step_lengths.
+    w.warm_up_times,  -- How many times as long as those after it a first step is, as in step_lengths; NULL of others.
     -- Time in which its device that worked most did anything, ns; NULL where the trace has no GPU work.
     w.busy_ns,
     -- Time in which that did nothing, ns; NULL where the trace has no GPU work.

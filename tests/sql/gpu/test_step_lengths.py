@@ -135,8 +135,8 @@ class Launched(NamedTuple):
 
 def lengths_of(
     annotations: Sequence[tuple[int, int]], launched: Sequence[Launched] = ()
-) -> list[tuple[int, int, bool]]:
-    """(start, end, warm-up) of steps whose annotations start and end so, from the models alone."""
+) -> list[tuple[int, int, float | None]]:
+    """(start, end, how many times as long as later ones) of steps whose annotations start and end so, from the models alone."""
     con = memory()
     con.execute(
         "CREATE TABLE profiler_steps (trace_id VARCHAR, step BIGINT, start_ns BIGINT, end_ns BIGINT, duration_ns BIGINT);"
@@ -152,7 +152,7 @@ def lengths_of(
         con.execute(f"INSERT INTO events VALUES ('t', {1000 + number}, {one.at})")
     for model in ("_step_marks", "_step_work", "step_lengths"):
         con.execute(f"CREATE TABLE {model} AS {load_catalog().models[model].sql}")
-    return con.execute("SELECT start_ns, end_ns, is_warm_up FROM step_lengths ORDER BY step").fetchall()
+    return con.execute("SELECT start_ns, end_ns, warm_up_times FROM step_lengths ORDER BY step").fetchall()
 
 
 @settings(max_examples=30, deadline=None)
@@ -182,15 +182,15 @@ def test_steps_follow_each_other(gaps: list[tuple[int, int]], timed: list[tuple[
 def flags(*lengths: int) -> list[bool]:
     """Which of steps of these lengths are warm-up."""
     ends = [0, *accumulate(lengths)]
-    return [is_warm_up for _, _, is_warm_up in lengths_of([*pairwise(ends)])]
+    return [times is not None for _, _, times in lengths_of([*pairwise(ends)])]
 
 
 @pytest.mark.parametrize(
     ("lengths", "n_warm_up"),
     [
         ((100, 100, 100), 0),
-        ((150, 100, 100), 0),  # threshold compare_warm_up: 1.5 times
-        ((151, 100, 100), 1),
+        ((200, 100, 100), 0),  # threshold compare_warm_up: twice
+        ((201, 100, 100), 1),
         ((900, 300, 100, 110, 90), 2),
         ((35, 72, 95, 95, 95), 0),  # short ones are none
         ((100, 900, 100, 100), 0),  # nor is a slow one later
@@ -203,8 +203,17 @@ def test_warm_up(lengths: tuple[int, ...], n_warm_up: int) -> None:
     assert flags(*lengths) == [place < n_warm_up for place in range(len(lengths))]
 
 
+def test_how_many_times_as_long_as_later_ones() -> None:
+    assert [times for *_, times in lengths_of([(0, 900), (900, 1200), (1200, 1300), (1300, 1400)])] == [
+        9,
+        3,
+        None,
+        None,
+    ]
+
+
 BOUNDARIES = {
-    "compare_warm_up": (lambda us: flags(us, 1000, 1000)[0], 1501, 1500),
+    "compare_warm_up": (lambda us: flags(us, 1000, 1000)[0], 2001, 2000),
     "compare_warm_up_steps": (lambda n: flags(9000, *[1000] * (n - 1))[0], 3, 2),
 }
 

@@ -65,9 +65,7 @@ def connected(steps: Sequence[Stretch]) -> duckdb.DuckDBPyConnection:
         "CREATE TABLE profiler_steps (trace_id VARCHAR, step BIGINT, start_ns BIGINT, end_ns BIGINT, duration_ns BIGINT)"
     )
     fill(con, "profiler_steps", [("t", n, *one, one.end - one.start) for n, one in enumerate(steps)])
-    con.execute(
-        "CREATE TABLE step_lengths AS SELECT *, duration_ns AS host_ns, FALSE AS is_warm_up FROM profiler_steps"
-    )
+    con.execute("CREATE TABLE step_lengths AS SELECT *, duration_ns AS host_ns FROM profiler_steps")
     run(con, "_steps_in_parts")
     return con
 
@@ -112,7 +110,7 @@ def test_time_of_scopes_in_steps(steps: list[Stretch], all_work: list[Stretch], 
     run(con, "_scopes_in_steps")
     found = {row[1]: row for row in run(con, "step_times")}
     for number, step in enumerate(steps):
-        _, _, device, _, _, _, _, busy, _, compute, communication = found[number]
+        _, _, device, _, _, _, busy, _, compute, communication = found[number]
         is_there = any(one.runs_in(step) for one in [*all_work, *computing])
         assert device == (3 if is_there else None)
         if all_work or computing:

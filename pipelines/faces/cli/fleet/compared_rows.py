@@ -17,7 +17,14 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
-from pipelines.fleet.trends.comparison_verdict import changed_most, in_words, lengths, percent, sentence
+from pipelines.fleet.trends.comparison_verdict import (
+    changed_most,
+    in_words,
+    lengths,
+    lengths_of_steps,
+    percent,
+    sentence,
+)
 
 Sides = tuple[str, str]
 """What was given: control and test."""
@@ -63,8 +70,8 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
         "device_name": next((trace.device_name for trace in of if trace.device_name), None),
         "steps": sorted({window.step for window in windows if window.step is not None}),
         "n_windows": len(windows),
-        "duration_ns": fmean(window.duration_ns for window in windows),
-        "median_ns": median(window.duration_ns for window in windows),
+        "duration_ns": lengths(part.pairs)[side],
+        "median_ns": median(step[side] for step in lengths_of_steps(part.pairs)),
         "host_ns": None if None in host else fmean(ns for ns in host if ns is not None),
         "worst_ns": max(window.duration_ns for window in windows),
         "gpu_ns": totals(part.categories)[side],
