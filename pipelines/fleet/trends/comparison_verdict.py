@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import NamedTuple
 
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows, threshold
@@ -245,26 +246,45 @@ class Judgement:
 def judge(comparison: Comparison, most: float) -> Judgement:
     """Judge GPU time, if there is any, and of steps their length: the mean over all windows, and the worst window of test.
 
-    `most`: how much longer test may take, percent.
+    `most`: how much longer test may take, percent. GPU time that grows in a step that became shorter has made nothing slower.
     """
     pairs = comparison.pairs
     are_steps = pairs[0].pair.control.step is not None
-    work = [(one.gpu.control_ns, one.gpu.test_ns) for one in pairs]
-    control, test = (sum(side) for side in zip(*work, strict=True))
+    durations = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
+    length = lengths([one.pair for one in pairs])
+    work = [
+        _Times(one.gpu.control_ns, one.gpu.test_ns, are_steps and _is_shorter(*both))
+        for one, both in zip(pairs, durations, strict=True)
+    ]
+    control, test = sum(one.control for one in work), sum(one.test for one in work)
     if not control and (test or not are_steps):
         what = "GPU time" if test else "GPU time and the length of steps"
         return Judgement(False, False, f"--fail-on compares {what}, and the control has none in what is compared")
-    mean = fmean(one for one, _ in work), fmean(one for _, one in work)
+    mean = _Times(control / len(work), test / len(work), are_steps and _is_shorter(*length))
     judged = [_judged(work, mean, pairs, "GPU time", _grown_work)] if control else []
     if are_steps:
-        durations = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
-        mean = lengths([one.pair for one in pairs])
-        judged.append(_judged(durations, mean, pairs, "the length", _grown_anywhere))
+        judged.append(
+            _judged([_Times(*both) for both in durations], _Times(*length), pairs, "the length", _grown_anywhere)
+        )
     broken = [one for one in judged if one.grown > most]
     if broken:
         worst = max(broken, key=lambda one: one.grown)
         return Judgement(True, False, f"{worst.said}, more than {most:g} %; grew most: {worst.blamed}")
     return Judgement(True, True, f"{'; '.join(one.said for one in judged)}; at most {most:g} % allowed")
+
+
+class _Times(NamedTuple):
+    """Times of both sides, ns; of GPU time also whether its step became shorter."""
+
+    control: float
+    test: float
+    in_a_shorter_step: bool = False
+
+    @property
+    def grown(self) -> float:
+        """By how much, percent, as far as that counts."""
+        grown = _grown(self.control, self.test)
+        return min(grown, 0.0) if self.in_a_shorter_step else grown
 
 
 @dataclass(frozen=True)
@@ -275,8 +295,8 @@ class _Judged:
 
 
 def _judged(
-    times: Sequence[tuple[int, int]],
-    mean: tuple[float, float],
+    times: Sequence[_Times],
+    mean: _Times,
     pairs: Sequence[OnePair],
     what: str,
     blame: Callable[[OnePair], str],
@@ -285,16 +305,21 @@ def _judged(
     judged in the mean alone.
     """
     alone = [one for one in zip(times, pairs, strict=True) if not _may_be_warm_up(one[1].pair)]
-    (control, test), worst = max(alone or zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
+    longest, worst = max(alone or zip(times, pairs, strict=True), key=lambda one: (one[0].grown, _grown(*one[0][:2])))
     which = named(worst.pair)
-    said = f"{what}{f' of {which}' if which else ''} went from {units.time(control)} to {units.time(test)}, {percent(control, test)}"
+    of = f" of {which}" if which else ""
+    said = f"{what}{of} went from {units.time(longest.control)} to {units.time(longest.test)}, {percent(*longest[:2])}"
     if len(times) > 1:
-        said += f", the worst of {len(alone or times)}; the mean {percent(*mean)}"
-    return _Judged(max(_grown(control, test), _grown(*mean)), said, blame(worst))
+        said += f", the worst of {len(alone or times)}; the mean {percent(*mean[:2])}"
+    return _Judged(max(longest.grown, mean.grown), said, blame(worst))
 
 
 def _may_be_warm_up(pair: Pair) -> bool:
     return any(one.warm_up_times is not None for one in (pair.control, pair.test))
+
+
+def _is_shorter(control: float, test: float) -> bool:
+    return control - test > _TOLD * control
 
 
 def _grown(control: float, test: float) -> float:
