@@ -176,7 +176,7 @@ def sides(events: list[dict], at: float) -> tuple[int, int]:
 
 TABLES = (
     *("idle_causes", "idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown", "step_times", "kernels"),
-    *("causes", "critical_path", "critical_path_windows", "serving_steps", "profiler_steps"),
+    *("causes", "critical_path", "critical_path_windows", "serving_steps", "step_lengths"),
 )
 SUMS = {
     "owners of a device's idle time add up": """
@@ -224,7 +224,7 @@ SUMS = {
             OR least(compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_ns) < 0""",
     "a step has the owner of most of its idle time": """
         SELECT s.trace_id FROM step_losses AS s
-        JOIN profiler_steps AS p ON p.trace_id = s.trace_id AND p.step = s.step
+        JOIN step_lengths AS p ON p.trace_id = s.trace_id AND p.step = s.step
         LEFT JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.device = s.device AND i.cause = s.idle_cause
             AND i.start_ns < p.end_ns AND i.end_ns > p.start_ns
         WHERE s.idle_cause IS NOT NULL

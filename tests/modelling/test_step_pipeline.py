@@ -112,7 +112,7 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
     events = [
         x("user_annotation", "ProfilerStep#3", 100, 100),
         x("user_annotation", loader, 90, 30), x("cpu_op", loader, 110, 15),  # 100 to 125: clipped, counted once
-        call("cudaLaunchKernel", 95, 1, 1), kernel("before", 105, 10, 1),  # runs until the step begins
+        call("cudaLaunchKernel", 95, 1, 1), kernel("before", 105, 10, 1),  # runs in the step, but is of the one before
         call("cudaMemcpyAsync", 126, 1, 2), kernel("Memcpy HtoD (Pinned -> Device)", 128, 4, 2, cat="gpu_memcpy"),
         call("cudaLaunchKernel", 130, 1, 3), transfer("recv", 130, 20, 3),
         call("cudaLaunchKernel", 132, 1, 4), kernel("forward", 140, 20, 4),
@@ -129,10 +129,9 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
     us = 1000
     assert rows_of(events, "step_pipeline", columns) == [
         (
-            # 115 to 213, when the last copy ends
-            *(98 * us, 25 * us, 15 * us, 4 * us, 25 * us, 45 * us, 2 * us, near(45 / 98), "comp"),
+            *(100 * us, 25 * us, 15 * us, 4 * us, 25 * us, 45 * us, 2 * us, near(0.45), "comp"),
             # 140 to 190 with a gap of 10 in which only the transfer ran
-            *(30 * us, 10 * us, near(10 / 50), 25 * us, 23 * us, None, None, False),
+            *(30 * us, 10 * us, near(10 / 50), 40 * us, 10 * us, None, None, False),
         )
     ]
 

@@ -281,9 +281,9 @@ loaders AS (
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- The profiler step.
-    s.start_ns,  -- Start, ns, as in step_lengths.
-    s.end_ns,  -- End, ns.
-    s.duration_ns,  -- Length, ns.
+    s.start_ns,  -- Start on the CPU, ns.
+    s.end_ns,  -- End on the CPU, ns.
+    s.duration_ns,  -- Duration on the CPU, ns.
     -- In the data loader, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
     -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
@@ -308,7 +308,7 @@ SELECT
     p.last_ns,  -- End of the last, ns.
     p.stage_busy_ns,  -- Between these with kernels that are not transfers, ns.
     coalesce(p.n_transfers, 0) AS n_transfers  -- Kernels that send to or receive from another rank.
-FROM step_lengths AS s
+FROM profiler_steps AS s
 LEFT JOIN _step_parts AS p ON p.trace_id = s.trace_id AND p.step = s.step
 LEFT JOIN ideal AS i ON i.trace_id = s.trace_id AND i.step = s.step
 LEFT JOIN comm AS c ON c.trace_id = s.trace_id AND c.step = s.step
@@ -333,8 +333,10 @@ longest AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- The profiler step.
-    start_ns,  -- Start, ns: the end of what bound the step before.
-    duration_ns,  -- T_actual: its length, ns, as in step_lengths.
+    start_ns,  -- Start on the CPU, ns.
+    -- T_actual: how long its annotation is on the CPU, ns, as these formulas have it; how long the step is, is in
+    -- step_lengths.
+    duration_ns,
     -- Time in the data loader, clipped to the step's annotation, ns; NULL where the trace's steps have none.
     TRY_CAST(loader_ns AS BIGINT) AS loader_ns,
     -- Time with copies to the device launched in the step, ns; NULL without GPU work.
@@ -387,7 +389,8 @@ SELECT
     END AS bubble_upper,
     -- From the step's start to the first computation, ns; NULL without transfers between ranks.
     CASE WHEN n_transfers > 0 THEN first_ns - start_ns END AS warm_up_ns,
-    -- From the last computation to the step's end, ns; NULL without transfers.
+    -- From the last computation to the step's end on the CPU, ns; negative where the GPU runs beyond it; NULL without
+    -- transfers.
     CASE WHEN n_transfers > 0 THEN end_ns - last_ns END AS cool_down_ns,
     -- The efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak is
     -- wrong.
