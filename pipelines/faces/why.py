@@ -175,7 +175,7 @@ class Why:
     @property
     def steps(self) -> int:
         """How many steps the answer divides the window by: 1 if they are not most of it."""
-        steps, time = self.window["n_steps"], self.window["steps_ns"] or 0
+        steps, time = self.window["n_steps"] or 0, self.window["steps_ns"] or 0
         return steps if steps > 1 and time >= _WHOLE_STEPS * self.window["length_ns"] else 1
 
     @property

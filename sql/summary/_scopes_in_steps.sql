@@ -21,11 +21,11 @@ marks AS (
     FROM stretches
     UNION ALL
     SELECT k.trace_id, k.device, k.scope, s.start_ns, NULL, s.step, -1
-    FROM profiler_steps AS s
+    FROM step_lengths AS s
     JOIN scopes AS k ON k.trace_id = s.trace_id
     UNION ALL
     SELECT k.trace_id, k.device, k.scope, s.end_ns, NULL, s.step, 1
-    FROM profiler_steps AS s
+    FROM step_lengths AS s
     JOIN scopes AS k ON k.trace_id = s.trace_id
 ),
 -- What had begun before each time, and what is left of it.

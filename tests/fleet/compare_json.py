@@ -39,6 +39,26 @@ def traces_in(shared: Path) -> list[Path]:
     return sorted(path for path in found if "execution_trace" not in path.name)
 
 
+def launches_of(events: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """The calls by what links them to their work."""
+    return {e["args"]["correlation"]: e for e in events if cat(e) in CPU and "correlation" in e.get("args", {})}
+
+
+def from_before(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """GPU work without a launch that starts before all work of its stream that has one: it was launched before the trace."""
+    launches, first = launches_of(events), {}
+    work = [e for e in events if cat(e) in GPU]
+    streams = [(e["pid"], e["tid"]) for e in work]
+    for event, stream in zip(work, streams, strict=True):
+        if event["args"].get("correlation") in launches:
+            first[stream] = min(first.get(stream, event["ts"]), event["ts"])
+    return [
+        event
+        for event, stream in zip(work, streams, strict=True)
+        if event["args"].get("correlation") not in launches and event["ts"] < first.get(stream, event["ts"])
+    ]
+
+
 RULED = Path(__file__).parents[2] / "sql" / "rules" / "operators" / "op_kinds.csv"
 
 
@@ -57,14 +77,15 @@ def launched_by_hand(path: Path, first_step: int | None) -> dict[str, list[float
     for event in events:
         if event["name"] == f"ProfilerStep#{first_step}" and cat(event) == "user_annotation":
             window = (event["ts"], event["ts"] + event["dur"])
-    launches = {e["args"]["correlation"]: e for e in events if cat(e) in CPU and "correlation" in e.get("args", {})}
+    launches = launches_of(events)
+    earlier = {id(event) for event in from_before(events)} if first_step else set()
     rules, found = modelled(), defaultdict(lambda: [0, 0.0])
     threads = defaultdict(list)
     for event in events:
         if cat(event) in ("cpu_op", "operator") and event["dur"] > 0:
             threads[event["pid"], event["tid"]].append(event)
     for event in events:
-        if cat(event) not in GPU:
+        if cat(event) not in GPU or id(event) in earlier:
             continue
         launch = launches.get(event.get("args", {}).get("correlation"))
         at = (launch or event)["ts"]
@@ -88,10 +109,10 @@ def kernels_of_the_first_step(path: Path) -> dict[str, list[float]]:
     events = [e for e in json_of(path) if e.get("ph") == "X"]
     steps = [e for e in events if e["name"].startswith("ProfilerStep#") and cat(e) == "user_annotation"]
     first = min(steps, key=lambda e: e["ts"])
-    launches = {e["args"]["correlation"]: e for e in events if cat(e) in CPU and "correlation" in e.get("args", {})}
+    launches, earlier = launches_of(events), {id(event) for event in from_before(events)}
     found: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for event in events:
-        if cat(event) in GPU:
+        if cat(event) in GPU and id(event) not in earlier:
             at = launches.get(event["args"].get("correlation"), event)["ts"]
             if first["ts"] <= at < first["ts"] + first["dur"]:
                 found[event["name"]][0] += 1

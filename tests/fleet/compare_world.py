@@ -135,9 +135,10 @@ def _of_kinds() -> list[dict]:
 
 
 def _overlapping() -> list[dict]:
-    """Two steps, the second begun before the first ends, with a kernel of 1 and one of 2 us."""
+    """Two steps, the second begun before the first ends, with kernels of 1 and 2 us in the first, and one of 4 us."""
     steps = [x("user_annotation", f"ProfilerStep#{n}", 90 * n, 100) for n in (0, 1)]
-    work = [(call("cudaLaunchKernel", at, 1, n), kernel("k", at + 5, n + 1, n)) for n, at in enumerate((10, 95))]
+    launched = {1: 10, 2: 95, 4: 120}
+    work = [(call("cudaLaunchKernel", at, 1, us), kernel("k", at + 6, us, us)) for us, at in launched.items()]
     return [*steps, *(one for both in work for one in both)]
 
 

@@ -88,9 +88,9 @@ def test_kinds_of_kernels_without_operator() -> None:
 def test_steps_that_overlap_have_no_work_in_common() -> None:
     world = small("overlap")
     (only,) = world.traces
-    assert [window.duration_ns for window in only.steps] == [90_000, 100_000]
-    assert [one.gpu.control_ns for one in world.compare(only, only, "kernel").pairs] == [1000, 2000]
-    assert totals(world.compare(only, only, "kernel", "all").whole.rows) == (3000, 3000)
+    assert [window.duration_ns for window in only.steps] == [103_000, 87_000]
+    assert [one.gpu.control_ns for one in world.compare(only, only, "kernel").pairs] == [3000, 4000]
+    assert totals(world.compare(only, only, "kernel", "all").whole.rows) == (7000, 7000)
 
 
 def test_operators_are_usual_where_most_of_the_time_has_one() -> None:

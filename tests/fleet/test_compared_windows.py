@@ -8,12 +8,18 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.fleet.trends.compared_windows import choose, traces_of, warm_up
+from pipelines.fleet.trends.compared_windows import choose, traces_of
 from pipelines.fleet.trends.comparison import CompareError, Trace, Window
+
+WARM = 50
+"""Longer steps (us) are warm-up here; which are is told by step_lengths (tests/sql/gpu/test_step_lengths.py)."""
 
 
 def steps_of(*lengths: float, first: int = 0) -> tuple[Window, ...]:
-    return tuple(Window("t", first + n, 0, 0, round(us * 1e3), 0, 0) for n, us in enumerate(lengths))
+    return tuple(
+        Window("t", first + n, 0, 0, round(us * 1e3), 0, 0, warm_up_times=us / 9 if us > WARM else None)
+        for n, us in enumerate(lengths)
+    )
 
 
 def trace(*lengths: float, first: int = 0, rank: int | None = None, name: str = "x") -> Trace:
@@ -22,24 +28,6 @@ def trace(*lengths: float, first: int = 0, rank: int | None = None, name: str = 
         for one in (*steps_of(*lengths, first=first), Window("", None, 0, 0, 9, 0, 0))
     )
     return Trace(f"{name}{rank}", f"/{name}.json", f"{name}.json", rank, None, False, True, windows)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "skipped"),
-    [
-        ((100, 100, 100), 0),
-        ((150, 100, 100), 0),
-        ((151, 100, 100), 1),
-        ((900, 300, 100, 110, 90), 2),
-        ((35, 72, 95, 95, 95), 0),  # short ones are none
-        ((100, 900, 100, 100), 0),  # nor is a slow one later
-        ((400, 100), 0),  # one step says nothing on what is usual
-        ((900, 400), 0),
-        ((), 0),
-    ],
-)
-def test_warm_up(lengths: tuple[float, ...], skipped: int) -> None:
-    assert warm_up(steps_of(*lengths)) == skipped
 
 
 def numbers(control: Trace, test: Trace, steps: Any = None) -> tuple[list[tuple], list[str]]:
@@ -52,15 +40,24 @@ def test_all_steps_that_both_sides_have() -> None:
         [(5, 5), (6, 6)],
         ["control: step 4 without counterpart", "test: step 7 without counterpart"],
     )
-    # What is warm-up on one side is left out on both.
-    slow_start = trace(90, 9, 9, first=4)
-    assert numbers(slow_start, trace(9, 9, 9, first=4)) == ([(5, 5), (6, 6)], ["both: step 4 left out as warm-up"])
+    # What is warm-up on both sides is left out; what is a little slower on one side alone is a difference.
+    slow_start = trace(70, 9, 9, first=4)
+    assert numbers(slow_start, trace(60, 9, 9, first=4)) == ([(5, 5), (6, 6)], ["both: step 4 left out as warm-up"])
+    every = [(4, 4), (5, 5), (6, 6)]
+    unsure = "step 4 compared, though it may be warm-up"
+    assert numbers(slow_start, trace(9, 9, 9, first=4)) == (every, [f"control: {unsure}"])
+    assert numbers(trace(9, 9, 9, first=4), slow_start) == (every, [f"test: {unsure}"])
+    assert numbers(trace(70, 60, 9, first=4), slow_start) == (
+        [(5, 5), (6, 6)],
+        ["both: step 4 left out as warm-up", "control: step 5 compared, though it may be warm-up"],
+    )
+    assert numbers(trace(9, 9, 9, first=4), trace(73, 9, 9, first=4))[1] == ["both: step 4 left out as warm-up"]
     # Other numbers: the first steady one with the first steady one.
     assert numbers(slow_start, trace(9, 9, 9, first=20)) == (
         [(5, 20), (6, 21)],
         ["control: step 4 left out as warm-up", "test: step 22 without counterpart"],
     )
-    assert numbers(slow_start, trace(9, first=4)) == (
+    assert numbers(slow_start, trace(60, first=4)) == (
         [(4, 4)],
         ["both: step 4 compared, though it may be warm-up", "control: steps 5, 6 without counterpart"],
     )

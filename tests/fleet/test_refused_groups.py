@@ -26,7 +26,7 @@ CREATE TABLE collective_kernels AS
 CREATE TABLE capture_ranks AS
     SELECT DISTINCT capture_id, rank, trace_id, CAST(NULL AS VARCHAR) AS left_out_reason FROM collective_ranks;
 CREATE TABLE step_times AS
-    SELECT trace_id, 5 AS step, 5000 AS duration_ns, 2000 AS busy_ns, 800 AS compute_ns FROM capture_ranks;
+    SELECT trace_id, 5 AS step, 5000 AS duration_ns, 4000 AS host_ns, 2000 AS busy_ns, 800 AS compute_ns FROM capture_ranks;
 CREATE TABLE merged_intervals AS
     SELECT trace_id, 0 AS device, 'COMPUTATION' AS scope, 0 AS start_ns, 50 AS end_ns FROM capture_ranks;
 CREATE TABLE step_pipeline AS

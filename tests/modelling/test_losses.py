@@ -176,7 +176,7 @@ def sides(events: list[dict], at: float) -> tuple[int, int]:
 
 TABLES = (
     *("idle_causes", "idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown", "step_times", "kernels"),
-    *("causes", "critical_path", "critical_path_windows", "serving_steps", "profiler_steps"),
+    *("causes", "critical_path", "critical_path_windows", "serving_steps", "step_lengths"),
 )
 SUMS = {
     "owners of a device's idle time add up": """
@@ -224,7 +224,7 @@ SUMS = {
             OR least(compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_ns) < 0""",
     "a step has the owner of most of its idle time": """
         SELECT s.trace_id FROM step_losses AS s
-        JOIN profiler_steps AS p ON p.trace_id = s.trace_id AND p.step = s.step
+        JOIN step_lengths AS p ON p.trace_id = s.trace_id AND p.step = s.step
         LEFT JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.device = s.device AND i.cause = s.idle_cause
             AND i.start_ns < p.end_ns AND i.end_ns > p.start_ns
         WHERE s.idle_cause IS NOT NULL
@@ -321,7 +321,7 @@ def test_idle_time_of_a_capture_has_the_same_owners(shared: Path) -> None:
 SERVED = [
     call("cudaLaunchKernel", 42, 2, 1), x("user_annotation", "step[DECODE bs=8]", 40, 60),
     x("user_annotation", "ProfilerStep#3", 40, 60),
-    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; 10 us of it in the step
+    kernel("before", 0, 30, 8), kernel("before too", 32, 18, 9),  # launched before the trace; the step begins when it ends
     kernel("own", 60, 20, 1), kernel("lost", 85, 5, 7), op("aten::add", 90, 10),  # a launch that is not recorded is no earlier one
 ]  # fmt: skip
 
@@ -331,7 +331,7 @@ def test_work_from_before_the_trace_is_said_and_no_step_has_it() -> None:
     tables = ("temporal_breakdown", "step_times", "serving_steps", "idle_causes")
     run_models(con, load_catalog(), tables)
     assert con.execute("SELECT n_earlier, earlier_ns FROM temporal_breakdown").fetchall() == [(2, 48 * US)]
-    assert con.execute("SELECT busy_ns, own_busy_ns FROM step_times").fetchall() == [(35 * US, 20 * US)]
+    assert con.execute("SELECT busy_ns, own_busy_ns FROM step_times").fetchall() == [(25 * US, 20 * US)]
     assert con.execute("SELECT step_ns, earlier_ns FROM serving_steps").fetchall() == [(60 * US, 10 * US)]
     told = con.execute("SELECT cause, name FROM idle_causes WHERE start_ns = 50000").fetchall()
     assert told and "earlier_work" not in told[0]

@@ -112,9 +112,9 @@ class Plots:
         return self._chart("Communication that computing hides", query, "bar", axes)
 
     def steps(self) -> Chart:
-        """The duration of each step, by rank."""
+        """The length of each step, by rank."""
         query = (
-            "SELECT t.rank, s.step, s.duration_ns / 1e6 AS ms FROM profiler_steps AS s "
+            "SELECT DISTINCT t.rank, s.step, s.duration_ns / 1e6 AS ms FROM step_times AS s "
             "JOIN traces AS t ON t.trace_id = s.trace_id ORDER BY t.rank, s.step"
         )
         mark = {"type": "line", "point": True}

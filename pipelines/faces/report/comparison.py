@@ -118,8 +118,8 @@ def _places(found: Comparison) -> Section | None:
         return None
     columns = (
         Column("where", "", words, "The rank or process."),
-        Column("control_ns", "control", time, "Median length of its windows."),
-        Column("test_ns", "test", time, "Median length of its windows."),
+        Column("control_ns", "control", time, "Mean length of its windows."),
+        Column("test_ns", "test", time, "Mean length of its windows."),
         Column("change", "change", words, "Change of that length."),
         Column("diff_ns", "GPU time", difference, "Change of GPU time, mean of its windows."),
         Column("most", "of that most", words, "The largest change of GPU time."),

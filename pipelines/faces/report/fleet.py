@@ -91,7 +91,7 @@ def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
 def _jobs(fleet: Fleet, links: Mapping[str, str]) -> Section:
     rows = [{**job, "link": _link(job["capture_id"], links)} for job in fleet.jobs]
     body = table("jobs", _JOBS, rows) if rows else paragraph("There are no captures yet.")
-    note = "Step: median over steps of the slowest rank. Earlier: up to 20 captures with the same GPUs and ranks."
+    note = "Step: mean over steps of the slowest rank. Earlier: up to 20 captures with the same GPUs and ranks."
     return section("jobs", "Jobs", body, note=note)
 
 
@@ -112,7 +112,7 @@ def _trends(fleet: Fleet) -> Section | None:
 
 def _trend(rows: list[dict[str, Any]]) -> Block:
     first, last, steps = rows[0], rows[-1], [row["step_ns"] for row in rows]
-    title = f"{visible(first['job'] or 'no job')}, {first['n_ranks']} ranks, {visible(first['hardware'] or 'GPU unknown')}: median step"
+    title = f"{visible(first['job'] or 'no job')}, {first['n_ranks']} ranks, {visible(first['hardware'] or 'GPU unknown')}: step"
     return figure(curve(title, steps, [None] * len(steps), time, f"{first['began_on']} to {last['began_on']}"))
 
 

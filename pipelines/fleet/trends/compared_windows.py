@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 import duckdb
@@ -13,7 +12,8 @@ from pipelines.fleet.trends.comparison import CompareError, Pair, Trace, Window
 from pipelines.models.sqltext import quoted
 
 FIRST, EVERY = "first", "all"
-_WARM_UP, _LEAST = threshold("compare_warm_up"), threshold("compare_warm_up_steps")
+_UNSURE = "compared, though it may be warm-up"
+_ALONE = threshold("compare_warm_up_alone")
 
 
 class Chosen(NamedTuple):
@@ -83,12 +83,14 @@ def _windows(
 def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tuple[Window, Window]], list[str]]:
     """Returns the steps with the same numbers; where there are none, the first with the first; without warm-up."""
     left_out: list[str] = []
-    warm = [{window.step for window in steps[: warm_up(steps)]} for steps in (one, other)]
+    unsure: list[set[int | None]] = [set(), set()]
+    warm = [{window.step for window in steps if window.warm_up_times is not None} for steps in (one, other)]
     numbers = [{window.step for window in steps} for steps in (one, other)]
     if common := numbers[0] & numbers[1]:
-        warm = [warm[0] | warm[1]] * 2  # a step has one number on both sides
+        sure = warm[0] & warm[1] | {w.step for w in (*one, *other) if (w.warm_up_times or 0) > _ALONE}
+        warm, unsure = [sure, sure], [steps - sure for steps in warm]
         if common <= warm[0]:  # better than nothing
-            left_out += _said("both", [w.step for w in one if w.step in common], "compared, though it may be warm-up")
+            left_out += _said("both", [w.step for w in one if w.step in common], _UNSURE)
             warm = [set(), set()]
         kept = [[window for window in steps if window.step in common - warm[0]] for steps in (one, other)]
     else:
@@ -101,6 +103,7 @@ def _all_steps(one: Sequence[Window], other: Sequence[Window]) -> tuple[list[tup
         left_out += _said("both", [w.step for w in one if w.step in common & warm[0]], "left out as warm-up")
     for side, steps, first, place in (("control", one, warm[0], 0), ("test", other, warm[1], 1)):
         paired = {pair[place].step for pair in pairs}
+        left_out += _said(side, [w.step for w in steps if w.step in unsure[place] & paired], _UNSURE)
         if not common:
             left_out += _said(side, [w.step for w in steps if w.step in first], "left out as warm-up")
         lonely = [w.step for w in steps if w.step not in first | paired]
@@ -122,15 +125,6 @@ def _window(trace: Trace, which: Which) -> Window:
             return window
     known = ", ".join(str(window.step) for window in trace.steps) or "none"
     raise CompareError(f"{_named(trace)} (trace {trace.trace_id}) has no step {which}; it has {known}")
-
-
-def warm_up(steps: Sequence[Window]) -> int:
-    """Returns how many of the first steps are warm-up: each is far longer than the median of those after it."""
-    most = max(len(steps) - _LEAST, 0)
-    for skipped in range(most):
-        if steps[skipped].duration_ns <= _WARM_UP * median(window.duration_ns for window in steps[skipped + 1 :]):
-            return skipped
-    return most
 
 
 def traces_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = EVERY) -> list[str]:

@@ -16,9 +16,9 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
 
-TABLES = ("traces", "kernels", "kernel_owners", "op_work", "profiler_steps", "step_times", "temporal_breakdown")  # fmt: skip
+TABLES = ("traces", "kernels", "kernel_owners", "op_work", "step_lengths", "step_times", "temporal_breakdown")  # fmt: skip
 """Tables and views that a connection must have for `facts_of`, besides `events`; RULES, too."""
-WITH_CAUSES = (*TABLES, "causes")
+WITH_CAUSES = (*TABLES, "causes", "step_causes")
 """The same for `facts_of` with causes."""
 RULES = ("category_sides", "op_kinds", "kernel_categories")
 _FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read those before it
@@ -45,8 +45,10 @@ class CompareError(TracelakeError, ValueError):
 class Window:
     """A profiler step of a trace, or the whole trace (`step` None); times in ns.
 
-    idle_ns: nothing ran on the device that worked most; None without GPU work in the trace. earlier_ns: GPU time in it
-    of work that was launched before it, or by a call that the trace does not have.
+    host_ns: how long its annotation is on the host; None for the whole trace. idle_ns: nothing ran on the device that worked
+    most; None without GPU work in the trace. earlier_ns: GPU time in it of work that was launched before it, or by a call that
+    the trace does not have. warm_up_times: how many times as long as those after it a first
+    step is that may be warm-up; None of others.
     """
 
     trace_id: str
@@ -56,6 +58,8 @@ class Window:
     duration_ns: int
     idle_ns: int | None
     earlier_ns: int
+    host_ns: int | None = None
+    warm_up_times: float | None = None
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,7 @@ def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace
         f"SELECT path, file, rank, device_name, status FROM traces {of}"
     ).fetchall()
     found = con.execute(
-        "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns "
+        "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns, host_ns, warm_up_times "
         f"FROM _compared_windows {of} ORDER BY step NULLS LAST"
     ).fetchall()
     ((known, every),) = con.execute(

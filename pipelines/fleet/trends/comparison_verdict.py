@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
+from typing import NamedTuple
 
 from pipelines.base import units
 from pipelines.base.datafiles import rule_rows, threshold
@@ -51,13 +52,13 @@ def percent(control: float, test: float) -> str:
 def sentence(part: Part) -> str:
     """What became of the window, what of its GPU time changed, whether the GPU waits longer for the host, or for something else.
 
-    The length is the median of all windows, changes are means. What changed by less than 1 % of the window is not told, but in
-    all; unchanged is what changed by less than 1 % of itself.
+    The length is that of all steps divided by their number, of several ranks the slowest one's; changes are means of all windows.
+    What changed by less than 1 % of the window is not told, but in all; unchanged is what changed by less than 1 % of itself.
     """
     control, test = lengths(part.pairs)
     what = "step" if part.pairs[0].control.step is not None else "trace"
     many = _many(part.pairs)
-    grown = ", ".join([percent(control, test), *many]) + _in_the_mean(part.pairs, test - control, control)
+    grown = ", ".join([percent(control, test), *many]) + _in_the_median(part.pairs, test - control, control)
     if abs(test - control) <= _TOLD * control:
         told = f"The {what} takes {units.time(test)}, unchanged ({grown})"
     else:
@@ -66,9 +67,20 @@ def sentence(part: Part) -> str:
 
 
 def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Returns the median length of the windows of both sides, ns."""
-    control, test = (median(window.duration_ns for window in side) for side in _sides(pairs))
+    """Returns the length of a step, or of the whole trace, on both sides, ns: all of them divided by their number."""
+    control, test = map(fmean, zip(*lengths_of_steps(pairs), strict=True))
     return control, test
+
+
+def lengths_of_steps(pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+    """Returns the length of each step on both sides, ns: a job's step ends when its slowest rank's does."""
+    steps: dict[tuple[int | None, int | None], list[Pair]] = {}
+    for pair in pairs:
+        steps.setdefault((pair.control.step, pair.test.step), []).append(pair)
+    return [
+        (max(pair.control.duration_ns for pair in of), max(pair.test.duration_ns for pair in of))
+        for of in steps.values()
+    ]
 
 
 def in_words(one: Difference, by: str) -> str:
@@ -87,22 +99,22 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
 
 
 def _many(pairs: Sequence[Pair]) -> list[str]:
-    steps, places = len(pairs), len({pair.where for pair in pairs})
-    of = "steps" if pairs[0].control.step is not None else "traces"
-    if steps == 1:
-        return []
-    return [f"median of {steps} {of}" + (f" of {places} ranks" if 1 < places < steps else "")]
+    """What a length is of: how many steps, and of which of the ranks."""
+    steps, places = len(lengths_of_steps(pairs)), len({pair.where for pair in pairs})
+    many = [f"mean of {steps} steps"] if steps > 1 else []
+    return many + [f"{'of each ' if many else ''}the slowest of {places} ranks"] * (places > 1)
 
 
-def _in_the_mean(pairs: Sequence[Pair], of_median: float, window: float) -> str:
-    """Where one window is another than the median, as what follows, which is of the mean: by how much, and which changed most."""
-    changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
-    mean = sum(changes) / len(pairs)
-    if abs(mean - of_median) <= _APART * window:
+def _in_the_median(pairs: Sequence[Pair], of_mean: float, window: float) -> str:
+    """Where the median of the windows changed otherwise than their mean: by how much, and which window changed most."""
+    control, test = map(median, zip(*lengths_of_steps(pairs), strict=True))
+    if abs(of_mean - (test - control)) <= _APART * window:
         return ""
+    changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
     most = max(range(len(pairs)), key=lambda place: abs(changes[place]))
     which = named(pairs[most])
-    return f"; in the mean {units.difference(mean)}" + (f", {which} {units.difference(changes[most])}" if which else "")
+    said = f"; in the median {units.difference(test - control)}"
+    return said + (f", {which} {units.difference(changes[most])}" if which else "")
 
 
 def _work(part: Part, window: float) -> str:
@@ -232,26 +244,47 @@ class Judgement:
 
 
 def judge(comparison: Comparison, most: float) -> Judgement:
-    """Judge GPU time, if there is any, and of steps their length: the median over all windows, and the worst window of test.
+    """Judge GPU time, if there is any, and of steps their length: the mean over all windows, and the worst window of test.
 
-    `most`: how much longer test may take, percent.
+    `most`: how much longer test may take, percent. GPU time that grows in a step that became shorter has made nothing slower.
     """
     pairs = comparison.pairs
     are_steps = pairs[0].pair.control.step is not None
-    work = [(one.gpu.control_ns, one.gpu.test_ns) for one in pairs]
-    control, test = (sum(side) for side in zip(*work, strict=True))
+    durations = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
+    length = lengths([one.pair for one in pairs])
+    work = [
+        _Times(one.gpu.control_ns, one.gpu.test_ns, are_steps and _is_shorter(*both))
+        for one, both in zip(pairs, durations, strict=True)
+    ]
+    control, test = sum(one.control for one in work), sum(one.test for one in work)
     if not control and (test or not are_steps):
         what = "GPU time" if test else "GPU time and the length of steps"
         return Judgement(False, False, f"--fail-on compares {what}, and the control has none in what is compared")
-    judged = [_judged(work, pairs, "GPU time", _grown_work)] if control else []
+    mean = _Times(control / len(work), test / len(work), are_steps and _is_shorter(*length))
+    judged = [_judged(work, mean, pairs, "GPU time", _grown_work)] if control else []
     if are_steps:
-        lengths = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
-        judged.append(_judged(lengths, pairs, "the length", _grown_anywhere))
+        judged.append(
+            _judged([_Times(*both) for both in durations], _Times(*length), pairs, "the length", _grown_anywhere)
+        )
     broken = [one for one in judged if one.grown > most]
     if broken:
         worst = max(broken, key=lambda one: one.grown)
         return Judgement(True, False, f"{worst.said}, more than {most:g} %; grew most: {worst.blamed}")
     return Judgement(True, True, f"{'; '.join(one.said for one in judged)}; at most {most:g} % allowed")
+
+
+class _Times(NamedTuple):
+    """Times of both sides, ns; of GPU time also whether its step became shorter."""
+
+    control: float
+    test: float
+    in_a_shorter_step: bool = False
+
+    @property
+    def grown(self) -> float:
+        """By how much, percent, as far as that counts."""
+        grown = _grown(self.control, self.test)
+        return min(grown, 0.0) if self.in_a_shorter_step else grown
 
 
 @dataclass(frozen=True)
@@ -262,16 +295,31 @@ class _Judged:
 
 
 def _judged(
-    times: Sequence[tuple[int, int]], pairs: Sequence[OnePair], what: str, blame: Callable[[OnePair], str]
+    times: Sequence[_Times],
+    mean: _Times,
+    pairs: Sequence[OnePair],
+    what: str,
+    blame: Callable[[OnePair], str],
 ) -> _Judged:
-    """The worst of the windows, whose times in control and test are given, and their median."""
-    (control, test), worst = max(zip(times, pairs, strict=True), key=lambda one: _grown(*one[0]))
-    middle = median(one for one, _ in times), median(one for _, one in times)
+    """The worst of the windows, whose times in control and test are given, and their `mean`. What may be warm-up on one side is
+    judged in the mean alone.
+    """
+    alone = [one for one in zip(times, pairs, strict=True) if not _may_be_warm_up(one[1].pair)]
+    longest, worst = max(alone or zip(times, pairs, strict=True), key=lambda one: (one[0].grown, _grown(*one[0][:2])))
     which = named(worst.pair)
-    said = f"{what}{f' of {which}' if which else ''} went from {units.time(control)} to {units.time(test)}, {percent(control, test)}"
+    of = f" of {which}" if which else ""
+    said = f"{what}{of} went from {units.time(longest.control)} to {units.time(longest.test)}, {percent(*longest[:2])}"
     if len(times) > 1:
-        said += f", the worst of {len(times)}; the median {percent(*middle)}"
-    return _Judged(max(_grown(control, test), _grown(*middle)), said, blame(worst))
+        said += f", the worst of {len(alone or times)}; the mean {percent(*mean[:2])}"
+    return _Judged(max(longest.grown, mean.grown), said, blame(worst))
+
+
+def _may_be_warm_up(pair: Pair) -> bool:
+    return any(one.warm_up_times is not None for one in (pair.control, pair.test))
+
+
+def _is_shorter(control: float, test: float) -> bool:
+    return control - test > _TOLD * control
 
 
 def _grown(control: float, test: float) -> float:

@@ -47,7 +47,7 @@ def families_of(fleet: Fleet) -> Iterator[Family]:
         [(_of(job), job["began_at"].replace(tzinfo=UTC).timestamp()) for job in fleet.jobs if job["began_at"]],
     )  # fmt: skip
     yield of_jobs("job_ranks", "", "Ranks of the newest capture", "n_ranks")
-    yield of_jobs("job_step_seconds", "seconds", "Median step time of the newest capture", "step_ns", 1e9)
+    yield of_jobs("job_step_seconds", "seconds", "Mean step time of the newest capture", "step_ns", 1e9)
     yield of_jobs(
         "job_earlier_step_seconds", "seconds", "Median step time of the captures before it", "earlier_step_ns", 1e9
     )

@@ -1,9 +1,9 @@
 -- Question: Do steps get slower from one capture to the next?
--- Reading: One row per capture of a job, oldest first: the median over all ranks and steps; a trace without a job is a
--- row of its own, by its file. `tracelake regressions` tests whether a change is more than noise.
+-- Reading: One row per capture of a job, oldest first: the mean over all ranks and steps; a trace
+-- without a job is a row of its own, by its file. `tracelake regressions` tests whether a change is more than noise.
 SELECT
     coalesce(t.job, t.file) AS job, t.capture_id, count(DISTINCT t.rank) AS n_ranks, count(*) AS n_steps,
-    round(median(s.duration_ns) / 1e6, 2) AS median_step_ms,
+    round(avg(s.duration_ns) / 1e6, 2) AS step_ms,
     round(100 * sum(s.busy_ns) / nullif(sum(s.duration_ns), 0), 1) AS busy_percent
 FROM step_times AS s
 JOIN traces AS t ON s.trace_id = t.trace_id

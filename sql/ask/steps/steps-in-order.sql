@@ -1,11 +1,11 @@
 -- Question: How long does each step take, and how much of it does a GPU work?
--- Reading: One row per step of a rank, in order. GPU work counts in the step during which it runs, on the device that
--- works most; `slowest-steps` has each device. NULL: no GPU work.
+-- Reading: One row per step of a rank, in order. A step lasts from the end of what bound the step before to the end of
+-- what binds it, on the host or the GPU; `host_ns` is how long its annotation is. GPU work counts in the step during
+-- which it runs, on the device that works most; `slowest-steps` has each device. NULL: no GPU work.
 SELECT
-    coalesce(t.job, t.file) AS job, t.rank, p.step, p.duration_ns, max(s.busy_ns) AS busy_ns,
+    coalesce(t.job, t.file) AS job, t.rank, s.step, s.duration_ns, s.host_ns, max(s.busy_ns) AS busy_ns,
     max(s.compute_ns) AS compute_ns, max(s.communication_ns) AS communication_ns
-FROM profiler_steps AS p
-JOIN traces AS t ON p.trace_id = t.trace_id
-LEFT JOIN step_times AS s ON s.trace_id = p.trace_id AND s.step = p.step AND s.device IS NOT NULL
-GROUP BY t.trace_id, coalesce(t.job, t.file), t.rank, p.step, p.duration_ns
-ORDER BY job, t.rank, t.trace_id, p.step, p.duration_ns
+FROM step_times AS s
+JOIN traces AS t ON s.trace_id = t.trace_id
+GROUP BY t.trace_id, coalesce(t.job, t.file), t.rank, s.step, s.duration_ns, s.host_ns
+ORDER BY job, t.rank, t.trace_id, s.step, s.duration_ns

@@ -1,16 +1,16 @@
 -- One row: a window of the graph that has profiler steps in it.
--- How: steps are found by parts of time longer than the window, as in _clip.
+-- How: steps whose annotations it holds, found by parts of time longer than the window, as in _clip.
 -- check: unique(window_no)
 WITH windows AS (
     SELECT
-        window_no, trace_id, path_start_ns, path_end_ns,
-        CAST(pow(2, ceil(ln(greatest(path_end_ns - path_start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
+        window_no, trace_id, start_ns, end_ns, path_start_ns, path_end_ns,
+        CAST(pow(2, ceil(ln(greatest(end_ns - start_ns, 1)) / ln(2)) + 1) AS BIGINT) AS part_ns
     FROM critical_path_windows
 ),
 parts AS (
-    SELECT *, path_start_ns // part_ns AS part FROM windows
+    SELECT *, start_ns // part_ns AS part FROM windows
     UNION ALL
-    SELECT *, path_end_ns // part_ns AS part FROM windows WHERE path_end_ns // part_ns > path_start_ns // part_ns
+    SELECT *, end_ns // part_ns AS part FROM windows WHERE end_ns // part_ns > start_ns // part_ns
 ),
 lengths AS (
     SELECT DISTINCT trace_id, part_ns FROM windows
@@ -23,9 +23,13 @@ step_parts AS (
 SELECT
     w.window_no,  -- The window.
     count(*) AS n_steps,  -- Steps that lie in it.
-    min(s.start_ns) AS start_ns,  -- Start of the first, ns.
-    max(s.end_ns) AS end_ns  -- End of the last, ns.
+    min(s.start_ns) AS start_ns,  -- Start of the first one's annotation, ns.
+    -- Time of these steps, ns: their lengths in step_lengths, as far as they lie in the window.
+    TRY_CAST(
+        sum(greatest(least(n.end_ns, w.path_end_ns) - greatest(n.start_ns, w.path_start_ns), 0)) AS BIGINT
+    ) AS steps_ns
 FROM parts AS w
 JOIN step_parts AS s ON s.trace_id = w.trace_id AND s.part_ns = w.part_ns AND s.part = w.part
-WHERE s.start_ns >= w.path_start_ns AND s.end_ns <= w.path_end_ns
+JOIN step_lengths AS n ON n.trace_id = s.trace_id AND n.step = s.step
+WHERE s.start_ns >= w.start_ns AND s.end_ns <= w.end_ns
 GROUP BY w.window_no

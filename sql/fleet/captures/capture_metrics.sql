@@ -1,15 +1,15 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
--- captures of different lengths can be compared; its step time is the median over steps of the slowest rank.
+-- captures of different lengths can be compared; its step time is the mean over steps of the slowest rank's.
 -- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
 ),
 rank_steps AS (
-    SELECT r.capture_id, r.rank, s.step, s.duration_ns
+    SELECT DISTINCT r.capture_id, r.rank, s.step, s.duration_ns
     FROM ranks AS r
-    JOIN profiler_steps AS s ON s.trace_id = r.trace_id
+    JOIN step_times AS s ON s.trace_id = r.trace_id
 ),
 sizes AS (
     SELECT r.capture_id, count(DISTINCT r.rank) AS n_ranks, count(s.step) AS n_steps
@@ -18,11 +18,7 @@ sizes AS (
     GROUP BY r.capture_id
 ),
 slowest AS (
-    SELECT
-        capture_id, step, duration_ns,
-        row_number() OVER (PARTITION BY capture_id ORDER BY duration_ns) AS ordinal,
-        count(*) OVER (PARTITION BY capture_id) AS n
-    FROM (SELECT capture_id, step, max(duration_ns) AS duration_ns FROM rank_steps GROUP BY capture_id, step) AS s
+    SELECT capture_id, step, max(duration_ns) AS duration_ns FROM rank_steps GROUP BY capture_id, step
 ),
 gpu AS (
     SELECT
@@ -118,7 +114,6 @@ metrics AS (
     UNION ALL
     SELECT capture_id, NULL, NULL, 'step', NULL, avg(duration_ns), 'ns'
     FROM slowest
-    WHERE 2 * ordinal BETWEEN n AND n + 2
     GROUP BY capture_id
     UNION ALL
     SELECT

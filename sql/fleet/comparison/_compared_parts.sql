@@ -1,17 +1,10 @@
 -- model: _compared_windows
 -- One row: a window of a trace that can be compared: a profiler step, or the whole trace.
--- How: a step ends at the latest where the next one begins, so that no work is in two. The whole trace is from the
--- first operator, call or GPU work to the last.
+-- How: a step is as long as step_lengths says; what the host does from the end of the annotation before to the end of
+-- its own is the step's, and so is the GPU work that is launched meanwhile. The whole trace is from the first operator,
+-- call or GPU work to the last.
 -- check: unique(trace_id, step)
-WITH steps AS (
-    SELECT
-        trace_id, step, start_ns,
-        least(
-            end_ns, coalesce(lead(start_ns) OVER (PARTITION BY trace_id ORDER BY start_ns, step), end_ns)
-        ) AS end_ns
-    FROM profiler_steps
-),
-busy AS (
+WITH busy AS (
     SELECT trace_id, step, max(busy_ns) AS busy_ns FROM step_times GROUP BY trace_id, step
 ),
 worked AS (
@@ -25,13 +18,15 @@ seen AS (
     GROUP BY e.trace_id
 ),
 windows AS (
-    SELECT s.trace_id, s.step, s.start_ns, s.end_ns, b.busy_ns
-    FROM steps AS s
+    SELECT
+        s.trace_id, s.step, s.start_ns, s.end_ns, s.host_start_ns, s.host_end_ns, s.host_ns, s.warm_up_times, b.busy_ns
+    FROM step_lengths AS s
     LEFT JOIN busy AS b ON b.trace_id = s.trace_id AND b.step = s.step
     UNION ALL
     SELECT
         t.trace_id, CAST(NULL AS BIGINT), coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns),
-        w.busy_ns
+        coalesce(s.start_ns, t.trace_start_ns), coalesce(s.end_ns, t.trace_end_ns), CAST(NULL AS BIGINT),
+        CAST(NULL AS DOUBLE), w.busy_ns
     FROM traces AS t
     LEFT JOIN seen AS s ON s.trace_id = t.trace_id
     LEFT JOIN worked AS w ON w.trace_id = t.trace_id
@@ -43,7 +38,7 @@ earlier AS (
     FROM windows AS w
     JOIN kernels AS k ON k.trace_id = w.trace_id AND k.start_ns < w.end_ns AND k.end_ns > w.start_ns
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
-    WHERE l.event_id IS NULL OR l.start_ns < w.start_ns
+    WHERE l.event_id IS NULL OR l.start_ns < w.host_start_ns
     GROUP BY w.trace_id, w.step
 )
 SELECT
@@ -51,7 +46,11 @@ SELECT
     w.step,  -- Number of the profiler step; NULL for the whole trace.
     w.start_ns,  -- Its start, ns.
     w.end_ns,  -- Its end, ns.
-    w.end_ns - w.start_ns AS duration_ns,  -- Its duration, ns.
+    w.end_ns - w.start_ns AS duration_ns,  -- Its length, ns.
+    w.host_start_ns,  -- From when what the host does is its, ns.
+    w.host_end_ns,  -- Until when, ns.
+    w.host_ns,  -- How long its annotation is on the host, ns; NULL for the whole trace.
+    w.warm_up_times,  -- How many times as long as those after it a first step is, as in step_lengths; NULL of others.
     -- Time in which its device that worked most did anything, ns; NULL where the trace has no GPU work.
     w.busy_ns,
     -- Time in which that did nothing, ns; NULL where the trace has no GPU work.
@@ -139,7 +138,9 @@ SELECT
     TRY_CAST(sum(o.self_ns) AS BIGINT) AS self_ns  -- Their own time, ns.
 FROM named AS o
 LEFT JOIN _compared_windows AS s
-    ON s.trace_id = o.trace_id AND s.step IS NOT NULL AND o.start_ns >= s.start_ns AND o.start_ns < s.end_ns
+    ON
+        s.trace_id = o.trace_id AND s.step IS NOT NULL AND o.start_ns >= s.host_start_ns
+        AND o.start_ns < s.host_end_ns
 GROUP BY o.trace_id, s.step, o.cat, o.name;
 
 -- model: _compared_work
@@ -160,7 +161,7 @@ fitting AS (
 work AS (
     SELECT
         k.trace_id, k.cat, coalesce(k.name, '(no name)') AS name, k.duration_ns,
-        coalesce(l.start_ns, k.start_ns) AS at_ns,
+        l.start_ns AS launch_ns, k.start_ns,
         CASE
             WHEN o.op IS NOT NULL THEN o.op
             WHEN o.is_replay THEN '(graph replay)'
@@ -199,7 +200,10 @@ SELECT
     TRY_CAST(sum(w.duration_ns) AS BIGINT) AS duration_ns  -- Their summed duration, ns.
 FROM work AS w
 LEFT JOIN _compared_windows AS s
-    ON s.trace_id = w.trace_id AND s.step IS NOT NULL AND w.at_ns >= s.start_ns AND w.at_ns < s.end_ns
+    ON
+        s.trace_id = w.trace_id AND s.step IS NOT NULL
+        AND coalesce(w.launch_ns, w.start_ns) >= CASE WHEN w.launch_ns IS NULL THEN s.start_ns ELSE s.host_start_ns END
+        AND coalesce(w.launch_ns, w.start_ns) < CASE WHEN w.launch_ns IS NULL THEN s.end_ns ELSE s.host_end_ns END
 GROUP BY
     w.trace_id, s.step, w.operator, w.has_operator, w.category, w.module, w.input_dims, w.input_types, w.cat, w.name;
 
@@ -208,14 +212,16 @@ GROUP BY
 -- check: unique(trace_id, step, cause, name)
 SELECT
     trace_id,  -- The trace.
-    -- The step; NULL for the whole trace.
-    CASE WHEN window_id <> 'full' THEN TRY_CAST(replace(window_id, 'ProfilerStep#', '') AS BIGINT) END AS step,
+    CAST(NULL AS BIGINT) AS step,  -- The step; NULL for the whole trace.
     cause,  -- The cause, in cause_kinds.
     name,  -- The operator, annotation, function, … it is named after.
-    sum(times) AS times,  -- Events with such time.
+    sum(times) AS times,  -- Events with such time; in a step, stretches of the path.
     sum(duration_ns) AS duration_ns  -- Its time on the path, ns.
 FROM causes
-GROUP BY trace_id, window_id, cause, name;
+WHERE window_id = 'full'
+GROUP BY trace_id, cause, name
+UNION ALL
+SELECT trace_id, step, cause, name, n_stretches, duration_ns FROM step_causes;
 
 -- model: _comparison
 -- One row: a name (with `shape`, and shapes of inputs) of a comparison with its count and time on two sides.

@@ -20,8 +20,8 @@ WITH waits AS (
 ),
 times AS (
     SELECT
-        r.capture_id, t.step, r.rank, max(t.duration_ns) AS step_ns, sum(t.busy_ns) AS busy_ns,
-        sum(t.compute_ns) AS compute_ns
+        r.capture_id, t.step, r.rank, max(t.duration_ns) AS step_ns, max(t.host_ns) AS host_ns,
+        sum(t.busy_ns) AS busy_ns, sum(t.compute_ns) AS compute_ns
     FROM capture_ranks AS r
     JOIN step_times AS t ON t.trace_id = r.trace_id
     WHERE r.left_out_reason IS NULL
@@ -31,7 +31,8 @@ SELECT
     coalesce(w.capture_id, t.capture_id) AS capture_id,  -- The capture.
     coalesce(w.step, t.step) AS step,  -- Number of the step; NULL for collectives outside of steps.
     coalesce(w.rank, t.rank) AS rank,  -- The rank.
-    t.step_ns,  -- Duration of the step on the rank's CPU, ns; NULL where the rank has no such step.
+    t.step_ns,  -- Length of the step on the rank, ns, as in step_times; NULL where the rank has no such step.
+    t.host_ns,  -- How long its annotation is on the rank's host, ns.
     TRY_CAST(t.compute_ns AS BIGINT) AS compute_ns,  -- Time with computing kernels in it, ns.
     TRY_CAST(t.busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work in it, ns.
     coalesce(w.n, 0) AS n_collectives,  -- Matched collectives of the step.

@@ -48,7 +48,7 @@ SELECT
     hardware,  -- Name of the GPUs; NULL where the traces do not say.
     CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks of its captures.
     n_captures,  -- Its captures of that day.
-    TRY_CAST(step_ns AS BIGINT) AS step_ns,  -- Step time of a capture (median over steps, slowest rank), ns.
+    TRY_CAST(step_ns AS BIGINT) AS step_ns,  -- Step time of a capture (mean over steps, slowest rank), ns.
     idle_percent,  -- GPU time without work, percent of its span.
     -- Communication that nothing hides, percent of the span of GPU work.
     exposed_communication_percent,

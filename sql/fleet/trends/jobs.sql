@@ -69,7 +69,7 @@ SELECT
     CAST(o.n_ranks AS BIGINT) AS n_ranks,  -- Ranks of the newest capture.
     CAST(o.world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace says.
     o.hardware,  -- Name of the GPUs; NULL where the traces do not say.
-    -- Step time of the newest capture, ns: the median over steps of the slowest rank; NULL without steps.
+    -- Step time of the newest capture, ns: the mean over steps of the slowest rank; NULL without steps.
     TRY_CAST(t.step_ns AS BIGINT) AS step_ns,
     coalesce(e.n_earlier, 0) AS n_earlier,  -- Earlier captures that it is compared with.
     TRY_CAST(e.step_ns AS BIGINT) AS earlier_step_ns,  -- Their median step time, ns; NULL without any.

@@ -89,7 +89,7 @@ windows AS (
     JOIN measured AS m ON m.trace_id = t.trace_id
     UNION ALL
     SELECT s.trace_id, s.step, s.start_ns, s.end_ns
-    FROM profiler_steps AS s
+    FROM step_lengths AS s
     JOIN measured AS m ON m.trace_id = s.trace_id
 ),
 kinds AS (

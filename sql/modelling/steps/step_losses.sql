@@ -1,7 +1,7 @@
 -- One row: a profiler step of a trace and a device, divided into what the device did and why it did nothing. The parts
 -- add up to duration_ns. A trace without GPU work has no rows: nothing says what its devices did.
--- How: the step as the CPU ran it, as in step_times; communication and memory count where nothing before them in this
--- order hides them, as in temporal_breakdown; who owns the idle time is in idle_causes.
+-- How: the step as in step_times; communication and memory count where nothing before them in this order hides them, as
+-- in temporal_breakdown; who owns the idle time is in idle_causes.
 -- check: unique(trace_id, step, device)
 WITH busy AS (
     SELECT
@@ -11,47 +11,28 @@ WITH busy AS (
     FROM _scopes_in_steps
     GROUP BY trace_id, step, device
 ),
-step_lengths AS (
-    SELECT DISTINCT trace_id, part_ns FROM _steps_in_parts
-),
--- The part is a column before any step is met, as in _clip.
-idle_parts AS (
-    SELECT i.*, l.part_ns, i.start_ns // l.part_ns AS part
-    FROM idle_causes AS i
-    JOIN step_lengths AS l ON l.trace_id = i.trace_id
+steps AS (
+    SELECT trace_id, step, start_ns, end_ns FROM step_lengths WHERE duration_ns > 0
 ),
 idle_devices AS (
     SELECT DISTINCT trace_id, device FROM idle_causes
 ),
-idle_marks AS (
-    SELECT
-        trace_id, device, start_ns AS at_ns, 1 AS turn, start_ns, CAST(NULL AS BIGINT) AS step,
-        CAST(NULL AS BIGINT) AS step_end_ns
-    FROM idle_causes
-    UNION ALL
-    SELECT s.trace_id, d.device, s.start_ns, 0, NULL, s.step, s.end_ns
-    FROM profiler_steps AS s
+of_devices AS (
+    SELECT s.*, d.device
+    FROM steps AS s
     JOIN idle_devices AS d ON d.trace_id = s.trace_id
 ),
--- The last idle stretch of a device that began before the step, and may last into it.
-begun AS (
-    SELECT
-        trace_id, device, step, at_ns, step_end_ns,
-        max(start_ns) OVER (
-            PARTITION BY trace_id, device ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS start_ns
-    FROM idle_marks
-),
+-- Idle stretches that begin in a step, and those that last into one: steps do not overlap.
 pieces AS (
-    SELECT s.trace_id, s.step, i.device, i.cause, i.name, least(i.end_ns, s.end_ns) - i.start_ns AS ns
-    FROM idle_parts AS i
-    JOIN _steps_in_parts AS s ON s.trace_id = i.trace_id AND s.part_ns = i.part_ns AND s.part = i.part
-    WHERE i.start_ns >= s.start_ns AND i.start_ns < s.end_ns
+    SELECT i.trace_id, s.step, i.device, i.cause, i.name, least(i.end_ns, s.end_ns) - i.start_ns AS ns
+    FROM idle_causes AS i
+    ASOF JOIN steps AS s ON s.trace_id = i.trace_id AND s.start_ns <= i.start_ns
+    WHERE i.start_ns < s.end_ns
     UNION ALL
-    SELECT b.trace_id, b.step, b.device, i.cause, i.name, least(i.end_ns, b.step_end_ns) - b.at_ns
-    FROM begun AS b
-    JOIN idle_causes AS i ON i.trace_id = b.trace_id AND i.device = b.device AND i.start_ns = b.start_ns
-    WHERE b.step IS NOT NULL AND i.end_ns > b.at_ns
+    SELECT s.trace_id, s.step, s.device, i.cause, i.name, least(i.end_ns, s.end_ns) - s.start_ns
+    FROM of_devices AS s
+    ASOF JOIN idle_causes AS i ON i.trace_id = s.trace_id AND i.device = s.device AND i.start_ns < s.start_ns
+    WHERE i.end_ns > s.start_ns
 ),
 cut AS (
     SELECT trace_id, step, device, cause, name, sum(ns) AS ns
@@ -88,8 +69,8 @@ SELECT
     trace_id,  -- The trace.
     step,  -- Number of the step.
     device,  -- Device; NULL where no device did anything in the step.
-    start_ns,  -- Start of the step on the CPU, ns.
-    duration_ns,  -- Duration of the step on the CPU, ns.
+    start_ns,  -- Start of the step, ns, as in step_lengths.
+    duration_ns,  -- Length of the step, ns.
     compute_ns,  -- Time with computing kernels, ns: nothing lost.
     TRY_CAST(communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication without computation, ns.
     TRY_CAST(memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copies without computation or communication, ns.

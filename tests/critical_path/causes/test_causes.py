@@ -532,19 +532,31 @@ def test_the_event_of_a_cause_is_its_longest() -> None:
 
 
 def test_a_window_is_told_per_step_where_steps_are_most_of_it() -> None:
-    told = {500: "Of each 500.0 us step", 200: "Of 1.00 ms "}
+    # Where the host is ahead, the steps last until their work has ended.
+    told = {(500, 900): "Of each 500.0 us step", (200, 300): "Of 1.00 ms ", (20, 900): "Of each 500.0 us step"}
     found = answers_of_all(
         [
             op("aten::mm", 0, 1000),
             x("user_annotation", "ProfilerStep#1", 0, length),
             x("user_annotation", "ProfilerStep#2", length, length),
             call("cudaLaunchKernel", 10, 10, 1),
-            kernel("gemm", 30, 900, 1),
+            kernel("gemm", 30, busy, 1),
         ]
-        for length in told
+        for length, busy in told
     )
     for one, beginning in zip(found, told.values(), strict=True):
         assert one.window["n_steps"] == 2 and one.sentence.startswith(beginning)
+        assert one.as_json()["window"]["steps"] == 2
+
+
+def test_how_many_steps_a_window_has_is_told_unless_the_trace_has_none() -> None:
+    """The window of a step has one, however far the GPU runs behind."""
+    steps = [x("user_annotation", f"ProfilerStep#{number}", 20 * number, 20) for number in (1, 2, 3)]
+    steps += [op("aten::add", 45, 5), op("aten::add", 65, 5)]
+    launched = [op("aten::mm", 22, 5), call("cudaLaunchKernel", 23, 2, 1), kernel("gemm", 30, 900, 1)]
+    found = answers(steps + launched, steps=True)
+    assert [one.as_json()["window"]["steps"] for one in found] == [3, 1, 1, 1]
+    assert answer(launched).as_json()["window"]["steps"] is None
 
 
 def test_computing_is_what_the_breakdown_counts() -> None:

@@ -140,16 +140,15 @@ def test_graph_time() -> None:
 
 def test_steps_in_order() -> None:
     """Step 2 runs on two devices; of step 1 there is no GPU work."""
-    steps = of("trace_id step duration_ns", ("a", 2, 100), ("a", 1, 50), ("b", 2, 8))
     times = of(
-        "trace_id step device busy_ns compute_ns communication_ns",
-        *(("a", 2, 0, 60, 9, 1), ("a", 2, 1, 50, 10, 3), ("a", 1, None, 5, 5, 5), ("b", 2, 0, 4, 3, 2)),
+        "trace_id step device duration_ns host_ns busy_ns compute_ns communication_ns",
+        *(("a", 2, 0, 100, 90, 60, 9, 1), ("a", 2, 1, 100, 90, 50, 10, 3)),
+        *(("a", 1, None, 50, 50, None, None, None), ("b", 2, 0, 8, 2, 4, 3, 2)),
     )
     found = asked(
-        *("steps-in-order", "job step duration_ns busy_ns compute_ns communication_ns"),
-        **{"profiler_steps": steps, "step_times": times},
+        "steps-in-order", "job step duration_ns host_ns busy_ns compute_ns communication_ns", step_times=times
     )
-    assert found == [("b.json", 2, 8, 4, 3, 2), ("j", 1, 50, None, None, None), ("j", 2, 100, 60, 10, 3)]
+    assert found == [("b.json", 2, 8, 2, 4, 3, 2), ("j", 1, 50, 50, None, None, None), ("j", 2, 100, 90, 60, 10, 3)]
 
 
 def test_step_ranks() -> None:

@@ -54,7 +54,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit with 3 if GPU time or length of the median step, or of the worst, is more than this above the control's, e.g. 5%; for CI.",
+            help="Exit with 3 if GPU time or length of the mean step, or of the worst, is more than this above the control's, e.g. 5%; for CI.",
         ),
     ] = None,
     process: Annotated[

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from rich.table import Table
@@ -17,7 +17,14 @@ from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.fleet.trends.comparison import Comparison, Difference, OnePair, Part, Trace, totals
-from pipelines.fleet.trends.comparison_verdict import changed_most, in_words, lengths, percent, sentence
+from pipelines.fleet.trends.comparison_verdict import (
+    changed_most,
+    in_words,
+    lengths,
+    lengths_of_steps,
+    percent,
+    sentence,
+)
 
 Sides = tuple[str, str]
 """What was given: control and test."""
@@ -55,6 +62,7 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
     used = {window.trace_id: None for window in windows}
     of = [trace for trace in traces if trace.trace_id in used]
     idle = [window.idle_ns for window in windows]
+    host = [window.host_ns for window in windows]
     return {
         "given": given,
         "trace_ids": [*used],
@@ -62,7 +70,9 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
         "device_name": next((trace.device_name for trace in of if trace.device_name), None),
         "steps": sorted({window.step for window in windows if window.step is not None}),
         "n_windows": len(windows),
-        "duration_ns": median(window.duration_ns for window in windows),
+        "duration_ns": lengths(part.pairs)[side],
+        "median_ns": median(step[side] for step in lengths_of_steps(part.pairs)),
+        "host_ns": None if None in host else fmean(ns for ns in host if ns is not None),
         "worst_ns": max(window.duration_ns for window in windows),
         "gpu_ns": totals(part.categories)[side],
         "idle_ns": None if None in idle else sum(ns for ns in idle if ns is not None),
@@ -80,6 +90,8 @@ def _step(one: OnePair) -> dict[str, Any]:
         "test_step": pair.test.step,
         "control_ns": pair.control.duration_ns,
         "test_ns": pair.test.duration_ns,
+        "control_host_ns": pair.control.host_ns,
+        "test_host_ns": pair.test.host_ns,
         "control_gpu_ns": one.gpu.control_ns,
         "test_gpu_ns": one.gpu.test_ns,
         "grew_most": one.gpu.grown_name if one.gpu.grown_ns > 0 else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import fmean, median
 
 import duckdb
 
@@ -17,6 +17,7 @@ _COLUMNS = [
     *(
         Column("step", "step", count),
         Column("duration_ns", "took", time),
+        Column("host_ns", "on the host", time, "How long its annotation is on the host."),
         Column("change", "against median", lambda x: f"{x:+.1f} %"),
     ),
     *(Column("busy_ns", "GPU busy", time), Column("compute_ns", "computing", time)),
@@ -51,13 +52,14 @@ def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
             row["idle_percent"] = 100 * (1 - row["busy_ns"] / row["duration_ns"])
     stacked = [(f"step {row['step']}", _parts(row)) for row in rows[:_SHOWN]]
     said = paragraph(
-        f"Median {time(middle)}, fastest {time(min(r['duration_ns'] for r in rows))}, slowest {time(max(r['duration_ns'] for r in rows))}."
+        f"Mean {time(fmean(row['duration_ns'] for row in rows))}, median {time(middle)}, fastest {time(min(r['duration_ns'] for r in rows))}, slowest {time(max(r['duration_ns'] for r in rows))}."
     )
     body = [said, bars(stacked, _COLOURS), table("step_times", _COLUMNS, rows[:_SHOWN])]
     body += more(rows, _SHOWN, "steps in table step_times")
     note = (
-        f"{of_shown(subject)}From the start to the end of a step on the host. GPU work counts in the step during which it "
-        "runs, so work that runs late counts in the next one."
+        f"{of_shown(subject)}A step lasts from the end of what bound the step before to the end of what binds it, on the host "
+        "or the GPU; its annotation on the host is shorter where the host runs ahead. GPU work counts in the step during "
+        "which it runs."
     )
     return section("steps", "Step times", body, _of_ranks(con, subject), note=note)
 

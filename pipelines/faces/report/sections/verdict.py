@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import fmean
 
 import duckdb
 
@@ -107,9 +107,9 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     if len(rows) < 2:
         return ""
     slowest = max(rows, key=lambda row: row["duration_ns"])
-    middle = median(row["duration_ns"] for row in rows)
+    mean = fmean(row["duration_ns"] for row in rows)
     return (
-        f"The median of {len(rows)} steps takes {time(middle)}, the slowest (step {slowest['step']}) "
+        f"A step takes {time(mean)} in the mean of {len(rows)}, the slowest (step {slowest['step']}) "
         f"{time(slowest['duration_ns'])}."
     )
 

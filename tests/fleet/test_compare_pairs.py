@@ -1,0 +1,149 @@
+"""How long a step takes, of programs that were recorded twice on an H100, against what the program itself measured."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.faces.cli.app import app
+from pipelines.fleet.trends.compared_windows import choose
+from pipelines.fleet.trends.comparison_verdict import judge, lengths
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
+from tests.effort import LARGE, first_of
+from tests.fleet.compare_json import traces_in
+from tests.fleet.compare_world import World
+from tests.harness import connect_all
+
+POINTS = 4
+"""By so many percent of the control's step may a change be wrong."""
+NAMES = first_of(
+    [
+        *("big_products", "recompiles", "side_stream_binds", "launch_bound", "pageable_copies", "checkpointing"),
+        *("empty_cache", "garbage", "host_preprocessing", "item_each_micro", "slow_loader", "slow_optimizer"),
+    ],
+    3,
+)
+
+
+@pytest.fixture(scope="module")
+def pairs(shared: Path) -> Path:
+    folder = shared / "traces" / "h100_pairs"
+    if not folder.is_dir():
+        pytest.skip(f"recorded pairs are not there: {folder}")
+    return folder
+
+
+def truth_of(pairs: Path, name: str) -> tuple[float, float]:
+    """Nanoseconds that a step took with the profiler, unchanged and changed."""
+    of = json.loads((pairs / "truth.json").read_text())["programs"][name]
+    return of["A"]["traced_step_s"] * 1e9, of["B"]["traced_step_s"] * 1e9
+
+
+def percent(control: float, test: float) -> float:
+    return 100 * (test / control - 1)
+
+
+@cache
+def world_of(pairs: Path, name: str) -> World:
+    return World([pairs / f"{name}.{variant}.json.gz" for variant in "AB"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_change_of_the_length(pairs: Path, name: str) -> None:
+    a, b = world_of(pairs, name).traces
+    truth = truth_of(pairs, name)
+    told = lengths(choose([a], [b]).pairs)
+    assert percent(*told) == pytest.approx(percent(*truth), abs=POINTS)
+    for trace, of_program in zip((a, b), truth, strict=True):  # which includes the call that closes the recording
+        mean = sum(window.duration_ns for window in trace.steps) / len(trace.steps)
+        assert mean == pytest.approx(of_program, rel=0.01, abs=100_000)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_limit_is_kept_by_what_became_faster_alone(pairs: Path, name: str) -> None:
+    world, (a, b) = world_of(pairs, name), world_of(pairs, name).traces
+    assert judge(world.compare(a, b), 5).is_fine
+    assert not judge(world.compare(b, a), 5).is_fine
+
+
+def test_on_the_command_line(pairs: Path) -> None:
+    sides = [str(pairs / f"big_products.{variant}.json.gz") for variant in "AB"]
+
+    def run(*given: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, ["compare", *given])
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    windows = json.loads(run(*sides, "--json", "--fail-on", "5%"))["windows"]
+    truth = truth_of(pairs, "big_products")
+    assert percent(*(one["duration_ns"] for one in windows)) == pytest.approx(percent(*truth), abs=1)
+    for one, of_program in zip(windows, truth, strict=True):
+        assert one["duration_ns"] == pytest.approx(of_program, rel=0.01)
+        assert one["host_ns"] < 0.06 * one["duration_ns"]  # the host has launched all while the first step runs
+    assert "instead of 5.59 ms (+95.1 %" in run(*sides[::-1], "--fail-on", "5%", code=3)
+
+
+def test_trends_and_questions(pairs: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    jobs = {variant: ingest([pairs / f"big_products.{variant}.json.gz"], lake, job=variant).rows[0] for variant in "AB"}
+    tables = ["capture_metrics", "captures", "step_times", "traces"]
+    materialize_all(lake, tables)
+    steps: dict[str, float] = {}
+    with lake.connect(tables) as con:
+        for job in jobs:
+            query = (
+                "SELECT m.value, (SELECT avg(duration_ns) FROM step_times JOIN traces USING (trace_id) WHERE job = c.job) "
+                "FROM capture_metrics AS m JOIN captures AS c USING (capture_id) "
+                f"WHERE m.metric = 'step' AND m.rank IS NULL AND m.step IS NULL AND c.job = '{job}'"
+            )
+            ((steps[job], mean),) = con.execute(query).fetchall()
+            assert mean == pytest.approx(steps[job])
+    assert percent(steps["A"], steps["B"]) == pytest.approx(percent(*truth_of(pairs, "big_products")), abs=1)
+
+
+def windows_of_steps(path: Path) -> list[tuple[Any, ...]]:
+    """Of a trace: the sum of its steps' lengths, that of the path through all of them, and how late the first step begins."""
+    con, (trace_id,) = connect_all([path])
+    with con:
+        ((n_steps,),) = con.execute(
+            "SELECT count(DISTINCT name) FROM events WHERE name LIKE 'ProfilerStep#%' AND cat IN ('user_annotation', 'cpu_op')"
+        ).fetchall()
+        if not n_steps:
+            return []
+        request_windows(con, [WindowRequest(trace_id, "steps", annotation="ProfilerStep", last=n_steps - 1)])
+        run_models(con, load_catalog(), ["step_lengths", "critical_path_windows", "profiler_steps"])
+        return con.execute(
+            "SELECT sum(s.duration_ns), max(w.path_end_ns) - min(w.path_start_ns), min(s.start_ns) - min(w.path_start_ns), "
+            "min(s.goes_on) FROM (SELECT *, step = lag(step, 1, step - 1) OVER (ORDER BY start_ns) + 1 AS goes_on FROM "
+            "step_lengths) AS s, critical_path_windows AS w"
+        ).fetchall()
+
+
+def assert_steps_are_the_path(paths: list[Path]) -> int:
+    """The lengths of steps add up to the path's window, less what work from before the first step holds that up."""
+    found = {path: rows[0] for path in paths if (rows := windows_of_steps(path))}
+    for path, (steps, window, late, goes_on) in found.items():
+        assert goes_on and steps + late == pytest.approx(window, rel=1e-4), path
+    return len(found)
+
+
+def test_steps_add_up_to_the_path_of_all_of_them(pairs: Path) -> None:
+    assert (
+        assert_steps_are_the_path([pairs / f"{name}.A.json.gz" for name in ("big_products", "side_stream_binds")]) == 2
+    )
+
+
+@pytest.mark.slow
+def test_steps_of_all_traces_add_up_to_the_path(shared: Path, pairs: Path) -> None:
+    traces = [path for path in traces_in(shared) if path.stat().st_size < LARGE]
+    assert assert_steps_are_the_path([*pairs.glob("*.json.gz"), *traces]) > 30
