@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.record.profiler_cost import note_profiler_cost, profiler_cost
+    from pipelines.record.profiler.cost import note_profiler_cost, profiler_cost
     from pipelines.record.sampler import CounterSampler
     from pipelines.record.spans import SpanRecorder, record_spans
     from pipelines.record.stacks import StackSampler
@@ -20,8 +20,8 @@ _MODULE_OF = {
     "CounterSampler": "pipelines.record.sampler",
     "SpanRecorder": "pipelines.record.spans",
     "StackSampler": "pipelines.record.stacks",
-    "note_profiler_cost": "pipelines.record.profiler_cost",
-    "profiler_cost": "pipelines.record.profiler_cost",
+    "note_profiler_cost": "pipelines.record.profiler.cost",
+    "profiler_cost": "pipelines.record.profiler.cost",
     "record_spans": "pipelines.record.spans",
 }
 

@@ -33,6 +33,7 @@ PRINTING = [
     [*TRACELAKE, "compare", "--help"],
     ["-m", "pipelines.schedule.run", "--list"],
     ["-m", "pipelines.record.peaks", "--help"],
+    ["-m", "pipelines.record.profiler.cost", "--help"],
     ["-m", "pipelines.record.counters", "--help"],
     ["-m", "pipelines.record.stacks", "--help"],
 ]

@@ -99,9 +99,12 @@ class _Asked(NamedTuple):
     untraced: int | None = None
 
     @property
-    def is_of_a_trace(self) -> bool:
-        """Whether some of it has no meaning for a capture."""
-        return any(self[:4]) or self.without_profiler is not None or self.untraced is not None
+    def of_a_trace(self) -> str:
+        """The options that have no meaning for a capture, if some of them are given."""
+        if any(self[:4]):
+            return "--step, --annotation and --process"
+        is_given = self.without_profiler is not None or self.untraced is not None
+        return "--without-profiler, --with-profiler and --untraced" if is_given else ""
 
     def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
         """What another command has to be told to speak of the same window."""
@@ -132,10 +135,9 @@ class _Told(NamedTuple):
 
 def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[_Told]:
     if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
-        if asked.is_of_a_trace:
-            options = "--step, --annotation, --process, --without-profiler and --untraced"
+        if asked.of_a_trace:
             raise fail(
-                f"{subject} is a capture: {options} are for a trace",
+                f"{subject} is a capture: {asked.of_a_trace} are for a trace",
                 f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
             )
         return _of_capture(subject, lake)

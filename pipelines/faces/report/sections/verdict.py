@@ -134,14 +134,14 @@ def _findings(subject: Subject, answer: Why | None) -> list[Finding]:
 
 
 def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
-    before = answer.window["length_ns"]
+    before, of_it = answer.length, ", both without the profiler" if answer.is_without_profiler else ""
     after = before - (one.saves or 0)
     whose = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
     doubt = answer.doubt_of(one)
     return Finding(
         f"{whose}{one.title}, {time(one.duration)} ({percent(one.share)}): {one.names(_NAMES)}",
         one.advice,
-        f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)})"
+        f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
         one.command("RANK.json.gz" if len(subject.traces) > 1 else "TRACE", answer.names),
         ("why.md", "why"),

@@ -1,4 +1,4 @@
-"""Measures what recording an event costs PyTorch's profiler on this machine: `python -m pipelines.record.profiler_cost`.
+"""Measures what recording an event costs PyTorch's profiler on this machine: `python -m pipelines.record.profiler.cost`.
 
 Small loops run with and without it. `note_profiler_cost` writes the result into the traces of a profile, where `tracelake why` takes it
 instead of `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard library.
@@ -6,7 +6,9 @@ instead of `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard
 
 from __future__ import annotations
 
+import argparse
 import json
+import signal
 import time
 from collections.abc import Callable, Iterable
 from statistics import median
@@ -97,5 +99,15 @@ def _delay(events: Iterable[Any]) -> float:
     return min((median(some) for some in delays.values() if some), default=0.0)
 
 
+def main(arguments: list[str] | None = None) -> None:
+    """The command line: prints the cost as JSON."""
+    parser = argparse.ArgumentParser(
+        "python -m pipelines.record.profiler.cost", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--device", help="cuda, cuda:N or cpu; default: cuda if available")
+    print(json.dumps(profiler_cost(parser.parse_args(arguments).device)))
+
+
 if __name__ == "__main__":
-    print(json.dumps(profiler_cost()))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
+    main()

@@ -1,0 +1,1 @@
+"""What PyTorch's profiler costs the program that it records."""
