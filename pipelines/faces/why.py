@@ -6,7 +6,7 @@ The same answer for `tracelake why`, the report, notebooks, the console and MCP.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -22,7 +22,7 @@ from pipelines.faces.advice import advice_of, advice_of_name
 from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
 
-TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler")
+TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
 """What the answer is made of."""
 _TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = 0.9
@@ -117,18 +117,27 @@ class Cause:
         more = len(time) - len(told)
         return ", ".join(told) + (f" and {more} more" if more else "")
 
-    def command(self, trace: str, names: Collection[str] = ()) -> str:
-        """The command that shows it, for a trace that has these `names`."""
+    def command(self, trace: str, names: Collection[str] = (), options: Sequence[str] = ()) -> str:
+        """The command that gives what it saves; of a capture, of which `names` are events, one that shows it. `options`: those
+        that other commands need to speak of the same window.
+        """
+        if "rank" not in self.rows[0]:
+            return what_if_command(trace, f"--remove cause:{self.kind['cause']}", options)
         short = glob_of(self.rows[0]["name"], names)
         parts = self.kind["command"].split()
-        if "rank" in self.rows[0] and parts[0] == "critical-path":
+        if parts[0] == "critical-path":
             parts = ["capture-path", "{trace}"]
         if not self.on_gpu:  # collectives of the host are of no class of GPU work
             parts = [part.replace("communication=", "{name}=") for part in parts]
-        if self.rows[0]["name"] == "outside operators":  # of a capture, of all threads
+        if self.rows[0]["name"] == "outside operators":  # of all threads
             parts = [part.replace("{name}=", "host_gap=") for part in parts]
         told = [part.format(trace=trace, name=short) for part in parts]
-        return shlex.join(["tracelake", *told])
+        return shlex.join(["tracelake", *told, *options])
+
+
+def what_if_command(trace: str, changes: str, options: Sequence[str] = ()) -> str:
+    """Returns a command of what-if; `changes` are options that are quoted already."""
+    return " ".join([shlex.join(["tracelake", "what-if", trace]), changes, *map(shlex.quote, options)])
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,8 @@ class Why:
     """How long the window takes without the profiler that recorded it; None where that is not known."""
     is_without_profiler: bool = False
     """The rows are those of the window without the profiler."""
+    fixes: tuple[dict[str, Any], ...] = ()
+    """Rows of table `fixes`, largest saving first: of the window as it was recorded, with the profiler."""
 
     def __str__(self) -> str:
         return _printed(self.caveats, self.sentence)
@@ -202,7 +213,19 @@ class Why:
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
         others = sorted((one for one in others if one.felt >= _CLAUSE * length), key=lambda one: -one.felt)
         told = [f"{units.time(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]
-        return f"{'; '.join([computes, *told])}."
+        return f"{'; '.join([computes, *told])}.{self._best_fix(steps)}"
+
+    def _best_fix(self, steps: int) -> str:
+        """The fix that saves most, if that is worth a sentence."""
+        for row in self.fixes[:1]:
+            if row["saves_percent"] >= 100 * _CLAUSE:
+                saved = f"{units.time(row['saves_ns'] / steps)}{' a step' if steps > 1 else ''}"
+                return f" To save {saved} ({row['saves_percent']:.0f} %): {in_short(row['change'], row['name'])}."
+        return ""
+
+    def options(self, of_window: Sequence[str] = ()) -> list[str]:
+        """What `what-if` has to be told to speak of the same window, and of it without the profiler if the causes are."""
+        return [*of_window, *(["--without-profiler"] if self.is_without_profiler else [])]
 
     def _most(self) -> str:
         """The operator that computes most, if computing is the largest cause."""
@@ -212,9 +235,12 @@ class Why:
         row = first.rows[0]
         return f", most for {short_name(row['name'], _NAME)} ({100 * row['duration_ns'] / first.duration:.0f} %)"
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first."""
-        window = self.window
+    def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
+
+        `subject` is what commands call the trace (its id, if nothing is said), `options` what they need to speak of the window.
+        """
+        window, trace = self.window, subject or self.window["trace_id"]
         titles, on_gpu = {one.kind["cause"]: one.title for one in self.causes}, self.window["busy_ns"] > 0
         return {
             "sentence": self.sentence,
@@ -244,11 +270,34 @@ class Why:
                     "inferred": row["inferred"],
                     "title": titles[row["cause"]],
                     "advice": advice_of_name(row["cause"], row["name"], on_gpu),
+                    # The first gives `saves_us`, the second `cause_saves_us`.
+                    "command": self._cause_command(trace, f"{row['cause']}:{row['name']}", options),
+                    "cause_command": self._cause_command(trace, row["cause"], options),
                 }
                 for row in self.rows
             ],
+            "fixes": [
+                {
+                    "fix": row["fix"],
+                    "name": row["name"],
+                    "change": row["change"],
+                    "saves_us": row["saves_ns"] / 1000,
+                    "saves_percent": row["saves_percent"],
+                    "command": what_if_command(trace, row["options"], options),
+                    "caveat": row["caveat"],
+                }
+                for row in self.fixes
+            ],
             "caveats": self.caveats,
         }
+
+    def _cause_command(self, trace: str, target: str, options: Sequence[str]) -> str:
+        return what_if_command(trace, shlex.join(["--remove", f"cause:{target}"]), self.options(options))
+
+
+def in_short(change: str, name: str) -> str:
+    """Returns what a fix changes with a short name."""
+    return change.replace(name, short_name(name, _NAME)) if name else change
 
 
 @dataclass(frozen=True)
@@ -265,6 +314,7 @@ class CaptureWhy:
     matched_by: str | None = None
     steps = 1
     names = frozenset[str]()
+    fixes: tuple[dict[str, Any], ...] = ()
 
     def __str__(self) -> str:
         return _printed(self.caveats, self.sentence)
@@ -295,7 +345,11 @@ class CaptureWhy:
         told = [f"{units.time(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
         return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
 
-    def as_json(self) -> dict[str, Any]:
+    def options(self, of_window: Sequence[str] = ()) -> list[str]:
+        """What other commands have to be told to speak of the same."""
+        return [*of_window]
+
+    def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the object of `--json`, as of a trace; each cause has its rank."""
         kinds = {one.kind["cause"]: one.kind for one in self.causes}
         keys = ("cause", "rank", "name", "late_cause", "share_percent", "times", "event_id", "inferred")
@@ -364,7 +418,7 @@ def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
     # Not as parameters: DuckDB would import pandas.
     of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
     by_size = "duration_ns DESC, cause, name"
-    orders = {"causes": by_size, "causes_without_profiler": by_size}
+    orders = {"causes": by_size, "causes_without_profiler": by_size, "fixes": "saves_ns DESC, fix, name"}
     columns = {"causes_without_profiler": "*, percent AS share_percent"}
     return {
         table: f"SELECT {columns.get(table, '*')} FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}"
@@ -394,7 +448,9 @@ def of_rows(
     causes = found["causes_without_profiler" if wanted else "causes"]
     caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
     gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
-    return Why(title, window, causes, caveats, frozenset(names), "".join(gaps[:1]), without_ns, wanted)
+    return Why(
+        title, window, causes, caveats, frozenset(names), "".join(gaps[:1]), without_ns, wanted, tuple(found["fixes"])
+    )
 
 
 def why(

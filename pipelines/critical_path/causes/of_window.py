@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
+from pipelines.base.errors import WrongValue
 from pipelines.critical_path.causes.cause_edges import CauseEdges
 from pipelines.critical_path.causes.cause_names import cause_rules
 from pipelines.critical_path.causes.edge_causes import (
@@ -19,7 +22,9 @@ from pipelines.critical_path.causes.edge_causes import (
     Names,
     edge_causes,
 )
+from pipelines.critical_path.causes.recording_cost import HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
+from pipelines.critical_path.causes.without_profiler import without_profiler
 from pipelines.critical_path.graph.bounds import CPU, HOST
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
@@ -28,6 +33,7 @@ from pipelines.critical_path.whatif import window as whatif
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 
+_CAUSE_MODELS = ("_cause_events", "_event_names", "_cause_names")
 _KINDS = [*EDGE_TYPES]
 _TYPE_OF_CODE = np.zeros(max(kind.edge_code for kind in EDGE_TYPES.values()) + 1, dtype=np.int64)
 for _place, _name in enumerate(_KINDS):
@@ -36,23 +42,51 @@ for _place, _name in enumerate(_KINDS):
 
 def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> CauseEdges | None:
     """Returns the causes of a window that was loaded from `con`; None if its path does not cover it."""
-    run_models(con, catalog, ["_cause_events", "_event_names", "_cause_names", "threads"])
+    run_models(con, catalog, [*_CAUSE_MODELS, "threads"])
     rows = rows_by_window(con, "_cause_events", "event_id")
     if not rows:
         return None
     (columns,) = rows.values()
     names, graph = names_of(con), window.graph
-    codes = np.array([EDGE_TYPES[kind].edge_code if kind in EDGE_TYPES else 0 for kind in window.kinds])
     edges = Edges(
         graph.node_ids[graph.src],
         graph.node_ids[graph.dst],
         graph.weight,
-        codes[window.edge_type],
+        _codes(window),
         window.attributed,
         window.earlier,
     )
     found = edge_causes(edges, events_of(columns), names, cause_rules(con))
     return CauseEdges(found, naming(names, thread_names(con)))
+
+
+def without_profiler_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> whatif.Window:
+    """Returns a window that was loaded from `con` without what recording its events cost, as `why` retimes it.
+
+    Raises WrongValue where that is not known.
+    """
+    run_models(con, catalog, [*_CAUSE_MODELS, "_event_costs", "_window_steps", "critical_path_windows", "threads"])
+    rows = rows_by_window(con, "_cause_events", "event_id")
+    costs: dict[int, RecordingCost] = {}
+    for number, columns in rows.items():
+        events, line, graph = events_of(columns), window.timeline, window.graph
+        place = _places(events)
+        src, dst = (graph.node_ids[side] for side in (graph.src, graph.dst))
+        ends = (place[src >> 1].astype(np.int64), place[dst >> 1].astype(np.int64))
+        edges = HostEdges(graph.weight, _codes(window), *ends, src & 1 == 1, ~line.to_start)
+        costs = recording_costs(con, {number: (edges, events)}, names_of(con))
+    if not costs:
+        raise WrongValue(
+            "what the profiler cost is not known: PyTorch's did not write the trace, or it has no operators"
+        )
+    (cost,) = costs.values()
+    weight = without_profiler(window.graph, cost).weight
+    return replace(window, graph=replace(window.graph, weight=weight), duration=weight)
+
+
+def _codes(window: whatif.Window) -> npt.NDArray[np.int64]:
+    codes = np.array([EDGE_TYPES[kind].edge_code if kind in EDGE_TYPES else 0 for kind in window.kinds])
+    return codes[window.edge_type].astype(np.int64)
 
 
 def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:

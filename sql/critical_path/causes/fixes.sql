@@ -7,6 +7,7 @@
 WITH totals AS (
     SELECT window_no, sum(duration_ns) AS duration_ns
     FROM _cause_rows
+    WHERE NOT without_profiler
     GROUP BY window_no
 )
 SELECT

@@ -109,6 +109,12 @@ def what_if(
             metavar="DIR", parser=local, help="Write the trace with every event at its new time, for Perfetto."
         ),
     ] = None,
+    without_profiler: Annotated[
+        bool,
+        typer.Option(
+            "--without-profiler", help="Take out what the profiler cost first, as why does where that is much."
+        ),
+    ] = False,
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
@@ -157,6 +163,8 @@ def what_if(
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
             window = replace(window, causes=causes_of(con, load_catalog(), window))
+        if without_profiler:
+            window = _without_profiler(con, trace, window)
         lost = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         lacking = _lacking(window) if sensitivity else []
@@ -211,6 +219,15 @@ def _window(
                 on_model=lambda name: advance(1, in_words(catalog, name)),
             )
         yield con, window
+
+
+def _without_profiler(con: Any, trace: str, window: Window) -> Window:
+    from pipelines.critical_path.causes.of_window import without_profiler_of
+    from pipelines.models.catalog import load_catalog
+
+    if con is None:
+        raise WrongValue(f"{trace} is a saved path, which does not say what the profiler cost. Give the trace.")
+    return without_profiler_of(con, load_catalog(), window)
 
 
 def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
+from pipelines.base import units
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _NAMES = 3  # of a cause
 _WIDTH = 80
+_FIXES = 5  # on a screen
 _RANKS = 8  # of a capture without a path through them
 
 
@@ -79,7 +80,7 @@ def why_command(
     asked = _Asked(step, annotation, instance, process, without_profiler, _nanoseconds(untraced))
     found = [one for subject in subjects for one in _answers(subject, asked, lake)]
     if json:
-        documents = [one.answer.as_json() for one in found]
+        documents = [one.answer.as_json(one.subject, asked.options(one.answer, one.process)) for one in found]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
     for place, one in enumerate(found):
@@ -306,11 +307,28 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequen
     for cause in shown:
         out.print()
         _show_cause(subject, cause, answer, width, options)
+    _show_fixes(subject, answer, width, options)
     if rest:
         told = ", ".join(one.title for one in rest)
         out.print()
         _print_indented(f"{sum(one.share for one in rest):5.1f} %  ", told, width)
     print_caveats(one for one in answer.caveats if one["severity"] == "info")
+
+
+def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
+    """Print what to change, largest saving first, each with the command that gives its number."""
+    from pipelines.faces.why import in_short, what_if_command
+
+    if not answer.fixes:
+        return
+    out.print()
+    each = " a step" if answer.steps > 1 else ""
+    out.print("What would help, each by itself:")
+    for row in answer.fixes[:_FIXES]:
+        saved = f"{units.time(row['saves_ns'] / answer.steps)}{each}: {in_short(row['change'], row['name'])}"
+        _print_indented(f"{-row['saves_percent']:5.1f} %  ", visible(saved), width)
+        command = what_if_command(subject, row["options"], options)
+        out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 
 def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
@@ -320,7 +338,7 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
-    command = " ".join([cause.command(subject, answer.names), *map(shlex.quote, options)])
+    command = cause.command(subject, answer.names, answer.options(options))
     out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 

@@ -143,7 +143,7 @@ def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
         one.advice,
         f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        one.command("RANK.json.gz" if len(subject.traces) > 1 else "TRACE", answer.names),
+        one.command("RANK.json.gz" if len(subject.traces) > 1 else "TRACE", answer.names, answer.options()),
         ("why.md", "why"),
     )
 
