@@ -422,7 +422,7 @@ def test_a_call_of_which_no_row_tells_waits_among_those_of_which_rows_do() -> No
     assert window.n_inferred == 2
     kernels, host = (
         compared.after.length_us
-        for compared in what_if(window, [Scenario((("class:COMPUTATION", 0.0),)), Scenario((("cudaFree", 0.0),))])
+        for compared in what_if(window, [Scenario((("class:COMPUTATION", 0.0),)), Scenario((("self:cudaFree", 0.0),))])
     )
     assert kernels == pytest.approx(50 + 100 + 880) and host == pytest.approx(1020 + 880)
 

@@ -123,7 +123,6 @@ def errors(
         kept = [e for e in before if has_them or e.get("cat") != "cuda_sync"]
         con, trace_id = connect(kept)
         window = load(con, load_catalog(), WindowRequest(trace_id))
-        con.close()
         for change, actual in zip(chosen, after, strict=True):
             try:
                 (answer,) = what_if(window, [_scenario(change)])
@@ -131,6 +130,7 @@ def errors(
                 continue
             off = 1000 * answer.after.length_us - actual
             yield Error(shape, has_them, seed, change, 100 * off / length_ns(before))
+        con.close()  # names are looked up in it
 
 
 def _scenario(change: dict[str, float]) -> Scenario:

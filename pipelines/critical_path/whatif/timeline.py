@@ -185,14 +185,18 @@ class Timeline:
     @cached_property
     def _crosses(self) -> Flags:
         """Which edges lead from one host thread to another (m,)."""
-        src, dst = self.thread[self.src], self.thread[self.dst]
-        return (src >= 0) & (dst >= 0) & (src != dst)
+        return self._on_host & (self.thread[self.src] != self.thread[self.dst])
+
+    @cached_property
+    def _on_host(self) -> Flags:
+        """Which edges lead from the host to the host (m,)."""
+        return ~self.is_work[self.src] & ~self.to_work
 
     def share(self, stretches: Stretches) -> Floats:
         """Returns how much of each edge's time is host time inside (m,), 0 to 1."""
         thread = self.thread[self.dst]
         found = np.zeros(len(self.src))
-        host = np.flatnonzero((thread >= 0) & (self.thread[self.src] == thread))
+        host = np.flatnonzero(self._on_host & (self.thread[self.src] == thread))
         thread, start, end = thread[host], self.src_at[host], self.dst_at[host]
         inside = stretches.covered(thread, start, end) / np.maximum(end - start, 1)
         found[host] = np.where(end > start, np.minimum(inside, 1), stretches.holds(thread, start, end))

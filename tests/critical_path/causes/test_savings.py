@@ -79,8 +79,8 @@ def test_savings_are_those_of_networkx(case: Case) -> None:
     gone = {edge for edge, without in case.freed.items() if without in case.row}
     left = _longest(case.edges, chooses & gone, dict.fromkeys(case.row, 0))
     assert window.without_row(0, _OTHER, 0) == window.without_cause(_OTHER) == length - left
-    halved = {i: case.edges[i][2] // 2 for i in case.row}
-    assert window.with_half(0) == length - _longest(case.edges, set(), halved)
+    halved = {i: round(case.edges[i][2] / 2) for i in case.row}
+    assert window.with_half(row == 0) == length - _longest(case.edges, set(), halved)
     left = _longest(case.edges, chooses & {*case.waits}, dict.fromkeys(case.spent, 0))
     assert window.without_cause(_SYNC) == window.without_row(0, _SYNC, 0) == length - left
 

@@ -119,11 +119,11 @@ def test_a_command_that_fails_is_a_prediction_without_a_number() -> None:
 
 
 def test_a_fix_predicts_what_why_says_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
-    fixes = [{"fix": "no_gc", "saves_percent": 80.0}, {"fix": "no_gc", "saves_percent": 96.5}]
+    known = replace(pair("garbage"), whatif=(), ratio=())
+    fixes = [{"fix": "no_gc", "saves_us": part * known.timed_us} for part in (0.5, 0.75)]
     answer = {"causes": [], "fixes": fixes}
     monkeypatch.setattr(predictions, "_answer", lambda *words: answer)
-    known = replace(pair("garbage"), whatif=(), ratio=())
-    assert judge(known).predictions == (Prediction("fix no_gc", -96.5),)
+    assert judge(known).predictions == (Prediction("fix no_gc", -75.0),)
     assert [one.percent for one in judge(replace(known, fix="even_ranks")).predictions] == [None]
     del answer["fixes"]
     assert judge(known).predictions == ()

@@ -82,8 +82,10 @@ def test_ties_are_broken_as_for_the_trace(profile: str, tmp_path: Path) -> None:
 
 
 def same(one: Any, other: Any) -> None:
-    """Two windows in every array."""
+    """Two windows in every array; a saved one has no trace in which to look up names."""
     for field in fields(one):
+        if field.name == "named_stretches":
+            continue
         a, b = getattr(one, field.name), getattr(other, field.name)
         if hasattr(a, "__dataclass_fields__"):
             same(a, b)

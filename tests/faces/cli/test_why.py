@@ -46,7 +46,7 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
     text = " ".join(said.split())
     assert text.startswith("Of each 6.53 ms step the GPU computes 480.0 us; 6.00 ms it waits for data loading")
     assert "91.9 % data loading: 6.00 ms a step, gone saves 6.00 ms, halved saves 3.00 ms" in text
-    assert f"tracelake what-if {trace} --scale 'enumerate(DataLoader)*=0.5'" in said
+    assert f"tracelake what-if {trace} --remove cause:data_loading" in said
 
 
 def test_its_commands_are_answered(trace: Path) -> None:
