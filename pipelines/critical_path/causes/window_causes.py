@@ -22,7 +22,7 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.graph.window_edges import window_groups
 from pipelines.critical_path.graph.windows import USUAL_PROFILE
-from pipelines.models.python_tables import create_table, python_model
+from pipelines.models.python_tables import create_table, insert_columns, python_model
 
 _EARLIER, _INFERRED = 1 << 8, 1 << 9
 _EDGES = (
@@ -191,7 +191,8 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                     _insert_pieces(con, number, these, found.pieces)
         _insert(con, work, causes)
         if judged:
-            con.executemany("INSERT INTO _fix_rows VALUES (?, ?, ?, ?, ?, ?)", judged)
+            names_of_columns = ("window_no", "place", "fix", "name", "options", "saves_ns")
+            insert_columns(con, "_fix_rows", dict(zip(names_of_columns, zip(*judged, strict=True), strict=True)))
 
 
 def _float32_factors(con: duckdb.DuckDBPyConnection) -> dict[int, float]:
