@@ -228,7 +228,7 @@ def load(
     run_models(
         con,
         catalog,
-        [*_GRAPH, "_profiles", "_refused_windows", "_stated_traces", "threads", "category_sides"],
+        [*_GRAPH, "_profiles", "_refused_windows", "_stated_traces"],
         stored,
         on_model,
     )
@@ -251,12 +251,13 @@ def load(
         measured=measured,
         states_waits=states_waits,
         refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
-        named_stretches=partial(_named_stretches, con, request.trace_id),
+        named_stretches=partial(_named_stretches, con, catalog, request.trace_id),
     )
 
 
-def _named_stretches(con: duckdb.DuckDBPyConnection, trace_id: str, glob: str) -> Stretches:
+def _named_stretches(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str, glob: str) -> Stretches:
     """Returns the times of a trace's host events by name."""
+    run_models(con, catalog, ["threads", "category_sides"])
     rows = con.execute(
         f"SELECT t.thread_id, e.start_ns, e.start_ns + e.duration_ns FROM events AS e "
         f"JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid "
