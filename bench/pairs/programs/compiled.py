@@ -24,7 +24,6 @@ def reset(c: Context) -> None:
     change="the elementwise chain is compiled into one kernel",
     causes=("gpu_computing",),
     forbidden=("host_operators", "host_between_operators", "launching", "copies", "synchronization", "compilation"),
-    fix="graph_or_compile",
     needs=("compile",),
 )
 def elementwise_fused(c: Context) -> Step:

@@ -20,7 +20,6 @@ def first_rows(x: torch.Tensor, rows: int) -> torch.Tensor:
     causes=("copies",),
     forbidden=HOST,
     whatif=("--remove", "class:MEMORY"),
-    fix="copy_ahead",
 )
 def pageable_copy(c: Context) -> Step:
     net, host = mlp(c, c.sizes.width, c.sizes.layers), torch.randn(c.sizes.copied // c.sizes.width, c.sizes.width)

@@ -18,7 +18,6 @@ OTHERS = ("gpu_computing", "synchronization", "copies", "data_loading", "communi
     causes=LAUNCHES,
     forbidden=OTHERS,
     whatif=("--remove", "aten::silu"),
-    fix="graph_or_compile",
 )
 def small_operators(c: Context) -> Step:
     weights = [c.randn(c.sizes.tiny, c.sizes.tiny) for _ in range(c.sizes.chain)]

@@ -57,7 +57,6 @@ def step_over(c: Context, loaded: Iterator[torch.Tensor], batch: int) -> Step:
     causes=("data_loading",),
     forbidden=GPU,
     whatif=("--scale", "*decode_image=0.5"),
-    fix="load_ahead",
     steps=4,
     stack=True,
 )

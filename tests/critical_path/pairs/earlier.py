@@ -12,7 +12,6 @@ EARLIER: dict[str, dict[str, Any]] = {
         "causes": ("data_loading",),
         "forbidden": _GPU,
         "whatif": ("--scale", "enumerate(DataLoader)*=0.5"),
-        "fix": "load_ahead",
     },
     "item_each_micro": {
         "causes": ("synchronization", "host_between_operators", "gpu_computing"),
@@ -30,7 +29,6 @@ EARLIER: dict[str, dict[str, Any]] = {
         "causes": ("host_operators", "launching"),
         "forbidden": ("gpu_computing", "synchronization", "copies", "data_loading", "communication"),
         "whatif": ("--remove", "aten::silu"),
-        "fix": "graph_or_compile",
     },
     "big_products": {
         "causes": ("gpu_computing",),
