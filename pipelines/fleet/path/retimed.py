@@ -18,6 +18,7 @@ import numpy as np
 
 from pipelines.base import database
 from pipelines.base.errors import TracelakeError
+from pipelines.critical_path.causes.of_window import causes_of
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
@@ -26,7 +27,7 @@ from pipelines.critical_path.whatif.change import changed
 from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
 from pipelines.critical_path.whatif.owners import owners_of, unselected
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
+from pipelines.critical_path.whatif.targets import NothingMatches, change_of, names_causes, owner_kinds
 from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
 from pipelines.fleet.collectives.evidence import evidence_of
@@ -188,18 +189,18 @@ def _on_rank(target: str, factor: float, rank: int) -> Scenario:
 
 
 def load_capture(
-    con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None, with_owners: bool = False
+    con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None, scenarios: Sequence[Scenario] = ()
 ) -> Retimed:
     """Join the graphs of a capture's ranks: those that `lake` has stored and that are up to date, else they are computed from
-    `traces`, `events` and `findings` (of the lake, or in `con`). `with_owners`: for scenarios that name an operator, module or
-    layer. Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
+    `traces`, `events` and `findings` (of the lake, or in `con`). `scenarios`: those that it will be asked for, which may name operators,
+    modules, layers or causes. Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
     """
     instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
     if not instances:
         raise NotJoined(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
-    windows = _windows(con, ranks, lake, with_owners)
+    windows = _windows(con, ranks, lake, scenarios)
     caveats = (*_caveats(con, capture_id, ranks), *_unseen(windows))
     return replace(retimed(windows, instances), caveats=caveats, matched_by=tuple(evidence_of(con, capture_id)))
 
@@ -225,14 +226,16 @@ def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[Jo
 
 
 def _windows(
-    con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, with_owners: bool
+    con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, scenarios: Sequence[Scenario]
 ) -> list[RankedWindow]:
     found: list[RankedWindow] = []
     for rank in ranks:
         with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as own:
             window = load(own, load_catalog(), WindowRequest(rank.trace_id))
-            if with_owners:
+            if any(map(owner_kinds, scenarios)):
                 window = replace(window, owners=owners_of(own, load_catalog(), rank.trace_id))
+            if any(map(names_causes, scenarios)):
+                window = replace(window, causes=causes_of(own, load_catalog(), window))
         # The connection is closed: names are looked up in the graph alone.
         found.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
     return found

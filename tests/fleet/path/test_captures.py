@@ -213,7 +213,7 @@ def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duck
     ranks = ranks_of(tables, capture_id)[:1]
     with retimed._stored(dlrm, ranks[0].trace_id) as con:
         assert "critical_path_edges" in stored_tables(con)
-    (stored,), (computed,) = (retimed._windows(tables, ranks, lake, with_owners=False) for lake in (dlrm, None))
+    (stored,), (computed,) = (retimed._windows(tables, ranks, lake, ()) for lake in (dlrm, None))
     for name in ("edge_id", "duration", "edge_type", "owner", "inferred"):
         assert (getattr(stored.window, name) == getattr(computed.window, name)).all()
 

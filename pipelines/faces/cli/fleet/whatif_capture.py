@@ -22,7 +22,6 @@ _RANKS = 16
 
 def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], json: bool) -> None:
     """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
-    from pipelines.critical_path.whatif.targets import owner_kinds
     from pipelines.fleet.collectives.evidence import evidence_in_words
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.path.retimed import TABLES, load_capture
@@ -35,7 +34,7 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
     with opened_capture([folder], lake, TABLES) as (con, beginning):
         # Of files a lake was made just now, which has no graphs.
         there = Lake(lake) if beginning and not is_store(lake) else None
-        whole = load_capture(con, find_capture(con, beginning), there, with_owners=any(map(owner_kinds, scenarios)))
+        whole = load_capture(con, find_capture(con, beginning), there, scenarios)
         found = [whole.gain(scenario) for scenario in scenarios]
     if json:
         told = [gain.as_json() for gain in found]
