@@ -1,0 +1,61 @@
+"""Each command of `why --json` gives the number beside it, on recorded programs of every kind."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from tests.critical_path.pairs.recorded import FOLDERS, read
+
+from .commands import TRACE, Told, asked, told
+
+RECORDED = sorted(FOLDERS[0].glob("*.json.gz"))
+ANOTHER_RECORDER = sorted(FOLDERS[1].glob("*.A.json.gz"))
+FAST = ("nonzero_each_layer.A.json.gz",)
+"""Waits, causes with and without the profiler, and names with stars."""
+ROUNDING = 0.0011
+"""us: one ns, and what is lost in the digits of a float."""
+
+
+def wrong(trace: Path) -> list[tuple[Told, float]]:
+    """Commands that give another number than the one beside them, and theirs; as recorded and without the profiler."""
+    with asked(trace) as subject:
+        answers = [subject.why(without_profiler=False), subject.why()]
+        numbers = {pair: None for answer in answers for pair in told(answer.as_json(TRACE))}
+        assert numbers
+        given = [(pair, subject.saves_us(pair.command)) for pair in numbers]
+    return [(pair, saves_us) for pair, saves_us in given if abs(saves_us - pair.saves_us) > ROUNDING]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_each_command_gives_its_number(name: str) -> None:
+    assert wrong(FOLDERS[0] / name) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", RECORDED, ids=[path.name for path in RECORDED])
+def test_each_command_gives_its_number_on_all_recorded_runs(trace: Path) -> None:
+    assert wrong(trace) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", ANOTHER_RECORDER, ids=[path.name for path in ANOTHER_RECORDER])
+def test_each_command_gives_its_number_on_runs_of_another_recorder(trace: Path) -> None:
+    assert wrong(trace) == []
+
+
+def test_the_command_line_gives_the_same_numbers(tmp_path: Path) -> None:
+    """One number of a fix and one of a cause without the profiler, through the shell's words."""
+    trace = str(FOLDERS[0] / "graph_of_products.A.json.gz")
+    why = json.loads(CliRunner().invoke(app, ["why", trace, "--json"]).stdout)
+    pairs = list(told(why))
+    assert pairs
+    for pair in (pairs[0], pairs[-1]):
+        answer = json.loads(CliRunner().invoke(app, [*shlex.split(pair.command)[1:], "--json"]).stdout)
+        saves_us = answer["before"]["length_us"] - answer["after"]["length_us"]
+        assert saves_us == pytest.approx(pair.saves_us, abs=ROUNDING), pair
