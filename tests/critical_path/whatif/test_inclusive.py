@@ -1,0 +1,214 @@
+"""Targets that take all that is inside of what they name, and waits that go: on traces that stand on one screen, in us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.whatif.before_after import Weights, what_if
+from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
+from pipelines.critical_path.whatif.window import Window
+from tests.harness import call, kernel, op, sync, x
+
+from .windows import loaded
+
+Trace = list[dict[str, Any]]
+Windows = dict[str, Window]
+
+
+def launched(start: float, gpu: tuple[float, float], number: int, name: str) -> Trace:
+    """An operator of 20 us that launches a kernel of the same name, and when that starts and how long it takes."""
+    return [
+        op(name, start, 20),
+        call("cudaLaunchKernel", start + 5, 10, number),
+        kernel(f"{name}_kernel", *gpu, number),
+    ]
+
+
+def copied(name: str) -> Trace:
+    """The host waits in the call of a copy, which is behind a long kernel, and then has something else to do."""
+    return [
+        *launched(0, (30, 500), 1, "long"),
+        op("aten::to", 20, 540),
+        call("cudaMemcpyAsync", 25, 530, 2),
+        kernel(name, 531, 10, 2, cat="gpu_memcpy"),
+        op("after", 560, 300),
+    ]
+
+
+def step(at: float, number: int) -> Trace:
+    """Of a loop with .item(): a kernel of 100 us, an operator that copies its result and waits for that, and 60 us of the host."""
+    return [
+        op("forward", at, 20),
+        call("cudaLaunchKernel", at + 5, 10, number),
+        kernel("gemm", at + 20, 100, number),
+        op("aten::item", at + 20, 110),
+        call("cudaMemcpyAsync", at + 25, 5, number + 1),
+        kernel("Memcpy DtoH (Device -> Pinned)", at + 121, 2, number + 1, cat="gpu_memcpy"),
+        call("cudaStreamSynchronize", at + 30, 98, number + 2),
+        sync("Stream Sync", at + 30, 98, number + 2, stream=7),
+        op("host", at + 130, 60),
+    ]
+
+
+TRACES = {
+    # host alone: two operators of the same name in each other, a gap of 100 us and one more
+    "nested": [op("layer", 100, 200), op("part", 120, 60), op("layer", 200, 80), op("inner", 220, 40), op("next", 400, 100)],
+    # the GPU binds; kernels follow each other by 1 us
+    "queued": [
+        *launched(0, (30, 100), 1, "first"),
+        *launched(20, (131, 200), 2, "middle"),
+        *launched(40, (332, 100), 3, "last"),
+    ],
+    "late": [*launched(0, (100, 50), 1, "first"), *launched(300, (400, 50), 2, "late"), op("after", 320, 10)],
+    # four steps that begin 200 us apart: the GPU takes 103 of each, then the host 60 and, until the next, 10
+    "items": [event for i in range(4) for event in step(200 * i, 10 * i + 1)],
+    "pageable": copied("Memcpy HtoD (Pageable -> Device)"),
+    "synchronized": [
+        *launched(0, (30, 500), 1, "long"),
+        *launched(20, (531, 100), 2, "short"),
+        op("sync", 50, 590),
+        call("cudaDeviceSynchronize", 55, 580, 3),
+        sync("Context Sync", 55, 580, 3),
+        op("after", 640, 300),
+    ],
+    "partly": [op("a", 0, 100), op("b", 200, 100), x("user_annotation", "part", 150, 120)],
+    "loading": [op("load", 0, 200), op("train", 200, 500)],
+    "loading and copying": [op("load", 0, 200), op("copy", 200, 250), op("train", 450, 100)],
+    # in one operator a copy and a synchronization for it, and the same for a kernel of another operator
+    "own wait": [
+        *(op("before", 0, 20), call("cudaLaunchKernel", 5, 5, 1), kernel("long", 30, 300, 1)),
+        *(op("load", 20, 340), call("cudaMemcpyAsync", 25, 5, 2), kernel("Memcpy HtoD", 331, 20, 2, cat="gpu_memcpy")),
+        *(call("cudaStreamSynchronize", 35, 320, 3), sync("Stream Sync", 35, 320, 3, stream=7)),
+        op("after", 360, 400),
+    ],
+    "another's wait": [
+        *(op("before", 0, 20), call("cudaLaunchKernel", 5, 5, 1), kernel("long", 30, 300, 1)),
+        *(op("load", 20, 14), call("cudaMemcpyAsync", 25, 5, 2), kernel("Memcpy HtoD", 331, 20, 2, cat="gpu_memcpy")),
+        *(op("wait", 34, 326), call("cudaStreamSynchronize", 35, 320, 3), sync("Stream Sync", 35, 320, 3, stream=7)),
+        op("after", 360, 400),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def windows() -> Iterator[Windows]:
+    opened = loaded(TRACES.values())
+    yield dict(zip(TRACES, opened, strict=False))  # which leaves the tables open
+
+
+def length(window: Window, *remove: str, scale: tuple[str, ...] = (), ahead: tuple[str, ...] = ()) -> float:
+    (answer,) = what_if(window, [of_options(scale, remove, False, ahead)])
+    return answer.after.length_us
+
+
+def test_an_operator_goes_with_all_that_is_inside(windows: Windows) -> None:
+    window = windows["nested"]
+    assert length(window) == 400
+    assert length(window, "layer") == 200
+    assert length(window, "part") == 340
+    assert length(window, "next") == 300
+
+
+def test_self_leaves_what_is_inside(windows: Windows) -> None:
+    window = windows["nested"]
+    assert length(window, "self:layer") == 400 - (200 - 60 - 80) - (80 - 40)
+    assert length(window, "self:inner") == 360
+
+
+def test_what_is_in_two_matches_is_scaled_once(windows: Windows) -> None:
+    window = windows["nested"]
+    assert length(window, scale=("layer=0.5",)) == 300
+    assert length(window, scale=("*=0.5",)) == 200
+    assert length(window, scale=("layer=0.5", "layer=0.5")) == 250  # two changes after each other
+
+
+def test_the_gpu_work_of_an_operator_goes_with_the_gap_before_it(windows: Windows) -> None:
+    window = windows["queued"]
+    assert length(window) == 432
+    assert length(window, "middle") == 432 - 201
+    assert length(window, "kernel:middle*") == 432 - 201
+    assert length(window, "self:middle") == 432  # the host is ahead anyway
+    assert length(window, scale=("middle=0.5",)) == 432 - 100
+
+
+def test_the_delay_of_a_launch_goes_with_the_operator(windows: Windows) -> None:
+    window = windows["late"]
+    assert length(window) == 450
+    assert length(window, "late") == 310
+    assert length(window, "kernel:late*") == 330
+    assert length(window, "self:late") == 445
+
+
+def test_a_call_goes_with_the_work_that_it_launched(windows: Windows) -> None:
+    assert length(windows["late"], "cudaLaunchKernel") == 330 - 2 * 10
+    assert length(windows["queued"], "cudaLaunchKernel") == 60 - 3 * 10
+
+
+def test_without_a_wait_the_host_and_the_gpu_work_beside_each_other(windows: Windows) -> None:
+    window = windows["items"]
+    assert length(window) == 790
+    assert 4 * 103 <= length(window, "wait:aten::item") <= 4 * 103 + 90
+    assert length(window, "wait:cudaStreamSynchronize") == length(window, "wait:aten::item")
+    assert length(window, "wait:*") == length(window, "wait:aten::item")
+    assert length(window, "self:cudaStreamSynchronize") > 790 - 4 * 30
+
+
+def test_a_wait_can_only_go(windows: Windows) -> None:
+    with pytest.raises(ScenarioError, match="can only go"):
+        length(windows["items"], scale=("wait:aten::item=0.5",))
+
+
+def test_weights_are_never_negative_but_of_what_is_gone(windows: Windows) -> None:
+    window = windows["items"]
+    waits = window.timeline.is_host_wait
+    for target in ("wait:*", "aten::item", "forward", "*", "kernel:*", "self:*", "host"):
+        path = Weights.of(window, of_options((), (target,), False)).path
+        assert (path[~waits] >= 0).all(), target
+    gone = Weights.of(window, of_options((), ("wait:*",), False)).path
+    assert (gone[waits] < 0).any() and gone[gone < 0].max() <= -int(gone[gone > 0].sum())
+
+
+def test_a_pageable_copy_takes_the_wait_of_its_call_away(windows: Windows) -> None:
+    window = windows["pageable"]
+    assert length(window) == 860
+    assert length(window, "kernel:Memcpy*") == 530  # the end of the kernel, which what follows is beside now
+    assert length(window, "kernel:long*") == 860 - 501
+
+
+def test_without_a_kernel_a_later_synchronization_waits_for_the_work_before_it(windows: Windows) -> None:
+    window = windows["synchronized"]
+    assert length(window) == 940
+    assert length(window, "kernel:short*") == 940 - 101
+    assert length(window, "wait:sync") == 631  # as long as the GPU takes
+
+
+def test_work_takes_only_the_waits_of_its_own_operator_away(windows: Windows) -> None:
+    assert length(windows["own wait"]) == length(windows["another's wait"]) == 760
+    assert length(windows["own wait"], "kernel:Memcpy*") < 500
+    assert length(windows["another's wait"], "kernel:Memcpy*") == 760 - 21
+
+
+def test_of_a_gap_that_lies_partly_in_an_annotation_that_part_goes(windows: Windows) -> None:
+    window = windows["partly"]
+    assert length(window) == 300
+    assert length(window, "part") == 300 - 120
+    assert length(window, scale=("part=0.5",)) == 300 - 60
+
+
+def test_what_is_done_ahead_takes_the_longer_of_both(windows: Windows) -> None:
+    assert length(windows["loading"], ahead=("load",)) == 500
+    assert length(windows["loading"], ahead=("train",)) == 500
+
+
+def test_kernels_ahead_take_as_long_as_they_do(windows: Windows) -> None:
+    assert length(windows["queued"], ahead=("kernel:middle*",)) == 231
+    assert length(windows["queued"], ahead=("kernel:*",)) == 400
+
+
+def test_all_that_is_done_ahead_is_done_at_once(windows: Windows) -> None:
+    window = windows["loading and copying"]
+    assert length(window, ahead=("load", "copy")) == 250
+    assert length(window, "copy", ahead=("load",)) == 200
