@@ -13,8 +13,8 @@ from pipelines.base.errors import WrongValue
 from pipelines.critical_path.causes.cause_edges import CauseEdges
 from pipelines.critical_path.causes.cause_names import cause_rules
 from pipelines.critical_path.causes.edge_causes import (
+    BEFORE,
     KINDS,
-    NAME,
     STREAM,
     THREAD,
     Edges,
@@ -57,7 +57,7 @@ def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.W
         window.earlier,
     )
     found = edge_causes(edges, events_of(columns), names, cause_rules(con))
-    return CauseEdges(found, naming(names, thread_names(con)))
+    return CauseEdges(found, naming(names, thread_names(con), "trace" if window.window_id == "full" else "window"))
 
 
 def without_profiler_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> whatif.Window:
@@ -94,15 +94,17 @@ def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
     return dict(con.execute("SELECT thread_id, tid FROM threads").fetchall())
 
 
-def naming(names: Names, threads: dict[int, str]) -> Callable[[int, int], str]:
-    """Returns a function from what a cause is named after and a number to its name, as in table `causes`."""
+def naming(names: Names, threads: dict[int, str], of: str = "trace") -> Callable[[int, int], str]:
+    """Returns a function from what a cause is named after and a number to its name, as in table `causes`; `of`: what earlier work
+    is not in, the trace or the window.
+    """
 
     def name(kind: int, number: int) -> str:
         if kind == THREAD:
             return f"outside operators, thread {threads.get(number, number)}"
         if kind == STREAM:
             return f"stream {number}"
-        return names.text[number] if kind == NAME else ""
+        return f"earlier work, not in the {of}" if kind == BEFORE else names.text[number]
 
     return name
 

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.faces.cli.app import app
-from tests.critical_path.pairs.recorded import FOLDERS, read
+from tests.critical_path.pairs.recorded import FOLDERS
 
 from .commands import TRACE, Told, asked, told
 
 RECORDED = sorted(FOLDERS[0].glob("*.json.gz"))
 ANOTHER_RECORDER = sorted(FOLDERS[1].glob("*.A.json.gz"))
-FAST = ("nonzero_each_layer.A.json.gz",)
-"""Waits, causes with and without the profiler, and names with stars."""
+FAST = ("nonzero_each_layer.A.json.gz", "pipeline_of_ranks.A.rank3.json.gz")
+"""Waits, causes with and without the profiler, work from before the trace."""
 ROUNDING = 0.0011
 """us: one ns, and what is lost in the digits of a float."""
 
