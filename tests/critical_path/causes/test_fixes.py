@@ -1,0 +1,193 @@
+"""Each kind of fix on a trace that needs it and on one that does not, both sides of the thresholds, and traces that lack things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
+from tests.harness import call, connect_all, op
+
+from .fix_traces import (
+    FLOAT32,
+    HAS_AND_LACKS,
+    annotation,
+    launch,
+    optimizer,
+    synchronized_steps,
+)
+
+Trace = list[dict[str, Any]] | dict[str, Any] | Path
+Saved = dict[tuple[str, str], int]
+"""What the fixes of a trace save, ns, by kind and name."""
+
+
+def fixes_of(traces: list[Trace]) -> list[Saved]:
+    con, trace_ids = connect_all(traces)
+    with con:
+        run_models(con, load_catalog(), ["fixes"])
+        rows = con.execute("SELECT trace_id, fix, name, saves_ns FROM fixes").fetchall()
+    return [{(fix, name): saves for of, fix, name, saves in rows if of == trace_id} for trace_id in trace_ids]
+
+
+def kinds(saved: Saved) -> set[str]:
+    return {fix for fix, _ in saved}
+
+
+@pytest.fixture(scope="module")
+def by_kind() -> dict[str, tuple[Saved, Saved]]:
+    saved = fixes_of([trace for pair in HAS_AND_LACKS.values() for trace in pair])
+    return dict(zip(HAS_AND_LACKS, zip(saved[::2], saved[1::2], strict=True), strict=True))
+
+
+def test_each_kind_has_a_trace() -> None:
+    assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS, "even_ranks"}
+
+
+@pytest.mark.parametrize("fix", HAS_AND_LACKS)
+def test_a_trace_that_needs_a_fix_has_it_and_another_does_not(
+    fix: str, by_kind: dict[str, tuple[Saved, Saved]]
+) -> None:
+    has, lacks = by_kind[fix]
+    assert fix in kinds(has)
+    assert fix not in kinds(lacks)
+
+
+# The fix, what it is done to, and what it saves, us. A second kernel cannot begin before 30 us, 18 after its launch.
+COUNTED = {
+    "load_ahead": ("enumerate(DataLoader)#_SingleProcess", 400),
+    "copy_ahead": ("Memcpy HtoD (Pageable -> Device)", 391),
+    "fused_optimizer": ("Optimizer.step#Adam.step", 795.6),
+    "no_empty_cache": ("", 300),
+    "no_gc": ("", 300),
+    "asynchronous_checkpoint": ("", 300),
+    "compile_once": ("", 300),
+    "overlap_communication": ("", 391),
+    "move_host_work": ("prepare", 441),
+    "lower_precision": (FLOAT32, 800 * (1 - 0.1352)),
+}
+
+
+@pytest.mark.parametrize("fix", COUNTED)
+def test_a_fix_saves_what_one_can_count(fix: str, by_kind: dict[str, tuple[Saved, Saved]]) -> None:
+    name, saves_us = COUNTED[fix]
+    assert by_kind[fix][0][fix, name] == pytest.approx(1000 * saves_us, abs=1)
+
+
+def test_waits_are_named_after_the_outermost_operator(by_kind: dict[str, tuple[Saved, Saved]]) -> None:
+    names = {name for fix, name in by_kind["do_not_wait"][0] if fix == "do_not_wait"}
+    assert names == {"aten::item"}
+
+
+def collected(takes: float) -> list[dict[str, Any]]:
+    """A window of 1000 us of which the garbage collector has so much."""
+    return [op("a", 0, 100), annotation("gc.collect", 100, takes), op("b", 100 + takes, 900 - takes)]
+
+
+def waiting_twice(second: float) -> list[dict[str, Any]]:
+    """Two calls wait for a kernel each, of which the second has so much; what follows either is short."""
+    events: list[dict[str, Any]] = []
+    for number, (at, takes, name) in enumerate(((0, 500, "aten::item"), (600, second, "aten::nonzero"))):
+        events += [op("aten::mm", at, 10), *launch(at + 2, (at + 20, takes), 10 * number + 1)]
+        events += [op(name, at + 12, takes + 20), call("cudaStreamSynchronize", at + 14, takes + 16, 10 * number + 2)]
+        events += [annotation("log", at + takes + 40, 40)]
+    return events
+
+
+def pausing_for(us: float) -> list[dict[str, Any]]:
+    """Operators whose kernels are short, with a gap of so much between them."""
+    events = []
+    for i in range(4):
+        at = i * (100 + us)
+        events += [op("aten::mul", at, 100), *launch(at + 10, (at + 30, 2), i + 1)]
+    return events
+
+
+def launching(us: float) -> list[dict[str, Any]]:
+    """A function of 400 us that launches so much of the GPU's work, and 900 us of it outside."""
+    inside = [op("aten::to", 390, 10), *launch(392, (410, us), 1, "cast")]
+    return [annotation("prepare", 0, 400), *inside, op("aten::mm", 400, 10), *launch(402, (411 + us, 900), 2)]
+
+
+def inside_another(us: float) -> list[dict[str, Any]]:
+    """So much of the 100 us of one function is inside of another one."""
+    return [
+        *(op("a", 0, 10), annotation("outer", 10, 300), annotation("inner", 20, us)),
+        *(op("b", 310, 10), annotation("inner", 330, 100 - us), op("c", 450, 10), *launch(452, (470, 10), 1)),
+    ]
+
+
+# name[/use]: a trace that has the fix, and one that does not
+BOUNDARIES = {
+    "fix_percent": ("no_gc", collected(10), collected(9.999)),
+    "fused_launches": ("fused_optimizer", optimizer(5), optimizer(4)),
+    "host_work_percent": ("move_host_work", launching(100), launching(100.001)),
+    "host_work_percent/inside": ("inner", inside_another(89.999), inside_another(90)),
+    "eager_gap_ns": ("graph_or_compile", pausing_for(200), pausing_for(200.001)),
+}
+IS_A_GAP = 500_000
+"""Less than what three gaps of 200 us add to what the graph saves; the GPU's work binds before the last of it is gone."""
+
+
+def test_thresholds_on_both_sides() -> None:
+    saved = fixes_of([trace for _, *pair in BOUNDARIES.values() for trace in pair])
+    sides = dict(zip(BOUNDARIES, zip(saved[::2], saved[1::2], strict=True), strict=True))
+    for name, (what, *_) in BOUNDARIES.items():
+        has, lacks = sides[name]
+        if name == "eager_gap_ns":
+            assert has[what, ""] - lacks[what, ""] > IS_A_GAP
+        else:
+            assert any(what in key for key in has) and not any(what in key for key in lacks), name
+
+
+def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them() -> None:
+    """The wait that a trace ends with hides no other one."""
+    twice, at_the_end = fixes_of([waiting_twice(400), waiting_twice(1000)[:-1]])
+    assert twice["do_not_wait", "*"] > max(twice["do_not_wait", "aten::item"], twice["do_not_wait", "aten::nonzero"])
+    assert ("do_not_wait", "aten::item") in at_the_end and ("do_not_wait", "*") not in at_the_end
+
+
+HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
+GPU_ONLY = [event for event in synchronized_steps(530) if event["cat"] in ("kernel", "gpu_memcpy")]
+
+
+def test_traces_that_lack_a_side_have_no_fixes_that_save_nothing(shared: Path) -> None:
+    amd = shared / "traces/single/mi250_minitoy.json.gz"
+    host, gpu, real = fixes_of([HOST_ONLY, GPU_ONLY, amd])
+    assert host["move_host_work", "prepare"] == 800_000
+    assert not kinds(host) & {"do_not_wait", "copy_ahead", "overlap_communication", "lower_precision"}
+    assert kinds(gpu) <= {"copy_ahead", "lower_precision"}
+    assert real and "lower_precision" not in kinds(real)
+    assert all(saves > 0 for saved in (host, gpu, real) for saves in saved.values())
+
+
+def test_a_window_of_another_profile_has_no_fixes() -> None:
+    con, (trace_id,) = connect_all([synchronized_steps(530)])
+    with con:
+        request_windows(con, [WindowRequest(trace_id, profile="hta")])
+        run_models(con, load_catalog(), ["fixes"])
+        assert con.execute("SELECT count(*) FROM fixes").fetchall() == [(0,)]
+
+
+NOT_AMONG_THEM = {
+    "item_each_step": "the host is behind the GPU when it asks",
+    "generation": "the host is behind the GPU when it asks",
+    "finite_check": "the host is behind the GPU when it asks",
+    "preparation_in_a_thread": "a function of the program prepares the batch, which is no loader's name",
+    "elementwise_fused": "the GPU binds, and what fusing saves there is not in a trace of unfused kernels",
+}
+"""Recorded programs whose change is not among the fixes of their first run, and why."""
+RECORDED = [pair for folder in FOLDERS for pair in read(folder).pairs if len(pair.before) == 1 and pair.fix]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", RECORDED, ids=[pair.name for pair in RECORDED])
+def test_the_change_of_a_recorded_program_is_among_its_fixes(pair: Pair) -> None:
+    (saved,) = fixes_of([pair.before[0]])
+    assert (pair.fix in kinds(saved)) == (pair.name not in NOT_AMONG_THEM)
