@@ -14,6 +14,7 @@ from pipelines.models.run import run_models
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
 from tests.harness import call, connect_all, op
 
+from .commands import TRACE, asked
 from .fix_traces import (
     FLOAT32,
     HAS_AND_LACKS,
@@ -135,36 +136,81 @@ IS_A_GAP = 500_000
 """Less than what three gaps of 200 us add to what the graph saves; the GPU's work binds before the last of it is gone."""
 
 
-def test_thresholds_on_both_sides() -> None:
-    saved = fixes_of([trace for _, *pair in BOUNDARIES.values() for trace in pair])
-    sides = dict(zip(BOUNDARIES, zip(saved[::2], saved[1::2], strict=True), strict=True))
-    for name, (what, *_) in BOUNDARIES.items():
-        has, lacks = sides[name]
-        if name == "eager_gap_ns":
-            assert has[what, ""] - lacks[what, ""] > IS_A_GAP
-        else:
-            assert any(what in key for key in has) and not any(what in key for key in lacks), name
-
-
-def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them() -> None:
-    """The wait that a trace ends with hides no other one."""
-    twice, at_the_end = fixes_of([waiting_twice(400), waiting_twice(1000)[:-1]])
-    assert twice["do_not_wait", "*"] > max(twice["do_not_wait", "aten::item"], twice["do_not_wait", "aten::nonzero"])
-    assert ("do_not_wait", "aten::item") in at_the_end and ("do_not_wait", "*") not in at_the_end
+def freeing(name: str) -> list[dict[str, Any]]:
+    """A call that returns 100 us after the kernel before it has ended, and a kernel that follows 400 us of the host."""
+    first = [op("aten::mm", 0, 10), *launch(2, (20, 500), 1)]
+    return [
+        *first,
+        call(name, 20, 600, 2),
+        annotation("log", 630, 400),
+        op("aten::mm", 1040, 10),
+        *launch(1042, (1060, 50), 3),
+    ]
 
 
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
 GPU_ONLY = [event for event in synchronized_steps(530) if event["cat"] in ("kernel", "gpu_memcpy")]
+OTHERS = {
+    "waits twice": waiting_twice(400),
+    "waits at the end": waiting_twice(1000)[:-1],
+    "frees": freeing("cudaFree"),
+    "host only": HOST_ONLY,
+    "gpu only": GPU_ONLY,
+}
 
 
-def test_traces_that_lack_a_side_have_no_fixes_that_save_nothing(shared: Path) -> None:
-    amd = shared / "traces/single/mi250_minitoy.json.gz"
-    host, gpu, real = fixes_of([HOST_ONLY, GPU_ONLY, amd])
+@pytest.fixture(scope="module")
+def hand_made() -> dict[str, Saved]:
+    """What the fixes of both sides of BOUNDARIES save, as `NAME has` and `NAME lacks`, and those of OTHERS."""
+    sides = {
+        f"{name} {side}": trace
+        for name, (_, *pair) in BOUNDARIES.items()
+        for side, trace in zip(("has", "lacks"), pair, strict=True)
+    }
+    return dict(zip([*sides, *OTHERS], fixes_of([*sides.values(), *OTHERS.values()]), strict=True))
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_thresholds_on_both_sides(name: str, hand_made: dict[str, Saved]) -> None:
+    fix, has, lacks = BOUNDARIES[name][0], hand_made[f"{name} has"], hand_made[f"{name} lacks"]
+    if name == "eager_gap_ns":
+        assert has[fix, ""] - lacks[fix, ""] > IS_A_GAP
+    else:
+        assert any(fix in key for key in has) and not any(fix in key for key in lacks)
+
+
+def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: dict[str, Saved]) -> None:
+    """The wait that a trace ends with hides no other one."""
+    twice, at_the_end = hand_made["waits twice"], hand_made["waits at the end"]
+    assert twice["do_not_wait", "*"] > max(twice["do_not_wait", "aten::item"], twice["do_not_wait", "aten::nonzero"])
+    assert ("do_not_wait", "aten::item") in at_the_end and ("do_not_wait", "*") not in at_the_end
+
+
+def test_memory_that_is_not_freed_waits_for_nothing(hand_made: dict[str, Saved]) -> None:
+    """The kernel and what follows the call are beside each other; only 100 us are the call's own."""
+    assert hand_made["frees"]["no_empty_cache", ""] == 539_000
+    assert "do_not_wait" not in kinds(hand_made["frees"])
+
+
+def test_operators_that_are_gone_leave_the_wait_for_their_results() -> None:
+    """Four times the GPU takes 500 us, then the host 420."""
+    with asked(synchronized_steps(530)) as subject:
+        saves_us = subject.saves_us(f"tracelake what-if {TRACE} --remove cause:host_operators")
+    assert 0 < saves_us < 4010 - 4 * (500 + 420)
+
+
+def test_a_trace_that_lacks_a_side_has_only_fixes_of_the_other(hand_made: dict[str, Saved]) -> None:
+    host, gpu = hand_made["host only"], hand_made["gpu only"]
     assert host["move_host_work", "prepare"] == 800_000
     assert not kinds(host) & {"do_not_wait", "copy_ahead", "overlap_communication", "lower_precision"}
     assert kinds(gpu) <= {"copy_ahead", "lower_precision"}
-    assert real and "lower_precision" not in kinds(real)
-    assert all(saves > 0 for saved in (host, gpu, real) for saves in saved.values())
+    assert all(saves > 0 for saved in hand_made.values() for saves in saved.values())
+
+
+def test_an_amd_trace_has_fixes_but_no_other_precision(shared: Path) -> None:
+    (saved,) = fixes_of([shared / "traces/single/mi250_minitoy.json.gz"])
+    assert saved and "lower_precision" not in kinds(saved)
+    assert all(saves > 0 for saves in saved.values())
 
 
 def test_a_window_of_another_profile_has_no_fixes() -> None:

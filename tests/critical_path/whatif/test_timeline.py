@@ -165,6 +165,11 @@ def test_of_an_edge_of_a_thread_the_part_inside_counts() -> None:
     assert line_of(edges).share(merged([CALLER])).tolist() == [0.25, 1, 0, 0, 1, 0]
 
 
+def test_of_an_edge_between_stretches_of_a_thread_what_is_in_them_counts() -> None:
+    line = line_of([(1, 50, 1, 250), (1, 100, 1, 200)])
+    assert line.share(merged([CALLER, (1, 200, 300)])).tolist() == [0.5, 0]
+
+
 def test_launches_and_waits_are_no_time_of_the_host() -> None:
     line = line_of([(1, 10, GPU, 20), (GPU, 70, 1, 80), (GPU, 20, GPU, 70)])
     assert line.share(merged([CALLER, (GPU, 0, 100)])).tolist() == [0, 0, 0]
