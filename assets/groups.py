@@ -63,11 +63,11 @@ _PARTS = {
         "collective|clock_": "collectives",
     },
     "rules": {
-        "cause_|fix_|profiler_": "causes",
+        "cause_|fix_": "causes",
         "match_evidence": "collectives",
         "counter_": "counters",
         "serving_": "serving",
-        "device|network|job_prices|element_sizes": "machines",
+        "device|network|job_prices|element_sizes|profiler_": "machines",
         "nsys_|nvtx_|rocm_|perfetto_|xplane_|memory_kinds": "other_profilers",
         "kernel_|class_kinds|tensor_core_": "kernel_classes",
         "call_|capture_calls|op_|step_|group_|collective_|stack_frames": "names",

@@ -48,7 +48,7 @@ def by_kind() -> dict[str, tuple[Saved, Saved]]:
 
 
 def test_each_kind_has_a_trace() -> None:
-    assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS, "even_ranks"}
+    assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS}
 
 
 @pytest.mark.parametrize("fix", HAS_AND_LACKS)
