@@ -48,7 +48,7 @@ def _loaded(con: duckdb.DuckDBPyConnection, trace_id: str) -> Window:
     edges, events = (
         database.arrow_result(con, query.format(of=of)).to_arrow_table() for query in (window._EDGES, window.EVENTS)
     )
-    named = partial(window._named_stretches, con, trace_id)
+    named = partial(window._named_stretches, con, load_catalog(), trace_id)
     return window._window(
         *(trace_id, "full", None, edges, events),
         profile="default",
