@@ -96,7 +96,7 @@ def waiting_twice(second: float) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for number, (at, takes, name) in enumerate(((0, 500, "aten::item"), (600, second, "aten::nonzero"))):
         events += [op("aten::mm", at, 10), *launch(at + 2, (at + 20, takes), 10 * number + 1)]
-        events += [op(name, at + 12, takes + 20), call("cudaStreamSynchronize", at + 14, takes + 16, 10 * number + 2)]
+        events += [op(name, at + 10, takes + 22), call("cudaStreamSynchronize", at + 14, takes + 16, 10 * number + 2)]
         events += [annotation("log", at + takes + 40, 40)]
     return events
 
@@ -161,6 +161,7 @@ OTHERS = {
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
     "frees": freeing("cudaFree"),
+    "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launch(1402, (1420, 800), 1)],
     "waits behind an operator": waiting_behind(),
     "host only": HOST_ONLY,
     "gpu only": GPU_ONLY,
@@ -199,6 +200,10 @@ def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: di
 def test_a_wait_behind_an_operator_is_not_in_it(hand_made: dict[str, Saved]) -> None:
     saved = hand_made["waits behind an operator"]
     assert {name for fix, name in saved if fix == "do_not_wait"} == {"cudaDeviceSynchronize"}
+
+
+def test_what_takes_longer_ahead_saves_the_rest(hand_made: dict[str, Saved]) -> None:
+    assert hand_made["loads longer"]["load_ahead", "dataloader"] == 2_220_000 - 1_400_000
 
 
 def test_memory_that_is_not_freed_waits_for_nothing(hand_made: dict[str, Saved]) -> None:

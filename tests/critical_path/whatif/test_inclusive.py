@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.critical_path.whatif.before_after import Weights, what_if
-from pipelines.critical_path.whatif.change import Selection, union
+from pipelines.critical_path.whatif.change import Selection, changed, union
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.window import Window
 from tests.harness import call, kernel, op, sync, x
@@ -206,6 +206,12 @@ def test_without_a_kernel_those_behind_it_wait_for_what_it_waited_for(windows: W
     assert length(window) == 733
     assert length(window, "kernel:second*") == 633  # 2 us after the first, and 1 before the third, stay
     assert length(window, "kernel:long*") < 300
+
+
+def test_the_only_edge_to_a_node_stays() -> None:
+    weight, gone = np.array([5, 7, 9]), np.array([True, True, False])
+    weights = changed(weight, np.array([1, 2, 2]), np.ones(3), gone).tolist()
+    assert weights[0] == 5 and weights[1] < -5 and weights[2] == 9
 
 
 def test_what_two_parts_of_a_target_select_counts_once() -> None:
