@@ -106,4 +106,4 @@ HAS_AND_LACKS: dict[str, tuple[Any, Any]] = {
     "move_host_work": (preparing(50), preparing(500)),
     "lower_precision": (products(FLOAT32, H100), products(FLOAT32)),
 }  # fmt: skip
-"""By kind, but for even_ranks, which are of captures."""
+"""By kind of fix."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ Saved = dict[tuple[str, str], int]
 """What the fixes of a trace save, ns, by kind and name."""
 
 
-def fixes_of(traces: list[Trace]) -> list[Saved]:
+def fixes_of(traces: Iterable[Trace]) -> list[Saved]:
     con, trace_ids = connect_all(traces)
     with con:
         run_models(con, load_catalog(), ["fixes"])
@@ -42,9 +43,8 @@ def kinds(saved: Saved) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def by_kind() -> dict[str, tuple[Saved, Saved]]:
-    saved = fixes_of([trace for pair in HAS_AND_LACKS.values() for trace in pair])
-    return dict(zip(HAS_AND_LACKS, zip(saved[::2], saved[1::2], strict=True), strict=True))
+def by_kind(hand_made: dict[str, Saved]) -> dict[str, tuple[Saved, Saved]]:
+    return {fix: (hand_made[f"{fix} has"], hand_made[f"{fix} lacks"]) for fix in HAS_AND_LACKS}
 
 
 def test_each_kind_has_a_trace() -> None:
@@ -96,7 +96,7 @@ def waiting_twice(second: float) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for number, (at, takes, name) in enumerate(((0, 500, "aten::item"), (600, second, "aten::nonzero"))):
         events += [op("aten::mm", at, 10), *launch(at + 2, (at + 20, takes), 10 * number + 1)]
-        events += [op(name, at + 12, takes + 20), call("cudaStreamSynchronize", at + 14, takes + 16, 10 * number + 2)]
+        events += [op(name, at + 10, takes + 22), call("cudaStreamSynchronize", at + 14, takes + 16, 10 * number + 2)]
         events += [annotation("log", at + takes + 40, 40)]
     return events
 
@@ -148,12 +148,21 @@ def freeing(name: str) -> list[dict[str, Any]]:
     ]
 
 
+def waiting_behind() -> list[dict[str, Any]]:
+    """A call that waits begins when an operator ends, and another operator when that one began."""
+    first = [op("aten::t", 0, 4), op("aten::mm", 4, 16), *launch(6, (30, 500), 1)]
+    later = [annotation("log", 560, 400), op("aten::mm", 970, 10), *launch(972, (990, 50), 3)]
+    return [*first, call("cudaDeviceSynchronize", 20, 515, 2), *later]
+
+
 HOST_ONLY = [op("aten::mm", 0, 100), annotation("prepare", 100, 800), op("aten::mm", 900, 100)]
 GPU_ONLY = [event for event in synchronized_steps(530) if event["cat"] in ("kernel", "gpu_memcpy")]
 OTHERS = {
     "waits twice": waiting_twice(400),
     "waits at the end": waiting_twice(1000)[:-1],
     "frees": freeing("cudaFree"),
+    "loads longer": [annotation("dataloader", 0, 1400), op("aten::mm", 1400, 10), *launch(1402, (1420, 800), 1)],
+    "waits behind an operator": waiting_behind(),
     "host only": HOST_ONLY,
     "gpu only": GPU_ONLY,
 }
@@ -161,13 +170,15 @@ OTHERS = {
 
 @pytest.fixture(scope="module")
 def hand_made() -> dict[str, Saved]:
-    """What the fixes of both sides of BOUNDARIES save, as `NAME has` and `NAME lacks`, and those of OTHERS."""
-    sides = {
+    """What the fixes save of HAS_AND_LACKS and of both sides of BOUNDARIES, as `NAME has` and `NAME lacks`, and of OTHERS."""
+    pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in BOUNDARIES.items()}
+    traces = {
         f"{name} {side}": trace
-        for name, (_, *pair) in BOUNDARIES.items()
+        for name, pair in pairs.items()
         for side, trace in zip(("has", "lacks"), pair, strict=True)
     }
-    return dict(zip([*sides, *OTHERS], fixes_of([*sides.values(), *OTHERS.values()]), strict=True))
+    traces |= OTHERS
+    return dict(zip(traces, fixes_of(traces.values()), strict=True))
 
 
 @pytest.mark.parametrize("name", BOUNDARIES)
@@ -184,6 +195,15 @@ def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: di
     twice, at_the_end = hand_made["waits twice"], hand_made["waits at the end"]
     assert twice["do_not_wait", "*"] > max(twice["do_not_wait", "aten::item"], twice["do_not_wait", "aten::nonzero"])
     assert ("do_not_wait", "aten::item") in at_the_end and ("do_not_wait", "*") not in at_the_end
+
+
+def test_a_wait_behind_an_operator_is_not_in_it(hand_made: dict[str, Saved]) -> None:
+    saved = hand_made["waits behind an operator"]
+    assert {name for fix, name in saved if fix == "do_not_wait"} == {"cudaDeviceSynchronize"}
+
+
+def test_what_takes_longer_ahead_saves_the_rest(hand_made: dict[str, Saved]) -> None:
+    assert hand_made["loads longer"]["load_ahead", "dataloader"] == 2_220_000 - 1_400_000
 
 
 def test_memory_that_is_not_freed_waits_for_nothing(hand_made: dict[str, Saved]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipelines.critical_path.whatif.before_after import Weights, what_if
+from pipelines.critical_path.whatif.change import Selection, changed, union
 from pipelines.critical_path.whatif.scenario import ScenarioError, of_options
 from pipelines.critical_path.whatif.window import Window
 from tests.harness import call, kernel, op, sync, x
@@ -89,6 +91,14 @@ TRACES = {
         *(op("load", 20, 14), call("cudaMemcpyAsync", 25, 5, 2), kernel("Memcpy HtoD", 331, 20, 2, cat="gpu_memcpy")),
         *(op("wait", 34, 326), call("cudaStreamSynchronize", 35, 320, 3), sync("Stream Sync", 35, 320, 3, stream=7)),
         op("after", 360, 400),
+    ],
+    # a kernel waits for one on another stream, and a third one is behind it
+    "other stream": [
+        *launched(0, (30, 500), 1, "long"),
+        *(call("cudaEventRecord", 20, 2, 2), call("cudaStreamWaitEvent", 24, 2, 3)),
+        sync("Stream Wait Event", 26, 505, 3, 20, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
+        *(op("second", 30, 20), call("cudaLaunchKernel", 35, 10, 4), kernel("second_kernel", 532, 100, 4, stream=20)),
+        *(op("third", 50, 20), call("cudaLaunchKernel", 55, 10, 5), kernel("third_kernel", 633, 100, 5, stream=20)),
     ],
 }  # fmt: skip
 
@@ -189,6 +199,27 @@ def test_work_takes_only_the_waits_of_its_own_operator_away(windows: Windows) ->
     assert length(windows["own wait"]) == length(windows["another's wait"]) == 760
     assert length(windows["own wait"], "kernel:Memcpy*") < 500
     assert length(windows["another's wait"], "kernel:Memcpy*") == 760 - 21
+
+
+def test_without_a_kernel_those_behind_it_wait_for_what_it_waited_for(windows: Windows) -> None:
+    window = windows["other stream"]
+    assert length(window) == 733
+    assert length(window, "kernel:second*") == 633  # 2 us after the first, and 1 before the third, stay
+    assert length(window, "kernel:long*") < 300
+
+
+def test_the_only_edge_to_a_node_stays() -> None:
+    weight, gone = np.array([5, 7, 9]), np.array([True, True, False])
+    weights = changed(weight, np.array([1, 2, 2]), np.ones(3), gone).tolist()
+    assert weights[0] == 5 and weights[1] < -5 and weights[2] == 9
+
+
+def test_what_two_parts_of_a_target_select_counts_once() -> None:
+    parts = [Selection(np.array([0.5, 1, 0])), Selection(np.array([1, 1, 0])), Selection(work=np.array([True]))]
+    both = union(parts)
+    assert both.share is not None and both.share.tolist() == [1, 1, 0]
+    assert both.work is not None and both.work.tolist() == [True]
+    assert both.waits is None
 
 
 def test_of_a_gap_that_lies_partly_in_an_annotation_that_part_goes(windows: Windows) -> None:
