@@ -54,6 +54,7 @@ from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.whatif.change import Change, Selection, inclusive, union
+from pipelines.critical_path.whatif.near_names import near_names
 from pipelines.critical_path.whatif.overlap import counting_as, hidden_communication
 from pipelines.critical_path.whatif.owners import KINDS
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT, Scenario, ScenarioError
@@ -107,8 +108,31 @@ class _Targets:
     def selected(self, target: str, factor: float) -> Selection:
         parts = [self._part(part, factor) for part in GROUPS.get(target, (SHORT.get(target, target),))]
         if not any(parts):
-            raise NothingMatches(f"{target!r} matches nothing in this window. {_what_there_is(self.window)}")
+            near, there = self._near(target), _what_there_is(self.window)
+            raise NothingMatches(f"{target!r} matches nothing in this window{near or '.'} {there}")
         return union(parts)
+
+    def _near(self, target: str) -> str:
+        """The question for names that may be meant, if a target names events and some are like it."""
+        prefix, what = _prefix(target)
+        if prefix not in ("name", "self", "wait", "kernel"):
+            return ""
+        near = [_short(name) for name in near_names(what, self._nameable(prefix))]
+        if prefix != "name":
+            near = [f"{prefix}:{name}" for name in near]
+        return f"; did you mean {', '.join(near)}?" if near else ""
+
+    def _nameable(self, prefix: str) -> set[str]:
+        """Names of the window's events that a target with this prefix may have."""
+        events, line = self.window.events, self.line
+        chosen = np.ones(len(events.family), dtype=bool)
+        if prefix == "wait":
+            calls = line.dst[line.is_host_wait]
+            chosen[:] = False
+            chosen[calls] = chosen[line.operator[calls]] = True
+        elif prefix != "name":
+            chosen = line.is_work == (prefix == "kernel")
+        return {events.families[i][1] for i in np.unique(events.family[chosen]).tolist()}
 
     def _part(self, target: str, factor: float) -> Selection:
         prefix, what = _prefix(target)
