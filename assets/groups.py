@@ -25,7 +25,7 @@ _LAYERS = {
 # Tables of a layer whose names begin like this, in the order in which they are tried; the others are in the layer's own.
 _PARTS = {
     "critical_path": {
-        "causes|window_gpu_time|profiler_cost": "causes",
+        "causes|fixes|window_gpu_time|profiler_cost": "causes",
         "critical_path_(windows|nodes|edges)$": "graph",
     },
     "summary": {"critical_path_|quality": "path"},
@@ -63,7 +63,7 @@ _PARTS = {
         "collective|clock_": "collectives",
     },
     "rules": {
-        "cause_": "causes",
+        "cause_|fix_": "causes",
         "match_evidence": "collectives",
         "counter_": "counters",
         "serving_": "serving",

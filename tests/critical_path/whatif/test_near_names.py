@@ -26,7 +26,7 @@ PROGRAM = [
     [
         ("item", ["aten::item", "aten::item_each"]),
         ("*ITEM*", ["aten::item", "aten::item_each"]),
-        ("aten::itme", ["aten::item", "aten::item_each"]),
+        ("aten::itme", ["aten::item"]),
         ("itme", ["aten::item"]),
         ("convolution", []),
         ("*", []),
