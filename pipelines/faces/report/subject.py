@@ -22,7 +22,7 @@ Row = dict[str, Any]
 # Computed for a page if the lake does not have it yet.
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
-    *("critical_path_by_owner", "causes", "window_gpu_time", "profiler_cost", "causes_without_profiler"),
+    *("critical_path_by_owner", "causes", "window_gpu_time", "profiler_cost", "causes_without_profiler", "fixes"),
     *(
         "critical_path_caveats",
         "kernels",
