@@ -8,7 +8,9 @@
     "ampere_gemm*" = 0.5
     "class:COMMUNICATION" = 0.7
 
-Several scenarios in a file are tables `[[scenario]]` with the same keys. What can be named is in `targets.py`.
+`remove` deletes what it names, `scale` multiplies its time, and what is in `ahead` is done beside the rest: the window takes as long
+as without it, or as long as it takes itself, whichever is longer. Several scenarios in a file are tables `[[scenario]]` with the
+same keys. What can be named is in `targets.py`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,42 @@
-"""What a scenario can name, and the edges it selects.
+"""What a scenario can name, and what of the window it selects. In names `*` and `?` match any text and any character; brackets
+are literal, because names of C++ functions are full of them.
 
-A target selects the time of events (edges that are an event's own time) or a kind of delay:
+With everything inside it: host time, calls, their waits for the GPU, and the GPU work that was launched there, on its thread and on
+threads that work for it. A factor scales all of that but the waits; `--remove` deletes it.
 
-- `ampere_gemm*`, `name:ampere_gemm*`: events by name; `*` and `?` match any text and any character; brackets are
-  literal, because names of C++ functions are full of them. For a CPU operator this is its own time, not that of its
-  calls.
-- `enumerate(DataLoader)*`, `normalize`: an annotation or a Python function by name is the host time inside it that is outside
-  operators, of whatever runs there; `outside operators, thread 12` that of a thread which nothing owns.
-- `class:COMMUNICATION`: kernels of that class of the profile, and of classes that count as it (`class_kinds`); `class:CPU`: all
-  operators and calls.
-- `stream:7`: GPU work on that stream, whatever the device.
-- `op:aten::mm`, `module:Linear_*`: GPU work of operators or modules by name, launched or run by a graph replay; a module
-  holds the work of the modules in it. `layer:3`: a layer of graph replays, as `repetition` in `graph_kernels`.
-- `rank:3`: every edge of that rank's trace.
+- `aten::linear`, `normalize`, `enumerate(DataLoader)*`: operators, calls, annotations and Python functions by name. Of a
+  kernel's name the kernels. `outside operators, thread 12`: the host time of a thread that nothing owns.
+
+Host time alone:
+
+- `self:NAME`: what operators and calls take themselves; of an annotation or a Python function the host time in it that is
+  outside operators. What it launches stays.
+- `class:CPU`: that of all operators and calls. `host_gap`: all that is outside operators. `host`: both.
+
+GPU work, deleted with the delays before it and with the host's own waits for it: those of the call that launched it, or of
+the same operator.
+
+- `kernel:GLOB`: kernels and copies by name.
+- `op:aten::mm`, `module:Linear_*`: of operators or modules by name, launched or run by a graph replay; a module holds the
+  work of the modules in it. `layer:3`: of a layer of graph replays, as `repetition` in `graph_kernels`.
+- `stream:7`: on that stream, whatever the device.
+- `class:COMMUNICATION`: of that class of the profile, and of classes that count as it (`class_kinds`).
+
+Waits, which can only go:
+
+- `wait:NAME`, `wait:*`: calls inside NAME, or all calls, no longer wait for the GPU; what they do besides stays.
+
+Causes:
+
+- `cause:data_loading`, `cause:copies:Memcpy HtoD*`: what `why` counts as the cause, or as one name of it.
+- `eager`: what a CUDA graph or a compiled step does not do: operators, launches, and the Python between them up to
+  `eager_gap_ns`. Waits stay.
+
+Edges of the graph:
+
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
 - `edge:EARLIER_WORK`: waits at the window's start for GPU work that was launched before it, whatever their type.
-- `host`: all that host threads do, operators, calls and the time outside them; `host_gap`: only that.
+- `rank:3`: every edge of that rank's trace; `rank:3:NAME` in a capture: any of the above on that rank.
 - short names: `launch_overhead`, `kernel_gaps`, … (`scenario.SHORT`).
 """
 
@@ -33,6 +54,7 @@ from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.whatif.change import Change, Selection, inclusive, union
+from pipelines.critical_path.whatif.near_names import near_names
 from pipelines.critical_path.whatif.overlap import counting_as, hidden_communication
 from pipelines.critical_path.whatif.owners import KINDS
 from pipelines.critical_path.whatif.scenario import GROUPS, SHORT, Scenario, ScenarioError
@@ -86,8 +108,31 @@ class _Targets:
     def selected(self, target: str, factor: float) -> Selection:
         parts = [self._part(part, factor) for part in GROUPS.get(target, (SHORT.get(target, target),))]
         if not any(parts):
-            raise NothingMatches(f"{target!r} matches nothing in this window. {_what_there_is(self.window)}")
+            near, there = self._near(target), _what_there_is(self.window)
+            raise NothingMatches(f"{target!r} matches nothing in this window{near or '.'} {there}")
         return union(parts)
+
+    def _near(self, target: str) -> str:
+        """The question for names that may be meant, if a target names events and some are like it."""
+        prefix, what = _prefix(target)
+        if prefix not in ("name", "self", "wait", "kernel"):
+            return ""
+        near = [_short(name) for name in near_names(what, self._nameable(prefix))]
+        if prefix != "name":
+            near = [f"{prefix}:{name}" for name in near]
+        return f"; did you mean {', '.join(near)}?" if near else ""
+
+    def _nameable(self, prefix: str) -> set[str]:
+        """Names of the window's events that a target with this prefix may have."""
+        events, line = self.window.events, self.line
+        chosen = np.ones(len(events.family), dtype=bool)
+        if prefix == "wait":
+            calls = line.dst[line.is_host_wait]
+            chosen[:] = False
+            chosen[calls] = chosen[line.operator[calls]] = True
+        elif prefix != "name":
+            chosen = line.is_work == (prefix == "kernel")
+        return {events.families[i][1] for i in np.unique(events.family[chosen]).tolist()}
 
     def _part(self, target: str, factor: float) -> Selection:
         prefix, what = _prefix(target)

@@ -99,7 +99,8 @@ def make_tools(served: Served) -> dict[str, Tool]:
         ),
         Tool(
             "why",
-            "Why a trace or one of its steps takes as long as it does: a sentence, and its causes with what they save.",
+            "Why a trace or one of its steps takes as long as it does: a sentence, its causes with what they save, and `fixes`: changes "
+            "of the program that would make it shorter, each retimed by itself (their savings do not add up).",
             {
                 "trace": _text("The id of a trace, or the beginning of one (`ask` inventory lists them)."),
                 "window": _text("full (default), or a step such as ProfilerStep#5."),

@@ -196,9 +196,10 @@ class TraceAnalysis:
         return [one.sentence for one in self.t.incomplete]
 
     def why(self, rank: int | str | None = None, step: int | None = None) -> Why:
-        """Returns why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, and its causes.
+        """Returns why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, its causes, and what would help.
 
-        Printed, it is what `tracelake why` says first; `rows` are those of table `causes`, `as_json()` the answer of `--json`.
+        Printed, it is what `tracelake why` says first; `rows` are those of table `causes` and `fixes` those of table `fixes` (times in
+        ns), `as_json()` is the answer of `--json`.
         Raises TraceNotFound, and WindowNotFound where there is no such step or no path.
         """
         trace = self.find(rank)

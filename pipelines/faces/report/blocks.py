@@ -110,6 +110,21 @@ def findings(found: Sequence[Finding]) -> Block:
     return Block("findings", found)
 
 
+@dataclass(frozen=True)
+class Help:
+    """What a change saves, the change, the command that gives the number, and what the number leaves out (may be empty)."""
+
+    saves: str
+    change: str
+    command: str
+    caveat: str
+
+
+def helps(rows: Sequence[Help]) -> Block:
+    """A list of changes that would help."""
+    return Block("helps", rows)
+
+
 def figure(svg: str | None, why: str = "there is nothing to draw") -> Block:
     """One of our pictures, whose texts are already escaped; `why`: the reason if it is missing."""
     return missing(why) if svg is None else Block("figure", Markup(svg))

@@ -220,6 +220,38 @@ def test_exposed_communication() -> None:
     assert found == [("j", 0, 0, 30, 7), *nothing]
 
 
+FIXES = of(
+    "trace_id window_id fix name change saves_ns saves_percent options caveat",
+    ("a", "full", "do_not_wait", "aten::item", "do not wait", 1_800_000_000, 45.0, "--remove wait:aten::item", "it is late"),
+    ("a", "full", "do_not_wait", "*", "wait nowhere", 900_000_000, 22.5, "--remove 'wait:*'", "it is late"),
+    ("a", "ProfilerStep#1", "no_gc", "", "no collection", 7_000_000_000, 99.0, "--remove cause:garbage_collection", None),
+    ("b", "full", "do_not_wait", "aten::nonzero", "do not wait there", 5_400_000_000, 90.04, "--remove wait:aten::nonzero", None),
+    ("b", "full", "no_gc", "", "no collection", 3_600_000, 0.06, "--remove cause:garbage_collection", None),
+)  # fmt: skip
+
+
+def test_fixes() -> None:
+    found = asked("fixes", "job rank fix name saves_ms saves_percent caveat", fixes=FIXES)
+    assert found == [
+        ("b.json", 1, "do_not_wait", "aten::nonzero", 5400, 90.0, None),
+        ("j", 0, "do_not_wait", "aten::item", 1800, 45.0, "it is late"),
+        ("j", 0, "do_not_wait", "*", 900, 22.5, "it is late"),
+        ("b.json", 1, "no_gc", "", 3.6, 0.1, None),
+    ]
+
+
+def test_fleet_fixes_count_the_largest_of_a_kind_in_a_trace() -> None:
+    """Of 10 s of traced time; a step's fixes are in those of its trace."""
+    whole = of("trace_id window_id length_ns", ("a", "full", 4 * 10**9), ("b", "full", 6 * 10**9), ("b", "step", 10**9))
+    columns = "fix n_traces gpu_hours percent worst_job worst_file worst_change worst_percent"
+    assert asked("fleet-fixes", columns, fixes=FIXES, window_gpu_time=whole) == [
+        ("do_not_wait", 2, 0.002, 72.0, "b.json", "b.json", "do not wait there", 90.0),
+        ("no_gc", 1, 0.000001, 0.0, "b.json", "b.json", "no collection", 0.1),
+    ]
+    of_a = asked("fleet-fixes", columns, {"job": "j"}, fixes=FIXES, window_gpu_time=whole)
+    assert of_a == [("do_not_wait", 1, 0.0005, 45.0, "j", "a.json", "do not wait", 45.0)]
+
+
 def test_straggler_causes() -> None:
     ranks = of("capture_id rank is_straggler", ("c", 0, False), ("c", 1, True), ("c", 2, False), ("c", 3, False))
     found = asked(

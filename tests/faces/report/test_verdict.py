@@ -41,7 +41,7 @@ def test_the_sentence_is_that_of_why_and_a_wait_saves_nothing(tmp_path: Path) ->
     assert "Of 1.30 ms the GPU computes 500.0 us; 600.0 us it waits for data loading (load_batch)" in said
     assert "data loading, 600.0 us (46.2 %): load_batch (100 %)" in said
     assert "without it the trace would take 700.0 us instead of 1.30 ms (-46.2 %)" in said
-    assert "tracelake what-if TRACE --scale load_batch=0.5" in said
+    assert "tracelake what-if TRACE --remove cause:data_loading" in said
 
 
 @pytest.mark.slow  # 2 s: as what-if says it, in test_caveats.py
@@ -50,3 +50,24 @@ def test_a_gain_of_gaps_in_which_the_trace_may_lack_events_says_so(tmp_path: Pat
     said = verdict(tmp_path, op("aten::mm", 0, 60), *calls, kernel("gemm", 30, 100, 1), kernel("gemm", 5130, 100, 2))
     assert "GPU waiting between kernels, 5.00 ms" in said
     assert "instead of 5.23 ms (-95.6 %); but 5.0 ms of the path are gaps over 1 ms in which nothing ran" in said
+
+
+def test_what_would_help_has_the_commands_that_give_its_numbers(tmp_path: Path) -> None:
+    """Without the wait the second kernel follows the first after 1 us: 20 + 1,000 + 1 + 1,000 us instead of 2,500."""
+    said = verdict(
+        tmp_path,
+        op("aten::mm", 0, 40),
+        call("cudaLaunchKernel", 10, 5, 1),
+        kernel("k", 20, 1000, 1),
+        op("aten::item", 50, 980),
+        call("cudaDeviceSynchronize", 60, 965, 2),
+        op("aten::mm", 1100, 400),
+        call("cudaLaunchKernel", 1110, 5, 3),
+        kernel("k", 1500, 1000, 3),
+    )
+    assert "What would help, each by itself, in the 2.50 ms as recorded" in said
+    assert (
+        "saves 479.0 us (19.2 %): do not wait for the GPU in aten::item: read its result later, or not at all" in said
+    )
+    assert "tracelake what-if TRACE --remove wait:aten::item" in said
+    assert said.index("Gain: ") < said.index("What would help")

@@ -73,19 +73,25 @@ def what_if(
         list[str] | None,
         typer.Option(
             metavar="PATTERN=FACTOR",
-            help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
-            f"op:aten::mm, module:Linear_*, layer:3 (of graph replays), rank:3, rank:3:NAME (in a folder), edge:KERNEL_LAUNCH_DELAY, an annotation or Python function (host time in it outside operators), or "
+            help="Multiply the time of what PATTERN names (* and ? match any text and character). An operator, annotation, Python "
+            "function or call: with all inside it, GPU work that it launches too; self:NAME: its own host time. GPU work: kernel:NAME, "
+            "op:aten::mm, module:Linear_*, layer:3 (of graph replays), stream:7, class:COMMUNICATION. cause:NAME: as in why. eager: "
+            "operators, launches and short Python between them. edge:KERNEL_LAUNCH_DELAY, rank:3, rank:3:NAME (in a folder), or "
             f"{', '.join(dict.fromkeys([*SHORT, *GROUPS]))}.",
         ),
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Remove it: multiply its time by 0.")
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Delete it, with all inside it and the waits for it; wait:NAME, wait:*: calls inside NAME, or all, no longer wait for the GPU.",
+        ),
     ] = None,
     ahead: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Do it ahead, beside the rest: the window takes as long as without it, or as long as it takes itself.",
+            help="Do it beside the rest: the window takes as long as without it, or as long as it takes itself, whichever is longer.",
         ),
     ] = None,
     perfect_overlap: Annotated[
@@ -94,7 +100,9 @@ def what_if(
     scenario: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.toml", parser=local, help="Scenarios from a TOML file: name, scale, remove, perfect_overlap."
+            metavar="FILE.toml",
+            parser=local,
+            help="Scenarios from a TOML file: name, scale, remove, ahead, perfect_overlap.",
         ),
     ] = None,
     sensitivity: Annotated[
@@ -127,14 +135,15 @@ def what_if(
     lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.
+    """The critical path if something were faster, slower, gone or done beside the rest, compared with the actual path.
 
-    Only times change, not the order of work: each piece begins when the last of what it waited for has ended, on its stream, its
-    thread or another one. A saved path (`critical-path --save`) is answered from its
+    A name stands for everything inside it: --remove 'enumerate(DataLoader)*' deletes its host time, its calls and their waits, and the
+    GPU work that it launches. The order of the rest stays: each piece begins when the last of what it waited for has ended, on its
+    stream, its thread or another one. A saved path (`critical-path --save`) is answered from its
     file, without the trace. The folder of a capture, or a file of several processes, is answered for all its ranks together: each waits for the others in its
     collectives, and `rank:2:NAME` names something on one of them.
 
-    Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
+    Example: `tracelake what-if rank0.json.gz --scale 'kernel:ampere_gemm*=0.5' --remove wait:aten::item`
     """
     from pipelines.critical_path.answer.saved_path import looks_saved
     from pipelines.critical_path.causes.of_window import causes_of

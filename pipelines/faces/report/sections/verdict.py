@@ -1,4 +1,4 @@
-"""The top of the page: what it comes to, why the trace takes so long, and what to do about its largest causes."""
+"""The top of the page: what it comes to, why the trace takes so long, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import duckdb
 
 from pipelines.base.database import rows_of
 from pipelines.base.units import percent, time, times
-from pipelines.faces.report.blocks import Block, Finding, Section, findings, lead, paragraph, section
+from pipelines.faces.report.blocks import (
+    Block,
+    Finding,
+    Help,
+    Section,
+    findings,
+    heading,
+    helps,
+    lead,
+    paragraph,
+    section,
+)
 from pipelines.faces.report.cause_bars import cause_bars
 from pipelines.faces.report.formats import shorter
 from pipelines.faces.report.sections.hangs import stuck
@@ -16,12 +27,12 @@ from pipelines.faces.report.sections.kernels import kernel_rows
 from pipelines.faces.report.sections.steps import step_rows
 from pipelines.faces.report.sections.times import cost_rows, path_names
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.why import Cause, Why, why
+from pipelines.faces.why import Cause, Why, in_short, what_if_command, why
 from pipelines.faces.words import in_words
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 from pipelines.models.questions import rows_of_question
 
-_FINDINGS, _NAMES = 3, 3
+_FINDINGS, _NAMES, _FIXES = 3, 3, 5
 _WORTH = 1.0  # percent of the window: less is noise
 
 
@@ -53,6 +64,7 @@ def verdict_of(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
                 f"never the order of the work.{inferred}"
             )
         )
+    body += _fixes(subject, answer)
     return section("verdict", "In short", lead([said for said in told if said][:3]), body)
 
 
@@ -143,8 +155,32 @@ def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
         one.advice,
         f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        one.command("RANK.json.gz" if len(subject.traces) > 1 else "TRACE", answer.names, answer.options()),
+        one.command(_placeholder(subject), answer.names, answer.options()),
         ("why.md", "why"),
+    )
+
+
+def _placeholder(subject: Subject) -> str:
+    """What commands on the page call the trace."""
+    return "RANK.json.gz" if len(subject.traces) > 1 else "TRACE"
+
+
+def _fixes(subject: Subject, answer: Why | None) -> list[Block]:
+    """The changes that make the shown trace shorter, largest saving first."""
+    if answer is None or not answer.fixes:
+        return []
+    whose = f" {label(subject.shown)}" if len(subject.traces) > 1 else ""
+    recorded = ", with the profiler" if answer.is_without_profiler else ""
+    said = f"What would help{whose}, each by itself, in the {time(answer.window['length_ns'])} as recorded{recorded}"
+    return [heading(said), helps([_help(row, _placeholder(subject)) for row in answer.fixes[:_FIXES]])]
+
+
+def _help(row: Row, trace: str) -> Help:
+    return Help(
+        f"{time(row['saves_ns'])} ({percent(row['saves_percent'])})",
+        in_short(row["change"], row["name"]),
+        what_if_command(trace, row["options"]),
+        row["caveat"] or "",
     )
 
 
