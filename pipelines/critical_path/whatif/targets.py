@@ -127,9 +127,7 @@ class _Targets:
         events, line = self.window.events, self.line
         chosen = np.ones(len(events.family), dtype=bool)
         if prefix == "wait":
-            calls = line.dst[line.is_host_wait]
-            chosen[:] = False
-            chosen[calls] = chosen[line.operator[calls]] = True
+            chosen = line.holding(np.unique(line.dst[line.is_host_wait]))
         elif prefix != "name":
             chosen = line.is_work == (prefix == "kernel")
         return {events.families[i][1] for i in np.unique(events.family[chosen]).tolist()}

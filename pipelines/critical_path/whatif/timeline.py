@@ -144,6 +144,15 @@ class Timeline:
             above = above[above]
         return above
 
+    def holding(self, calls: Ints) -> Flags:
+        """Returns which host events have one of these inside, or are one of them (k,)."""
+        first = int(self.at.min())
+        wide = int(self.end.max()) - first + 1
+        starts = np.sort(self.thread[calls] * wide + self.at[calls] - first)
+        begins, ends = (self.thread * wide + at - first for at in (self.at, self.end))
+        inside = np.searchsorted(starts, ends, side="right") - np.searchsorted(starts, begins)
+        return ~self.is_work & (inside > 0)
+
     def of_events(self, chosen: Flags) -> Stretches:
         """Returns the times of the chosen events (k,) of the host, and those in which other threads work for them."""
         mine = chosen & ~self.is_work

@@ -72,7 +72,7 @@ COMMANDS = {
     ),
     "what-if": (
         "trace.whatif:what_if",
-        "The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.",
+        "The critical path if something were faster, slower, gone or done beside the rest, compared with the actual path.",
     ),
     "capture-path": (
         "fleet.capture_path:capture_path",

@@ -140,9 +140,14 @@ class Retimed:
             mine = np.flatnonzero(self.of == number)
             for target, by in scenario.scale:
                 try:
-                    change = change_of(of_rank.window, _on_rank(target, by, of_rank.rank))
+                    on_rank = _on_rank(target, by, of_rank.rank)
                 except NothingMatches as error:
-                    missing[target] = error
+                    missing.setdefault(target, error)
+                    continue
+                try:
+                    change = change_of(of_rank.window, on_rank)
+                except NothingMatches as error:
+                    missing[target] = error  # it says what that rank has
                     continue
                 factor[mine] *= change.factor[self.edge[mine]]
                 gone[mine] |= change.gone[self.edge[mine]]
@@ -182,9 +187,7 @@ def _on_rank(target: str, factor: float, rank: int) -> Scenario:
     if prefix != "rank" or not colon:
         return Scenario(((target, factor),))
     if number != str(rank):
-        raise NothingMatches(
-            f"{target!r} matches nothing in this capture: it has no rank {number}, or nothing of it there"
-        )
+        raise NothingMatches(f"{target!r} matches nothing in this capture: it has no rank {number}")
     return Scenario(((inner, factor),))
 
 

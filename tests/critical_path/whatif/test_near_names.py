@@ -17,6 +17,7 @@ PROGRAM = [
     call("cudaLaunchKernel", 10, 5, 1),
     kernel("ampere_sgemm", 40, 400, 1),
     op("aten::item", 70, 400),
+    op("aten::_local_scalar_dense", 72, 396),
     call("cudaDeviceSynchronize", 80, 380, 2),
 ]
 
@@ -44,6 +45,7 @@ def test_what_matches_nothing_is_answered_with_names_like_it() -> None:
             ("kernel:mm", "; did you mean kernel:ampere_sgemm? There are: "),
             ("self:mm", "; did you mean self:aten::mm? There are: "),
             ("wait:item", "; did you mean wait:aten::item? There are: "),
+            ("wait:scalar", "; did you mean wait:aten::_local_scalar_dense? There are: "),
             ("wait:aten::mm", ". There are: "),  # it is there, and does not wait
             ("stream:77", ". There are: "),
         ):
