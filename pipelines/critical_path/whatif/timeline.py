@@ -204,40 +204,40 @@ class Timeline:
     def share(self, stretches: Stretches) -> Floats:
         """Returns how much of each edge's time is host time inside (m,), 0 to 1."""
         thread = self.thread[self.dst]
-        found = np.zeros(len(self.src))
+        shares = np.zeros(len(self.src))
         host = np.flatnonzero(self._on_host & (self.thread[self.src] == thread))
         thread, start, end = thread[host], self.src_at[host], self.dst_at[host]
         inside = stretches.covered(thread, start, end) / np.maximum(end - start, 1)
-        found[host] = np.where(end > start, np.minimum(inside, 1), stretches.holds(thread, start, end))
+        shares[host] = np.where(end > start, np.minimum(inside, 1), stretches.holds(thread, start, end))
         crossing = np.flatnonzero(self._crosses)
         for side, at in ((self.src, self.src_at), (self.dst, self.dst_at)):
             times = at[crossing]
             crossing = crossing[stretches.holds(self.thread[side[crossing]], times, times)]
-        found[crossing] = 1
-        return found
+        shares[crossing] = 1
+        return shares
 
     def launched(self, stretches: Stretches) -> Flags:
         """Returns which GPU work was launched inside (k,)."""
         work = np.flatnonzero(self.launch >= 0)
         call = self.launch[work]
-        found = np.zeros(len(self.at), dtype=bool)
-        found[work[stretches.holds(self.thread[call], self.at[call], self.end[call])]] = True
-        return found
+        inside = np.zeros(len(self.at), dtype=bool)
+        inside[work[stretches.holds(self.thread[call], self.at[call], self.end[call])]] = True
+        return inside
 
     def waits(self, stretches: Stretches) -> Flags:
         """Returns which edges are waits for the GPU of calls inside (m,)."""
-        found, host = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait)
+        inside, host = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait)
         call = self.dst[host]
-        found[host[stretches.holds(self.thread[call], self.at[call], self.end[call])]] = True
-        return found
+        inside[host[stretches.holds(self.thread[call], self.at[call], self.end[call])]] = True
+        return inside
 
     def own_waits(self, work: Flags) -> Flags:
         """Returns which edges are waits for the chosen work (k,) by the call that launched it, or by another one in the same
         operator: without the work there is no such wait. Others wait for whatever is left on the stream.
         """
-        found, chosen = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait & work[self.src])
+        own, chosen = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait & work[self.src])
         launch = self.launch[self.src[chosen]]
         call = self.dst[chosen]
         same = (launch >= 0) & ((launch == call) | (self.operator[launch] == self.operator[call]))
-        found[chosen[same]] = True
-        return found
+        own[chosen[same]] = True
+        return own

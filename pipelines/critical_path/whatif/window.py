@@ -57,6 +57,10 @@ class NoGraph(TracelakeError, ValueError):
     """The window has no path to change: its graph is empty or the profile refuses it."""
 
 
+class NoTrace(TracelakeError, LookupError):
+    """The trace that a window was loaded from cannot be asked any more."""
+
+
 @dataclass(frozen=True)
 class Events:
     """The events of the graph in order of event_id (k,); times in ns.
@@ -256,8 +260,11 @@ def load(
 
 
 def _named_stretches(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str, glob: str) -> Stretches:
-    """Returns the times of a trace's host events by name."""
-    run_models(con, catalog, ["threads", "category_sides"])
+    """Returns the times of a trace's host events by name. Raises NoTrace once `con` is closed."""
+    try:
+        run_models(con, catalog, ["threads", "category_sides"])
+    except duckdb.ConnectionException:
+        raise NoTrace("names are looked up in the trace, and its connection is closed: ask while it is open") from None
     rows = con.execute(
         f"SELECT t.thread_id, e.start_ns, e.start_ns + e.duration_ns FROM events AS e "
         f"JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid "

@@ -20,7 +20,7 @@ from pipelines.critical_path.whatif.before_after import Comparison, what_if
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.sensitivity import rank_families
 from pipelines.critical_path.whatif.targets import NothingMatches
-from pipelines.critical_path.whatif.window import NoGraph, Window
+from pipelines.critical_path.whatif.window import NoGraph, NoTrace, Window
 from pipelines.models.catalog import load_catalog
 from tests.critical_path.test_covers import frame
 from tests.effort import SLOW, examples, first_of
@@ -109,6 +109,13 @@ def test_nothing_changes_nothing() -> None:
 def test_what_matches_nothing_names_what_there_is(target: str) -> None:
     with pytest.raises(NothingMatches, match=r"class:COMPUTATION\|CPU; stream:7; rank:0; edge:OPERATOR_KERNEL.*ampere"):
         answer("chain", Scenario(((target, 0.5),)))
+
+
+def test_names_are_looked_up_while_the_trace_is_open() -> None:
+    with opened(json.loads(textbook("chain").text)) as (_, window):
+        next(what_if(window, [Scenario((("cudaLaunchKernel", 0.0),))]))
+    with pytest.raises(NoTrace, match="connection is closed"):
+        next(what_if(window, [Scenario((("cudaLaunchKernel", 0.0),))]))
 
 
 def test_factors_that_leave_64_bits_are_refused() -> None:
