@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -13,6 +14,14 @@ def time(ns: float) -> str:
         if abs(ns) >= 0.99995 * size:  # no 1,000.0 us
             return f"{ns / size:,.2f} {unit}"
     return f"{ns / 1e3:,.1f} us"
+
+
+def nanoseconds(text: str) -> int | None:
+    """Returns a time such as `12.3ms`, `900us` or `1.2s` in ns; None for anything else, and for 0."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|ms|us|ns)", text.strip())
+    if match is None:
+        return None
+    return round(float(match[1]) * {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}[match[2]]) or None
 
 
 def rounded_time(ns: float) -> str:

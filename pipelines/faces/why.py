@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -19,18 +19,21 @@ from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
-from pipelines.fleet.collectives.evidence import evidence_in_words
+from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    from pipelines.faces.capture_why import CaptureWhy
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
 """What the answer is made of."""
 _TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = 0.9
 """A window whose steps take up this part of it is told per step."""
-_CLAUSE = 0.05
+CLAUSE = 0.05
 """A cause that takes this part of the window or more has a clause in the sentence."""
 _ALL = 0.99  # of a cause's time
-_NAME = 48  # characters
+NAME = 48  # characters
 _SHOWN = 6  # causes
 _LEAST = 1  # percent of the window that a cause has on a screen
 
@@ -111,7 +114,7 @@ class Cause:
             name = whose_name(row)
             time[name] = time.get(name, 0) + row["duration_ns"]
         largest = sorted(time.items(), key=lambda one: -one[1])[:most]
-        short = short_names((name for (_, name), _ in largest), _NAME)
+        short = short_names((name for (_, name), _ in largest), NAME)
         shown = [(f"{whose}{name}", ns) for ((whose, _), ns), name in zip(largest, short, strict=True)]
         told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in shown if 100 * ns >= self.duration]
         more = len(time) - len(told)
@@ -135,11 +138,6 @@ class Cause:
         return shlex.join(["tracelake", *told, *options])
 
 
-def what_if_command(trace: str, changes: str, options: Sequence[str] = ()) -> str:
-    """Returns a command of what-if; `changes` are options that are quoted already."""
-    return " ".join([shlex.join(["tracelake", "what-if", trace]), changes, *map(shlex.quote, options)])
-
-
 @dataclass(frozen=True)
 class Why:
     """The answer for one window: its row of `window_gpu_time`, its rows of `causes`, largest first, and its caveats."""
@@ -157,10 +155,12 @@ class Why:
     is_without_profiler: bool = False
     """The rows are those of the window without the profiler."""
     fixes: tuple[dict[str, Any], ...] = ()
-    """Rows of table `fixes`, largest saving first: of the window as it was recorded, with the profiler."""
+    """Rows of table `fixes`, largest saving first: of the same window as the causes."""
+    untraced: str = ""
+    """What a step takes without the profiler, as it was asked with; the costs are scaled to that."""
 
     def __str__(self) -> str:
-        return _printed(self.caveats, self.sentence)
+        return printed(self.caveats, self.sentence)
 
     def doubt_of(self, cause: Cause) -> str:
         """What stands beside a cause's numbers, because they are not to be believed without it; else an empty text."""
@@ -175,7 +175,7 @@ class Why:
     @cached_property
     def causes(self) -> list[Cause]:
         """The causes, each once, largest first."""
-        return _grouped(self.rows, on_gpu=self.window["busy_ns"] > 0)
+        return grouped(self.rows, on_gpu=self.window["busy_ns"] > 0)
 
     @property
     def length(self) -> int:
@@ -206,26 +206,20 @@ class Why:
         """What the window's time goes to, in one sentence."""
         length, steps, of = self.length, self.steps, self._whole
         if not self.window["busy_ns"]:
-            told = [f"{units.time(one.duration / steps)} {one.title}{_of_name(one)}" for one in self.causes[:2]]
+            told = [f"{units.time(one.duration / steps)} {one.title}{name_in_brackets(one)}" for one in self.causes[:2]]
             # There was none, it was not recorded, or the file ends before it: this is true of each.
             return f"In {of} the trace shows no GPU work: {', '.join(told)}."
         computes = f"Of {of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
         others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
-        others = sorted((one for one in others if one.felt >= _CLAUSE * length), key=lambda one: -one.felt)
-        told = [f"{units.time(one.felt / steps)} {one.kind['phrase']}{_of_name(one)}" for one in others[:2]]
-        return f"{'; '.join([computes, *told])}.{self._best_fix(steps)}"
-
-    def _best_fix(self, steps: int) -> str:
-        """The fix that saves most, if that is worth a sentence."""
-        for row in self.fixes[:1]:
-            if row["saves_percent"] >= 100 * _CLAUSE:
-                saved = f"{units.time(row['saves_ns'] / steps)}{' a step' if steps > 1 else ''}"
-                return f" To save {saved} ({row['saves_percent']:.0f} %): {in_short(row['change'], row['name'])}."
-        return ""
+        others = sorted((one for one in others if one.felt >= CLAUSE * length), key=lambda one: -one.felt)
+        told = [f"{units.time(one.felt / steps)} {one.kind['phrase']}{name_in_brackets(one)}" for one in others[:2]]
+        return f"{'; '.join([computes, *told])}.{best_fix(self.fixes, steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
         """What `what-if` has to be told to speak of the same window, and of it without the profiler if the causes are."""
-        return [*of_window, *(["--without-profiler"] if self.is_without_profiler else [])]
+        if not self.is_without_profiler:
+            return [*of_window]
+        return [*of_window, *(["--untraced", self.untraced] if self.untraced else ["--without-profiler"])]
 
     def _most(self) -> str:
         """The operator that computes most, if computing is the largest cause."""
@@ -233,7 +227,7 @@ class Why:
         if first is None or first.kind["cause"] != "gpu_computing":
             return ""
         row = first.rows[0]
-        return f", most for {short_name(row['name'], _NAME)} ({100 * row['duration_ns'] / first.duration:.0f} %)"
+        return f", most for {short_name(row['name'], NAME)} ({100 * row['duration_ns'] / first.duration:.0f} %)"
 
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
@@ -248,7 +242,7 @@ class Why:
                 "trace_id": window["trace_id"],
                 "window_id": window["window_id"],
                 "length_us": window["length_ns"] / 1000,
-                "without_profiler_us": _us(self.without_profiler_ns),
+                "without_profiler_us": microseconds(self.without_profiler_ns),
                 "causes_without_profiler": self.is_without_profiler,
                 "steps": window["n_steps"],
                 "gpu_computes_us": window["computing_ns"] / 1000,
@@ -260,9 +254,9 @@ class Why:
                     "name": row["name"],
                     "share_percent": row["share_percent"],
                     "duration_us": row["duration_ns"] / 1000,
-                    "saves_us": _us(row["saves_ns"]),
-                    "halved_saves_us": _us(row["halved_saves_ns"]),
-                    "cause_saves_us": _us(row["cause_saves_ns"]),
+                    "saves_us": microseconds(row["saves_ns"]),
+                    "halved_saves_us": microseconds(row["halved_saves_ns"]),
+                    "cause_saves_us": microseconds(row["cause_saves_ns"]),
                     "gpu_idle_us": row["gpu_idle_ns"] / 1000,
                     "exposed_us": row["exposed_ns"] / 1000,
                     "times": row["times"],
@@ -276,120 +270,34 @@ class Why:
                 }
                 for row in self.rows
             ],
-            "fixes": [
-                {
-                    "fix": row["fix"],
-                    "name": row["name"],
-                    "change": row["change"],
-                    "saves_us": row["saves_ns"] / 1000,
-                    "saves_percent": row["saves_percent"],
-                    "command": what_if_command(trace, row["options"], options),
-                    "caveat": row["caveat"],
-                }
-                for row in self.fixes
-            ],
+            "fixes": [fix_json(row, self.fix_command(row, trace, options)) for row in self.fixes],
             "caveats": self.caveats,
         }
+
+    def fix_command(self, row: dict[str, Any], trace: str, of_window: Sequence[str] = ()) -> str:
+        """The command that gives what a fix saves; as the causes, of the time without the profiler that was asked with."""
+        changes = row["options"]
+        if self.untraced:
+            changes = changes.replace("--without-profiler", shlex.join(["--untraced", self.untraced]))
+        return what_if_command(trace, changes, of_window)
 
     def _cause_command(self, trace: str, target: str, options: Sequence[str]) -> str:
         return what_if_command(trace, shlex.join(["--remove", f"cause:{target}"]), self.options(options))
 
 
-def in_short(change: str, name: str) -> str:
-    """Returns what a fix changes with a short name."""
-    return change.replace(name, short_name(name, _NAME)) if name else change
-
-
-@dataclass(frozen=True)
-class CaptureWhy:
-    """The answer for a capture: its id, how many ranks are joined, its rows of `capture_causes`, largest first, and the weakest
-    evidence that its collectives are matched by.
-    """
-
-    title: str
-    capture_id: str
-    n_ranks: int
-    rows: list[dict[str, Any]]
-    caveats: list[dict[str, Any]]
-    matched_by: str | None = None
-    steps = 1
-    names = frozenset[str]()
-    fixes: tuple[dict[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        return _printed(self.caveats, self.sentence)
-
-    def doubt_of(self, cause: Cause) -> str:
-        """Nothing: the caveats of a capture are of all of it."""
-        return ""
-
-    @property
-    def heading(self) -> str:
-        """The capture."""
-        return self.title
-
-    @cached_property
-    def causes(self) -> list[Cause]:
-        """The causes, each once, largest first."""
-        return _grouped(self.rows)
-
-    @cached_property
-    def length(self) -> int:
-        """Of the path through all ranks, ns."""
-        return sum(row["duration_ns"] for row in self.rows)
-
-    @cached_property
-    def sentence(self) -> str:
-        """What the capture's time goes to, in one sentence."""
-        shown = [one for one in self.causes if one.duration >= _CLAUSE * self.length][:3] or self.causes[:1]
-        told = [f"{units.time(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
-        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
-
-    def options(self, of_window: Sequence[str] = ()) -> list[str]:
-        """What other commands have to be told to speak of the same."""
-        return [*of_window]
-
-    def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the object of `--json`, as of a trace; each cause has its rank."""
-        kinds = {one.kind["cause"]: one.kind for one in self.causes}
-        keys = ("cause", "rank", "name", "late_cause", "share_percent", "times", "event_id", "inferred")
-        return {
-            "sentence": self.sentence,
-            "window": {"capture_id": self.capture_id, "length_us": self.length / 1000, "ranks": self.n_ranks},
-            "matched_by": self.matched_by,
-            "causes": [
-                {key: row[key] for key in keys}
-                | {"duration_us": row["duration_ns"] / 1000, "saves_us": _us(row["saves_ns"])}
-                | {"cause_saves_us": _us(row["cause_saves_ns"])}
-                | {"title": kinds[row["cause"]]["title"], "advice": advice_of_name(row["cause"], row["name"])}
-                for row in self.rows
-            ],
-            "caveats": self.caveats,
-        }
-
-
-def _printed(caveats: list[dict[str, Any]], sentence: str) -> str:
+def printed(caveats: list[dict[str, Any]], sentence: str) -> str:
     """What stands first in an answer: what limits it, then the sentence."""
     return "\n".join(
         [*(f"{one['severity']}: {one['detail']}" for one in caveats if one["severity"] != "info"), sentence]
     )
 
 
-def _grouped(rows: list[dict[str, Any]], *, on_gpu: bool = True) -> list[Cause]:
+def grouped(rows: list[dict[str, Any]], *, on_gpu: bool = True) -> list[Cause]:
     """The causes of some rows, each once, largest first."""
     kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
     by = sorted(rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
     found = [Cause(kinds[cause], list(of), on_gpu) for cause, of in groupby(by, key=lambda row: row["cause"])]
     return sorted(found, key=lambda one: (-one.duration, one.kind["cause"]))
-
-
-def _of_rank(one: Cause) -> str:
-    """The largest of a cause's names; where it has most of it, with its rank."""
-    row = one.rows[0]
-    if one.kind["cause"] == "late_rank":
-        who, colon, what = row["name"].rpartition(": ")
-        return f" ({who}{colon}{short_name(what, _NAME)})"
-    return f"{_of_name(one)} on rank {row['rank']}" if row["duration_ns"] * 2 > one.duration else ""
 
 
 def whose_name(row: dict[str, Any]) -> tuple[str, str]:
@@ -400,17 +308,17 @@ def whose_name(row: dict[str, Any]) -> tuple[str, str]:
     return f"rank {row['rank']}: ", row["name"].partition(f", {title}: ")[2]
 
 
-def _us(ns: int | None) -> float | None:
+def microseconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1000
 
 
-def _of_name(one: Cause) -> str:
+def name_in_brackets(one: Cause) -> str:
     """The name that has most of a cause, if it says more than the cause does."""
     row = one.rows[0]
     says = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")
     )
-    return f" ({short_name(row['name'], _NAME)})" if says else ""
+    return f" ({short_name(row['name'], NAME)})" if says else ""
 
 
 def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
@@ -481,31 +389,6 @@ def asked_why(
     names = ask(f"SELECT DISTINCT name FROM events WHERE trace_id = {quoted(trace_id)}") if long else []
     all_names = [row["name"] for row in names if row["name"]]
     return of_rows(found, title or trace_id, all_names, without_profiler=without_profiler)
-
-
-def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
-    """Returns the answer for a capture from `capture_causes` and `capture_paths` in `con`; None where it has no path."""
-    return asked_capture_why(partial(rows_of, con), capture_id, title)
-
-
-def asked_capture_why(
-    ask: Callable[[str], list[dict[str, Any]]], capture_id: str, title: str = ""
-) -> CaptureWhy | None:
-    """Returns the same from what `ask` answers to a query: its rows by column name."""
-    of = f"capture_id = {quoted(capture_id)}"
-    rows = ask(f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
-    if not rows:
-        return None
-    late = [row["saves_ns"] for row in rows if row["cause"] == "late_rank"]
-    for row in rows:
-        row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
-        row["halved_saves_ns"] = None
-    (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks, max(matched_by) AS matched_by FROM capture_paths WHERE {of}")
-    guessed = sum(row["inferred_ns"] for row in rows)
-    told = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
-    told += [evidence_in_words([ranks["matched_by"]])] if ranks["matched_by"] else []
-    caveats = [{"severity": "info", "detail": detail} for detail in told]
-    return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats, matched_by=ranks["matched_by"])
 
 
 def on_a_screen(answer: Why | CaptureWhy) -> tuple[list[Cause], list[Cause]]:

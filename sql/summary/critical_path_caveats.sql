@@ -404,6 +404,16 @@ found AS (
     FROM work
     WHERE n_before_launch > 0
     UNION ALL
+    SELECT
+        e.window_no, 'not_retimed', 'info', sum(e.n_edges), NULL,
+        'the graph has ' || CAST(sum(e.n_edges) AS VARCHAR) || ' edges, more than '
+        || CAST(threshold('retimed_edges') AS VARCHAR)
+        || ': what would help, and what the profiler cost, was not computed'
+    FROM _edge_counts AS e
+    JOIN windows AS w ON w.window_no = e.window_no AND w.covers_window
+    GROUP BY e.window_no
+    HAVING sum(e.n_edges) > threshold('retimed_edges')
+    UNION ALL
     SELECT w.window_no, f.check_name, f.severity, f.n, NULL, f.detail
     FROM windows AS w
     JOIN findings AS f ON f.trace_id = w.trace_id AND f.severity <> 'info'

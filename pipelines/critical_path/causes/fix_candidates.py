@@ -14,7 +14,7 @@ from pipelines.critical_path.causes.outermost import outermost
 from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.graph.bounds import CPU
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.timeline import Flags
+from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.window import Window
 
 _HOST_PERCENT = threshold("host_work_percent")
@@ -28,7 +28,6 @@ _BY_CAUSE = {
 _GENERIC = ("host_operators", "host_between_operators", "launching", "synchronization")
 _MOST = 3
 """How many names of a kind are retimed."""
-_FLOAT32 = re.compile(r"(?i)f32f32_f32f32|(^|[_ ])sgemm|_ffma_|simt_sgemm")
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,9 @@ class Candidate:
     scenario: Scenario
 
 
-def candidates(window: Window, rows: Rows, float32_factor: float | None) -> Iterator[Candidate]:
-    """Yields what may help a window with these causes. `float32_factor`: how long a product takes with the device's faster
-    units, over what it takes without them; None where that is not known.
+def candidates(window: Window, rows: Rows, factors: Floats) -> Iterator[Candidate]:
+    """Yields what may help a window with these causes. `factors`: by family, how long its float32 products take with the
+    device's faster units, over what they take; NaN for others.
     """
     length = max(int(rows.duration.sum()), 1)
     shown = _Shown(window, rows, length)
@@ -60,8 +59,7 @@ def candidates(window: Window, rows: Rows, float32_factor: float | None) -> Iter
     if shown.share("communication") >= _PERCENT:
         yield Candidate("overlap_communication", "", Scenario(perfect_overlap=True))
     yield from _host_work(window, shown)
-    if float32_factor is not None:
-        yield from _products(window, length, float32_factor)
+    yield from _products(window, length, factors)
 
 
 def _without(*targets: str) -> Scenario:
@@ -95,7 +93,7 @@ def _waits(window: Window, length: int) -> Iterator[Candidate]:
     """By the outermost operator around calls that wait, or the call; and all of them, where one wait hides another."""
     line, events = window.timeline, window.events
     calls = np.unique(line.dst[line.is_host_wait & ~_is_named_cause(window)])
-    is_operator = (np.array([known == CPU for known, _ in events.families], dtype=bool))[events.family] & ~line.is_call
+    is_operator = events.of_families(lambda known, _: known == CPU) & ~line.is_call
     family = events.family[outermost(line, is_operator, calls)]
     waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
     chosen = np.flatnonzero(100 * waited >= _PERCENT * length)
@@ -130,7 +128,7 @@ def _host_work(window: Window, shown: _Shown) -> Iterator[Candidate]:
     line, duration = window.timeline, window.events.dur
     moved = np.zeros(len(duration), dtype=bool)
     for name in shown.names("host_between_operators")[:_MOST]:
-        named = np.array([text == name for _, text in window.events.families], dtype=bool)[window.events.family]
+        named = window.events.of_families(lambda _, text, name=name: text == name)
         stretches = line.of_events(named)
         launched = line.launched(stretches)
         inside = 100 * int(duration[named & moved].sum()) >= (100 - _HOST_PERCENT) * int(duration[named].sum())
@@ -149,12 +147,11 @@ def _fused(window: Window) -> float:
     return round(min(1.0, _LAUNCHES * steps / pieces), 4) if pieces else 0.0
 
 
-def _products(window: Window, length: int, factor: float) -> Iterator[Candidate]:
-    time = np.bincount(window.events.family, window.events.dur, minlength=len(window.events.families))
-    names = [
-        name
-        for i, (_, name) in enumerate(window.events.families)
-        if _FLOAT32.search(name) and 100 * time[i] >= _PERCENT * length
-    ]
-    if names:
-        yield Candidate("lower_precision", names[0], Scenario(tuple((f"kernel:{name}", factor) for name in names)))
+def _products(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:
+    events = window.events
+    time = np.bincount(events.family, events.dur, minlength=len(events.families))
+    large = np.flatnonzero(~np.isnan(factors) & (100 * time >= _PERCENT * length))
+    if len(large):
+        large = large[np.argsort(-time[large], kind="stable")]
+        scale = tuple((f"kernel:{events.families[i][1]}", float(factors[i])) for i in large.tolist())
+        yield Candidate("lower_precision", events.families[large[0]][1], Scenario(scale))

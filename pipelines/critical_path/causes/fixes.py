@@ -14,33 +14,36 @@ from pipelines.critical_path.causes.savings import Rows
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import NothingMatches
+from pipelines.critical_path.whatif.timeline import Floats
 from pipelines.critical_path.whatif.window import Window
 
 _PERCENT = threshold("fix_percent")
-_EDGES = 24_000_000
-"""Edges that are looked at to retime a window, over all its fixes: of a very long one fewer are judged."""
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A fix, what it is done to, the options of what-if that it is retimed with, and what the window is shorter by, ns."""
+    """A fix, what it is done to, the options of what-if that it is retimed with, whether that is without the profiler's cost, and
+    what the window is shorter by, ns.
+    """
 
     fix: str
     name: str
     options: str
+    without_profiler: bool
     saves: int
 
 
-def fixes(window: Window, rows: Rows, float32_factor: float | None) -> list[Fix]:
-    """Returns what the fixes of a window save, largest first; those that save too little are left out."""
+def fixes(window: Window, rows: Rows, factors: Floats, *, without_profiler: bool = False) -> list[Fix]:
+    """Returns what the fixes of a window save, largest first; those that save too little are left out. `factors`: as in `candidates`;
+    `without_profiler`: the weights of its graph are without the profiler's cost.
+    """
     length = int(rows.duration.sum())
     judged = []
-    for at, candidate in enumerate(candidates(window, rows, float32_factor)):
-        if at * len(window.graph.src) > _EDGES:
-            break
+    for candidate in candidates(window, rows, factors):
         saves = _saves(window, candidate, length)
         if saves is not None and 100 * saves >= _PERCENT * length:
-            judged.append(Fix(candidate.fix, candidate.name, options(candidate.scenario), saves))
+            words = options(candidate.scenario) + (" --without-profiler" if without_profiler else "")
+            judged.append(Fix(candidate.fix, candidate.name, words, without_profiler, saves))
     return sorted(_each_once(judged, length), key=lambda fix: (-fix.saves, fix.fix, fix.name))
 
 

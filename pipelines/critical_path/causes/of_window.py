@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -19,25 +19,62 @@ from pipelines.critical_path.causes.edge_causes import (
     THREAD,
     Edges,
     Events,
+    Flags,
+    Found,
     Names,
     edge_causes,
 )
-from pipelines.critical_path.causes.recording_cost import HostEdges, RecordingCost, recording_costs
+from pipelines.critical_path.causes.recording_cost import HostEdges, recording_costs
 from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
 from pipelines.critical_path.causes.without_profiler import without_profiler
 from pipelines.critical_path.graph.bounds import CPU, HOST
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
-from pipelines.critical_path.graph.stack_order import Ints
+from pipelines.critical_path.graph.windows import WindowRequest, request_profiler_cost
 from pipelines.critical_path.whatif import window as whatif
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 
 _CAUSE_MODELS = ("_cause_events", "_event_names", "_cause_names")
 _KINDS = [*EDGE_TYPES]
-_TYPE_OF_CODE = np.zeros(max(kind.edge_code for kind in EDGE_TYPES.values()) + 1, dtype=np.int64)
-for _place, _name in enumerate(_KINDS):
-    _TYPE_OF_CODE[EDGE_TYPES[_name].edge_code] = _place
+_TYPE_OF_CODE = np.zeros(max(kind.edge_code for kind in EDGE_TYPES.values()) + 1, dtype=np.int8)
+_TYPE_OF_CODE[[kind.edge_code for kind in EDGE_TYPES.values()]] = np.arange(len(_KINDS))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the numbers of windows stand for, the same for all windows of one computation: `families` (class and name) and
+    `is_call` by the place in Names, `threads` by their number.
+    """
+
+    names: Names
+    families: list[tuple[str, str]]
+    is_call: Flags
+    threads: dict[int, str]
+
+    @classmethod
+    def of(cls, con: duckdb.DuckDBPyConnection, names: Names) -> Labels:
+        """Reads `threads`."""
+        of_host = {"operator": CPU, "call": CPU}
+        kinds = [KINDS[kind] if kind >= 0 else "" for kind in names.kind.tolist()]
+        classes = [
+            work_class or of_host.get(kind, HOST) for kind, work_class in zip(kinds, names.work_class, strict=True)
+        ]
+        families = list(zip(classes, names.text, strict=True))
+        return cls(names, families, np.array([kind == "call" for kind in kinds], dtype=bool), thread_names(con))
+
+    def name_of(self, window_id: str = "full") -> Callable[[int, int], str]:
+        """Returns a function from what a cause of a window is named after and a number to its name, as in table `causes`."""
+
+        def name(kind: int, number: int) -> str:
+            if kind == THREAD:
+                return f"outside operators, thread {self.threads.get(number, number)}"
+            if kind == STREAM:
+                return f"stream {number}"
+            whole = "trace" if window_id == "full" else "window"
+            return f"earlier work, not in the {whole}" if kind == BEFORE else self.names.text[number]
+
+        return name
 
 
 def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> CauseEdges | None:
@@ -48,40 +85,38 @@ def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.W
         return None
     (columns,) = rows.values()
     names, graph = names_of(con), window.graph
-    edges = Edges(
-        graph.node_ids[graph.src],
-        graph.node_ids[graph.dst],
-        graph.weight,
-        _codes(window),
-        window.attributed,
-        window.earlier,
-    )
-    found = edge_causes(edges, events_of(columns), names, cause_rules(con))
-    return CauseEdges(found, naming(names, thread_names(con), "trace" if window.window_id == "full" else "window"))
+    src, dst = (graph.node_ids[side] for side in (graph.src, graph.dst))
+    edges = Edges(src, dst, graph.weight, _codes(window), window.attributed, window.earlier)
+    of_edges = edge_causes(edges, events_of(columns), names, cause_rules(con))
+    return CauseEdges(of_edges, Labels.of(con, names).name_of(window.window_id))
 
 
-def without_profiler_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> whatif.Window:
-    """Returns a window that was loaded from `con` without what recording its events cost, as `why` retimes it.
+def without_profiler_of(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window, untraced_ns: int | None = None
+) -> whatif.Window:
+    """Returns a window that was loaded from `con` without what recording its events cost, as `why` retimes it; `untraced_ns`: what a
+    step of it takes without the profiler, if that is known.
 
-    Raises WrongValue where that is not known.
+    Raises WrongValue where the cost is not known, or no scale of it gives that time.
     """
+    request_profiler_cost(con, [WindowRequest(window.trace_id, window.window_id)], True, untraced_ns)
     run_models(con, catalog, [*_CAUSE_MODELS, "_event_costs", "_window_steps", "critical_path_windows", "threads"])
-    rows = rows_by_window(con, "_cause_events", "event_id")
-    costs: dict[int, RecordingCost] = {}
-    for number, columns in rows.items():
-        events, line, graph = events_of(columns), window.timeline, window.graph
-        place = _places(events)
-        src, dst = (graph.node_ids[side] for side in (graph.src, graph.dst))
-        ends = (place[src >> 1].astype(np.int64), place[dst >> 1].astype(np.int64))
-        edges = HostEdges(graph.weight, _codes(window), *ends, src & 1 == 1, ~line.to_start)
-        costs = recording_costs(con, {number: (edges, events)}, names_of(con))
+    graph = window.graph
+    src, dst = (graph.node_ids[side] for side in (graph.src, graph.dst))
+    windows = {}
+    for number, columns in rows_by_window(
+        con, "_cause_events", "event_id"
+    ).items():  # one, or none that the path covers
+        events = events_of(columns)
+        windows[number] = HostEdges.of(src, dst, graph.weight, _codes(window), events), events
+    costs = recording_costs(con, windows, names_of(con))
     if not costs:
         raise WrongValue(
             "what the profiler cost is not known: PyTorch's did not write the trace, or it has no operators"
         )
     (cost,) = costs.values()
-    weight = without_profiler(window.graph, cost).weight
-    return replace(window, graph=replace(window.graph, weight=weight), duration=weight)
+    weight = without_profiler(graph, cost).weight
+    return replace(window, graph=replace(graph, weight=weight), duration=weight)
 
 
 def _codes(window: whatif.Window) -> npt.NDArray[np.int64]:
@@ -94,26 +129,12 @@ def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
     return dict(con.execute("SELECT thread_id, tid FROM threads").fetchall())
 
 
-def naming(names: Names, threads: dict[int, str], of: str = "trace") -> Callable[[int, int], str]:
-    """Returns a function from what a cause is named after and a number to its name, as in table `causes`; `of`: what earlier work
-    is not in, the trace or the window.
-    """
-
-    def name(kind: int, number: int) -> str:
-        if kind == THREAD:
-            return f"outside operators, thread {threads.get(number, number)}"
-        if kind == STREAM:
-            return f"stream {number}"
-        return f"earlier work, not in the {of}" if kind == BEFORE else names.text[number]
-
-    return name
-
-
-def numbered_window(edges: Edges, events: Events, names: Names, graph: ArrayGraph, causes: CauseEdges) -> whatif.Window:
+def numbered_window(edges: Edges, events: Events, graph: ArrayGraph, of_edges: Found, labels: Labels) -> whatif.Window:
     """Returns a window as scenarios see it; what bounds its edges, and what owns them in a table, is not known."""
     code = _TYPE_OF_CODE[edges.code]
     m = len(edges.src)
-    place = _places(events)
+    place = np.full(int(events.event_id.max(initial=0)) + 2, -1, dtype=np.int32)
+    place[events.event_id] = np.arange(len(events.event_id))
     return whatif.Window(
         trace_id="",
         window_id="",
@@ -132,30 +153,19 @@ def numbered_window(edges: Edges, events: Events, names: Names, graph: ArrayGrap
         dst_event=place[edges.dst >> 1],
         kinds=_KINDS,
         bounds=[""],
-        events=_events(events, names),
+        events=_events(events, labels),
         states_waits=True,
-        causes=causes,
+        causes=CauseEdges(of_edges, labels.name_of()),
     )
 
 
-def _places(events: Events) -> Ints:
-    place = np.full(int(events.event_id.max(initial=0)) + 2, -1, dtype=np.int32)
-    place[events.event_id] = np.arange(len(events.event_id))
-    return place
-
-
-def _events(events: Events, names: Names) -> whatif.Events:
-    kinds = [KINDS[kind] if kind >= 0 else "" for kind in names.kind.tolist()]
-    classes = [
-        work_class or {"operator": CPU, "call": CPU}.get(kind, HOST)
-        for kind, work_class in zip(kinds, names.work_class, strict=True)
-    ]
-    none = np.full(len(events.event_id), -1)
+def _events(events: Events, labels: Labels) -> whatif.Events:
+    """Returns the events of a window with their streams; families are numbered as names are."""
+    none = np.full(len(events.event_id), -1, dtype=np.int32)
     keys = events.device.astype(np.int64) << 40 | events.stream & ((1 << 40) - 1)
     known, stream = np.unique(keys[events.is_work], return_inverse=True)
     of_event = none.copy()
     of_event[events.is_work] = stream
-    streams: Sequence[tuple[int, int]] = [(key >> 40, key & ((1 << 40) - 1)) for key in known.tolist()]
     return whatif.Events(
         events.event_id,
         events.at,
@@ -163,11 +173,11 @@ def _events(events: Events, names: Names) -> whatif.Events:
         events.name,
         of_event,
         events.thread,
-        np.array([kind == "call" for kind in kinds], dtype=bool)[events.name],
-        list(zip(classes, names.text, strict=True)),
-        list(streams),
+        labels.is_call[events.name],
+        labels.families,
+        [(key >> 40, key & ((1 << 40) - 1)) for key in known.tolist()],
         none,
         none,
-        np.zeros(len(events.event_id), dtype=np.int64),
+        none,
         [""],
     )

@@ -21,14 +21,15 @@ from pipelines.base.datafiles import threshold
 from pipelines.critical_path.causes.edge_causes import KINDS, Events, Flags, Names
 from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.graph.edge_types import edge_codes
+from pipelines.critical_path.graph.stack_order import Ints as Numbers
 from pipelines.models.python_tables import column_arrays
 from pipelines.models.sqltext import quoted
 
 RECORDED = ("operator", "call", "frame", "annotation")
 """Kinds of host events whose recording costs time, by their number in `_event_costs`."""
 _BATCH = 1 << 17  # events
-MOST_EDGES = threshold("profiler_edges")
-"""Of a window whose cost is computed."""
+MOST_EDGES = threshold("retimed_edges")
+"""Of a window whose cost is computed, and whose fixes are judged."""
 _REMOVED = threshold("profiler_removed")
 _START_NS = threshold("profiler_start_ns")
 _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pairs")
@@ -67,6 +68,13 @@ class HostEdges:
     at_src_end: Flags
     at_dst_end: Flags
 
+    @classmethod
+    def of(cls, src: Numbers, dst: Numbers, weight: Numbers, code: Numbers, events: Events) -> HostEdges:
+        """Takes the nodes at the ends of the edges (m,), twice the event and 1 more for its end."""
+        src_event, dst_event = (np.searchsorted(events.event_id, node >> 1) for node in (src, dst))
+        in_ns, codes = weight.astype(np.int64), code.astype(np.int64)
+        return cls(in_ns, codes, src_event, dst_event, src & 1 == 1, dst & 1 == 1)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -76,12 +84,13 @@ class Request:
     without_profiler: bool | None = None
     untraced: int | None = None
 
+    def shows(self, spent: int, length: int) -> bool:
+        """Whether the causes without the profiler are those that are shown, where it is `spent` ns of a window's `length`."""
+        return spent > _REMOVED * length if self.without_profiler is None else self.without_profiler
+
     def retimes(self, *, without: bool, spent: int, length: int) -> bool:
-        """Whether the causes with the profiler, or `without` it, are to be retimed, where it is `spent` ns of a window's `length`."""
-        if not self.is_given:
-            return True
-        shown = spent > _REMOVED * length if self.without_profiler is None else self.without_profiler
-        return shown == without
+        """Whether the causes with the profiler, or `without` it, are to be retimed: those that are shown, or both."""
+        return not self.is_given or self.shows(spent, length) == without
 
 
 @dataclass(frozen=True)
@@ -126,11 +135,13 @@ def recording_costs(
             window.n_steps, window.first_step, window.request = n_steps, first_step, Request(*request)
             known.setdefault(trace_id, []).append(window)
     for trace_id, of_trace in known.items():
-        since, until = min(one.begin for one in of_trace), max(one.end for one in of_trace)
-        for batch in _batches(con, _EVENTS.format(trace_id=quoted(trace_id), since=since, until=until)):
+        begins, ends = (np.array([getattr(window, side) for window in of_trace]) for side in ("begin", "end"))
+        query = _EVENTS.format(trace_id=quoted(trace_id), since=begins.min(), until=ends.max())
+        for batch in _batches(con, query):
             marks = _Marks(*batch)
-            for window in of_trace:
-                window.add(marks)
+            # A trace may have thousands of windows: only those that the batch reaches into.
+            for place in np.flatnonzero((begins <= marks.last) & (ends >= marks.first)).tolist():
+                of_trace[place].add(marks)
     return {window.number: window.cost() for of_trace in known.values() for window in of_trace}
 
 
@@ -150,7 +161,8 @@ class _Marks:
     """
 
     def __init__(self, thread: Ints, start: Ints, end: Ints, kind: Ints, cost: np.ndarray, inside: np.ndarray) -> None:
-        self.start, self.kind, self.cost = start, kind, cost
+        self.first, self.last = int(start.min()), int(end.max())
+        self._count_starts(start, kind, cost)
         has, half = np.flatnonzero(inside), (cost - inside) / 2
         time = np.concatenate((2 * start, 2 * end + 1, 2 * start[has] + 1))
         both = np.concatenate((thread, thread, thread[has]))
@@ -161,6 +173,19 @@ class _Marks:
         threads, first = np.unique(both[order], return_index=True)
         bounds = np.append(first, len(order)).tolist()
         self.of_thread = dict(zip(threads.tolist(), pairwise(bounds), strict=True))
+
+    def _count_starts(self, start: Ints, kind: Ints, cost: np.ndarray) -> None:
+        order = np.argsort(start, kind="stable")
+        is_kind = kind[order, None] == np.arange(len(RECORDED))
+        none = np.zeros((1, len(RECORDED)))
+        self.start = start[order]
+        self.n_before = np.concatenate((none, np.cumsum(is_kind, axis=0)))
+        self.cost_before = np.concatenate((none, np.cumsum(is_kind * cost[order, None], axis=0)))
+
+    def starting(self, since: int, until: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns how many events of each kind start in a time, both ends included, and what these cost, ns."""
+        first, past = self.start.searchsorted(since), self.start.searchsorted(until, side="right")
+        return self.n_before[past] - self.n_before[first], self.cost_before[past] - self.cost_before[first]
 
     def between(self, thread: int, since: Ints, until: Ints) -> np.ndarray:
         """Returns the cost of the marks on a thread whose numbers are in (since, until], ns."""
@@ -200,10 +225,9 @@ class _Window:
         for thread, part in self.slices:
             if thread in marks.of_thread:
                 self.sums[part] += marks.between(thread, self.since[part], self.until[part])
-        inside = (marks.start >= self.begin) & (marks.start <= self.end)
-        kind = marks.kind[inside]
-        self.counts += np.bincount(kind, minlength=len(RECORDED))
-        self.nominal += np.bincount(kind, marks.cost[inside], minlength=len(RECORDED))
+        n, cost = marks.starting(self.begin, self.end)
+        self.counts += n.astype(np.int64)
+        self.nominal += cost
 
     def cost(self) -> RecordingCost:
         edges = np.zeros(len(self.edges.weight), dtype=np.int64)

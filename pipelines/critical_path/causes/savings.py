@@ -115,7 +115,7 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
         if rows.all_saves[one] < 0 and left > 0:
             rows.all_saves[same] = window.without_cause(int(rows.cause[one]))
             left -= 1
-            if len(same) == 1:
+            if _is_all(of, one, rows):
                 rows.saves[one] = rows.all_saves[one]
     for one in asked:
         if rows.saves[one] < 0 and left > 0:
@@ -123,9 +123,19 @@ def retime(graph: ArrayGraph, rows: Rows, of: Shares) -> None:
             left -= 1
     for one in asked:
         if CAUSES[rows.cause[one]] != "synchronization" and left > 0:
+            # Where it is told of a cause, of all of the cause: names that are not on the path, too.
             alone = int((rows.cause == rows.cause[one]).sum()) == 1
             rows.halved_saves[one] = window.with_half(of.cause == rows.cause[one] if alone else of.row == one)
             left -= 1
+
+
+def _is_all(of: Shares, row: int, rows: Rows) -> bool:
+    """Whether a row has all edges of its cause, those that are not on the path among them."""
+    cause = rows.cause[row]
+    if CAUSES[cause] == "synchronization":
+        numbers = np.append(of.waits_of, of.spent_of)
+        return bool((numbers == rows.number[row]).all())
+    return bool((of.row[of.cause == cause] == row).all())
 
 
 class Retimed:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.base.datafiles import threshold
-from pipelines.critical_path.causes.cause_edges import CauseEdges
 from pipelines.critical_path.causes.cause_names import CauseRule, cause_rules
 from pipelines.critical_path.causes.edge_causes import KINDS, Edges, Events, Flags, Found, Names, edge_causes
 from pipelines.critical_path.causes.fixes import Fix, fixes
-from pipelines.critical_path.causes.of_window import naming, numbered_window, thread_names
+from pipelines.critical_path.causes.of_window import Labels, numbered_window
 from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
 from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
@@ -42,8 +41,7 @@ _READS = (
     "cause_rules",
     "thresholds",
     "critical_path_windows",
-    "trace_devices",
-    "device_peaks",
+    "_float32_products",
     "_event_costs",
     "_window_steps",
     "threads",
@@ -111,6 +109,7 @@ _READS = (
         ("fix", "VARCHAR", "The kind, in fix_kinds."),
         ("name", "VARCHAR", "What it is done to."),
         ("options", "VARCHAR", "Options of what-if that retime it."),
+        ("without_profiler", "BOOLEAN", "Of the window without the profiler's cost, because its causes are shown so."),
         ("saves_ns", "BIGINT", "What the window is shorter with it, ns."),
     ),
     reads=_READS,
@@ -154,7 +153,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
-    name_of, factors = naming(names, thread_names(con)), _float32_factors(con)
+    labels, factors = Labels.of(con, names), _float32_factors(con, len(names.text))
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
         if not chosen:
@@ -166,7 +165,8 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         )
         work: list[tuple[int, int, int]] = []
         causes: list[dict[str, Ints]] = []
-        judged: list[tuple[int, int, str, str, str, int]] = []
+        judged: list[tuple[int, int, str, str, str, bool, int]] = []
+        spent: list[str] = []
         of_events = {number: events_of(events.pop(number)) for number, _ in chosen}
         short = [(number, columns) for number, columns in chosen if len(columns[0]) <= MOST_EDGES]
         edges = {number: (_host_edges(columns, of_events[number]), of_events[number]) for number, columns in short}
@@ -179,38 +179,33 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                 computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
                 work.append((number, busy.total, computing.total))
                 cost = costs.pop(number, None)
-                path, of_fixes = paths.pop(number)["edge_id"], (name_of, factors.get(number))
-                found = _found(columns, these, (busy, computing), path, names, rules, cost, of_fixes)
+                path = paths.pop(number)["edge_id"]
+                found = _found(columns, these, (busy, computing), path, labels, rules, cost, factors)
                 judged += [(number, place, *astuple(fix)) for place, fix in enumerate(found.fixes)]
                 causes.append(_columns(number, these, found.rows, without=False))
                 if found.rows_without is not None:
                     causes.append(_columns(number, these, found.rows_without, without=True))
                 if cost is not None and found.without is not None:
-                    _insert_cost(con, number, cost, found.without)
+                    spent.append(_cost_row(number, cost, found.without))
                 if number in whole:
                     _insert_pieces(con, number, these, found.pieces)
-        _insert(con, work, causes)
+        _insert(con, work, causes, spent)
         if judged:
-            names_of_columns = ("window_no", "place", "fix", "name", "options", "saves_ns")
+            names_of_columns = ("window_no", "place", "fix", "name", "options", "without_profiler", "saves_ns")
             insert_columns(con, "_fix_rows", dict(zip(names_of_columns, zip(*judged, strict=True), strict=True)))
 
 
-def _float32_factors(con: duckdb.DuckDBPyConnection) -> dict[int, float]:
-    """Returns by window how long a float32 product takes with TF32, over what it takes without, by its device's peak rates."""
-    rows = con.execute(
-        "SELECT w.window_no, max(p.tflops / f.tflops) FROM critical_path_windows AS w "
-        "JOIN trace_devices AS d ON d.trace_id = w.trace_id "
-        "JOIN device_peaks AS p ON p.device_key = d.device_key AND p.dtype = 'fp32' AND p.peak_kind = 'datasheet' "
-        "JOIN device_peaks AS f ON f.device_key = d.device_key AND f.dtype = 'tf32' AND f.peak_kind = 'datasheet' "
-        "GROUP BY w.window_no"
-    ).fetchall()
-    return {number: round(factor, 4) for number, factor in rows}
+def _float32_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:
+    """Returns for each name how long its products take with TF32 at best, over what they take (n,); NaN for other names."""
+    factors = np.full(n_names, np.nan)
+    for name_no, factor in con.execute("FROM _float32_products").fetchall():
+        factors[name_no - 1] = factor
+    return factors
 
 
 def _host_edges(columns: list[np.ndarray], events: Events) -> HostEdges:
     _, src, dst, weight, marks, _ = columns
-    src_event, dst_event = (np.searchsorted(events.event_id, node >> 1) for node in (src, dst))
-    return HostEdges(weight, marks & (_EARLIER - 1), src_event, dst_event, src & 1 == 1, dst & 1 == 1)
+    return HostEdges.of(src, dst, weight, marks & (_EARLIER - 1), events)
 
 
 @dataclass(frozen=True)
@@ -249,10 +244,10 @@ def _found(
     events: Events,
     works: tuple[Busy, Busy],
     path: Ints,
-    names: Names,
+    labels: Labels,
     rules: list[CauseRule],
     cost: RecordingCost | None,
-    of_fixes: tuple[Callable[[int, int], str], float | None],
+    factors: npt.NDArray[np.float64],
 ) -> _Found:
     edge_id, src, dst, weight, marks, attributed = columns
     columns.clear()  # of a long window there is no room for them beside the graph
@@ -261,7 +256,9 @@ def _found(
     code, earlier, inferred = (marks & (_EARLIER - 1)).astype(np.int8), marks & _EARLIER > 0, marks & _INFERRED > 0
     del marks
     edges = Edges(src, dst, weight, code, attributed, earlier)
-    found = edge_causes(edges, events, names, rules)
+    found = edge_causes(edges, events, labels.names, rules)
+    judged = edges if len(src) <= MOST_EDGES else None
+    del edges, attributed, earlier, code
     end = events.at_node(dst[path])
     idle, exposed = (weight[path] - (work.before(end) - work.before(end - weight[path])) for work in works)
     rows, shares = path_rows(weight, path, found, idle, exposed, inferred)
@@ -269,21 +266,24 @@ def _found(
     of = path[timed]
     pieces = Pieces.of(end[timed] - weight[of], weight[of], shares.row[of], found.instance[of], inferred[of])
     graph = ArrayGraph.from_edges(src, dst, weight, USUAL_PROFILE)
-    name_of, float32_factor = of_fixes
-    window = numbered_window(edges, events, names, graph, CauseEdges(found, name_of))
-    of_window = fixes(window, rows, float32_factor)
-    del window, edges
+    window = numbered_window(judged, events, graph, found, labels) if judged else None
+    del judged
     if cost is None:
-        del found, inferred
+        of_window = fixes(window, rows, factors) if window else []
+        del found, inferred, window
         retime(graph, rows, shares)
         return _Found(rows, pieces, None, None, of_window)
     length, without = int(rows.duration.sum()), without_profiler(graph, cost)
     spent = length - without.length
     is_told = spent > _TOLD * length and cost.request.retimes(without=True, spent=spent, length=length)
+    is_shown = is_told and cost.request.shows(spent, length)
+    of_window = fixes(window, rows, factors) if window and not is_shown else []
     if not is_told or cost.request.retimes(without=False, spent=spent, length=length):
         retime(graph, rows, shares)
-    told = _rows_without(graph, without, found, events, names, inferred) if is_told else None
-    return _Found(rows, pieces, without, told, of_window)
+    rows_without = _rows_without(graph, without, found, events, labels.names, inferred) if is_told else None
+    if window and is_shown and rows_without is not None:
+        of_window = fixes(window, rows_without, factors, without_profiler=True)
+    return _Found(rows, pieces, without, rows_without, of_window)
 
 
 def _rows_without(
@@ -353,11 +353,15 @@ def _columns(number: int, events: Events, found: Rows, *, without: bool) -> dict
     }
 
 
-def _insert(con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], causes: list[dict[str, Ints]]) -> None:
+def _insert(
+    con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], causes: list[dict[str, Ints]], costs: list[str]
+) -> None:
     """Add the windows of a group together: of many short ones, a statement for each took most of the time."""
     if not work:
         return
     con.execute(f"INSERT INTO _window_work VALUES {', '.join(map(str, work))}")
+    if costs:
+        con.execute(f"INSERT INTO _recording_costs VALUES {', '.join(costs)}")
     # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
     rows = {name: np.concatenate([one[name] for one in causes]) for name in causes[0]}
     con.execute(
@@ -367,17 +371,10 @@ def _insert(con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], ca
     del rows
 
 
-def _insert_cost(con: duckdb.DuckDBPyConnection, number: int, cost: RecordingCost, without: WithoutProfiler) -> None:
-    told = [
-        number,
-        *cost.events.tolist(),
-        *cost.nominal.tolist(),
-        cost.start_ns,
-        cost.speed,
-        without.scale,
-        without.length,
-    ]
-    con.execute(f"INSERT INTO _recording_costs VALUES ({', '.join(map(str, told))})")
+def _cost_row(number: int, cost: RecordingCost, without: WithoutProfiler) -> str:
+    by_kind = (*cost.events.tolist(), *cost.nominal.tolist())
+    values = (number, *by_kind, cost.start_ns, cost.speed, without.scale, without.length)
+    return f"({', '.join(map(str, values))})"
 
 
 def _insert_pieces(con: duckdb.DuckDBPyConnection, number: int, events: Events, pieces: Pieces) -> None:

@@ -26,13 +26,15 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
     path: the most that bucketing and pipelining could achieve.
     """
     events = window.events
-    classes = np.array([kernel_class for kernel_class, _ in events.families])[events.family]
+    computing = counting_as("COMPUTATION")
+    computes = events.of_families(lambda known, _: known in computing)
+    communicates = events.of_families(lambda known, _: known == "COMMUNICATION")
     device = np.append(np.array([device for device, _ in events.streams], dtype=np.int64), -1)[events.stream]
     left = np.ones(len(events.event_id) + 1)  # the last entry: edges that are not an event's own time
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
-        communication = here & (classes == "COMMUNICATION")
-        busy = _covered(events.ts, events.dur, here & np.isin(classes, counting_as("COMPUTATION")))
+        communication = here & communicates
+        busy = _covered(events.ts, events.dur, here & computes)
         if communicating := _covered(events.ts, events.dur, communication):
             left[:-1][communication] = 1 - min(1.0, busy / communicating)
     return left[window.own_time_of]

@@ -153,20 +153,18 @@ class _Targets:
             kind = _OF_HTA.get(kind, kind)
             return Selection((np.array(w.kinds) == kind)[w.kind].astype(float))
         if prefix == "class":
-            chosen = np.isin([known for known, _ in w.events.families], counting_as(what.upper()))
-            return self._self(chosen) if what.upper() == CPU_CLASS else Selection(work=chosen[w.events.family])
+            classes = counting_as(what.upper())
+            chosen = w.events.of_families(lambda known, _: known in classes)
+            return self._self(chosen) if what.upper() == CPU_CLASS else Selection(work=chosen)
         if prefix == "kernel":
             return Selection(work=self._named(what) & self.line.is_work)
         if prefix == "self":
-            return self._self(self._families(what), what)
+            return self._self(self._named(what), what)
         return union([self._inclusive(what), Selection(work=self._named(what) & self.line.is_work)])
 
-    def _families(self, what: str) -> Flags:
-        pattern = glob_pattern(what)
-        return np.array([bool(pattern.fullmatch(name)) for _, name in self.window.events.families], dtype=bool)
-
     def _named(self, what: str) -> Flags:
-        return self._families(what)[self.window.events.family]
+        pattern = glob_pattern(what)
+        return self.window.events.of_families(lambda _, name: bool(pattern.fullmatch(name)))
 
     def _inclusive(self, what: str) -> Selection:
         """All that is inside operators, calls, annotations and functions of a name, and the host time of threads."""
@@ -186,14 +184,12 @@ class _Targets:
             return Selection(waits=self.line.is_host_wait)
         return Selection(waits=self.line.waits(self._stretches(what)))
 
-    def _self(self, families: Flags, what: str = "") -> Selection:
+    def _self(self, chosen: Flags, what: str = "") -> Selection:
         """The own time of operators and calls, and of annotations and functions the host time in them outside operators."""
         w = self.window
-        is_host = np.array([known in (CPU_CLASS, HOST_CLASS) for known, _ in w.events.families], dtype=bool)
-        own = np.append(families & is_host, False)[w.family]
-        is_outer = np.array([known == HOST_CLASS for known, _ in w.events.families], dtype=bool)
-        inside = w.inside((families & is_outer)[w.events.family])
-        own |= np.append(inside, False)[w.gap_owner]
+        own = np.append(chosen & ~self.line.is_work, False)[w.own_time_of]  # -1, nobody's, is the last
+        is_outer = w.events.of_families(lambda known, _: known == HOST_CLASS)
+        own |= np.append(w.inside(chosen & is_outer), False)[w.gap_owner]
         if what:
             own |= self._of_threads(what)
         return Selection(own.astype(float))

@@ -58,11 +58,11 @@ class Stretches:
 
     def holds(self, thread: Ints, start: Ints, end: Ints) -> Flags:
         """Returns which times of threads are inside as a whole, both ends included (m,)."""
-        place = self._last_before(thread, start)
+        place = self.last_before(thread, start)
         at = np.maximum(place, 0)
         return (place >= 0) & (self.thread[at] == thread) & (end <= self.end[at]) if len(self.thread) else place >= 0
 
-    def _last_before(self, thread: Ints, at: Ints) -> Ints:
+    def last_before(self, thread: Ints, at: Ints) -> Ints:
         """Returns the last stretch of all that begins before or at each time; those of other threads among them. -1: none."""
         if not len(self.thread):
             return np.full(len(at), -1)
@@ -78,7 +78,7 @@ class Stretches:
         if not len(self.thread):
             return np.zeros(len(at), dtype=np.int64)
         length = np.append(0, np.cumsum(self.end - self.start))
-        place = self._last_before(thread, at)
+        place = self.last_before(thread, at)
         there = np.maximum(place, 0)
         own = (place >= 0) & (self.thread[there] == thread)
         within = np.where(own, np.minimum(at, self.end[there]) - self.start[there], 0)
@@ -175,8 +175,8 @@ class Timeline:
         returns = stretches.holds(self.thread[dst], dst_at, dst_at)
         starts, ends = np.flatnonzero(begins & ~returns), np.flatnonzero(returns & ~begins)
         # Each return belongs to the last hand-off before it, from the same stretch to the thread that returns.
-        handed = stretches._last_before(self.thread[src[starts]], src_at[starts])
-        back = stretches._last_before(self.thread[dst[ends]], dst_at[ends])
+        handed = stretches.last_before(self.thread[src[starts]], src_at[starts])
+        back = stretches.last_before(self.thread[dst[ends]], dst_at[ends])
         threads, begun, ended = [], [], []
         for helper in np.unique(self.thread[dst[starts]]).tolist():
             to = starts[self.thread[dst[starts]] == helper]

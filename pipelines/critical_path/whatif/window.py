@@ -84,6 +84,17 @@ class Events:
     tid: Ints
     tids: list[str]
 
+    @cached_property
+    def present(self) -> list[int]:
+        """Returns the families that the events have: of a short window far fewer than the trace has names."""
+        return np.unique(self.family).tolist()
+
+    def of_families(self, fits: Callable[[str, str], bool]) -> npt.NDArray[np.bool_]:
+        """Returns which events are of a family whose class and name fit (k,)."""
+        chosen = np.zeros(len(self.families), dtype=bool)
+        chosen[self.present] = [fits(*self.families[i]) for i in self.present]
+        return chosen[self.family]
+
 
 @dataclass(frozen=True)
 class Window:

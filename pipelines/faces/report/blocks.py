@@ -112,7 +112,7 @@ def findings(found: Sequence[Finding]) -> Block:
 
 @dataclass(frozen=True)
 class Help:
-    """What a change saves, the change, the command that gives the number, and what the number leaves out (may be empty)."""
+    """What a change saves, the change, the command that gives the number, and what limits the number (may be empty)."""
 
     saves: str
     change: str

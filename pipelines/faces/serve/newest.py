@@ -8,7 +8,8 @@ from typing import Any
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking, NotAnswered, first_rows
-from pipelines.faces.why import CaptureWhy, Why, asked_capture_why, asked_why, on_a_screen
+from pipelines.faces.capture_why import CaptureWhy, asked_capture_why
+from pipelines.faces.why import Why, asked_why, on_a_screen
 
 # Of the newest trace, what is there. All tables of the answer are in it: what they lack is told once, by this query.
 NEWEST = """

@@ -21,6 +21,9 @@ SELECT
         ELSE 'earlier work, not in the window'
     END AS name,
     r.duration_ns,  -- Its time on the path, ns.
+    -- The same in percent of all rows of the window.
+    100e0 * r.duration_ns / nullif(sum(r.duration_ns) OVER (PARTITION BY r.window_no, r.without_profiler), 0)
+        AS share_percent,
     r.idle_ns,  -- The part of it in which no GPU work ran, ns.
     r.exposed_ns,  -- The part of it in which no kernel ran that computes, ns.
     r.saves_ns,  -- What the window is shorter without it, ns.

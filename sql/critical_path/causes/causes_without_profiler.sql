@@ -3,12 +3,6 @@
 -- How: as in causes, of the graph retimed without the cost of recording its events (profiler_cost). Windows in which
 -- that is more than threshold profiler_told.
 -- check: unique(trace_id, window_id, cause, name)
-WITH totals AS (
-    SELECT window_no, sum(duration_ns) AS duration_ns
-    FROM _cause_rows
-    WHERE without_profiler
-    GROUP BY window_no
-)
 SELECT
     n.trace_id,  -- The trace.
     n.window_id,  -- The window: full, or a step.
@@ -16,7 +10,7 @@ SELECT
     n.name,  -- The operator, kernel, call, annotation, Python function, thread or stream.
     n.duration_ns,  -- Its time on the path, ns.
     -- The same in percent of the window; the rows of a window sum to 100.
-    100e0 * n.duration_ns / nullif(t.duration_ns, 0) AS percent,
+    n.share_percent AS percent,
     n.idle_ns AS gpu_idle_ns,  -- The part of it in which no GPU work ran, ns; idle_causes has when.
     -- The part of it in which no kernel ran that computes, ns: what communication and copies have for themselves.
     n.exposed_ns,
@@ -28,5 +22,4 @@ SELECT
     n.event_id,  -- The one with the most of it.
     2 * n.inferred_ns >= n.duration_ns AS inferred  -- It follows mostly from waits that no event shows.
 FROM _named_causes AS n
-JOIN totals AS t ON t.window_no = n.window_no
 WHERE n.without_profiler

@@ -2,7 +2,7 @@
 -- How: the graph retimed with each edge of a host thread shortened by what recording the events on it costs
 -- (profiler_costs, in proportion to the host's slowness, or as the trace's own metadata say), and without the
 -- profiler's start. NULL where that is not known: traces of other writers than PyTorch's profiler, without operators,
--- or with too many edges (profiler_edges).
+-- or with too many edges (retimed_edges).
 -- check: unique(trace_id, window_id)
 SELECT
     g.trace_id,  -- The trace.

@@ -90,7 +90,7 @@ def products(name: str, device: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"traceEvents": events, "deviceProperties": [device] if device else []}
 
 
-FLOAT32 = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8"
+FLOAT32 = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4"
 
 HAS_AND_LACKS: dict[str, tuple[Any, Any]] = {
     "do_not_wait": (synchronized_steps(530), operators(10, 100)),

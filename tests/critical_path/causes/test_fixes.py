@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines.base import datafiles
 from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.causes import window_causes
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models import statements
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.critical_path.pairs.recorded import FOLDERS, Pair, read
 from tests.harness import call, connect_all, op
+from tests.pages import DOCS
 
 from .commands import TRACE, asked
 from .fix_traces import (
@@ -49,6 +54,46 @@ def by_kind(hand_made: dict[str, Saved]) -> dict[str, tuple[Saved, Saved]]:
 
 def test_each_kind_has_a_trace() -> None:
     assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS}
+
+
+def test_the_page_has_each_kind_as_it_is_retimed_and_what_limits_it() -> None:
+    page = (DOCS / "why.md").read_text(encoding="utf-8")
+    for row in rule_rows("fix_kinds"):
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{row['fix']}` |")]
+        limits = f"at most: {row['caveat']}" if row["is_bound"] == "true" else row["caveat"]
+        assert line.endswith(f"| `{row['scenario']}` | {limits} |")
+
+
+def test_each_kind_is_retimed_as_its_row_says() -> None:
+    con, trace_ids = connect_all(has for has, _ in HAS_AND_LACKS.values())
+    with con:
+        run_models(con, load_catalog(), ["fixes"])
+        options = {
+            (trace_id, fix): words
+            for trace_id, fix, words in con.execute("SELECT trace_id, fix, options FROM fixes").fetchall()
+        }
+    scenarios = {row["fix"]: row["scenario"] for row in rule_rows("fix_kinds")}
+    for trace_id, fix in zip(trace_ids, HAS_AND_LACKS, strict=True):
+        form = re.escape(scenarios[fix]).replace("NAME", ".+").replace("FACTOR", r"[0-9.]+")
+        assert re.fullmatch(form, options[trace_id, fix].replace("'", "")), (fix, options[trace_id, fix])
+
+
+def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    con, (trace_id,) = connect_all([synchronized_steps(530)])
+    with con:
+        run_models(con, load_catalog(), ["critical_path_edges", "critical_path_caveats"])
+        ((n_edges,),) = con.execute("SELECT count(*) FROM critical_path_edges").fetchall()
+    for most, judged in ((n_edges, True), (n_edges - 1, False)):
+        monkeypatch.setattr(window_causes, "MOST_EDGES", most)
+        known = {**datafiles.thresholds(), "retimed_edges": str(most)}
+        monkeypatch.setattr(statements, "thresholds", lambda known=known: known)
+        con, (trace_id,) = connect_all([synchronized_steps(530)])
+        with con:
+            run_models(con, load_catalog.__wrapped__(), ["fixes", "critical_path_caveats"])
+            ((n_fixes,),) = con.execute(f"SELECT count(*) FROM fixes WHERE trace_id = '{trace_id}'").fetchall()
+            caveats = con.execute("SELECT detail FROM critical_path_caveats WHERE caveat = 'not_retimed'").fetchall()
+        assert (n_fixes > 0, len(caveats) == 0) == (judged, judged)
+        assert judged or caveats[0][0].startswith(f"the graph has {n_edges} edges, more than {most}: ")
 
 
 @pytest.mark.parametrize("fix", HAS_AND_LACKS)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipelines.critical_path.causes import window_causes
+from pipelines.critical_path.causes import recording_cost, window_causes
 from pipelines.critical_path.causes.recording_cost import RecordingCost, Request
-from pipelines.critical_path.graph.windows import WindowRequest, request_profiler_cost, request_windows
+from pipelines.critical_path.graph.windows import WindowRequest, request_profiler_cost, request_windows, usual_windows
 from pipelines.faces.why import TABLES, Why, why
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect_all, kernel, op, x
+from tests.harness import connect, connect_all, kernel, op, x
 
 from .recorded import COST, document, program
 
@@ -126,6 +127,29 @@ def test_only_the_causes_that_are_shown_are_retimed_where_that_is_asked(without:
     assert told.rows == both.rows and told.rows[0]["saves_ns"] is not None
 
 
+def test_batches_of_events_add_up_in_each_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps one behind the other, an annotation around all of them, and events that the file has in any order."""
+    events = [x("user_annotation", "fit", 0, 1000)]
+    for step in range(8):
+        start = 10 + 100 * step
+        events += [x("user_annotation", f"ProfilerStep#{step}", start, 90)]
+        events += [op("aten::mm", start + 10 * i, 6) for i in range(step + 1)]
+    Random(0).shuffle(events)
+    tables = []
+    for batch in (3, 1 << 17):
+        monkeypatch.setattr(recording_cost, "_BATCH", batch)
+        con, trace_id = connect(document(events, {**FREE, "operator": 1}))
+        with con:
+            request_windows(con, usual_windows(con, [trace_id]))
+            run_models(con, load_catalog(), ["profiler_cost"])
+            tables.append(con.execute("FROM profiler_cost ORDER BY window_id").fetchall())
+            counts = con.execute("SELECT window_id, n_operators, operators_ns FROM profiler_cost").fetchall()
+    assert tables[0] == tables[1]
+    expected = {"full": 36} | {f"ProfilerStep#{step}": step + 1 for step in range(8)}
+    assert {window: n for window, n, _ in counts} == expected
+    assert {window: ns for window, _, ns in counts} == {window: 1000 * n for window, n in expected.items()}
+
+
 def test_it_is_calibrated_to_a_known_time() -> None:
     trace = document(program(1, COST), COST, delay_us=4)
     plain = answer(trace)
@@ -184,12 +208,12 @@ def test_answers_on_both_sides() -> None:
     assert ["without the profiler" in answer(gaps(us))._whole for us in TOLD["profiler_told/sentence"]] == [True, False]
 
 
-EDGES = {"profiler_edges": (3, 2)}
+EDGES = {"retimed_edges": (3, 2)}
 
 
 def test_windows_with_too_many_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for most in EDGES["profiler_edges"]:
+    for most in EDGES["retimed_edges"]:
         monkeypatch.setattr(window_causes, "MOST_EDGES", most)
         found.append(costs_of(gaps(10))[0]["without_profiler_ns"])
     assert found == [990_000, None]

@@ -25,11 +25,14 @@ class Refused(RuntimeError):
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted change of a step, in percent of it; None, and why, where there is none. `way`: the command or fix."""
+    """A predicted change of a step, in percent of it; None, and why, where there is none. `way`: the command or fix.
+    `is_untraced`: of a step without the profiler.
+    """
 
     way: str
     percent: float | None
     reason: str = ""
+    is_untraced: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,11 @@ def _by_fix(pair: Pair, why: dict[str, Any]) -> Iterator[Prediction]:
     if not pair.fix or "fixes" not in why:
         return
     saved = [fix["saves_us"] for fix in why["fixes"] if fix["fix"] == pair.fix]
-    percent = -100 * max(saved) / pair.timed_us if saved else None
-    yield Prediction(f"fix {pair.fix}", percent, "" if saved else "not among the fixes")
+    window = why.get("window", {})
+    is_untraced = bool(window.get("causes_without_profiler"))
+    length = window["without_profiler_us"] if is_untraced else pair.timed_us
+    percent = -100 * max(saved) / length if saved else None
+    yield Prediction(f"fix {pair.fix}", percent, "" if saved else "not among the fixes", is_untraced)
 
 
 def _answer(command: str, *words: str) -> Any:

@@ -13,8 +13,9 @@ LARGE = 10
 
 
 def error(pair: Pair, prediction: Prediction) -> float | None:
-    """Returns how far a prediction is from the second run with the profiler, in points."""
-    return None if prediction.percent is None else prediction.percent - 100 * (pair.traced - 1)
+    """Returns how far a prediction is from the second run, in points: with the profiler, or without it if the prediction is."""
+    ratio = pair.untraced if prediction.is_untraced else pair.traced
+    return None if prediction.percent is None or ratio is None else prediction.percent - 100 * (ratio - 1)
 
 
 def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:

@@ -10,8 +10,9 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
 from pipelines.faces.asking import Asking
+from pipelines.faces.capture_why import capture_why
 from pipelines.faces.serve.newest import NEWEST, newest_why
-from pipelines.faces.why import TABLES, capture_why, why
+from pipelines.faces.why import TABLES, why
 from pipelines.lake import Lake
 from pipelines.lake.read.sandbox import QueryStopped
 from pipelines.readers.ingest import ingest

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.base.errors import WrongValue
+from pipelines.base.units import nanoseconds
 from pipelines.faces.cli.console import fail, local, progress
 
 ProfileOption = Annotated[
@@ -15,6 +17,10 @@ ProfileOption = Annotated[
 AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
 InstanceOption = Annotated[
     str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")
+]
+UntracedOption = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."),
 ]
 DependenciesOption = Annotated[
     str,
@@ -90,3 +96,11 @@ def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
     file = given or execution_trace_beside(text_path(path), rank)
     with progress(None, f"reading {file.name}") as advance:
         load_execution(con, file, trace_id, on_bytes=advance)
+
+
+def untraced_ns(text: str) -> int | None:
+    """Returns the time of `--untraced` in ns; None if it is not given. Raises WrongValue."""
+    time_ns = nanoseconds(text)
+    if text and time_ns is None:
+        raise WrongValue(f"--untraced {text}: give a time with its unit: 12.3ms, 900us, 1.2s")
+    return time_ns

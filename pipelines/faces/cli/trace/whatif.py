@@ -47,6 +47,8 @@ from pipelines.faces.cli.trace.asked_path import (
     InstanceOption,
     ProfileOption,
     SetOption,
+    UntracedOption,
+    untraced_ns,
 )
 from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
@@ -123,6 +125,7 @@ def what_if(
             "--without-profiler", help="Take out what the profiler cost first, as why does where that is much."
         ),
     ] = False,
+    untraced: UntracedOption = "",
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
@@ -172,8 +175,8 @@ def what_if(
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
             window = replace(window, causes=causes_of(con, load_catalog(), window))
-        if without_profiler:
-            window = _without_profiler(con, trace, window)
+        if without_profiler or untraced:
+            window = _without_profiler(con, trace, window, untraced_ns(untraced))
         lost = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
         lacking = _lacking(window) if sensitivity else []
@@ -230,13 +233,13 @@ def _window(
         yield con, window
 
 
-def _without_profiler(con: Any, trace: str, window: Window) -> Window:
+def _without_profiler(con: Any, trace: str, window: Window, untraced: int | None) -> Window:
     from pipelines.critical_path.causes.of_window import without_profiler_of
     from pipelines.models.catalog import load_catalog
 
     if con is None:
         raise WrongValue(f"{trace} is a saved path, which does not say what the profiler cost. Give the trace.")
-    return without_profiler_of(con, load_catalog(), window)
+    return without_profiler_of(con, load_catalog(), window, untraced)
 
 
 def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
-from pipelines.base import units
 from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import visible
 from pipelines.faces.cli.console import (
@@ -26,17 +26,17 @@ from pipelines.faces.cli.console import (
 )
 from pipelines.faces.cli.fleet.opened_capture import is_several
 from pipelines.faces.cli.progress_steps import in_words, steps_for
-from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption
+from pipelines.faces.cli.trace.asked_path import AnnotationOption, InstanceOption, UntracedOption, untraced_ns
 from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened, use_memory
 from pipelines.faces.cli.trace.path_tables import print_caveats
 
 if TYPE_CHECKING:
     from pipelines.critical_path.graph.windows import WindowRequest
-    from pipelines.faces.why import CaptureWhy, Cause, Why
+    from pipelines.faces.capture_why import CaptureWhy
+    from pipelines.faces.why import Cause, Why
 
 _NAMES = 3  # of a cause
 _WIDTH = 80
-_FIXES = 5  # on a screen
 _RANKS = 8  # of a capture without a path through them
 
 
@@ -61,12 +61,7 @@ def why_command(
             help="Causes without what the profiler cost, or with it; by default without it where that is more than a tenth.",
         ),
     ] = None,
-    untraced: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="What a step (the trace, if it has none) takes without the profiler: 12.3ms."
-        ),
-    ] = "",
+    untraced: UntracedOption = "",
     lake: AnyLakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -77,7 +72,7 @@ def why_command(
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    asked = _Asked(step, annotation, instance, process, without_profiler, _nanoseconds(untraced))
+    asked = _Asked(step, annotation, instance, process, without_profiler, untraced)
     found = [one for subject in subjects for one in _answers(subject, asked, lake)]
     if json:
         documents = [one.answer.as_json(one.subject, asked.options(one.answer, one.process)) for one in found]
@@ -97,14 +92,14 @@ class _Asked(NamedTuple):
     instance: str | None
     process: str | None
     without_profiler: bool | None = None
-    untraced: int | None = None
+    untraced: str = ""
 
     @property
     def of_a_trace(self) -> str:
         """The options that have no meaning for a capture, if some of them are given."""
         if any(self[:4]):
             return "--step, --annotation and --process"
-        is_given = self.without_profiler is not None or self.untraced is not None
+        is_given = self.without_profiler is not None or bool(self.untraced)
         return "--without-profiler, --with-profiler and --untraced" if is_given else ""
 
     def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
@@ -114,16 +109,6 @@ class _Asked(NamedTuple):
         of_window = [] if window == "full" else ["--annotation", window]
         of_window += ["--instance", self.instance] if self.instance is not None else []
         return of_window + (["--process", process] if process else [])
-
-
-def _nanoseconds(text: str) -> int | None:
-    """Returns a time such as 12.3ms, 900us or 1.2s in ns; None for an empty text. Raises WrongValue."""
-    if not text:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|ms|us|ns)", text.strip())
-    if match is None or not float(match[1]):
-        raise WrongValue(f"--untraced {text}: give a time with its unit: 12.3ms, 900us, 1.2s")
-    return round(float(match[1]) * {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}[match[2]])
 
 
 class _Told(NamedTuple):
@@ -170,10 +155,11 @@ def _is_capture(beginning: str, lake: Path | str) -> bool:
 
 def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
     """The answer for a capture; where no path leads through its ranks, that of each rank alone, the longest first."""
+    from pipelines.faces.capture_why import capture_why
     from pipelines.faces.cli import caveats
     from pipelines.faces.cli.fleet.opened_capture import lake_of, processes_of
     from pipelines.faces.cli.up_to_date import open_analyst
-    from pipelines.faces.why import TABLES, capture_why, why
+    from pipelines.faces.why import TABLES, why
     from pipelines.fleet.path.answer import find_capture
     from pipelines.models.sqltext import quoted
 
@@ -227,19 +213,24 @@ def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
 
     with opened(subject, lake, TABLES, process=asked.process) as (con, trace_id):
         requests = _windows(con, trace_id, asked)
-        if not asked.annotation and asked.untraced is None and set(TABLES) <= stored_tables(con):
+        if (
+            not asked.annotation
+            and asked.without_profiler is None
+            and not asked.untraced
+            and set(TABLES) <= stored_tables(con)
+        ):
             for table in TABLES:
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
         else:
             request_windows(con, requests)
-            request_profiler_cost(con, requests, asked.without_profiler, asked.untraced)
+            request_profiler_cost(con, requests, asked.without_profiler, untraced_ns(asked.untraced))
             catalog = catalog_of(subject, lake)
             use_memory(con, trace_id)
             with progress(steps_for(catalog, TABLES), "computing") as advance:
                 run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
         name, without = Path(subject).name, asked.without_profiler
         answers = [why(con, one.trace_id, one.window_id, name, without_profiler=without) for one in requests]
-        found = [one for one in answers if one]
+        found = [replace(one, untraced=asked.untraced) for one in answers if one]
         _check_profiler(subject, asked, found)
         if not found:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
@@ -255,7 +246,7 @@ def _check_profiler(subject: str, asked: _Asked, answers: Sequence[Why]) -> None
     """Refuse to calibrate what is not known; say why causes are not without the profiler although that is asked."""
     unknown = any(one.without_profiler_ns is None for one in answers)
     why_not = f"what a profiler cost {subject} is not known: PyTorch's did not write it, or it has no operators"
-    if asked.untraced is not None and unknown:
+    if asked.untraced and unknown:
         raise fail(why_not, "Leave out --untraced.")
     if asked.without_profiler and not all(one.is_without_profiler for one in answers):
         told = why_not if unknown else "the profiler cost too little to rank causes without it"
@@ -317,17 +308,19 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequen
 
 def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
     """Print what to change, largest saving first, each with the command that gives its number."""
-    from pipelines.faces.why import in_short, what_if_command
+    from pipelines.faces.what_helps import SHOWN, change_of, saving_of
 
     if not answer.fixes:
         return
     out.print()
-    each = " a step" if answer.steps > 1 else ""
     out.print("What would help, each by itself:")
-    for row in answer.fixes[:_FIXES]:
-        saved = f"{units.time(row['saves_ns'] / answer.steps)}{each}: {in_short(row['change'], row['name'])}"
-        _print_indented(f"{-row['saves_percent']:5.1f} %  ", visible(saved), width)
-        command = what_if_command(subject, row["options"], options)
+    for row in answer.fixes[:SHOWN]:
+        _print_indented(
+            f"{-row['saves_percent']:5.1f} %  ", visible(f"{saving_of(row, answer.steps)}: {change_of(row)}"), width
+        )
+        if row["caveat"]:
+            _print_indented(" " * 9, row["caveat"], width)
+        command = cast("Why", answer).fix_command(row, subject, options)  # a capture has no fixes
         out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 

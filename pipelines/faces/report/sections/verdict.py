@@ -27,12 +27,13 @@ from pipelines.faces.report.sections.kernels import kernel_rows
 from pipelines.faces.report.sections.steps import step_rows
 from pipelines.faces.report.sections.times import cost_rows, path_names
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.why import Cause, Why, in_short, what_if_command, why
+from pipelines.faces.what_helps import SHOWN, change_of, saving_of
+from pipelines.faces.why import Cause, Why, why
 from pipelines.faces.words import in_words
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 from pipelines.models.questions import rows_of_question
 
-_FINDINGS, _NAMES, _FIXES = 3, 3, 5
+_FINDINGS, _NAMES = 3, 3
 _WORTH = 1.0  # percent of the window: less is noise
 
 
@@ -170,16 +171,17 @@ def _fixes(subject: Subject, answer: Why | None) -> list[Block]:
     if answer is None or not answer.fixes:
         return []
     whose = f" {label(subject.shown)}" if len(subject.traces) > 1 else ""
-    recorded = ", with the profiler" if answer.is_without_profiler else ""
-    said = f"What would help{whose}, each by itself, in the {time(answer.window['length_ns'])} as recorded{recorded}"
-    return [heading(said), helps([_help(row, _placeholder(subject)) for row in answer.fixes[:_FIXES]])]
+    without = " without the profiler" if answer.is_without_profiler else ""
+    said = f"What would help{whose}, each by itself, in the {time(answer.length)}{without}"
+    trace = _placeholder(subject)
+    return [heading(said), helps([_help(row, answer.fix_command(row, trace)) for row in answer.fixes[:SHOWN]])]
 
 
-def _help(row: Row, trace: str) -> Help:
+def _help(row: Row, command: str) -> Help:
     return Help(
-        f"{time(row['saves_ns'])} ({percent(row['saves_percent'])})",
-        in_short(row["change"], row["name"]),
-        what_if_command(trace, row["options"]),
+        f"{saving_of(row, 1)} ({percent(row['saves_percent'])})",
+        change_of(row),
+        command,
         row["caveat"] or "",
     )
 

@@ -1,0 +1,120 @@
+"""Why a capture takes as long as it does: one sentence and its causes, from tables `capture_causes` and `capture_paths`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import duckdb
+
+from pipelines.base import units
+from pipelines.base.database import rows_of
+from pipelines.base.kernel_names import short_name
+from pipelines.faces.advice import advice_of_name
+from pipelines.faces.why import CLAUSE, NAME, Cause, grouped, microseconds, name_in_brackets, printed
+from pipelines.fleet.collectives.evidence import evidence_in_words
+from pipelines.models.sqltext import quoted
+
+
+@dataclass(frozen=True)
+class CaptureWhy:
+    """The answer for a capture: its id, how many ranks are joined, its rows of `capture_causes`, largest first, and the weakest
+    evidence that its collectives are matched by.
+    """
+
+    title: str
+    capture_id: str
+    n_ranks: int
+    rows: list[dict[str, Any]]
+    caveats: list[dict[str, Any]]
+    matched_by: str | None = None
+    steps = 1
+    names = frozenset[str]()
+    fixes: tuple[dict[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return printed(self.caveats, self.sentence)
+
+    def doubt_of(self, cause: Cause) -> str:
+        """Nothing: the caveats of a capture are of all of it."""
+        return ""
+
+    @property
+    def heading(self) -> str:
+        """The capture."""
+        return self.title
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """The causes, each once, largest first."""
+        return grouped(self.rows)
+
+    @cached_property
+    def length(self) -> int:
+        """Of the path through all ranks, ns."""
+        return sum(row["duration_ns"] for row in self.rows)
+
+    @cached_property
+    def sentence(self) -> str:
+        """What the capture's time goes to, in one sentence."""
+        shown = [one for one in self.causes if one.duration >= CLAUSE * self.length][:3] or self.causes[:1]
+        told = [f"{units.time(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
+        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
+
+    def options(self, of_window: Sequence[str] = ()) -> list[str]:
+        """What other commands have to be told to speak of the same."""
+        return [*of_window]
+
+    def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns the object of `--json`, as of a trace; each cause has its rank."""
+        kinds = {one.kind["cause"]: one.kind for one in self.causes}
+        keys = ("cause", "rank", "name", "late_cause", "share_percent", "times", "event_id", "inferred")
+        return {
+            "sentence": self.sentence,
+            "window": {"capture_id": self.capture_id, "length_us": self.length / 1000, "ranks": self.n_ranks},
+            "matched_by": self.matched_by,
+            "causes": [
+                {key: row[key] for key in keys}
+                | {"duration_us": row["duration_ns"] / 1000, "saves_us": microseconds(row["saves_ns"])}
+                | {"cause_saves_us": microseconds(row["cause_saves_ns"])}
+                | {"title": kinds[row["cause"]]["title"], "advice": advice_of_name(row["cause"], row["name"])}
+                for row in self.rows
+            ],
+            "caveats": self.caveats,
+        }
+
+
+def _of_rank(one: Cause) -> str:
+    """The largest of a cause's names; where it has most of it, with its rank."""
+    row = one.rows[0]
+    if one.kind["cause"] == "late_rank":
+        who, colon, what = row["name"].rpartition(": ")
+        return f" ({who}{colon}{short_name(what, NAME)})"
+    return f"{name_in_brackets(one)} on rank {row['rank']}" if row["duration_ns"] * 2 > one.duration else ""
+
+
+def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
+    """Returns the answer for a capture from `capture_causes` and `capture_paths` in `con`; None where it has no path."""
+    return asked_capture_why(partial(rows_of, con), capture_id, title)
+
+
+def asked_capture_why(
+    ask: Callable[[str], list[dict[str, Any]]], capture_id: str, title: str = ""
+) -> CaptureWhy | None:
+    """Returns the same from what `ask` answers to a query: its rows by column name."""
+    of = f"capture_id = {quoted(capture_id)}"
+    rows = ask(f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
+    if not rows:
+        return None
+    late = [row["saves_ns"] for row in rows if row["cause"] == "late_rank"]
+    for row in rows:
+        row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
+        row["halved_saves_ns"] = None
+    (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks, max(matched_by) AS matched_by FROM capture_paths WHERE {of}")
+    guessed = sum(row["inferred_ns"] for row in rows)
+    told = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
+    told += [evidence_in_words([ranks["matched_by"]])] if ranks["matched_by"] else []
+    caveats = [{"severity": "info", "detail": detail} for detail in told]
+    return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats, matched_by=ranks["matched_by"])

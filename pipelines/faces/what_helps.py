@@ -1,0 +1,53 @@
+"""What would help a window, from rows of table `fixes`: in a sentence, in a list, as JSON, each with its command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.base import units
+from pipelines.base.kernel_names import short_name
+
+SHOWN = 5
+"""Fixes on a screen and on a page."""
+_NAME = 48  # characters
+_WORTH = 5  # percent of the window that a fix saves to be in the sentence
+
+
+def what_if_command(trace: str, changes: str, options: Sequence[str] = ()) -> str:
+    """Returns a command of what-if; `changes` are options that are quoted already."""
+    return " ".join([shlex.join(["tracelake", "what-if", trace]), changes, *map(shlex.quote, options)])
+
+
+def change_of(row: dict[str, Any]) -> str:
+    """Returns what to change, with a short name."""
+    return row["change"].replace(row["name"], short_name(row["name"], _NAME)) if row["name"] else row["change"]
+
+
+def saving_of(row: dict[str, Any], steps: int) -> str:
+    """Returns what a fix saves of each of so many steps."""
+    each = " a step" if steps > 1 else ""
+    return f"{'at most ' if row['is_bound'] else ''}{units.time(row['saves_ns'] / steps)}{each}"
+
+
+def best_fix(rows: Sequence[dict[str, Any]], steps: int) -> str:
+    """Returns a sentence about the first fix, with a space before it; an empty text if it saves too little for that."""
+    for row in rows[:1]:
+        if row["saves_percent"] >= _WORTH:
+            return f" To save {saving_of(row, steps)} ({row['saves_percent']:.0f} %): {change_of(row)}."
+    return ""
+
+
+def fix_json(row: dict[str, Any], command: str) -> dict[str, Any]:
+    """Returns a fix for `--json`."""
+    return {
+        "fix": row["fix"],
+        "name": row["name"],
+        "change": row["change"],
+        "saves_us": row["saves_ns"] / 1000,
+        "saves_percent": row["saves_percent"],
+        "is_bound": row["is_bound"],
+        "command": command,
+        "caveat": row["caveat"],
+    }
