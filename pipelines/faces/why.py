@@ -130,8 +130,6 @@ class Cause:
         parts = self.kind["command"].split()
         if parts[0] == "critical-path":
             parts = ["capture-path", "{trace}"]
-        if not self.on_gpu:  # collectives of the host are of no class of GPU work
-            parts = [part.replace("communication=", "{name}=") for part in parts]
         if self.rows[0]["name"] == "outside operators":  # of all threads
             parts = [part.replace("{name}=", "host_gap=") for part in parts]
         told = [part.format(trace=trace, name=short) for part in parts]

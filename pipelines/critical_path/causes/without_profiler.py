@@ -56,14 +56,14 @@ def without_profiler(graph: ArrayGraph, cost: RecordingCost) -> WithoutProfiler:
             f"--untraced {time(untraced)}: without the profiler it takes from {time(least.length / each)} to "
             f"{time(most.length / each)}{' a step' if each > 1 else ''}"
         )
-    found = most
+    retimed = most
     for _ in range(_HALVINGS):
-        if abs(found.length - wanted) <= _NEAR * wanted:
+        if abs(retimed.length - wanted) <= _NEAR * wanted:
             break
         scale = (low + high) / 2
-        found = _retimed(graph, cost, scale)
-        low, high = (scale, high) if found.length > wanted else (low, scale)
-    return found
+        retimed = _retimed(graph, cost, scale)
+        low, high = (scale, high) if retimed.length > wanted else (low, scale)
+    return retimed
 
 
 def _retimed(graph: ArrayGraph, cost: RecordingCost, scale: float) -> WithoutProfiler:
