@@ -21,7 +21,8 @@ SELECT
         WHERE c.trace_id = newest.trace_id) AS is_computed,
     (SELECT count(*) FROM critical_path_caveats AS c WHERE c.trace_id = newest.trace_id) AS n_caveats,
     (SELECT count(*) FROM profiler_cost AS c WHERE c.trace_id = newest.trace_id) AS n_costs,
-    (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = newest.trace_id) AS n_causes_without_profiler
+    (SELECT count(*) FROM causes_without_profiler AS c WHERE c.trace_id = newest.trace_id) AS n_causes_without_profiler,
+    (SELECT count(*) FROM fixes AS f WHERE f.trace_id = newest.trace_id) AS n_fixes
 FROM (
     SELECT * FROM traces
     ORDER BY status = 'partial' AND started_at IS NULL, -- ends early and says not when: old, for all we know

@@ -1,5 +1,5 @@
--- One row: the name of a kernel that multiplies float32 matrices without tensor cores, on a device that has faster units
--- for them.
+-- One row: the name of a kernel that multiplies float32 matrices without tensor cores, on a device that has faster
+-- units for them.
 -- How: names that tensor_core_kernels knows as products on the ordinary units, of no other type; the ratio of the
 -- device's peak rates. The name does not say whether memory or the multiplying bounds it.
 -- check: unique(name_no)

@@ -45,7 +45,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     assert trace is not None
     shown = newest_why(Asking(lake.root, NEWEST))
     assert (shown["id"], shown["causes"]) == (trace, []) and "not computed yet" in shown["sentence"]
-    (command,) = (one for one in shown["caveats"] if "causes are not computed" in one)
+    (command,) = (one for one in shown["caveats"] if " are not computed" in one)
     assert all(name in command.partition(": tracelake materialize ")[2] for name in TRACE)
 
     materialize_all(lake, TRACE)
