@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
@@ -21,9 +21,6 @@ from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
 from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.models.sqltext import quoted
-
-if TYPE_CHECKING:
-    from pipelines.faces.capture_why import CaptureWhy
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
 """What the answer is made of."""
@@ -389,7 +386,7 @@ def asked_why(
     return of_rows(found, title or trace_id, all_names, without_profiler=without_profiler)
 
 
-def on_a_screen(answer: Why | CaptureWhy) -> tuple[list[Cause], list[Cause]]:
-    """Returns the causes that a screen shows, largest first, and the others."""
-    shown = [one for one in answer.causes[:_SHOWN] if one.share >= _LEAST]
-    return shown, answer.causes[len(shown) :]
+def on_a_screen(causes: list[Cause]) -> tuple[list[Cause], list[Cause]]:
+    """Returns those of an answer's causes that a screen shows, largest first, and the others."""
+    shown = [one for one in causes[:_SHOWN] if one.share >= _LEAST]
+    return shown, causes[len(shown) :]

@@ -52,7 +52,7 @@ def newest_why(asking: Asking) -> dict[str, Any]:
         lacks = "is not computed yet: the caveats say how" if known else "has no answer: the trace has no critical path"
         return {**told, "sentence": f"Why it takes as long as it does {lacks}.", "causes": [], "rest": ""}
     told["caveats"] += [visible(one["detail"]) for one in answer.caveats]
-    shown, rest = on_a_screen(answer)
+    shown, rest = on_a_screen(answer.causes)
     less = ", ".join(one.title for one in rest)
     return {
         **told,

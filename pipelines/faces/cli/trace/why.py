@@ -294,7 +294,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequen
     print_caveats(one for one in answer.caveats if one["severity"] != "info")
     for line in _wrapped(visible(answer.sentence), width):
         out.print(styled("[bold]{}[/]", line), soft_wrap=True)
-    shown, rest = on_a_screen(answer)
+    shown, rest = on_a_screen(answer.causes)
     for cause in shown:
         out.print()
         _show_cause(subject, cause, answer, width, options)
