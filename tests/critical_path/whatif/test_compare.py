@@ -162,14 +162,18 @@ def test_before_is_the_critical_path(profile: str) -> None:
         assert ids <= set(window.events.event_id[before.touched].tolist())
 
 
-FACTORS = st.sampled_from([0.0, 0.1, 0.5, 2.0])
-TARGETS = st.sampled_from(
-    ["self:aten::*", "ampere*", "computation", "communication", "launch_overhead", "kernel_gaps", "cpu"]
+FACTORS = [0.1, 0.5, 2.0]
+# GPU work that is deleted goes with the delays before it and the waits for it: that is counted in other tests.
+CHANGES = st.one_of(
+    st.tuples(
+        st.sampled_from(["self:aten::*", "launch_overhead", "kernel_gaps", "cpu"]), st.sampled_from([0.0, *FACTORS])
+    ),
+    st.tuples(st.sampled_from(["ampere*", "computation", "communication"]), st.sampled_from(FACTORS)),
 )
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(st.integers(0, 14 if SLOW else 2), st.lists(st.tuples(TARGETS, FACTORS), min_size=1, max_size=3))
+@given(st.integers(0, 14 if SLOW else 2), st.lists(CHANGES, min_size=1, max_size=3))
 @pytest.mark.slow  # test_before_is_the_critical_path compares with the path that test_longest.py compares with networkx
 def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, float]]) -> None:
     con, _, window = captured(seed)
@@ -203,7 +207,7 @@ def recomputed(con: duckdb.DuckDBPyConnection, scale: list[tuple[str, float]]) -
             "cpu": name is not None and not gpu,
         }
         for target, by in scale:
-            if held.get(target, name is not None and fnmatchcase(name, target)):
+            if held.get(target, name is not None and fnmatchcase(name, target.removeprefix("self:"))):
                 factor *= by
         graph.add_edge(src, dst, weight=round(weight * factor))
     return nx.dag_longest_path_length(graph)
