@@ -24,6 +24,7 @@ FIXES = (
     "even_ranks",
     "move_host_work",
     "lower_precision",
+    "pin_memory",
 )
 NEEDS = ("cuda", "compile", "ranks")
 """What a program may need: a CUDA device, torch.compile with its compilers, processes that communicate."""

@@ -37,8 +37,7 @@ def pageable_copy(c: Context) -> Step:
     forbidden=HOST,
     ratio=("class:MEMORY",),
     whatif=("--remove", "wait:aten::_to_copy"),
-    fix="copy_ahead",
-    note="a pinned copy is faster than a pageable one, too",
+    fix="pin_memory",
 )
 def pageable_or_pinned(c: Context) -> Step:
     net, host = mlp(c, c.sizes.width, c.sizes.layers), torch.randn(c.sizes.copied // c.sizes.width, c.sizes.width)
@@ -96,7 +95,8 @@ def prefetch_by_events(c: Context) -> Step:
     forbidden=("data_loading", "optimizer", "communication", "host_between_operators"),
     ratio=("class:MEMORY",),
     whatif=("--remove", "wait:aten::_to_copy"),
-    fix="do_not_wait",
+    fix="pin_memory",
+    note="the host waits no longer for the copy, either",
 )
 def outputs_to_cpu(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch, c.sizes.width)

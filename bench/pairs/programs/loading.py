@@ -70,6 +70,7 @@ def loader_without_workers(c: Context) -> Step:
     causes=("data_loading",),
     forbidden=GPU,
     fix="load_ahead",
+    note="four workers load beside each other, the fix has one loader",
 )
 def loader_workers(c: Context) -> Step:
     """With four workers a batch is there sooner than the GPU needs it."""
@@ -192,6 +193,7 @@ def tokenization(c: Context) -> Step:
     fix="move_host_work",
     steps=4,
     stack=True,
+    note="pure Python: with stacks the profiler may make it longer",
 )
 def logging_each_layer(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width // 4, c.sizes.layers), c.randn(c.sizes.batch // 16, c.sizes.width // 4)

@@ -21,6 +21,7 @@ OTHERS = ("gpu_computing", "copies", "communication", "data_loading", "optimizer
     forbidden=("communication", "data_loading", "optimizer", "copies"),
     whatif=("--remove", "cudaFree", "--remove", "cudaMalloc"),
     fix="no_empty_cache",
+    note="empty_cache() waits for the GPU, too, which goes with the cause and not with its calls",
 )
 def empty_cache(c: Context) -> Step:
     net = mlp(c, c.sizes.width, c.sizes.layers)

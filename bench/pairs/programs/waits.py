@@ -62,6 +62,7 @@ def item_each_step(c: Context) -> Step:
     forbidden=OTHERS,
     whatif=("--remove", "aten::nonzero"),
     fix="do_not_wait",
+    note="the operator goes, too, with its kernels and copies, not only its wait",
 )
 def nonzero_each_layer(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 4, c.sizes.width)
@@ -86,6 +87,7 @@ def nonzero_each_layer(c: Context) -> Step:
     forbidden=OTHERS,
     whatif=("--remove", "wait:aten::index"),
     fix="do_not_wait",
+    note="the selection goes, too, with its operators, kernels and copies, not only its wait",
 )
 def boolean_mask(c: Context) -> Step:
     net, x = mlp(c, c.sizes.width, c.sizes.layers), c.randn(c.sizes.batch // 4, c.sizes.width)
@@ -140,6 +142,7 @@ def tolist_each_step(c: Context) -> Step:
     causes=("host_operators", "synchronization", "copies", "launching", "host_between_operators"),
     forbidden=("data_loading", "allocation", "communication", "optimizer", "gpu_computing"),
     fix="do_not_wait",
+    note="all copies but one go, too, with their operators, not only their waits",
 )
 def metrics_to_cpu(c: Context) -> Step:
     x = c.randn(256, c.sizes.tiny)
@@ -202,6 +205,7 @@ def finite_check(c: Context) -> Step:
     forbidden=("data_loading", "allocation", "communication", "gpu_computing"),
     whatif=("--remove", "wait:aten::item"),
     fix="do_not_wait",
+    note="the copies to the host go, too, with their operators, not only their waits",
 )
 def norm_of_each_parameter(c: Context) -> Step:
     net, x = mlp(c, 4 * c.sizes.tiny, c.sizes.parameters // 2), c.randn(256, 4 * c.sizes.tiny)

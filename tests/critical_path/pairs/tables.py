@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import quantiles
 
 from tests.critical_path.pairs.predictions import Judged, Prediction
@@ -42,11 +43,21 @@ def predictions_table(recording: Recording, judged: Sequence[Judged]) -> str:
             )
             lines.append(f"| {' | '.join(cells)} |")
             if off is None or abs(off) > LARGE:
-                reason = prediction.reason or one.pair.note or "no reason is known"
-                reasons.append(f"- {one.pair.name}, `{prediction.way}`: {reason}")
+                reasons.append(f"- {one.pair.name}, `{prediction.way}`: {_reason(one.pair, prediction)}")
     n = sum(len(one.predictions) for one in judged)
     heading = [f"Not answered, or more than {LARGE} points off:", ""] if reasons else []
     return "\n".join([*lines, "", _spread(errors, n), "", *heading, *reasons]).rstrip()
+
+
+def _reason(pair: Pair, prediction: Prediction) -> str:
+    """Why a prediction is not there or far off."""
+    if prediction.reason or pair.note:
+        return prediction.reason or pair.note or ""
+    other = error(pair, replace(prediction, is_untraced=not prediction.is_untraced))
+    if other is None or abs(other) > LARGE:
+        return "no reason is known"
+    runs = "with" if prediction.is_untraced else "without"
+    return f"the profiler: {abs(other):.1f} points off the runs {runs} it"
 
 
 def causes_table(recording: Recording, judged: Sequence[Judged]) -> str:

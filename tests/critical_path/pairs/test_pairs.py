@@ -155,6 +155,28 @@ def test_tables_have_errors_in_points_scores_and_reasons() -> None:
         "- products, `fix z`: no such fix",
         "- products, `--remove w`: a reason",
     ]
+    known = replace(known, untraced=0.7)  # -50 with the profiler, -30 without
+    judged = [
+        Judged(
+            known,
+            (
+                Prediction("--remove y", -20.1),
+                Prediction("--remove x", -19.9),
+                Prediction("fix z", -59.9, is_untraced=True),
+            ),
+            "copies",
+        )
+    ]
+    assert [line for line in predictions_table(read(RECORDED), judged).splitlines() if line.startswith("- ")] == [
+        "- products, `--remove y`: the profiler: 9.9 points off the runs without it",
+        "- products, `--remove x`: no reason is known",
+        "- products, `fix z`: the profiler: 9.9 points off the runs with it",
+    ]
+
+
+def test_first_causes_have_scores() -> None:
+    known = replace(pair("products"), causes=("copies",), forbidden=("launching",))
+    judged = [Judged(known, (), cause) for cause in ("copies", "launching", "start")]
     scores = causes_table(read(RECORDED), judged)
     assert "| products | launching | copies | **no** | **launching** |" in scores
     assert "1 of 3 right, 1 forbidden." in scores
