@@ -58,7 +58,7 @@ _PARTS = {
         "flight_recorder_": "flight_recorder",
         "expert_": "serving",
         "capture_causes": "causes",
-        "capture_critical_path|capture_paths|kernel_criticality": "capture_path",
+        "capture_critical_path|capture_paths|capture_fixes|kernel_criticality": "capture_path",
         "capture": "captures",
         "collective|clock_": "collectives",
     },

@@ -1,4 +1,4 @@
-"""Why a capture takes as long as it does: one sentence and its causes, from tables `capture_causes` and `capture_paths`."""
+"""Why a capture takes as long as it does: one sentence, its causes and fixes, from the tables in TABLES."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from pipelines.base import units
 from pipelines.base.database import rows_of
 from pipelines.base.kernel_names import short_name
 from pipelines.faces.advice import advice_of_name
+from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.faces.why import CLAUSE, NAME, Cause, grouped, microseconds, name_in_brackets, printed
 from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
+
+TABLES = ("capture_paths", "capture_causes", "capture_fixes")
+"""What the answer is made of."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,10 @@ class CaptureWhy:
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
     matched_by: str | None = None
+    fixes: tuple[dict[str, Any], ...] = ()
+    """Rows of table `capture_fixes`, largest saving first."""
     steps = 1
     names = frozenset[str]()
-    fixes: tuple[dict[str, Any], ...] = ()
 
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
@@ -61,11 +66,15 @@ class CaptureWhy:
         """What the capture's time goes to, in one sentence."""
         shown = [one for one in self.causes if one.duration >= CLAUSE * self.length][:3] or self.causes[:1]
         told = [f"{units.time(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
-        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}."
+        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}.{best_fix(self.fixes, self.steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
         """What other commands have to be told to speak of the same."""
         return [*of_window]
+
+    def fix_command(self, row: dict[str, Any], capture: str, of_window: Sequence[str] = ()) -> str:
+        """The command that gives what a fix saves."""
+        return what_if_command(capture, row["options"], of_window)
 
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the object of `--json`, as of a trace; each cause has its rank."""
@@ -82,6 +91,7 @@ class CaptureWhy:
                 | {"title": kinds[row["cause"]]["title"], "advice": advice_of_name(row["cause"], row["name"])}
                 for row in self.rows
             ],
+            "fixes": [fix_json(row, self.fix_command(row, subject or self.capture_id, options)) for row in self.fixes],
             "caveats": self.caveats,
         }
 
@@ -96,7 +106,7 @@ def _of_rank(one: Cause) -> str:
 
 
 def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
-    """Returns the answer for a capture from `capture_causes` and `capture_paths` in `con`; None where it has no path."""
+    """Returns the answer for a capture from TABLES in `con`; None where it has no path."""
     return asked_capture_why(partial(rows_of, con), capture_id, title)
 
 
@@ -117,4 +127,7 @@ def asked_capture_why(
     told = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
     told += [evidence_in_words([ranks["matched_by"]])] if ranks["matched_by"] else []
     caveats = [{"severity": "info", "detail": detail} for detail in told]
-    return CaptureWhy(title or capture_id, capture_id, ranks["n_ranks"], rows, caveats, matched_by=ranks["matched_by"])
+    fixes = tuple(ask(f"SELECT * FROM capture_fixes WHERE {of} ORDER BY saves_ns DESC, fix, name"))
+    return CaptureWhy(
+        title or capture_id, capture_id, ranks["n_ranks"], rows, caveats, matched_by=ranks["matched_by"], fixes=fixes
+    )

@@ -31,6 +31,17 @@ def saving_of(row: dict[str, Any], steps: int) -> str:
     return f"{'at most ' if row['is_bound'] else ''}{units.time(row['saves_ns'] / steps)}{each}"
 
 
+def same_stretch(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """Returns which larger fix among `rows`, or which cause, is the same stretch of time; an empty text for none."""
+    same = row["same_stretch_as"]
+    if not same:
+        return ""
+    larger = next((other for other in rows if other["change"] == same), None)
+    if larger:
+        return f"saves the same time as this, not more: {change_of(larger)}"
+    return f"host and GPU take turns: less of {same} saves the same time"
+
+
 def best_fix(rows: Sequence[dict[str, Any]], steps: int) -> str:
     """Returns a sentence about the first fix, with a space before it; an empty text if it saves too little for that."""
     for row in rows[:1]:
@@ -48,6 +59,7 @@ def fix_json(row: dict[str, Any], command: str) -> dict[str, Any]:
         "saves_us": row["saves_ns"] / 1000,
         "saves_percent": row["saves_percent"],
         "is_bound": row["is_bound"],
+        "same_stretch_as": row["same_stretch_as"],
         "command": command,
         "caveat": row["caveat"],
     }

@@ -39,11 +39,11 @@ class Candidate:
     scenario: Scenario
 
 
-def candidates(window: Window, rows: Rows, factors: Floats) -> Iterator[Candidate]:
-    """Yields what may help a window with these causes. `factors`: by family, how long its float32 products take with the
-    device's faster units, over what they take; NaN for others.
+def candidates(window: Window, rows: Rows, length: int, factors: Floats) -> Iterator[Candidate]:
+    """Yields what may help a window with these causes of a path of a length, ns. `factors`: by family, how long its
+    GPU work takes at best, over what it takes; NaN where that is not known.
     """
-    length = max(int(rows.duration.sum()), 1)
+    length = max(length, 1)
     shown = _Shown(window, rows, length)
     yield from _waits(window, length)
     if name := shown.largest("data_loading"):
@@ -59,7 +59,7 @@ def candidates(window: Window, rows: Rows, factors: Floats) -> Iterator[Candidat
     if shown.share("communication") >= _PERCENT:
         yield Candidate("overlap_communication", "", Scenario(perfect_overlap=True))
     yield from _host_work(window, shown)
-    yield from _products(window, length, factors)
+    yield from _faster(window, length, factors)
 
 
 def _without(*targets: str) -> Scenario:
@@ -147,11 +147,15 @@ def _fused(window: Window) -> float:
     return round(min(1.0, _LAUNCHES * steps / pieces), 4) if pieces else 0.0
 
 
-def _products(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:
+def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:
+    """Products by the device's faster units, and copies of pageable memory as fast as the bus."""
     events = window.events
     time = np.bincount(events.family, events.dur, minlength=len(events.families))
-    large = np.flatnonzero(~np.isnan(factors) & (100 * time >= _PERCENT * length))
-    if len(large):
-        large = large[np.argsort(-time[large], kind="stable")]
-        scale = tuple((f"kernel:{events.families[i][1]}", float(factors[i])) for i in large.tolist())
-        yield Candidate("lower_precision", events.families[large[0]][1], Scenario(scale))
+    copies = np.array([known == "MEMORY" for known, _ in events.families], dtype=bool)
+    large = ~np.isnan(factors) & (100 * time >= _PERCENT * length)
+    for fix, chosen in (("lower_precision", large & ~copies), ("pin_memory", large & copies)):
+        families = np.flatnonzero(chosen)
+        families = families[np.argsort(-time[families], kind="stable")].tolist()
+        if families:
+            scale = tuple((f"kernel:{events.families[i][1]}", float(factors[i])) for i in families)
+            yield Candidate(fix, events.families[families[0]][1], Scenario(scale))

@@ -55,13 +55,18 @@ class Labels:
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, names: Names) -> Labels:
         """Reads `threads`."""
+        return cls.of_names(names, thread_names(con))
+
+    @classmethod
+    def of_names(cls, names: Names, threads: dict[int, str] | None = None) -> Labels:
+        """Without `threads` they are called by their numbers."""
         of_host = {"operator": CPU, "call": CPU}
         kinds = [KINDS[kind] if kind >= 0 else "" for kind in names.kind.tolist()]
         classes = [
             work_class or of_host.get(kind, HOST) for kind, work_class in zip(kinds, names.work_class, strict=True)
         ]
         families = list(zip(classes, names.text, strict=True))
-        return cls(names, families, np.array([kind == "call" for kind in kinds], dtype=bool), thread_names(con))
+        return cls(names, families, np.array([kind == "call" for kind in kinds], dtype=bool), threads or {})
 
     def name_of(self, window_id: str = "full") -> Callable[[int, int], str]:
         """Returns a function from what a cause of a window is named after and a number to its name, as in table `causes`."""

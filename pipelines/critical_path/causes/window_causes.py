@@ -15,7 +15,7 @@ from pipelines.critical_path.causes.fixes import Fix, fixes
 from pipelines.critical_path.causes.of_window import Labels, numbered_window
 from pipelines.critical_path.causes.recording_cost import MOST_EDGES, HostEdges, RecordingCost, recording_costs
 from pipelines.critical_path.causes.savings import Rows, path_rows, retime
-from pipelines.critical_path.causes.window_rows import events_of, names_of, rows_by_window
+from pipelines.critical_path.causes.window_rows import best_factors, events_of, names_of, rows_by_window
 from pipelines.critical_path.causes.without_profiler import WithoutProfiler, without_profiler
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.stack_order import Ints
@@ -29,6 +29,17 @@ _EDGES = (
     f"edge_code + {_EARLIER} * CAST(waits_for_earlier_work AS INTEGER) + {_INFERRED} * CAST(is_inferred AS INTEGER) AS marks",
     "coalesce(attributed_event_id, -1) AS attributed",
 )  # fmt: skip
+_FIX_COLUMNS = [
+    "window_no",
+    "place",
+    "fix",
+    "name",
+    "options",
+    "without_profiler",
+    "saves_ns",
+    "same_place",
+    "same_cause",
+]
 _TOLD = threshold("profiler_told")
 _READS = (
     "_edges",
@@ -41,7 +52,7 @@ _READS = (
     "cause_rules",
     "thresholds",
     "critical_path_windows",
-    "_float32_products",
+    "_faster_work",
     "_event_costs",
     "_window_steps",
     "threads",
@@ -111,6 +122,8 @@ _READS = (
         ("options", "VARCHAR", "Options of what-if that retime it."),
         ("without_profiler", "BOOLEAN", "Of the window without the profiler's cost, because its causes are shown so."),
         ("saves_ns", "BIGINT", "What the window is shorter with it, ns."),
+        ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
+        ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
     ),
     reads=_READS,
     checks=("unique(window_no, fix, name)",),
@@ -153,7 +166,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
-    labels, factors = Labels.of(con, names), _float32_factors(con, len(names.text))
+    labels, factors = Labels.of(con, names), best_factors(con, len(names.text))
     for windows in window_groups(con, _EDGES):
         chosen = [(number, columns) for number, columns in windows if number in covered]
         if not chosen:
@@ -165,7 +178,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         )
         work: list[tuple[int, int, int]] = []
         causes: list[dict[str, Ints]] = []
-        judged: list[tuple[int, int, str, str, str, bool, int]] = []
+        judged: list[tuple] = []
         spent: list[str] = []
         of_events = {number: events_of(events.pop(number)) for number, _ in chosen}
         short = [(number, columns) for number, columns in chosen if len(columns[0]) <= MOST_EDGES]
@@ -191,16 +204,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
                     _insert_pieces(con, number, these, found.pieces)
         _insert(con, work, causes, spent)
         if judged:
-            names_of_columns = ("window_no", "place", "fix", "name", "options", "without_profiler", "saves_ns")
-            insert_columns(con, "_fix_rows", dict(zip(names_of_columns, zip(*judged, strict=True), strict=True)))
-
-
-def _float32_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:
-    """Returns for each name how long its products take with TF32 at best, over what they take (n,); NaN for other names."""
-    factors = np.full(n_names, np.nan)
-    for name_no, factor in con.execute("FROM _float32_products").fetchall():
-        factors[name_no - 1] = factor
-    return factors
+            insert_columns(con, "_fix_rows", dict(zip(_FIX_COLUMNS, zip(*judged, strict=True), strict=True)))
 
 
 def _host_edges(columns: list[np.ndarray], events: Events) -> HostEdges:

@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.critical_path.causes.edge_causes import KINDS, Events, Names
 from pipelines.critical_path.graph.stack_order import Ints
@@ -75,3 +76,11 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
     return Names(
         kind, rule, n_events, duration, is_step, to_host, pageable, rows["name"].tolist(), rows["class"].tolist()
     )
+
+
+def best_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:
+    """Returns for each name how long its GPU work takes at best, over what it takes (n,); NaN where that is not known."""
+    factors = np.full(n_names, np.nan)
+    for name_no, factor in con.execute("FROM _faster_work").fetchall():
+        factors[name_no - 1] = factor
+    return factors

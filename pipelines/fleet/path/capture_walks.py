@@ -15,7 +15,7 @@ import duckdb
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
-from pipelines.fleet.path.segment_causes import CausesOfSegments, SegmentCause
+from pipelines.fleet.path.segment_causes import CapturePaths, CausesOfSegments, SegmentCause
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
 from pipelines.models.python_tables import create_table, insert_columns, python_model
 from pipelines.models.sqltext import quoted
@@ -53,6 +53,17 @@ _COLUMNS = (
     ("heaviest_ns", "BIGINT", "Length of the heaviest path in the joined graph, ns."),
     ("refused_reason", "VARCHAR", "Why there is no path; NULL where there is one."),
 )
+_READS = (
+    "capture_ranks",
+    "clock_offsets",
+    "collective_groups",
+    "collectives",
+    "collective_ranks",
+    "critical_path_nodes",  # in load_ranks.py
+    "critical_path_edges",
+    # in segment_causes.py
+    *("_capture_cause_events", "_event_names", "_cause_names", "_faster_work", "cause_rules", "thresholds"),
+)
 GROUP_EVENTS = 200_000
 """Events of ranks whose graphs are read together: a query costs more than a small graph."""
 
@@ -72,35 +83,46 @@ class JoinableRank:
     layer="fleet",
     doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
     columns=_COLUMNS,
-    reads=(
-        "capture_ranks",
-        "clock_offsets",
-        "collective_groups",
-        "collectives",
-        "collective_ranks",
-        "critical_path_nodes",  # in load_ranks.py
-        "critical_path_edges",
-        *("_capture_cause_events", "_event_names", "_cause_names", "cause_rules", "thresholds"),  # in segment_causes.py
+    reads=_READS,
+)
+@python_model(
+    "_capture_fix_rows",
+    layer="fleet",
+    doc="One row: a change that would make a capture shorter.",
+    columns=(
+        ("capture_id", "VARCHAR", "The capture."),
+        ("place", "BIGINT", "Its place among those of the capture, from 0: the largest saving first."),
+        ("fix", "VARCHAR", "The kind, in fix_kinds."),
+        ("name", "VARCHAR", "What it is done to."),
+        ("options", "VARCHAR", "Options of what-if that retime it."),
+        ("saves_ns", "BIGINT", "What the capture is shorter with it, ns."),
+        ("length_ns", "BIGINT", "How long it takes as it is, ns."),
+        ("same_place", "BIGINT", "The larger fix that is of the same stretch, by its place."),
+        ("same_cause", "VARCHAR", "The cause of the host's that is the same stretch."),
     ),
+    reads=_READS,
+    checks=("unique(capture_id, fix, name)",),
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row that says why not.
+    """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row that says why not; and
+    `_capture_fix_rows`: what would help those that have a path.
 
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
     """
     create_table(con, "_walked_segments")
+    create_table(con, "_capture_fix_rows")
     causes = CausesOfSegments(con)
     found = con.execute(
         "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
     ).fetchall()
     for (capture_id,) in found:
-        for rows in _walk_capture(con, capture_id, causes):
-            insert_columns(con, "_walked_segments", rows)
+        for table, rows in _walk_capture(con, capture_id, causes):
+            insert_columns(con, table, rows)
 
 
 def _walk_capture(
     con: duckdb.DuckDBPyConnection, capture_id: str, causes: CausesOfSegments
-) -> Iterator[dict[str, list[Any]]]:
+) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     instances = instances_of(con, capture_id)
     if not instances:
         reason = f"no matched collectives: {_why(con, capture_id)}"
@@ -127,8 +149,11 @@ def _walk_capture(
             paths[target] = walk_back(joined, target)
         except NoTarget as missing:
             yield _refusal(capture_id, target, str(missing))
-    for target, found in causes.of_paths(joined, paths).items():
-        yield _segments(capture_id, target, paths[target], joined, about) | _of_causes(found)
+    told = causes.of_paths(joined, paths)
+    for target, found in told.causes.items():
+        yield "_walked_segments", _segments(capture_id, target, paths[target], joined, about) | _of_causes(found)
+    if told.fixes:
+        yield "_capture_fix_rows", _fix_rows(capture_id, told)
 
 
 def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRank]:
@@ -181,8 +206,8 @@ def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
     yield group
 
 
-def _refusal(capture_id: str, target: str, reason: str) -> dict[str, list[Any]]:
-    return {"capture_id": [capture_id], "target": [target], "refused_reason": [reason]}
+def _refusal(capture_id: str, target: str, reason: str) -> tuple[str, dict[str, list[Any]]]:
+    return "_walked_segments", {"capture_id": [capture_id], "target": [target], "refused_reason": [reason]}
 
 
 def _segments(
@@ -203,3 +228,12 @@ def _segments(
 def _of_causes(found: list[SegmentCause]) -> dict[str, list[Any]]:
     names = ("cause", "name_no", "label", "late_ns", "alone_ns", "saves_ns", "cause_saves_ns")
     return {name: [getattr(one, name) for one in found] for name in names}
+
+
+def _fix_rows(capture_id: str, told: CapturePaths) -> dict[str, list[Any]]:
+    names = ("fix", "name", "options", "same_place", "same_cause")
+    columns: dict[str, list[Any]] = {name: [getattr(fix, name) for fix in told.fixes] for name in names}
+    n = len(told.fixes)
+    same = {"capture_id": capture_id, "length_ns": told.length_ns}
+    own = {"place": list(range(n)), "saves_ns": [fix.saves for fix in told.fixes]}
+    return {**columns, **own, **{name: [value] * n for name, value in same.items()}}

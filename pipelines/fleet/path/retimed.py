@@ -6,53 +6,29 @@ makes the others wait less, until another rank is the last.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-import duckdb
 import numpy as np
 
-from pipelines.base import database
-from pipelines.base.errors import TracelakeError
-from pipelines.critical_path.causes.of_window import causes_of
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
-from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.change import changed
-from pipelines.critical_path.whatif.lacking import LACKING, long_gaps, unseen_waits
-from pipelines.critical_path.whatif.owners import owners_of, unselected
+from pipelines.critical_path.whatif.lacking import LACKING, long_gaps
+from pipelines.critical_path.whatif.owners import unselected
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.targets import NothingMatches, change_of, names_causes, owner_kinds
+from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
 from pipelines.critical_path.whatif.timeline import Flags, Floats
-from pipelines.critical_path.whatif.window import WINDOW_TABLES, Window, load
-from pipelines.fleet.collectives.evidence import evidence_of
-from pipelines.fleet.path.capture_walks import JoinableRank, instances_of, ranks_of
-from pipelines.fleet.path.drift import drifting_ranks
+from pipelines.critical_path.whatif.window import Window
+from pipelines.fleet.path.drift import Points, on_common_clock
 from pipelines.fleet.path.joined import Instance, join_ranks
 from pipelines.fleet.path.rank_graph import RankGraph, rank_graph
-from pipelines.models.catalog import load_catalog
-from pipelines.models.sqltext import quoted
-
-if TYPE_CHECKING:
-    from pipelines.lake import Lake
-
-TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks", "collective_groups")
-"""What `load_capture` reads, besides the traces' own tables."""
-
 
 _TOLD = 4
 """Ranks that a caveat names."""
-
-
-class NotJoined(TracelakeError, LookupError):
-    """The capture has no ranks that meet; the message says what is missing."""
-
-    hint = "For one rank: its trace; of a file of several processes, --process PID."
 
 
 @dataclass(frozen=True)
@@ -85,11 +61,12 @@ class CaptureGain:
 
 @dataclass(frozen=True)
 class RankedWindow:
-    """The graph of one rank with what a scenario asks of it: `offset_ns`, how far its clock is ahead."""
+    """The graph of one rank with what a scenario asks of it: `offset_ns`, how far its clock is ahead; `drift`, if that changes."""
 
     rank: int
     window: Window
     offset_ns: int
+    drift: Points | None = None
 
     def graph(self) -> RankGraph:
         """Returns what joins it to others; its edges are those of the window, sorted by where they lead to."""
@@ -98,7 +75,8 @@ class RankedWindow:
         nodes = {"node": graph.node_ids, "at_ns": events.ts[place] + events.dur[place] * is_end, "side": 0 * is_end}
         edges = {"src": graph.node_ids[graph.src], "dst": graph.node_ids[graph.dst], "weight": graph.weight}
         untold = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(len(graph.src)))
-        return rank_graph(self.rank, self.window.trace_id, nodes, {**edges, **untold}).behind(self.offset_ns)
+        found = rank_graph(self.rank, self.window.trace_id, nodes, {**edges, **untold})
+        return on_common_clock(found, self.drift) if self.drift else found.behind(self.offset_ns)
 
 
 @dataclass(frozen=True)
@@ -117,43 +95,70 @@ class Retimed:
 
     def gain(self, scenario: Scenario) -> CaptureGain:
         """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
-        factor, gone = self._changes(scenario)
-        weight = self.graph.weight
-        after = changed(weight, self.graph.dst, factor, gone)
-        before, after = (self.graph.forward(weights, self.begin) for weights in (weight, after))
+        change = self._change(scenario)
+        before, after = self._before, self._at(change)
         start = before.min()
         bounds = np.cumsum([0, *(len(one.window.graph) for one in self.ranks)])
         ranks = {
             one.rank: tuple(float(at[bounds[i] : bounds[i + 1]].max() - start) / 1000 for at in (before, after))
             for i, one in enumerate(self.ranks)
         }
-        lengths = (float(at.max() - start) / 1000 for at in (before, after))
+        lengths = (self.length_ns / 1000, max(int(after.max() - start), change.ahead_ns) / 1000)
         n_inferred = sum(one.window.n_inferred for one in self.ranks)
-        caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((factor < 1) | gone))
+        caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((change.factor < 1) | change.gone))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
 
-    def _changes(self, scenario: Scenario) -> tuple[Floats, Flags]:
-        """Returns the factor of each edge, and whether it is gone. Raises NothingMatches for what no rank has."""
-        factor, gone = np.ones(len(self.of)), np.zeros(len(self.of), dtype=bool)
+    @property
+    def length_ns(self) -> int:
+        """Returns how long the capture takes as it is."""
+        return int(self._before.max() - self._before.min())
+
+    def saved_ns(self, scenario: Scenario) -> int:
+        """Returns what the capture is shorter under a scenario. Raises NothingMatches."""
+        change = self._change(scenario)
+        return self.length_ns - max(int(self._at(change).max() - self._before.min()), change.ahead_ns)
+
+    @cached_property
+    def _edges(self) -> list[Ints]:
+        """The places of each rank's edges."""
+        return [np.flatnonzero(self.of == number) for number in range(len(self.ranks))]
+
+    @cached_property
+    def _before(self) -> Ints:
+        return self.graph.forward(self.graph.weight, self.begin)
+
+    def _at(self, change: _Change) -> Ints:
+        return self.graph.forward(changed(self.graph.weight, self.graph.dst, change.factor, change.gone), self.begin)
+
+    def _change(self, scenario: Scenario) -> _Change:
+        """Raises NothingMatches for what no rank has."""
+        change = _Change(np.ones(len(self.of)), np.zeros(len(self.of), dtype=bool))
+        parts = [(target, Scenario(((target, by),))) for target, by in scenario.scale]
+        parts += [(target, Scenario(ahead=(target,))) for target in scenario.ahead]
         missing = dict[str, NothingMatches]()
         for number, of_rank in enumerate(self.ranks):
-            mine = np.flatnonzero(self.of == number)
-            for target, by in scenario.scale:
+            mine = self._edges[number]
+            for target, part in parts:
                 try:
-                    on_rank = _on_rank(target, by, of_rank.rank)
+                    on_rank = _on_rank(target, part, of_rank.rank)
                 except NothingMatches as error:
                     missing.setdefault(target, error)
                     continue
                 try:
-                    change = change_of(of_rank.window, on_rank)
+                    own = change_of(of_rank.window, on_rank)
                 except NothingMatches as error:
                     missing[target] = error  # it says what that rank has
                     continue
-                factor[mine] *= change.factor[self.edge[mine]]
-                gone[mine] |= change.gone[self.edge[mine]]
-        if len(missing) == len(dict(scenario.scale)) and (factor == 1).all() and not gone.any():
+                change.factor[mine] *= own.factor[self.edge[mine]]
+                change.gone[mine] |= own.gone[self.edge[mine]]
+                change.ahead_ns = max(change.ahead_ns, own.ahead_ns)
+        if (
+            len(missing) == len({target for target, _ in parts})
+            and (change.factor == 1).all()
+            and not change.gone.any()
+        ):
             raise next(iter(missing.values()))
-        return factor, gone
+        return change
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
         """The caveat on GPU time that no target of a kind can select."""
@@ -180,90 +185,24 @@ class Retimed:
             yield f"{', '.join(told)}{more} {LACKING}"
 
 
-def _on_rank(target: str, factor: float, rank: int) -> Scenario:
-    """What a target names on one rank. Raises NothingMatches where it names another one."""
+@dataclass
+class _Change:
+    """What becomes of the edges of the joined graph (m,), as in Change of a window."""
+
+    factor: Floats
+    gone: Flags
+    ahead_ns: int = 0
+
+
+def _on_rank(target: str, part: Scenario, rank: int) -> Scenario:
+    """What the scenario of a target is on one rank. Raises NothingMatches where it names another one."""
     prefix, _, rest = target.partition(":")
     number, colon, inner = rest.partition(":")
     if prefix != "rank" or not colon:
-        return Scenario(((target, factor),))
+        return part
     if number != str(rank):
         raise NothingMatches(f"{target!r} matches nothing in this capture: it has no rank {number}")
-    return Scenario(((inner, factor),))
-
-
-def load_capture(
-    con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None, scenarios: Sequence[Scenario] = ()
-) -> Retimed:
-    """Join the graphs of a capture's ranks: those that `lake` has stored and that are up to date, else they are computed from
-    `traces`, `events` and `findings` (of the lake, or in `con`). `scenarios`: those that it will be asked for, which may name operators,
-    modules, layers or causes. Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
-    """
-    instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
-    if not instances:
-        raise NotJoined(
-            "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
-        )
-    windows = _windows(con, ranks, lake, scenarios)
-    caveats = (*_caveats(con, capture_id, ranks), *_unseen(windows))
-    return replace(retimed(windows, instances), caveats=caveats, matched_by=tuple(evidence_of(con, capture_id)))
-
-
-def _unseen(windows: Iterable[RankedWindow]) -> Iterator[str]:
-    told: dict[str, list[str]] = {}
-    for one in windows:
-        for caveat in unseen_waits(one.window):
-            told.setdefault(caveat["detail"], []).append(str(one.rank))
-    for detail, ranks in told.items():
-        yield f"{detail} (ranks {', '.join(ranks)})"
-
-
-def _caveats(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:
-    query = f"SELECT DISTINCT rank FROM capture_ranks WHERE capture_id = {quoted(capture_id)} ORDER BY rank"
-    joined = {rank.rank for rank in ranks}
-    left = [str(rank) for (rank,) in con.execute(query).fetchall() if rank not in joined]
-    if left:
-        yield f"ranks that are left out, as their clocks or traces cannot be joined: {', '.join(left)}"
-    drifting = sorted(drifting_ranks(con, capture_id))
-    if drifting:
-        yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"
-
-
-def _windows(
-    con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, scenarios: Sequence[Scenario]
-) -> list[RankedWindow]:
-    found: list[RankedWindow] = []
-    for rank in ranks:
-        with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as own:
-            window = load(own, load_catalog(), WindowRequest(rank.trace_id))
-            if any(map(owner_kinds, scenarios)):
-                window = replace(window, owners=owners_of(own, load_catalog(), rank.trace_id))
-            if any(map(names_causes, scenarios)):
-                window = replace(window, causes=causes_of(own, load_catalog(), window))
-        # The connection is closed: names are looked up in the graph alone.
-        found.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
-    return found
-
-
-@contextmanager
-def _stored(lake: Lake, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens a connection with views of one trace in a lake, and of its edges where they are up to date."""
-    from pipelines.lake.read.one_trace import show_trace
-
-    with database.connect() as own:
-        show_trace(own, lake, trace_id, lake.known_traces()[trace_id], WINDOW_TABLES)
-        yield own
-
-
-@contextmanager
-def _alone(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens a connection of its own with the tables of one trace: that of a published lake only reads."""
-    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder, database.connect() as own:
-        for table in ("traces", "events", "findings"):
-            file = Path(folder, f"{table}.parquet")
-            rows = f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}"
-            con.execute(f"COPY ({rows}) TO {quoted(file)} (FORMAT parquet, COMPRESSION lz4)")
-            own.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(file)})")
-        yield own
+    return Scenario(ahead=(inner,)) if part.ahead else Scenario(((inner, part.scale[0][1]),))
 
 
 def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed:

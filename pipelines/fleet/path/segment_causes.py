@@ -21,9 +21,14 @@ from pipelines.critical_path.causes.edge_causes import (
     Found,
     edge_causes,
 )  # fmt: skip
-from pipelines.critical_path.causes.window_rows import events_of, lean, names_of
+from pipelines.critical_path.causes.fixes import Fix
+from pipelines.critical_path.causes.of_window import Labels, numbered_window
+from pipelines.critical_path.causes.window_rows import best_factors, events_of, lean, names_of
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stack_order import Ints
+from pipelines.critical_path.whatif.window import Window
+from pipelines.fleet.path.capture_fixes import MOST_EDGES, RankOnPath, capture_fixes
 from pipelines.fleet.path.capture_savings import Key, RankCauses, savings
 from pipelines.fleet.path.joined import JoinedGraph, Meeting
 from pipelines.fleet.path.rank_graph import EARLIER, RankGraph
@@ -51,22 +56,39 @@ class SegmentCause:
     cause_saves_ns: int | None = None
 
 
+@dataclass(frozen=True)
+class CapturePaths:
+    """The causes of the segments of each path, by its target; of the one to the last GPU work with what they save. What fixes save,
+    and how long the capture takes as it is, ns: none where its graphs have too many edges.
+    """
+
+    causes: dict[str, list[SegmentCause]]
+    fixes: list[Fix]
+    length_ns: int | None = None
+
+
 class CausesOfSegments:
     """Reads what is known of the names once, and of each rank its events."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con, self.names, self.rules = con, names_of(con), cause_rules(con)
+        self.factors = best_factors(con, len(self.names.text))
+        self.labels = Labels.of_names(self.names)
         rows = con.execute("SELECT dense_rank() OVER (ORDER BY name) AS text FROM _event_names ORDER BY name_no")
         self.text = rows.fetchnumpy()["text"].astype(np.int64)
 
-    def of_paths(self, joined: JoinedGraph, paths: dict[str, list[Segment]]) -> dict[str, list[SegmentCause]]:
-        """Returns the causes of the segments of each path, by its target; of the one to the last GPU work with what they save."""
+    def of_paths(self, joined: JoinedGraph, paths: dict[str, list[Segment]]) -> CapturePaths:
+        """Returns what the segments of each path are causes of, and what would help the capture."""
         found = {target: [_without_edge(segment) for segment in path] for target, path in paths.items()}
         keys: dict[int, Key] = {}  # by the place of a segment of the path that is retimed
         causes: list[RankCauses] = []
+        on_path: dict[int, RankOnPath] = {}
+        is_small = sum(len(graph.src) for graph in joined.ranks) <= MOST_EDGES
         for graph in joined.ranks:
-            told = self._of_rank(graph)
+            told, window = self._of_rank(graph, with_window=is_small)
             causes.append(RankCauses.of(told, self.text))
+            if window is not None:
+                on_path[graph.rank] = RankOnPath(graph.rank, window, causes[-1])
             for target, path in paths.items():
                 for place, segment in enumerate(path):
                     edge = _edge(graph, segment) if segment.rank == graph.rank else None
@@ -74,21 +96,47 @@ class CausesOfSegments:
                         found[target][place] = _cause(told, edge)
                     if edge is not None and target == RETIMED:
                         keys[place] = int(causes[-1].cause[edge]), int(causes[-1].key[edge])
+                        if window is not None:
+                            on_path[graph.rank].path.append(edge)
         told_all = {target: _late(joined, path, found[target]) for target, path in paths.items()}
-        if RETIMED in paths:
-            told_all[RETIMED] = _saving(joined, causes, paths[RETIMED], told_all[RETIMED], keys)
-        return told_all
+        if RETIMED not in paths:
+            return CapturePaths(told_all, [])
+        path, of_path = paths[RETIMED], told_all[RETIMED]
+        told_all[RETIMED] = _saving(joined, causes, path, of_path, keys)
+        if not on_path:
+            return CapturePaths(told_all, [])
+        del causes
+        self._note_late(on_path, path, of_path, keys)
+        return CapturePaths(told_all, *capture_fixes(joined, list(on_path.values()), self.factors))
 
-    def _of_rank(self, graph: RankGraph) -> Found:
+    def _of_rank(self, graph: RankGraph, *, with_window: bool) -> tuple[Found, Window | None]:
+        to = graph.destinations()
         edges = Edges(
             graph.node[graph.src],
-            graph.node[graph.destinations()],
+            graph.node[to],
             graph.weight,
             graph.code,
             graph.attributed,
             graph.flags & EARLIER > 0,
         )
-        return edge_causes(edges, _events(self.con, graph), self.names, self.rules)
+        events = _events(self.con, graph)
+        found = edge_causes(edges, events, self.names, self.rules)
+        if not with_window:
+            return found, None
+        return found, numbered_window(
+            edges, events, ArrayGraph(graph.node, graph.src, to, graph.weight), found, self.labels
+        )
+
+    def _note_late(
+        self, ranks: dict[int, RankOnPath], path: list[Segment], told: list[SegmentCause], keys: dict[int, Key]
+    ) -> None:
+        """Tell each rank how long the others waited for it, and for what."""
+        for place, (_, key) in keys.items():
+            one = told[place]
+            if one.late_ns:
+                name = self.names.text[one.name_no - 1] if one.name_no is not None else f"{one.label or ''}*"
+                late, of = ranks[path[place].rank].late, (one.cause, name, key)
+                late[of] = late.get(of, 0) + one.late_ns
 
 
 def _edge(graph: RankGraph, segment: Segment) -> int | None:

@@ -5,7 +5,7 @@
 -- Words: optimize, faster, speed up, save, fix, improve
 SELECT
     coalesce(t.job, t.file) AS job, t.rank, t.file, f.fix, f.name, f.change, round(f.saves_ns / 1e6, 3) AS saves_ms,
-    round(f.saves_percent, 1) AS saves_percent, f.options, f.caveat
+    round(f.saves_percent, 1) AS saves_percent, f.options, f.same_stretch_as, f.caveat
 FROM fixes AS f
 JOIN traces AS t ON f.trace_id = t.trace_id
 WHERE f.window_id = 'full'

@@ -5,12 +5,19 @@
 -- same stretch: their savings do not add up. A fix that cannot be judged has no row, nor has a window of more edges
 -- than threshold retimed_edges.
 -- check: unique(trace_id, window_id, fix, name)
+WITH told AS (
+    SELECT
+        f.window_no, f.place, f.fix, f.name,
+        replace(k.change, '{name}', CASE WHEN f.name = '*' THEN 'any call' ELSE f.name END) AS change
+    FROM _fix_rows AS f
+    JOIN fix_kinds AS k ON k.fix = f.fix
+)
 SELECT
     w.trace_id,  -- The trace.
     w.window_id,  -- The window: full, or a step.
     f.fix,  -- The kind, in fix_kinds: do_not_wait, load_ahead, copy_ahead, …
     f.name,  -- The operator, call, kernel or function that it is done to; * for all waits, empty for the whole window.
-    replace(k.change, '{name}', CASE WHEN f.name = '*' THEN 'any call' ELSE f.name END) AS change,  -- What to do.
+    t.change,  -- What to do.
     f.saves_ns,  -- What the window is shorter with it, ns.
     -- The same in percent of the window.
     100e0 * f.saves_ns
@@ -18,9 +25,15 @@ SELECT
         AS saves_percent,
     f.without_profiler,  -- Of the window without the profiler's cost, where why ranks its causes without it, too.
     f.options,  -- The options of what-if that give this number.
+    -- The larger fix (what to do), or the cause of the host's (its title), that is the same stretch of time: only one
+    -- of the two can be saved. NULL where there is none, or it was not compared: the five largest are.
+    coalesce(s.change, c.title) AS same_stretch_as,
     k.is_bound,  -- The most that the change can give, not what is expected of it.
     nullif(k.caveat, '') AS caveat  -- What limits the number; NULL for nothing.
 FROM _fix_rows AS f
 JOIN critical_path_windows AS w ON w.window_no = f.window_no
 JOIN fix_kinds AS k ON k.fix = f.fix
+JOIN told AS t ON t.window_no = f.window_no AND t.place = f.place
+LEFT JOIN told AS s ON s.window_no = f.window_no AND s.place = f.same_place
+LEFT JOIN cause_kinds AS c ON c.cause = f.same_cause
 LEFT JOIN _recording_costs AS r ON r.window_no = f.window_no

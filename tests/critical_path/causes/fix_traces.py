@@ -38,9 +38,11 @@ def loading(name: str) -> Trace:
     return [annotation(name, 0, 400), op("aten::mm", 400, 10), *launch(402, (420, 800), 1)]
 
 
-def copying(name: str) -> Trace:
-    copy = [call("cudaMemcpyAsync", 2, 5, 1), kernel(name, 10, 400, 1, cat="gpu_memcpy")]
-    return [op("aten::to", 0, 10), *copy, op("aten::mm", 10, 10), *launch(12, (411, 800), 2)]
+def copying(name: str, bytes_copied: int | None = None) -> Trace:
+    copy = kernel(name, 10, 400, 1, cat="gpu_memcpy")
+    copy["args"] |= {} if bytes_copied is None else {"bytes": bytes_copied}
+    first = [op("aten::to", 0, 10), call("cudaMemcpyAsync", 2, 5, 1), copy]
+    return [*first, op("aten::mm", 10, 10), *launch(12, (411, 800), 2)]
 
 
 def operators(takes: float, kernel_takes: float) -> Trace:
@@ -90,6 +92,11 @@ def products(name: str, device: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"traceEvents": events, "deviceProperties": [device] if device else []}
 
 
+def copies(name: str, bytes_copied: int | None) -> dict[str, Any]:
+    """A copy of 400 us on an H100, whose bus has 64 GB/s."""
+    return {"traceEvents": copying(name, bytes_copied), "deviceProperties": [H100]}
+
+
 FLOAT32 = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4"
 
 HAS_AND_LACKS: dict[str, tuple[Any, Any]] = {
@@ -105,5 +112,6 @@ HAS_AND_LACKS: dict[str, tuple[Any, Any]] = {
     "overlap_communication": (collective("ncclDevKernel_AllReduce_Sum_f32_RING_LL"), collective("gather")),
     "move_host_work": (preparing(50), preparing(500)),
     "lower_precision": (products(FLOAT32, H100), products(FLOAT32)),
+    "pin_memory": (copies("Memcpy HtoD (Pageable -> Device)", 2_560_000), copies("Memcpy HtoD (Pinned -> Device)", 2_560_000)),
 }  # fmt: skip
 """By kind of fix."""

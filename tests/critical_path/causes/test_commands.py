@@ -51,6 +51,7 @@ def test_each_command_gives_its_number_on_runs_of_another_recorder(trace: Path) 
     assert wrong(trace) == []
 
 
+@pytest.mark.slow  # 4 s: by default it is so in some of the recorded runs
 def test_commands_of_a_window_whose_time_without_the_profiler_is_known() -> None:
     """They are scaled to it, too: a step of it takes 1.65 ms with the profiler."""
     trace = str(FOLDERS[0] / FAST[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from pipelines.base import datafiles
 from pipelines.base.datafiles import rule_rows
 from pipelines.critical_path.causes import window_causes
+from pipelines.critical_path.causes.fix_candidates import Candidate
+from pipelines.critical_path.causes.fixes import judged
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.models import statements
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -25,6 +29,7 @@ from .fix_traces import (
     FLOAT32,
     HAS_AND_LACKS,
     annotation,
+    copies,
     launch,
     optimizer,
     synchronized_steps,
@@ -53,7 +58,8 @@ def by_kind(hand_made: dict[str, Saved]) -> dict[str, tuple[Saved, Saved]]:
 
 
 def test_each_kind_has_a_trace() -> None:
-    assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS}
+    """That of captures has its own in tests/fleet/path/test_capture_fixes.py."""
+    assert {row["fix"] for row in rule_rows("fix_kinds")} == {*HAS_AND_LACKS, "even_ranks"}
 
 
 def test_the_page_has_each_kind_as_it_is_retimed_and_what_limits_it() -> None:
@@ -78,12 +84,13 @@ def test_each_kind_is_retimed_as_its_row_says() -> None:
         assert re.fullmatch(form, options[trace_id, fix].replace("'", "")), (fix, options[trace_id, fix])
 
 
+@pytest.mark.slow  # 8 s: that the threshold is read is in test_recording_cost.py
 def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     con, (trace_id,) = connect_all([synchronized_steps(530)])
     with con:
         run_models(con, load_catalog(), ["critical_path_edges", "critical_path_caveats"])
         ((n_edges,),) = con.execute("SELECT count(*) FROM critical_path_edges").fetchall()
-    for most, judged in ((n_edges, True), (n_edges - 1, False)):
+    for most, is_judged in ((n_edges, True), (n_edges - 1, False)):
         monkeypatch.setattr(window_causes, "MOST_EDGES", most)
         known = {**datafiles.thresholds(), "retimed_edges": str(most)}
         monkeypatch.setattr(statements, "thresholds", lambda known=known: known)
@@ -92,8 +99,8 @@ def test_of_a_graph_with_too_many_edges_no_fix_is_judged_and_a_caveat_says_so(mo
             run_models(con, load_catalog.__wrapped__(), ["fixes", "critical_path_caveats"])
             ((n_fixes,),) = con.execute(f"SELECT count(*) FROM fixes WHERE trace_id = '{trace_id}'").fetchall()
             caveats = con.execute("SELECT detail FROM critical_path_caveats WHERE caveat = 'not_retimed'").fetchall()
-        assert (n_fixes > 0, len(caveats) == 0) == (judged, judged)
-        assert judged or caveats[0][0].startswith(f"the graph has {n_edges} edges, more than {most}: ")
+        assert (n_fixes > 0, len(caveats) == 0) == (is_judged, is_judged)
+        assert is_judged or caveats[0][0].startswith(f"the graph has {n_edges} edges, more than {most}: ")
 
 
 @pytest.mark.parametrize("fix", HAS_AND_LACKS)
@@ -117,6 +124,7 @@ COUNTED = {
     "overlap_communication": ("", 391),
     "move_host_work": ("prepare", 441),
     "lower_precision": (FLOAT32, 800 * (1 - 0.1352)),
+    "pin_memory": ("Memcpy HtoD (Pageable -> Device)", 400 * (1 - 0.1)),  # 2.56 MB at 64 GB/s: 40 us
 }
 
 
@@ -124,6 +132,13 @@ COUNTED = {
 def test_a_fix_saves_what_one_can_count(fix: str, by_kind: dict[str, tuple[Saved, Saved]]) -> None:
     name, saves_us = COUNTED[fix]
     assert by_kind[fix][0][fix, name] == pytest.approx(1000 * saves_us, abs=1)
+
+
+def test_without_bytes_or_a_known_bus_or_as_fast_as_it_no_copy_gets_faster_by_pinning() -> None:
+    name = "Memcpy HtoD (Pageable -> Device)"
+    without_bytes, as_fast = copies(name, None), copies(name, 25_600_000)
+    unknown = copies(name, 2_560_000) | {"deviceProperties": []}
+    assert not any("pin_memory" in kinds(saved) for saved in fixes_of([without_bytes, as_fast, unknown]))
 
 
 def test_waits_are_named_after_the_outermost_operator(by_kind: dict[str, tuple[Saved, Saved]]) -> None:
@@ -170,13 +185,16 @@ def inside_another(us: float) -> list[dict[str, Any]]:
 
 
 # name[/use]: a trace that has the fix, and one that does not
-BOUNDARIES = {
+SIDES = {
     "fix_percent": ("no_gc", collected(10), collected(9.999)),
     "fused_launches": ("fused_optimizer", optimizer(5), optimizer(4)),
     "host_work_percent": ("move_host_work", launching(100), launching(100.001)),
     "host_work_percent/inside": ("inner", inside_another(89.999), inside_another(90)),
     "eager_gap_ns": ("graph_or_compile", pausing_for(200), pausing_for(200.001)),
 }
+BOTH = {"same_stretch_percent": (112, 113)}
+"""What two changes save together that save 100 and 60 alone: of the smaller one 48, four fifths, cannot be saved twice; or 47."""
+BOUNDARIES = (SIDES, BOTH)
 IS_A_GAP = 500_000
 """Less than what three gaps of 200 us add to what the graph saves; the GPU's work binds before the last of it is gone."""
 
@@ -215,8 +233,8 @@ OTHERS = {
 
 @pytest.fixture(scope="module")
 def hand_made() -> dict[str, Saved]:
-    """What the fixes save of HAS_AND_LACKS and of both sides of BOUNDARIES, as `NAME has` and `NAME lacks`, and of OTHERS."""
-    pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in BOUNDARIES.items()}
+    """What the fixes save of HAS_AND_LACKS and of both sides of SIDES, as `NAME has` and `NAME lacks`, and of OTHERS."""
+    pairs = HAS_AND_LACKS | {name: pair for name, (_, *pair) in SIDES.items()}
     traces = {
         f"{name} {side}": trace
         for name, pair in pairs.items()
@@ -226,13 +244,67 @@ def hand_made() -> dict[str, Saved]:
     return dict(zip(traces, fixes_of(traces.values()), strict=True))
 
 
-@pytest.mark.parametrize("name", BOUNDARIES)
+@pytest.mark.parametrize("name", SIDES)
 def test_thresholds_on_both_sides(name: str, hand_made: dict[str, Saved]) -> None:
-    fix, has, lacks = BOUNDARIES[name][0], hand_made[f"{name} has"], hand_made[f"{name} lacks"]
+    fix, has, lacks = SIDES[name][0], hand_made[f"{name} has"], hand_made[f"{name} lacks"]
     if name == "eager_gap_ns":
         assert has[fix, ""] - lacks[fix, ""] > IS_A_GAP
     else:
         assert any(fix in key for key in has) and not any(fix in key for key in lacks)
+
+
+def same_stretches(trace: Trace) -> dict[tuple[str, str], str | None]:
+    con, _ = connect_all([trace])
+    with con:
+        run_models(con, load_catalog(), ["fixes"])
+        rows = con.execute("SELECT fix, name, same_stretch_as FROM fixes WHERE window_id = 'full'").fetchall()
+    return {(fix, name): same for fix, name, same in rows}
+
+
+def test_host_and_gpu_take_turns_until_the_host_no_longer_waits() -> None:
+    """The host logs while the GPU has nothing to do: without the wait, or without the log, they are beside each other."""
+    same = same_stretches(synchronized_steps(530))
+    waits = ("do_not_wait", "aten::item")
+    assert same[waits] == "host between operators"
+    assert (
+        same["move_host_work", "log"] == "do not wait for the GPU in aten::item: read its result later, or not at all"
+    )
+
+
+def test_apart_from_each_other_both_can_be_saved() -> None:
+    apart = [*collected(100)[:2], op("b", 200, 10), annotation("prepare", 210, 500), op("c", 710, 10)]
+    assert same_stretches([*apart, *launch(712, (730, 10), 1)]) == {
+        ("no_gc", ""): None,
+        ("move_host_work", "prepare"): None,
+    }
+
+
+def of_savings(*saved: int, both: int, cause: int = 0) -> list[tuple[int | None, str | None]]:
+    """Fixes that save so much each, and any two together so much; the host's cause alone saves `cause`."""
+    tried = [Candidate(f"fix {i}", "", Scenario(((str(i), 0.0),))) for i in range(len(saved))]
+    if cause:
+        tried = [replace(one, fix="do_not_wait") for one in tried]
+
+    def saves(scenario: Scenario) -> int:
+        targets = [target for target, _ in scenario.scale]
+        if len(targets) > 1:
+            return both
+        return cause if targets[0] == "cause:host_operators" else saved[int(targets[0])]
+
+    found = judged(tried, saves, 1000, "host_operators" if cause else None)
+    return [(one.same_place, one.same_cause) for one in found]
+
+
+def test_most_of_the_smaller_saving_is_in_the_larger_one() -> None:
+    same, apart = BOTH["same_stretch_percent"]
+    assert of_savings(100, 60, both=same) == [(None, None), (0, None)]
+    assert of_savings(100, 60, both=apart) == [(None, None), (None, None)]
+    assert of_savings(100, both=same, cause=60) == [(None, "host_operators")]
+    assert of_savings(100, both=apart, cause=60) == [(None, None)]
+
+
+def test_only_what_a_screen_shows_is_compared() -> None:
+    assert [place for place, _ in of_savings(*range(100, 93, -1), both=100)] == [None, 0, 0, 0, 0, None, None]
 
 
 def test_all_waits_are_a_fix_where_they_save_more_than_one_of_them(hand_made: dict[str, Saved]) -> None:
@@ -289,7 +361,6 @@ def test_a_window_of_another_profile_has_no_fixes() -> None:
 NOT_AMONG_THEM = {
     "item_each_step": "the host is behind the GPU when it asks",
     "generation": "the host is behind the GPU when it asks",
-    "finite_check": "the host is behind the GPU when it asks",
     "preparation_in_a_thread": "a function of the program prepares the batch, which is no loader's name",
     "elementwise_fused": "the GPU binds, and what fusing saves there is not in a trace of unfused kernels",
 }

@@ -252,6 +252,19 @@ def test_fleet_fixes_count_the_largest_of_a_kind_in_a_trace() -> None:
     assert of_a == [("do_not_wait", 1, 0.0005, 45.0, "j", "a.json", "do not wait", 45.0)]
 
 
+def test_capture_fixes() -> None:
+    rows = of(
+        "capture_id fix name saves_ns saves_percent same_stretch_as",
+        ("c", "even_ranks", "rank 3", 2_000_000, 30.04, None),
+        ("d", "do_not_wait", "*", 3_000_000, 10.0, "launch a graph"),
+    )
+    found = asked("capture-fixes", "capture_id job fix name saves_ms saves_percent same_stretch_as", capture_fixes=rows)
+    assert found == [
+        ("d", None, "do_not_wait", "*", 3, 10, "launch a graph"),
+        ("c", "j", "even_ranks", "rank 3", 2, 30, None),
+    ]
+
+
 def test_straggler_causes() -> None:
     ranks = of("capture_id rank is_straggler", ("c", 0, False), ("c", 1, True), ("c", 2, False), ("c", 3, False))
     found = asked(

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from pipelines.base.foreign_text import visible
+from pipelines.faces import capture_why
 from pipelines.faces.asking import Asking
-from pipelines.faces.capture_why import capture_why
 from pipelines.faces.serve.newest import NEWEST, newest_why
 from pipelines.faces.why import TABLES, why
 from pipelines.lake import Lake
@@ -20,7 +20,7 @@ from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.faces.serve.world import write_hostile
 
-CAPTURE = ["capture_causes", "capture_paths"]
+CAPTURE = [*capture_why.TABLES]
 TRACE = [*TABLES]
 
 
@@ -34,7 +34,7 @@ def test_it_is_the_newest_and_says_what_why_says(tmp_path: Path) -> None:
     shown = newest_why(Asking(lake.root, NEWEST))
     with lake.connect(["traces", *CAPTURE]) as con:
         ((capture,),) = con.execute("SELECT DISTINCT capture_id FROM traces").fetchall()
-        of_all = capture_why(con, capture)
+        of_all = capture_why.capture_why(con, capture)
     assert of_all is not None and (shown["id"], shown["sentence"]) == (capture, of_all.sentence)
     assert shown["title"] == "The newest capture of job train" and "2 ranks" in shown["sentence"]
     assert [one["told"] for one in shown["causes"]] == [one.told(1) for one in of_all.causes[: len(shown["causes"])]]

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.faces.cli.app import app
-from pipelines.fleet.path import retimed
+from pipelines.fleet.path import load_capture
 from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
@@ -211,9 +211,9 @@ def test_a_rank_is_retimed_by_the_edges_that_are_stored(dlrm: Lake, tables: duck
     """They are those that its events give."""
     (capture_id,) = tables.execute("SELECT capture_id FROM captures").fetchall()[0]
     ranks = ranks_of(tables, capture_id)[:1]
-    with retimed._stored(dlrm, ranks[0].trace_id) as con:
+    with load_capture._stored(dlrm, ranks[0].trace_id) as con:
         assert "critical_path_edges" in stored_tables(con)
-    (stored,), (computed,) = (retimed._windows(tables, ranks, lake, ()) for lake in (dlrm, None))
+    (stored,), (computed,) = (load_capture._windows(tables, ranks, lake, ()) for lake in (dlrm, None))
     for name in ("edge_id", "duration", "edge_type", "owner", "inferred"):
         assert (getattr(stored.window, name) == getattr(computed.window, name)).all()
 

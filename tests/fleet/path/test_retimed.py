@@ -157,10 +157,9 @@ def test_a_gain_of_gaps_that_may_be_events_is_told_as_for_one_rank(tmp_path: Pat
     assert asked(tmp_path, "--scale", "communication=0.5")["caveats"] == []
 
 
-@pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
-def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
+def drifting(folder: Path) -> None:
     """Each step begins a second after the one before, so that a drift shows; the clock of rank 1 runs 20 ppm too fast."""
-    for number, path in enumerate(write_capture(replace(SPEC, steps=6, bucket_layers=1), tmp_path).paths):
+    for number, path in enumerate(write_capture(replace(SPEC, steps=6, bucket_layers=1), folder).paths):
         trace = json.loads(gzip.decompress(path.read_bytes()))
         timed = [e for e in trace["traceEvents"] if e["ph"] == "X"]
         steps = sorted(e["ts"] for e in timed if e["name"].startswith("ProfilerStep") and e["cat"] == "user_annotation")
@@ -168,6 +167,11 @@ def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
             e["ts"] += 1e6 * bisect_right(steps, e["ts"])
             e["ts"] = round(e["ts"] * (1.00002 if number == 1 else 1), 3)
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+
+
+@pytest.mark.slow  # the caveat of clocks has its tests in test_captures; that it stands beside the numbers, the one above
+def test_a_clock_that_drifts_is_told_beside_the_numbers(tmp_path: Path) -> None:
+    drifting(tmp_path)
     (caveat,) = asked(tmp_path, "--remove", "cpu")["caveats"]
     # Of clocks without noise the least slope counts as a drift: other ranks may be told, too.
     said, _, ranks = caveat.partition(": ")

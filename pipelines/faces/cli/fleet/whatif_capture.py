@@ -24,13 +24,11 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
     """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
     from pipelines.fleet.collectives.evidence import evidence_in_words
     from pipelines.fleet.path.answer import find_capture
-    from pipelines.fleet.path.retimed import TABLES, load_capture
+    from pipelines.fleet.path.load_capture import TABLES, load_capture
     from pipelines.lake import Lake
 
     if any(scenario.perfect_overlap for scenario in scenarios):
         raise fail("--perfect-overlap is answered for one rank: give its trace")
-    if any(scenario.ahead for scenario in scenarios):
-        raise fail("--ahead is answered for one rank: give its trace")
     with opened_capture([folder], lake, TABLES) as (con, beginning):
         # Of files a lake was made just now, which has no graphs.
         there = Lake(lake) if beginning and not is_store(lake) else None

@@ -155,6 +155,7 @@ def _is_capture(beginning: str, lake: Path | str) -> bool:
 
 def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
     """The answer for a capture; where no path leads through its ranks, that of each rank alone, the longest first."""
+    from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
     from pipelines.faces.capture_why import capture_why
     from pipelines.faces.cli import caveats
     from pipelines.faces.cli.fleet.opened_capture import lake_of, processes_of
@@ -164,7 +165,7 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
     from pipelines.models.sqltext import quoted
 
     with lake_of([subject], lake) as (folder, beginning):
-        with open_analyst(folder, ["captures", "capture_ranks", "capture_paths", "capture_causes"]) as con:
+        with open_analyst(folder, ["captures", "capture_ranks", *CAPTURE_TABLES]) as con:
             if beginning:
                 caveats.note(con, beginning)
             capture_id = find_capture(con, beginning)
@@ -308,7 +309,7 @@ def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequen
 
 def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
     """Print what to change, largest saving first, each with the command that gives its number."""
-    from pipelines.faces.what_helps import SHOWN, change_of, saving_of
+    from pipelines.faces.what_helps import SHOWN, change_of, same_stretch, saving_of
 
     if not answer.fixes:
         return
@@ -318,9 +319,10 @@ def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Seq
         _print_indented(
             f"{-row['saves_percent']:5.1f} %  ", visible(f"{saving_of(row, answer.steps)}: {change_of(row)}"), width
         )
-        if row["caveat"]:
-            _print_indented(" " * 9, row["caveat"], width)
-        command = cast("Why", answer).fix_command(row, subject, options)  # a capture has no fixes
+        for line in (same_stretch(row, answer.fixes), row["caveat"]):
+            if line:
+                _print_indented(" " * 9, visible(line), width)
+        command = answer.fix_command(row, subject, options)
         out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 

@@ -27,7 +27,7 @@ from pipelines.faces.report.sections.kernels import kernel_rows
 from pipelines.faces.report.sections.steps import step_rows
 from pipelines.faces.report.sections.times import cost_rows, path_names
 from pipelines.faces.report.subject import Row, Subject, label
-from pipelines.faces.what_helps import SHOWN, change_of, saving_of
+from pipelines.faces.what_helps import SHOWN, change_of, same_stretch, saving_of
 from pipelines.faces.why import Cause, Why, why
 from pipelines.faces.words import in_words
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
@@ -174,15 +174,16 @@ def _fixes(subject: Subject, answer: Why | None) -> list[Block]:
     without = " without the profiler" if answer.is_without_profiler else ""
     said = f"What would help{whose}, each by itself, in the {time(answer.length)}{without}"
     trace = _placeholder(subject)
-    return [heading(said), helps([_help(row, answer.fix_command(row, trace)) for row in answer.fixes[:SHOWN]])]
+    return [heading(said), helps([_help(row, answer, trace) for row in answer.fixes[:SHOWN]])]
 
 
-def _help(row: Row, command: str) -> Help:
+def _help(row: Row, answer: Why, trace: str) -> Help:
+    limits = (same_stretch(row, answer.fixes), row["caveat"])
     return Help(
         f"{saving_of(row, 1)} ({percent(row['saves_percent'])})",
         change_of(row),
-        command,
-        row["caveat"] or "",
+        answer.fix_command(row, trace),
+        "; ".join(limit for limit in limits if limit),
     )
 
 

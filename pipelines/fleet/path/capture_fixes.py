@@ -1,0 +1,124 @@
+"""What would help a capture: changes of the program on all ranks, and a late rank as fast as the others, each retimed through all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.base.datafiles import threshold
+from pipelines.critical_path.causes.edge_causes import CAUSES
+from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
+from pipelines.critical_path.causes.fixes import Fix, judged, largest_host_cause
+from pipelines.critical_path.causes.savings import Rows, path_rows
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.timeline import Floats
+from pipelines.critical_path.whatif.window import Window
+from pipelines.fleet.path.capture_savings import RankCauses
+from pipelines.fleet.path.joined import JoinedGraph
+from pipelines.fleet.path.retimed import RankedWindow, Retimed
+
+MOST_EDGES = threshold("retimed_edges")
+_PERCENT = threshold("fix_percent")
+_NAMES, _NEARLY_ALL = 3, 0.9
+"""How many names of a cause are made as fast as the others', if they have so much of what makes a rank late."""
+_NOT_SCALED = "synchronization"
+"""The cause whose time is not its edges': a late rank that has it is late by what it waits for."""
+
+
+@dataclass
+class RankOnPath:
+    """A rank of a capture whose path is known: its window, the causes of its edges, and of the path the places of its edges in
+    order, and how long the others waited for it, ns, by cause, name and key of the name.
+    """
+
+    rank: int
+    window: Window
+    causes: RankCauses
+    path: list[int] = field(default_factory=list)
+    late: dict[tuple[str, str, int], int] = field(default_factory=dict)
+
+
+def capture_fixes(joined: JoinedGraph, ranks: Sequence[RankOnPath], factors: Floats) -> tuple[list[Fix], int]:
+    """Returns what fixes save, largest first, and how long the capture takes as it is, ns. `ranks`: in order; `factors`: as in
+    `candidates`.
+    """
+    graph, begin, own = joined.timed()
+    first = np.cumsum([0, *(len(one.window.graph.src) for one in ranks)])
+    number = np.searchsorted(first, own, "right") - 1
+    edge = np.where(own < 0, -1, own - first[np.maximum(number, 0)])
+    windows = [RankedWindow(one.rank, one.window, 0) for one in ranks]
+    whole = Retimed(windows, graph, begin, edge, number)
+    length = whole.length_ns
+    tried, largest = dict[tuple[str, str], Candidate](), None
+    for one, rows in _by_part_of_path(ranks):  # what is told of a change on the rank with the most of the path counts
+        largest = largest_host_cause(rows, length)
+        # What a rank can hide depends on when the others arrive.
+        of_rank = (one for one in candidates(one.window, rows, length, factors) if not one.scenario.perfect_overlap)
+        tried |= {(one.fix, one.name): one for one in of_rank}
+    return judged([*tried.values(), *_even(ranks, length)], whole.saved_ns, length, largest), length
+
+
+def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:
+    """Each rank with the causes of its part of the path, the largest part last."""
+    for one in sorted(ranks, key=lambda one: int(one.window.graph.weight[one.path].sum())):
+        of, path = one.window.causes, np.array(one.path, dtype=np.int64)
+        assert of is not None
+        untold = np.zeros(len(path), dtype=np.int64)
+        rows, _ = path_rows(one.window.graph.weight, path, of.edges, untold, untold, one.window.inferred)
+        yield one, rows
+
+
+def _even(ranks: Sequence[RankOnPath], length: int) -> Iterator[Candidate]:
+    """A rank that the others wait for as fast as the median of them at what makes it late."""
+    for one in ranks:
+        by_cause: dict[str, dict[tuple[str, int], int]] = {}
+        for (cause, name, key), ns in one.late.items():
+            by_cause.setdefault(cause, {})[name, key] = ns
+        scale = [
+            (f"rank:{one.rank}:cause:{target}", factor)
+            for cause, names in by_cause.items()
+            if 100 * sum(names.values()) >= _PERCENT * length and cause != _NOT_SCALED
+            for target, factor in _scaled(one, ranks, cause, [*names])
+            if factor < 1
+        ]
+        if scale:
+            yield Candidate("even_ranks", f"rank {one.rank}", Scenario(tuple(sorted(scale))))
+
+
+def _scaled(
+    late: RankOnPath, ranks: Sequence[RankOnPath], cause: str, names: Sequence[tuple[str, int]]
+) -> list[tuple[str, float]]:
+    """Returns the targets of a cause and their factors: the few of the names that others wait for that have nearly all of what
+    the rank takes longer than the others, else the whole cause.
+    """
+    own = {name: _times(late, ranks, cause, name[1]) for name in names}
+    ordered = sorted(names, key=lambda name: (_longer(own[name]), name), reverse=True)
+    longer = [_longer(own[name]) for name in ordered]
+    longest = ordered[:_NAMES]
+    if sum(longer[:_NAMES]) < _NEARLY_ALL * sum(longer):
+        return [(cause, _factor(_times(late, ranks, cause)))]
+    return [(f"{cause}:{name[0]}", _factor(own[name])) for name in longest]
+
+
+def _times(late: RankOnPath, ranks: Sequence[RankOnPath], cause: str, key: int | None = None) -> tuple[int, int]:
+    """Returns what a rank takes for a cause, or for a name of it, and what the median of the others takes, ns."""
+    others = sorted(_time(one, cause, key) for one in ranks if one is not late)
+    return _time(late, cause, key), others[(len(others) - 1) // 2]
+
+
+def _longer(times: tuple[int, int]) -> int:
+    return max(times[0] - times[1], 0)
+
+
+def _factor(times: tuple[int, int]) -> float:
+    own, usual = times
+    return round(usual / own, 4) if own else 1.0
+
+
+def _time(one: RankOnPath, cause: str, key: int | None) -> int:
+    chosen = one.causes.cause == CAUSES.index(cause)
+    if key is not None:
+        chosen &= one.causes.key == key
+    return int(one.window.graph.weight[chosen].sum())

@@ -1,0 +1,44 @@
+-- One row: the name of GPU work that the device can do faster, and by how much at best: a product of float32 matrices
+-- without tensor cores, and a copy of pageable memory.
+-- How: names that tensor_core_kernels knows as products on the ordinary units, of no other type: the ratio of the
+-- device's peak rates, if it has faster units. Copies: what their bytes take at the peak rate of the device's bus, over
+-- what they took. A name does not say whether memory or the multiplying bounds a product.
+-- check: unique(name_no)
+WITH products AS (
+    SELECT n.trace_id, n.name_no, n.name, first_tensor_core_kernels(n.name) AS rule_order
+    FROM _event_names AS n
+    WHERE n.kind = 'kernel'
+),
+devices_of_traces AS (
+    SELECT d.trace_id, max(s.tflops / f.tflops) AS factor
+    FROM trace_devices AS d
+    JOIN device_peaks AS s ON s.device_key = d.device_key AND s.dtype = 'fp32' AND s.peak_kind = 'datasheet'
+    JOIN device_peaks AS f ON f.device_key = d.device_key AND f.dtype = 'tf32' AND f.peak_kind = 'datasheet'
+    GROUP BY d.trace_id
+),
+buses_of_traces AS (
+    SELECT d.trace_id, min(v.pcie_unidirectional_gigabytes_per_s) AS gigabytes_per_s
+    FROM trace_devices AS d
+    JOIN devices AS v ON v.device_key = d.device_key
+    GROUP BY d.trace_id
+),
+pageable AS (
+    SELECT n.trace_id, n.name_no, sum(e.bytes) AS bytes, sum(e.duration_ns) AS duration_ns
+    FROM _event_names AS n
+    JOIN events AS e ON e.trace_id = n.trace_id AND e.cat = n.cat AND coalesce(e.name, '') = n.name
+    WHERE n.is_pageable AND e.duration_ns > 0
+    GROUP BY n.trace_id, n.name_no
+    HAVING count(e.bytes) = count(*)
+)
+SELECT
+    p.name_no,  -- The name, in _event_names.
+    round(d.factor, 4) AS factor  -- How long it takes at best, over what it took.
+FROM products AS p
+JOIN tensor_core_kernels AS r ON r.rule_order = p.rule_order AND r.rule_id IN ('simt', 'single-precision-gemm')
+JOIN devices_of_traces AS d ON d.trace_id = p.trace_id
+WHERE NOT regexp_matches(p.name, '(?i)dgemm|zgemm|hgemm|f64|double')
+UNION ALL
+SELECT c.name_no, round(c.bytes / b.gigabytes_per_s / c.duration_ns, 4) AS factor
+FROM pageable AS c
+JOIN buses_of_traces AS b ON b.trace_id = c.trace_id
+WHERE c.bytes < b.gigabytes_per_s * c.duration_ns

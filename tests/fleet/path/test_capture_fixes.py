@@ -1,0 +1,187 @@
+"""What would help a capture: each number is that of the command beside it, and of a second run; which fixes there are, and why."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.critical_path.causes import fix_candidates, fixes
+from pipelines.critical_path.causes.edge_causes import CAUSES
+from pipelines.critical_path.causes.fixes import options
+from pipelines.faces.cli.app import app
+from pipelines.fleet.path import segment_causes
+from pipelines.fleet.path.capture_fixes import RankOnPath, _even
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.fleet.path.opened_once import opened_once
+from tests.fleet.path.test_retimed import drifting
+
+EVEN = CaptureSpec(ranks=3, steps=6, shape="planted", sync_each_step=False, collective_skew_ns=0)
+LATE = replace(EVEN, plant="late_rank", straggler=1, straggler_slowdown=20.0)
+POINTS = 2.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    with opened_once("pipelines.faces.cli.fleet.whatif_capture"):
+        yield
+
+
+def asked(*words: object) -> Any:
+    result = CliRunner().invoke(app, [*map(str, words), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def gives_its_number(fix: dict[str, Any]) -> None:
+    _, *words = shlex.split(fix["command"])
+    gain = asked(*words)
+    before, after = (gain[when]["length_us"] for when in ("before", "after"))
+    assert before - after == pytest.approx(fix["saves_us"], abs=0.002), fix["command"]
+    assert 100 * (before - after) / before == pytest.approx(fix["saves_percent"], abs=1e-6)
+
+
+def test_a_late_rank_as_fast_as_the_others_saves_what_a_second_run_does(tmp_path: Path) -> None:
+    lengths = []
+    for folder, spec in (("late", LATE), ("even", EVEN)):
+        capture = write_capture(spec, tmp_path / folder)
+        lengths.append(max(rank.truth.full.length_ns for rank in capture.ranks))
+    told = asked("why", tmp_path / "late")
+    first = told["fixes"][0]
+    assert (first["fix"], first["name"]) == ("even_ranks", "rank 1")
+    assert first["saves_percent"] == pytest.approx(100 * (1 - lengths[1] / lengths[0]), abs=POINTS)
+    assert "make rank 1 as fast as the others" in told["sentence"] and "{" not in first["change"]
+    assert [one["saves_us"] for one in told["fixes"]] == sorted(
+        (one["saves_us"] for one in told["fixes"]), reverse=True
+    )
+    gives_its_number(first)
+
+
+@pytest.mark.slow
+def test_the_screen_has_each_with_its_command(tmp_path: Path) -> None:
+    write_capture(LATE, tmp_path)
+    shown = " ".join(CliRunner().invoke(app, ["why", str(tmp_path)]).stdout.split())
+    told = asked("why", tmp_path)["fixes"]
+    assert "What would help, each by itself: -" in shown
+    for fix in told:
+        gives_its_number(fix)
+    for fix in told[:5]:
+        assert f"{-fix['saves_percent']:.1f} %" in shown and " ".join(fix["command"].split()) in shown
+
+
+@pytest.mark.slow
+def test_ranks_that_are_alike_have_no_late_one(tmp_path: Path) -> None:
+    write_capture(EVEN, tmp_path)
+    assert all(one["fix"] != "even_ranks" for one in asked("why", tmp_path)["fixes"])
+
+
+@pytest.mark.slow  # 20 s: a synthetic capture is above
+@pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "h100_ddp_late"])
+def test_of_shared_captures_each_number_is_that_of_its_command(shared: Path, name: str) -> None:
+    told = asked("why", shared / "traces/ranks" / name)
+    if isinstance(told, list):  # no path leads through its ranks
+        return
+    for fix in told["fixes"]:
+        gives_its_number(fix)
+
+
+@pytest.mark.slow
+def test_of_a_rank_whose_clock_drifts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fixes, fix_candidates):  # what its steps are spent on is little of the seconds between them
+        monkeypatch.setattr(module, "_PERCENT", 0.001)
+    drifting(tmp_path)
+    told = asked("why", tmp_path)["fixes"]
+    assert told
+    for fix in told:
+        gives_its_number(fix)
+
+
+@pytest.mark.slow
+def test_ranks_on_an_h100_without_what_makes_one_late(shared: Path) -> None:
+    """Without 50 ms of `augment` a step takes 88.9 ms instead of 132.5."""
+    first = asked("why", shared / "traces/ranks/h100_ddp_late")["fixes"][0]
+    assert (first["fix"], first["name"]) == ("even_ranks", "rank 3") and "augment" in first["command"]
+    assert first["saves_percent"] == pytest.approx(100 * (1 - 88.9 / 132.5), abs=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "there"), [(0, True), (-1, False)])
+def test_of_graphs_with_too_many_edges_no_fix_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, there: bool
+) -> None:
+    write_capture(LATE, tmp_path)
+    edges: list[int] = []
+    of_paths = segment_causes.CausesOfSegments.of_paths
+
+    def counted(self: Any, joined: Any, paths: Any) -> Any:
+        edges.append(sum(len(graph.src) for graph in joined.ranks))
+        monkeypatch.setattr(segment_causes, "MOST_EDGES", edges[-1] + more)
+        return of_paths(self, joined, paths)
+
+    monkeypatch.setattr(segment_causes.CausesOfSegments, "of_paths", counted)
+    assert bool(asked("why", tmp_path)["fixes"]) == there
+
+
+HOST, COMPUTE = CAUSES.index("host_between_operators"), CAUSES.index("gpu_computing")
+
+
+def rank(number: int, times: Sequence[tuple[int, int, int]], late: dict[tuple[str, str, int], int]) -> RankOnPath:
+    """`times`: cause, key of the name and ns of edges."""
+    cause, key, weight = (np.array(column) for column in zip(*times, strict=True))
+    window: Any = SimpleNamespace(graph=SimpleNamespace(weight=weight))
+    causes: Any = SimpleNamespace(cause=cause, key=key)
+    return RankOnPath(number, window, causes, [], late)
+
+
+def even(*ranks: RankOnPath, length: int = 10_000) -> list[tuple[str, str]]:
+    return [(one.name, options(one.scenario)) for one in _even(ranks, length)]
+
+
+def test_a_late_rank_takes_what_the_median_of_the_others_takes() -> None:
+    others = [rank(number, [(HOST, 4, ns), (COMPUTE, 4, 9000)], {}) for number, ns in ((0, 100), (2, 300), (3, 200))]
+    late = rank(1, [(HOST, 4, 500), (HOST, 4, 300), (HOST, 8, 7000)], {("host_between_operators", "f", 4): 600})
+    assert even(others[0], late, *others[1:]) == [("rank 1", "--scale rank:1:cause:host_between_operators:f=0.25")]
+
+
+def test_what_only_the_late_rank_does_goes() -> None:
+    late = rank(0, [(HOST, 4, 500)], {("host_between_operators", "f", 4): 500})
+    assert even(late, rank(1, [(COMPUTE, 4, 500)], {})) == [
+        ("rank 0", "--remove rank:0:cause:host_between_operators:f")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fourth", "options"),
+    [
+        (100, "--scale rank:0:cause:gpu_computing:a=0.5 --scale rank:0:cause:gpu_computing:b=0.25 --scale rank:0:cause:gpu_computing:c=0.25"),
+        (101, "--scale rank:0:cause:gpu_computing=0.3748"),
+    ],
+)  # fmt: skip
+def test_three_names_with_nine_tenths_of_it_or_the_whole_cause(fourth: int, options: str) -> None:
+    """They take 300 + 300 + 300 longer, and the fourth name so much."""
+    names = {("gpu_computing", name, key): 100 for name, key in (("a", 4), ("b", 8), ("c", 12), ("d", 16))}
+    own = [(COMPUTE, 4, 600), (COMPUTE, 8, 400), (COMPUTE, 12, 400), (COMPUTE, 16, 100 + fourth)]
+    late = rank(0, own, names)
+    other = rank(1, [(COMPUTE, 4, 300), (COMPUTE, 8, 100), (COMPUTE, 12, 100), (COMPUTE, 16, 100)], {})
+    assert even(late, other) == [("rank 0", options)]
+
+
+@pytest.mark.parametrize(("ns", "there"), [(100, True), (99, False)])
+def test_a_rank_is_late_by_a_percent_or_more(ns: int, there: bool) -> None:
+    late = rank(0, [(HOST, 4, 500)], {("host_between_operators", "f", 4): ns})
+    assert bool(even(late, rank(1, [(HOST, 4, 100)], {}))) == there
+
+
+def test_a_rank_that_takes_no_longer_than_the_others_is_not_made_faster() -> None:
+    late = rank(0, [(HOST, 4, 500)], {("host_between_operators", "f", 4): 500})
+    assert even(late, rank(1, [(HOST, 4, 500)], {})) == []
+    waiting = rank(0, [(CAUSES.index("synchronization"), 4, 500)], {("synchronization", "f", 4): 500})
+    assert even(waiting, rank(1, [(HOST, 4, 500)], {})) == []
