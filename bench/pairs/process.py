@@ -57,7 +57,7 @@ class Helper:
 
     def _start(self) -> tuple[multiprocessing.Process, Connection]:
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(target=_serve, args=(theirs, self.log))
+        process = multiprocessing.Process(target=_serve, args=(theirs, ours, self.log))
         process.start()
         theirs.close()
         return process, ours
@@ -84,7 +84,8 @@ def _answer(process: multiprocessing.Process, connection: Connection, limit_s: f
         return {"error": f"the process ended with exit status {process.exitcode}"}
 
 
-def _serve(connection: Connection, log: Path) -> None:
+def _serve(connection: Connection, of_who_asks: Connection, log: Path) -> None:
+    of_who_asks.close()  # a fork has it open, too, and would never hear that who asks has ended
     os.setsid()
     with contextlib.suppress(EOFError, BrokenPipeError):  # who asks has ended
         while True:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,15 @@ def test_the_list_has_every_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [*PROGRAMS]
 
 
+def started_for(folder: Path) -> list[str]:
+    """The commands of running processes that name a folder."""
+    told = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            told.append(file.read_text().replace("\0", " "))
+    return [command for command in told if str(folder) in command]
+
+
 @pytest.mark.slow  # what is kept: the test after it
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     names = ["products", "elementwise", "attention", "frozen_layers"]
@@ -219,6 +229,10 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         if line.startswith("elementwise"):
             killed.kill()
     killed.wait()
+    ended = time.monotonic() + 60  # what it measures is ended first
+    while (alive := started_for(tmp_path)) and time.monotonic() < ended:
+        time.sleep(0.1)
+    assert alive == []
     left = json.loads((tmp_path / "truth.json").read_text())["programs"]
     assert [*left][:2] == names[:2] and "frozen_layers" not in left
     with (tmp_path / "pairs.tar").open("ab") as archive:
