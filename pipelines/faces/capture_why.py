@@ -11,6 +11,7 @@ import duckdb
 
 from pipelines.base import units
 from pipelines.base.database import rows_of
+from pipelines.base.datafiles import threshold
 from pipelines.base.kernel_names import short_name
 from pipelines.faces.advice import advice_of_name
 from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
@@ -20,6 +21,7 @@ from pipelines.models.sqltext import quoted
 
 TABLES = ("capture_paths", "capture_causes", "capture_fixes")
 """What the answer is made of."""
+_RETIMED_EDGES = threshold("retimed_edges")
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,17 @@ def asked_capture_why(
     for row in rows:
         row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
         row["halved_saves_ns"] = None
-    (ranks,) = ask(f"SELECT max(n_ranks) AS n_ranks, max(matched_by) AS matched_by FROM capture_paths WHERE {of}")
+    (path,) = ask(
+        "SELECT max(n_ranks) AS n_ranks, max(n_edges) AS n_edges, max(matched_by) AS matched_by "
+        f"FROM capture_paths WHERE {of}"
+    )
     guessed = sum(row["inferred_ns"] for row in rows)
     told = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
-    told += [evidence_in_words([ranks["matched_by"]])] if ranks["matched_by"] else []
+    told += [evidence_in_words([path["matched_by"]])] if path["matched_by"] else []
+    if path["n_edges"] > _RETIMED_EDGES:
+        told.append(f"its graphs have {path['n_edges']:,} edges together, too many to compute what would help")
     caveats = [{"severity": "info", "detail": detail} for detail in told]
     fixes = tuple(ask(f"SELECT * FROM capture_fixes WHERE {of} ORDER BY saves_ns DESC, fix, name"))
     return CaptureWhy(
-        title or capture_id, capture_id, ranks["n_ranks"], rows, caveats, matched_by=ranks["matched_by"], fixes=fixes
+        title or capture_id, capture_id, path["n_ranks"], rows, caveats, matched_by=path["matched_by"], fixes=fixes
     )

@@ -45,46 +45,48 @@ def capture_fixes(joined: JoinedGraph, ranks: Sequence[RankOnPath], factors: Flo
     `candidates`.
     """
     graph, begin, own = joined.timed()
-    first = np.cumsum([0, *(len(one.window.graph.src) for one in ranks)])
+    first = np.cumsum([0, *(len(rank.window.graph.src) for rank in ranks)])
     number = np.searchsorted(first, own, "right") - 1
     edge = np.where(own < 0, -1, own - first[np.maximum(number, 0)])
-    windows = [RankedWindow(one.rank, one.window, 0) for one in ranks]
+    windows = [RankedWindow(rank.rank, rank.window, 0) for rank in ranks]
     whole = Retimed(windows, graph, begin, edge, number)
     length = whole.length_ns
-    tried, largest = dict[tuple[str, str], Candidate](), None
-    for one, rows in _by_part_of_path(ranks):  # what is told of a change on the rank with the most of the path counts
-        largest = largest_host_cause(rows, length)
+    changes, host_cause = dict[tuple[str, str], Candidate](), None
+    for rank, rows in _by_part_of_path(ranks):  # of a change that several ranks have, the last counts
+        host_cause = largest_host_cause(rows, length)
         # What a rank can hide depends on when the others arrive.
-        of_rank = (one for one in candidates(one.window, rows, length, factors) if not one.scenario.perfect_overlap)
-        tried |= {(one.fix, one.name): one for one in of_rank}
-    return judged([*tried.values(), *_even(ranks, length)], whole.saved_ns, length, largest), length
+        of_rank = (
+            change for change in candidates(rank.window, rows, length, factors) if not change.scenario.perfect_overlap
+        )
+        changes |= {(change.fix, change.name): change for change in of_rank}
+    return judged([*changes.values(), *_even(ranks, length)], whole.saved_ns, length, host_cause), length
 
 
 def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:
     """Each rank with the causes of its part of the path, the largest part last."""
-    for one in sorted(ranks, key=lambda one: int(one.window.graph.weight[one.path].sum())):
-        of, path = one.window.causes, np.array(one.path, dtype=np.int64)
+    for rank in sorted(ranks, key=lambda rank: int(rank.window.graph.weight[rank.path].sum())):
+        of, path = rank.window.causes, np.array(rank.path, dtype=np.int64)
         assert of is not None
-        untold = np.zeros(len(path), dtype=np.int64)
-        rows, _ = path_rows(one.window.graph.weight, path, of.edges, untold, untold, one.window.inferred)
-        yield one, rows
+        zeros = np.zeros(len(path), dtype=np.int64)
+        rows, _ = path_rows(rank.window.graph.weight, path, of.edges, zeros, zeros, rank.window.inferred)
+        yield rank, rows
 
 
 def _even(ranks: Sequence[RankOnPath], length: int) -> Iterator[Candidate]:
     """A rank that the others wait for as fast as the median of them at what makes it late."""
-    for one in ranks:
+    for rank in ranks:
         by_cause: dict[str, dict[tuple[str, int], int]] = {}
-        for (cause, name, key), ns in one.late.items():
+        for (cause, name, key), ns in rank.late.items():
             by_cause.setdefault(cause, {})[name, key] = ns
         scale = [
-            (f"rank:{one.rank}:cause:{target}", factor)
+            (f"rank:{rank.rank}:cause:{target}", factor)
             for cause, names in by_cause.items()
             if 100 * sum(names.values()) >= _PERCENT * length and cause != _NOT_SCALED
-            for target, factor in _scaled(one, ranks, cause, [*names])
+            for target, factor in _scaled(rank, ranks, cause, [*names])
             if factor < 1
         ]
         if scale:
-            yield Candidate("even_ranks", f"rank {one.rank}", Scenario(tuple(sorted(scale))))
+            yield Candidate("even_ranks", f"rank {rank.rank}", Scenario(tuple(sorted(scale))))
 
 
 def _scaled(
@@ -104,7 +106,7 @@ def _scaled(
 
 def _times(late: RankOnPath, ranks: Sequence[RankOnPath], cause: str, key: int | None = None) -> tuple[int, int]:
     """Returns what a rank takes for a cause, or for a name of it, and what the median of the others takes, ns."""
-    others = sorted(_time(one, cause, key) for one in ranks if one is not late)
+    others = sorted(_time(rank, cause, key) for rank in ranks if rank is not late)
     return _time(late, cause, key), others[(len(others) - 1) // 2]
 
 
@@ -117,8 +119,8 @@ def _factor(times: tuple[int, int]) -> float:
     return round(usual / own, 4) if own else 1.0
 
 
-def _time(one: RankOnPath, cause: str, key: int | None) -> int:
-    chosen = one.causes.cause == CAUSES.index(cause)
+def _time(rank: RankOnPath, cause: str, key: int | None) -> int:
+    chosen = rank.causes.cause == CAUSES.index(cause)
     if key is not None:
-        chosen &= one.causes.key == key
-    return int(one.window.graph.weight[chosen].sum())
+        chosen &= rank.causes.key == key
+    return int(rank.window.graph.weight[chosen].sum())

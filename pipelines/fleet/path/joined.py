@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class JoinedGraph:
     def __len__(self) -> int:
         return sum(len(graph.node) for graph in self.ranks) + len(self.meetings)
 
-    @property
+    @cached_property
     def n_edges(self) -> int:
         """Returns the number of edges, including those to and from meetings."""
         return len(self.edges()[0])

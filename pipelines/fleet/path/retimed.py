@@ -153,7 +153,8 @@ class Retimed:
                 change.gone[mine] |= own.gone[self.edge[mine]]
                 change.ahead_ns = max(change.ahead_ns, own.ahead_ns)
         if (
-            len(missing) == len({target for target, _ in parts})
+            missing
+            and len(missing) == len({target for target, _ in parts})
             and (change.factor == 1).all()
             and not change.gone.any()
         ):

@@ -83,7 +83,7 @@ class CausesOfSegments:
         keys: dict[int, Key] = {}  # by the place of a segment of the path that is retimed
         causes: list[RankCauses] = []
         on_path: dict[int, RankOnPath] = {}
-        is_small = sum(len(graph.src) for graph in joined.ranks) <= MOST_EDGES
+        is_small = joined.n_edges <= MOST_EDGES
         for graph in joined.ranks:
             told, window = self._of_rank(graph, with_window=is_small)
             causes.append(RankCauses.of(told, self.text))

@@ -5,9 +5,9 @@
 -- same stretch: their savings do not add up. A fix that cannot be judged has no row, nor has a window of more edges
 -- than threshold retimed_edges.
 -- check: unique(trace_id, window_id, fix, name)
-WITH told AS (
+WITH changes AS (
     SELECT
-        f.window_no, f.place, f.fix, f.name,
+        f.window_no, f.place,
         replace(k.change, '{name}', CASE WHEN f.name = '*' THEN 'any call' ELSE f.name END) AS change
     FROM _fix_rows AS f
     JOIN fix_kinds AS k ON k.fix = f.fix
@@ -33,7 +33,7 @@ SELECT
 FROM _fix_rows AS f
 JOIN critical_path_windows AS w ON w.window_no = f.window_no
 JOIN fix_kinds AS k ON k.fix = f.fix
-JOIN told AS t ON t.window_no = f.window_no AND t.place = f.place
-LEFT JOIN told AS s ON s.window_no = f.window_no AND s.place = f.same_place
+JOIN changes AS t ON t.window_no = f.window_no AND t.place = f.place
+LEFT JOIN changes AS s ON s.window_no = f.window_no AND s.place = f.same_place
 LEFT JOIN cause_kinds AS c ON c.cause = f.same_cause
 LEFT JOIN _recording_costs AS r ON r.window_no = f.window_no

@@ -7,7 +7,7 @@
 -- edges than threshold retimed_edges.
 -- scope: capture
 -- check: unique(capture_id, fix, name)
-WITH told AS (
+WITH changes AS (
     SELECT
         f.capture_id, f.place,
         replace(k.change, '{name}', CASE WHEN f.name = '*' THEN 'any call' ELSE f.name END) AS change
@@ -30,6 +30,6 @@ SELECT
     nullif(k.caveat, '') AS caveat  -- What limits the number; NULL for nothing.
 FROM _capture_fix_rows AS f
 JOIN fix_kinds AS k ON k.fix = f.fix
-JOIN told AS t ON t.capture_id = f.capture_id AND t.place = f.place
-LEFT JOIN told AS s ON s.capture_id = f.capture_id AND s.place = f.same_place
+JOIN changes AS t ON t.capture_id = f.capture_id AND t.place = f.place
+LEFT JOIN changes AS s ON s.capture_id = f.capture_id AND s.place = f.same_place
 LEFT JOIN cause_kinds AS c ON c.cause = f.same_cause
