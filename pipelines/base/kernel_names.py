@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 
-from pipelines.base.short_names import common, shortened
+from pipelines.base.short_names import shortened
 
 WIDTH = 40
 """Characters of a short name, and of a name that a command gives whole."""
@@ -104,40 +104,6 @@ def _fitting(said: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
 def glob_pattern(glob: str) -> re.Pattern[str]:
     """Returns what matches the names that a command's PATTERN means: `*` any text, `?` any character, all others themselves."""
     return re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
-
-
-def glob_of(name: str, among: Collection[str] = ()) -> str:
-    """Returns a short glob that matches a name and no other one of `among`; the name itself where none is shorter."""
-    others = [other for other in among if other != name]
-
-    def fits(glob: str) -> bool:
-        pattern = glob_pattern(glob)
-        return bool(pattern.fullmatch(name)) and not any(pattern.fullmatch(other) for other in others)
-
-    if len(name) <= WIDTH and fits(name):
-        return name
-    return next((glob for glob in _globs(name, others) if len(glob) < len(name) and fits(glob)), name)
-
-
-def _globs(name: str, others: Collection[str]) -> Iterable[str]:
-    """Globs for a name, the simplest first: its function; with one more word of it, or two; with what tells it from the name
-    most like it; then a longer and longer beginning or end.
-    """
-    head = _parts(name)[0]
-    start = max(name.find(head), 0)
-    begin = "" if start == 0 else "*"
-    head = head[:WIDTH]
-    yield f"{begin}{head}*"
-    rest = list(dict.fromkeys(re.findall(r"\w+", name[start + len(head) :])))[:24]
-    yield from (f"{begin}{head}*{word}*" for word in rest if len(word) <= WIDTH)
-    yield from (f"{begin}{head}*{a}*{b}*" for at, a in enumerate(rest[:12]) for b in rest[at + 1 : 12])
-    alike = sorted({at for other in others if (at := common([name, other])) > start + len(head)})[-6:]
-    for n in (6, 12, 24):
-        told = [name[max(at - n, start + len(head)) : at + n] for at in alike]
-        yield from (f"{begin}{head}*{one}*" for one in reversed(told))
-        yield from (f"{begin}{head}*{a}*{b}*" for at, a in enumerate(told) for b in told[at + 1 :])
-    yield from (f"{name[:n]}*" for n in range(WIDTH, len(name), 8))
-    yield from (f"*{name[n:]}" for n in range(len(name) - WIDTH, 0, -8))
 
 
 def _pieces(group: list[str]) -> list[str]:

@@ -39,7 +39,6 @@ class CaptureWhy:
     fixes: tuple[dict[str, Any], ...] = ()
     """Rows of table `capture_fixes`, largest saving first."""
     steps = 1
-    names = frozenset[str]()
 
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
@@ -78,6 +77,9 @@ class CaptureWhy:
         """The command that gives what a fix saves."""
         return what_if_command(capture, row["options"], of_window)
 
+    def _command(self, changes: str | None, subject: str, of_window: Sequence[str]) -> str | None:
+        return what_if_command(subject or self.capture_id, changes, of_window) if changes else None
+
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the object of `--json`, as of a trace; each cause has its rank."""
         kinds = {one.kind["cause"]: one.kind for one in self.causes}
@@ -90,6 +92,9 @@ class CaptureWhy:
                 {key: row[key] for key in keys}
                 | {"duration_us": row["duration_ns"] / 1000, "saves_us": microseconds(row["saves_ns"])}
                 | {"cause_saves_us": microseconds(row["cause_saves_ns"])}
+                # The first gives `saves_us`, the second `cause_saves_us`.
+                | {"command": self._command(row["options"], subject, options)}
+                | {"cause_command": self._command(row["cause_options"], subject, options)}
                 | {"title": kinds[row["cause"]]["title"], "advice": advice_of_name(row["cause"], row["name"])}
                 for row in self.rows
             ],
@@ -120,9 +125,7 @@ def asked_capture_why(
     rows = ask(f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
     if not rows:
         return None
-    late = [row["saves_ns"] for row in rows if row["cause"] == "late_rank"]
     for row in rows:
-        row["cause_saves_ns"] = sum(late) if row["cause"] == "late_rank" else row["cause_saves_ns"]
         row["halved_saves_ns"] = None
     (path,) = ask(
         "SELECT max(n_ranks) AS n_ranks, max(n_edges) AS n_edges, max(matched_by) AS matched_by "

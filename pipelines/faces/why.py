@@ -6,7 +6,7 @@ The same answer for `tracelake why`, the report, notebooks, the console and MCP.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -17,7 +17,7 @@ import duckdb
 from pipelines.base import units
 from pipelines.base.database import rows_of
 from pipelines.base.datafiles import rule_rows, threshold
-from pipelines.base.kernel_names import WIDTH, glob_of, short_name, short_names
+from pipelines.base.kernel_names import short_name, short_names
 from pipelines.faces.advice import advice_of, advice_of_name
 from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.models.sqltext import quoted
@@ -117,20 +117,15 @@ class Cause:
         more = len(time) - len(told)
         return ", ".join(told) + (f" and {more} more" if more else "")
 
-    def command(self, trace: str, names: Collection[str] = (), options: Sequence[str] = ()) -> str:
-        """The command that gives what it saves; of a capture, of which `names` are events, one that shows it. `options`: those
-        that other commands need to speak of the same window.
+    def command(self, trace: str, options: Sequence[str] = ()) -> str:
+        """The command that gives what it saves; of a capture that was not retimed without it, the one that shows its path. `options`:
+        those that other commands need to speak of the same window.
         """
-        if "rank" not in self.rows[0]:
-            return what_if_command(trace, f"--remove cause:{self.kind['cause']}", options)
-        short = glob_of(self.rows[0]["name"], names)
-        parts = self.kind["command"].split()
-        if parts[0] == "critical-path":
-            parts = ["capture-path", "{trace}"]
-        if self.rows[0]["name"] == "outside operators":  # of all threads
-            parts = [part.replace("{name}=", "host_gap=") for part in parts]
-        told = [part.format(trace=trace, name=short) for part in parts]
-        return shlex.join(["tracelake", *told, *options])
+        row = self.rows[0]
+        changes = row["cause_options"] if "rank" in row else f"--remove cause:{self.kind['cause']}"
+        if changes:
+            return what_if_command(trace, changes, options)
+        return shlex.join(["tracelake", "capture-path", trace, *options])
 
 
 @dataclass(frozen=True)
@@ -141,8 +136,6 @@ class Why:
     window: dict[str, Any]
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
-    names: frozenset[str] = frozenset()
-    """Names of the trace's events, from which those in commands have to differ; none where no command is shown."""
     idle_gaps: str = ""
     """What is to be known of gaps between kernels, if much of them is time in which the trace may lack events."""
     without_profiler_ns: int | None = None
@@ -332,11 +325,10 @@ def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
 def of_rows(
     found: dict[str, list[dict[str, Any]]],
     title: str,
-    names: Collection[str] = (),
     *,
     without_profiler: bool | None = None,
 ) -> Why | None:
-    """Returns the answer from the rows of TABLES; None where the window has no causes (no path). `names`: as in Why.
+    """Returns the answer from the rows of TABLES; None where the window has no causes (no path).
 
     `without_profiler`: whether its causes are those without the profiler; None: where the profiler is more than a tenth of the window
     (threshold profiler_removed). Where it is less than is told (profiler_told) they are the same.
@@ -351,9 +343,7 @@ def of_rows(
     causes = found["causes_without_profiler" if wanted else "causes"]
     caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
     gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
-    return Why(
-        title, window, causes, caveats, frozenset(names), "".join(gaps[:1]), without_ns, wanted, tuple(found["fixes"])
-    )
+    return Why(title, window, causes, caveats, "".join(gaps[:1]), without_ns, wanted, tuple(found["fixes"]))
 
 
 def why(
@@ -380,10 +370,7 @@ def asked_why(
 ) -> Why | None:
     """Returns the same from what `ask` answers to a query: its rows by column name."""
     found = {table: ask(query) for table, query in queries(trace_id, window_id).items()}
-    long = any(len(row["name"]) > WIDTH or "*" in row["name"] for row in found["causes"])
-    names = ask(f"SELECT DISTINCT name FROM events WHERE trace_id = {quoted(trace_id)}") if long else []
-    all_names = [row["name"] for row in names if row["name"]]
-    return of_rows(found, title or trace_id, all_names, without_profiler=without_profiler)
+    return of_rows(found, title or trace_id, without_profiler=without_profiler)
 
 
 def on_a_screen(causes: list[Cause]) -> tuple[list[Cause], list[Cause]]:

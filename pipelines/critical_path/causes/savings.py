@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.critical_path.causes.edge_causes import CAUSES, Flags, Found
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph
@@ -139,26 +138,14 @@ def _is_all(of: Shares, row: int, rows: Rows) -> bool:
 
 
 class Retimed:
-    """A graph whose edges belong to causes, and how long it takes without one of them. `begin` (n,): when nodes without an edge in
-    begin, ns (0 without it); `bounds`: the nodes from the first of which to the last of which it takes, and then `length` is found
-    by retiming it as it is.
-    """
+    """A graph whose edges belong to causes, and how long it takes (`length`, ns) without one of them."""
 
-    def __init__(
-        self,
-        graph: ArrayGraph,
-        of: Shares,
-        length: int,
-        begin: npt.NDArray[np.int64] | None = None,
-        bounds: tuple[Ints, Ints] | None = None,
-    ) -> None:
-        self.graph, self.of, self.begin, self.bounds = graph, of, begin, bounds
+    def __init__(self, graph: ArrayGraph, of: Shares, length: int) -> None:
+        self.graph, self.of, self.length = graph, of, length
         # Of an end that two edges lead to, one can go.
         leading = np.bincount(graph.dst, minlength=len(graph))
         self.can_go = leading[graph.dst[of.waits]] > 1
         self.can_be_freed = leading[graph.dst[of.freed]] > 1
-        del leading
-        self.length = length if bounds is None else self._takes(graph.weight)
 
     def without_cause(self, cause: int) -> int:
         """Returns what the window saves without all rows of a cause, ns."""
@@ -195,11 +182,7 @@ class Retimed:
         for edges, changed in changes:
             weight[edges] = changed
         try:
-            return self.length - self._takes(weight)
+            return self.length - int(self.graph.forward(weight).max())
         finally:
             for edges, own in before:
                 weight[edges] = own
-
-    def _takes(self, weight: npt.NDArray[np.int64]) -> int:
-        at = self.graph.forward(weight, self.begin)
-        return int(at.max() if self.bounds is None else at[self.bounds[1]].max() - at[self.bounds[0]].min())

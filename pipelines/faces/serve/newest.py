@@ -65,9 +65,7 @@ def newest_why(asking: Asking) -> dict[str, Any]:
 
 def _cause(one: Any, answer: Why | CaptureWhy, ident: str, lake: Path | str) -> dict[str, str]:
     command = (
-        f"{one.command(ident, answer.names, answer.options())} --lake {shlex.quote(str(lake))}"
-        if isinstance(lake, Path)
-        else ""
+        f"{one.command(ident, answer.options())} --lake {shlex.quote(str(lake))}" if isinstance(lake, Path) else ""
     )
     told = {
         "share": f"{one.share:.1f} %",

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.base.datafiles import threshold
-from pipelines.critical_path.causes.edge_causes import CAUSES
+from pipelines.critical_path.causes.edge_causes import CAUSES, NAME, STREAM, Found
 from pipelines.critical_path.causes.fix_candidates import Candidate, candidates
 from pipelines.critical_path.causes.fixes import Fix, judged, largest_host_cause
 from pipelines.critical_path.causes.savings import Rows, path_rows
+from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.timeline import Floats
 from pipelines.critical_path.whatif.window import Window
-from pipelines.fleet.path.capture_savings import RankCauses
-from pipelines.fleet.path.joined import JoinedGraph
-from pipelines.fleet.path.retimed import RankedWindow, Retimed
+from pipelines.fleet.path.retimed import Retimed
 
 MOST_EDGES = threshold("retimed_edges")
 _PERCENT = threshold("fix_percent")
@@ -25,6 +25,30 @@ _NAMES, _NEARLY_ALL = 3, 0.9
 """How many names of a cause are made as fast as the others', if they have so much of what makes a rank late."""
 _NOT_SCALED = "synchronization"
 """The cause whose time is not its edges': a late rank that has it is late by what it waits for."""
+
+
+Key = tuple[int, int]
+"""A cause, as a place in CAUSES, and what it is named after, the same for all ranks."""
+
+
+@dataclass(frozen=True)
+class RankCauses:
+    """The causes of a rank's edges (m,): the place in CAUSES, and `key`: what it is named after."""
+
+    cause: npt.NDArray[np.int8]
+    key: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, found: Found, text: Ints) -> RankCauses:
+        """`text` (n,): the number of each name that is the same for the same text in all traces."""
+        named = found.named_after == NAME
+        key = np.where(named, text[np.where(named, found.number, 0)], 0)
+        key = np.where(found.named_after == STREAM, found.number, key) * 4 + found.named_after
+        return cls(found.cause.astype(np.int8), (key & 0x7FFFFFFF).astype(np.int32))
+
+    def key_of(self, edge: int) -> Key:
+        """Returns what an edge is of."""
+        return int(self.cause[edge]), int(self.key[edge])
 
 
 @dataclass
@@ -40,16 +64,8 @@ class RankOnPath:
     late: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
-def capture_fixes(joined: JoinedGraph, ranks: Sequence[RankOnPath], factors: Floats) -> tuple[list[Fix], int]:
-    """Returns what fixes save, largest first, and how long the capture takes as it is, ns. `ranks`: in order; `factors`: as in
-    `candidates`.
-    """
-    graph, begin, own = joined.timed()
-    first = np.cumsum([0, *(len(rank.window.graph.src) for rank in ranks)])
-    number = np.searchsorted(first, own, "right") - 1
-    edge = np.where(own < 0, -1, own - first[np.maximum(number, 0)])
-    windows = [RankedWindow(rank.rank, rank.window, 0) for rank in ranks]
-    whole = Retimed(windows, graph, begin, edge, number)
+def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], factors: Floats) -> list[Fix]:
+    """Returns what fixes save, largest first. `ranks`: those of the capture, in order; `factors`: as in `candidates`."""
     length = whole.length_ns
     changes, host_cause = dict[tuple[str, str], Candidate](), None
     for rank, rows in _by_part_of_path(ranks):  # of a change that several ranks have, the last counts
@@ -59,7 +75,7 @@ def capture_fixes(joined: JoinedGraph, ranks: Sequence[RankOnPath], factors: Flo
             change for change in candidates(rank.window, rows, length, factors) if not change.scenario.perfect_overlap
         )
         changes |= {(change.fix, change.name): change for change in of_rank}
-    return judged([*changes.values(), *_even(ranks, length)], whole.saved_ns, length, host_cause), length
+    return judged([*changes.values(), *_even(ranks, length)], whole.saved_ns, length, host_cause)
 
 
 def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:

@@ -42,9 +42,6 @@ _COLUMNS = (
         "BIGINT",
         "The part by which the rank arrived at the next collective later than the median of the others, ns.",
     ),
-    ("alone_ns", "BIGINT", "The part by which it arrived later than the last of the others, ns."),
-    ("saves_ns", "BIGINT", "What the capture is shorter without this name of its cause on all ranks, ns."),
-    ("cause_saves_ns", "BIGINT", "What it is shorter without all of its cause on all ranks, ns."),
     ("guessed", "BOOLEAN", "What was waited for is inferred."),
     ("earlier", "BOOLEAN", "A wait for GPU work from outside the trace."),
     ("n_ranks", "BIGINT", "Ranks in the joined graph."),
@@ -103,14 +100,30 @@ class JoinableRank:
     reads=_READS,
     checks=("unique(capture_id, fix, name)",),
 )
+@python_model(
+    "_capture_cause_savings",
+    layer="fleet",
+    doc="One row: a cause of a capture's length, or a name of one, that the capture was retimed without.",
+    columns=(
+        ("capture_id", "VARCHAR", "The capture."),
+        ("cause", "VARCHAR", "The cause, in cause_kinds; late_rank: what a rank did while the others waited for it."),
+        ("late_cause", "VARCHAR", "Of a late rank: the cause of what it did meanwhile."),
+        ("rank", "BIGINT", "The late rank; NULL: on all ranks."),
+        ("name", "VARCHAR", "The name; NULL: all of the cause."),
+        ("options", "VARCHAR", "Options of what-if that retime it."),
+        ("saves_ns", "BIGINT", "What the capture is shorter without it, ns."),
+    ),
+    reads=_READS,
+)
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row that says why not; and
-    `_capture_fix_rows`: what would help those that have a path.
+    `_capture_fix_rows`: what would help those that have a path; `_capture_cause_savings`: what they are shorter without a cause.
 
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
     """
     create_table(con, "_walked_segments")
     create_table(con, "_capture_fix_rows")
+    create_table(con, "_capture_cause_savings")
     causes = CausesOfSegments(con)
     found = con.execute(
         "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
@@ -152,6 +165,8 @@ def _walk_capture(
     told = causes.of_paths(joined, paths)
     for target, found in told.causes.items():
         yield "_walked_segments", _segments(capture_id, target, paths[target], joined, about) | _of_causes(found)
+    if told.savings:
+        yield "_capture_cause_savings", _cause_savings(capture_id, told)
     if told.fixes:
         yield "_capture_fix_rows", _fix_rows(capture_id, told)
 
@@ -226,8 +241,15 @@ def _segments(
 
 
 def _of_causes(found: list[SegmentCause]) -> dict[str, list[Any]]:
-    names = ("cause", "name_no", "label", "late_ns", "alone_ns", "saves_ns", "cause_saves_ns")
+    names = ("cause", "name_no", "label", "late_ns")
     return {name: [getattr(one, name) for one in found] for name in names}
+
+
+def _cause_savings(capture_id: str, told: CapturePaths) -> dict[str, list[Any]]:
+    names = ("cause", "late_cause", "rank", "name", "options")
+    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in told.savings] for name in names}
+    own = {"capture_id": [capture_id] * len(told.savings), "saves_ns": [one.saves for one in told.savings]}
+    return columns | own
 
 
 def _fix_rows(capture_id: str, told: CapturePaths) -> dict[str, list[Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.critical_path.graph.bounds import HOST as HOST_CLASS
 from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
@@ -24,8 +25,8 @@ from pipelines.critical_path.whatif.targets import NothingMatches, change_of, ow
 from pipelines.critical_path.whatif.timeline import Flags, Floats
 from pipelines.critical_path.whatif.window import Window
 from pipelines.fleet.path.drift import Points, on_common_clock
-from pipelines.fleet.path.joined import Instance, join_ranks
-from pipelines.fleet.path.rank_graph import RankGraph, rank_graph
+from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
+from pipelines.fleet.path.rank_graph import CPU, FRAME, GPU, RankGraph, rank_graph
 
 _TOLD = 4
 """Ranks that a caveat names."""
@@ -33,7 +34,8 @@ _TOLD = 4
 
 @dataclass(frozen=True)
 class CaptureGain:
-    """A scenario over a capture: how long it takes before and after, and when each rank ends, us since its first event.
+    """A scenario over a capture: how long it takes before and after, as its path does (Retimed), and when the last event of each rank
+    ends, us since then.
 
     `inferred_waits`: how many waits of the graphs no cuda_sync row tells. `caveats`: sentences on what the numbers lack.
     `matched_by`: the evidence that its collectives are matched by.
@@ -72,7 +74,9 @@ class RankedWindow:
         """Returns what joins it to others; its edges are those of the window, sorted by where they lead to."""
         events, graph = self.window.events, self.window.graph
         place, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
-        nodes = {"node": graph.node_ids, "at_ns": events.ts[place] + events.dur[place] * is_end, "side": 0 * is_end}
+        is_frame = events.of_families(lambda known, _: known == HOST_CLASS)
+        side = np.where(self.window.timeline.is_work, GPU, np.where(is_frame, FRAME, CPU))[place]
+        nodes = {"node": graph.node_ids, "at_ns": events.ts[place] + events.dur[place] * is_end, "side": side}
         edges = {"src": graph.node_ids[graph.src], "dst": graph.node_ids[graph.dst], "weight": graph.weight}
         untold = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(len(graph.src)))
         found = rank_graph(self.rank, self.window.trace_id, nodes, {**edges, **untold})
@@ -81,8 +85,11 @@ class RankedWindow:
 
 @dataclass(frozen=True)
 class Retimed:
-    """All graphs of a capture as one, which begins at `begin`. `of`: for each edge the number of its rank, `edge`: its place among
-    the rank's edges; -1 for those into collectives, which have no time. Those out of them stand for the kernel's own edge.
+    """All graphs of a capture as one, whose nodes without edges in begin at `begin` (n,). `of`: for each edge the number of its rank, `edge`:
+    its place among the rank's edges; -1 for those into collectives, which have no time. Those out of them stand for the kernel's own edge.
+
+    A capture takes from the start of its first operator, call or GPU work to the end of its last GPU work, as its path does; without GPU
+    work to its last event. `first` and `last`: the nodes that may be these.
     """
 
     ranks: list[RankedWindow]
@@ -90,6 +97,8 @@ class Retimed:
     begin: Ints
     edge: Ints
     of: Ints
+    first: Ints
+    last: Ints
     caveats: tuple[str, ...] = ()
     matched_by: tuple[str, ...] = ()
 
@@ -97,13 +106,14 @@ class Retimed:
         """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
         change = self._change(scenario)
         before, after = self._before, self._at(change)
-        start = before.min()
         bounds = np.cumsum([0, *(len(one.window.graph) for one in self.ranks)])
         ranks = {
-            one.rank: tuple(float(at[bounds[i] : bounds[i + 1]].max() - start) / 1000 for at in (before, after))
+            one.rank: tuple(
+                float(at[bounds[i] : bounds[i + 1]].max() - self._start(at)) / 1000 for at in (before, after)
+            )
             for i, one in enumerate(self.ranks)
         }
-        lengths = (self.length_ns / 1000, max(int(after.max() - start), change.ahead_ns) / 1000)
+        lengths = (self.length_ns / 1000, max(self._takes(after), change.ahead_ns) / 1000)
         n_inferred = sum(one.window.n_inferred for one in self.ranks)
         caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((change.factor < 1) | change.gone))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
@@ -111,12 +121,18 @@ class Retimed:
     @property
     def length_ns(self) -> int:
         """Returns how long the capture takes as it is."""
-        return int(self._before.max() - self._before.min())
+        return self._takes(self._before)
 
     def saved_ns(self, scenario: Scenario) -> int:
         """Returns what the capture is shorter under a scenario. Raises NothingMatches."""
         change = self._change(scenario)
-        return self.length_ns - max(int(self._at(change).max() - self._before.min()), change.ahead_ns)
+        return self.length_ns - max(self._takes(self._at(change)), change.ahead_ns)
+
+    def _start(self, at: Ints) -> int:
+        return int(at[self.first].min())
+
+    def _takes(self, at: Ints) -> int:
+        return int(at[self.last].max()) - self._start(at)
 
     @cached_property
     def _edges(self) -> list[Ints]:
@@ -208,7 +224,18 @@ def _on_rank(target: str, part: Scenario, rank: int) -> Scenario:
 
 def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed:
     """Join the graphs of ranks, in order, at the collectives that two or more of them have. Raises GraphHasCycle."""
-    graph, begin, own = join_ranks([one.graph() for one in ranks], instances).timed()
-    order = np.concatenate([np.argsort(one.window.graph.dst, kind="stable") for one in ranks])
-    first = np.cumsum([0, *(len(one.window.graph.src) for one in ranks)])
-    return Retimed(ranks, graph, begin, np.where(own < 0, -1, order[own]), np.searchsorted(first, own, "right") - 1)
+    order = [np.argsort(one.window.graph.dst, kind="stable") for one in ranks]
+    return of_joined(ranks, join_ranks([one.graph() for one in ranks], instances), order)
+
+
+def of_joined(ranks: list[RankedWindow], joined: JoinedGraph, order: Sequence[Ints]) -> Retimed:
+    """Returns the joined graph of some ranks, in order, for scenarios. `order`: for each rank the places of its edges in the window by
+    their places in the joined graph's rank (m,).
+    """
+    graph, begin, own = joined.timed()
+    first, place = np.cumsum([0, *map(len, order)]), np.concatenate(order)
+    edge, of = np.where(own < 0, -1, place[own]), np.searchsorted(first, own, "right") - 1
+    side = np.concatenate([graph.side for graph in joined.ranks])
+    ends = np.concatenate([graph.node % 2 == 1 for graph in joined.ranks])
+    starts, last = np.flatnonzero(side != FRAME), np.flatnonzero((side == GPU) & ends)
+    return Retimed(ranks, graph, begin, edge, of, starts, last if len(last) else np.flatnonzero(ends))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -28,42 +28,41 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph.stack_order import Ints
 from pipelines.critical_path.whatif.window import Window
-from pipelines.fleet.path.capture_fixes import MOST_EDGES, RankOnPath, capture_fixes
-from pipelines.fleet.path.capture_savings import Key, RankCauses, savings
+from pipelines.fleet.path.capture_fixes import MOST_EDGES, Key, RankCauses, RankOnPath, capture_fixes
+from pipelines.fleet.path.cause_savings import CauseSaving, OnPath, cause_savings
 from pipelines.fleet.path.joined import JoinedGraph, Meeting
 from pipelines.fleet.path.rank_graph import EARLIER, RankGraph
+from pipelines.fleet.path.retimed import RankedWindow, of_joined
 from pipelines.fleet.path.walk import Segment
 from pipelines.models.sqltext import quoted
 
 RETIMED = "last_gpu_end"
 """The target of the path whose causes are retimed."""
 _GAP = EDGE_TYPES["HOST_GAP"].edge_code
+_OUTSIDE = "outside operators"
 
 
 @dataclass(frozen=True)
 class SegmentCause:
-    """The cause of a segment, what it is named after (a name's number, or a text), and the part of its time by which the others
-    wait for its rank: `late_ns` later than the median of them, `alone_ns` later than the last of them. What the capture is shorter
-    without it on all ranks, `saves_ns`, and without all of its cause, `cause_saves_ns`; None where that was not computed.
+    """The cause of a segment, what it is named after (a name's number, or a text), and the part of its time by which its rank is
+    later than the median of the others, which wait for it.
     """
 
     cause: str
     name_no: int | None = None
     label: str | None = None
     late_ns: int = 0
-    alone_ns: int = 0
-    saves_ns: int | None = None
-    cause_saves_ns: int | None = None
 
 
 @dataclass(frozen=True)
 class CapturePaths:
-    """The causes of the segments of each path, by its target; of the one to the last GPU work with what they save. What fixes save,
-    and how long the capture takes as it is, ns: none where its graphs have too many edges.
+    """The causes of the segments of each path, by its target. What the capture saves without the causes of the one to the last GPU
+    work, and by fixes, and how long it takes as it is, ns: none where its graphs have too many edges.
     """
 
     causes: dict[str, list[SegmentCause]]
-    fixes: list[Fix]
+    savings: list[CauseSaving] = field(default_factory=list)
+    fixes: list[Fix] = field(default_factory=list)
     length_ns: int | None = None
 
 
@@ -81,33 +80,33 @@ class CausesOfSegments:
         """Returns what the segments of each path are causes of, and what would help the capture."""
         found = {target: [_without_edge(segment) for segment in path] for target, path in paths.items()}
         keys: dict[int, Key] = {}  # by the place of a segment of the path that is retimed
-        causes: list[RankCauses] = []
         on_path: dict[int, RankOnPath] = {}
         is_small = joined.n_edges <= MOST_EDGES
         for graph in joined.ranks:
             told, window = self._of_rank(graph, with_window=is_small)
-            causes.append(RankCauses.of(told, self.text))
             if window is not None:
-                on_path[graph.rank] = RankOnPath(graph.rank, window, causes[-1])
+                on_path[graph.rank] = RankOnPath(graph.rank, window, RankCauses.of(told, self.text))
             for target, path in paths.items():
                 for place, segment in enumerate(path):
                     edge = _edge(graph, segment) if segment.rank == graph.rank else None
-                    if edge is not None and segment.edge is not None:
-                        found[target][place] = _cause(told, edge)
-                    if edge is not None and target == RETIMED:
-                        keys[place] = int(causes[-1].cause[edge]), int(causes[-1].key[edge])
-                        if window is not None:
-                            on_path[graph.rank].path.append(edge)
-        told_all = {target: _late(joined, path, found[target]) for target, path in paths.items()}
-        if RETIMED not in paths:
-            return CapturePaths(told_all, [])
-        path, of_path = paths[RETIMED], told_all[RETIMED]
-        told_all[RETIMED] = _saving(joined, causes, path, of_path, keys)
-        if not on_path:
-            return CapturePaths(told_all, [])
-        del causes
-        self._note_late(on_path, path, of_path, keys)
-        return CapturePaths(told_all, *capture_fixes(joined, list(on_path.values()), self.factors))
+                    if edge is None:
+                        continue
+                    cause = _cause(told, edge)
+                    if segment.edge is not None or cause.cause == "communication":  # of a transfer the kernel's name
+                        found[target][place] = cause
+                    if target == RETIMED and window is not None:
+                        keys[place] = on_path[graph.rank].causes.key_of(edge)
+                        on_path[graph.rank].path.append(edge)
+        late = {target: _late(joined, path, found[target]) for target, path in paths.items()}
+        if RETIMED not in paths or not on_path:
+            return CapturePaths(late)
+        path, told = paths[RETIMED], late[RETIMED]
+        self._note_late(on_path, path, told, keys)
+        ranks = list(on_path.values())
+        windows = [RankedWindow(rank.rank, rank.window, 0) for rank in ranks]
+        whole = of_joined(windows, joined, [np.arange(len(one.window.graph.src)) for one in windows])
+        saved = cause_savings(whole, self._on_path(path, told))
+        return CapturePaths(late, saved, capture_fixes(whole, ranks, self.factors), whole.length_ns)
 
     def _of_rank(self, graph: RankGraph, *, with_window: bool) -> tuple[Found, Window | None]:
         to = graph.destinations()
@@ -134,9 +133,22 @@ class CausesOfSegments:
         for place, (_, key) in keys.items():
             one = told[place]
             if one.late_ns:
-                name = self.names.text[one.name_no - 1] if one.name_no is not None else f"{one.label or ''}*"
-                late, of = ranks[path[place].rank].late, (one.cause, name, key)
+                late, of = ranks[path[place].rank].late, (one.cause, _glob(self._name(one)), key)
                 late[of] = late.get(of, 0) + one.late_ns
+
+    def _on_path(self, path: list[Segment], told: list[SegmentCause]) -> list[OnPath]:
+        """Returns the time of each name on the path, and of it what the others wait for by rank."""
+        time: dict[tuple[str, str, int | None], int] = {}
+        for segment, one in zip(path, told, strict=True):
+            name = self._name(one)
+            for rank, ns in ((None, segment.duration_ns - one.late_ns), (segment.rank, one.late_ns)):
+                of = one.cause, name, rank
+                time[of] = time.get(of, 0) + ns
+        return [OnPath(cause, name, _glob(name), rank, ns) for (cause, name, rank), ns in time.items() if ns]
+
+    def _name(self, one: SegmentCause) -> str:
+        """Returns what a cause is named after; an empty text where nothing is known to what it belongs."""
+        return self.names.text[one.name_no - 1] if one.name_no is not None else one.label or ""
 
 
 def _edge(graph: RankGraph, segment: Segment) -> int | None:
@@ -148,21 +160,6 @@ def _edge(graph: RankGraph, segment: Segment) -> int | None:
         return None
     own = np.flatnonzero(graph.src[graph.first[end] : graph.first[end + 1]] == end - 1)
     return int(graph.first[end] + own[0]) if len(own) else None
-
-
-def _saving(
-    joined: JoinedGraph, causes: list[RankCauses], path: list[Segment], told: list[SegmentCause], keys: dict[int, Key]
-) -> list[SegmentCause]:
-    time: dict[Key, int] = {}
-    for place, key in keys.items():
-        time[key] = time.get(key, 0) + path[place].duration_ns - told[place].late_ns
-    found = savings(joined, causes, time)
-    return [
-        replace(one, saves_ns=found.of_row.get(keys[place]), cause_saves_ns=found.of_cause.get(keys[place][0]))
-        if place in keys
-        else one
-        for place, one in enumerate(told)
-    ]
 
 
 def _events(con: duckdb.DuckDBPyConnection, graph: RankGraph) -> Events:
@@ -182,8 +179,13 @@ def _cause(found: Found, edge: int) -> SegmentCause:
     kind = int(found.named_after[edge])
     if kind == NAME:
         return SegmentCause(cause, name_no=number + 1)
-    label = {THREAD: "outside operators", STREAM: f"stream {number}", BEFORE: "earlier work, not in the trace"}[kind]
+    label = {THREAD: _OUTSIDE, STREAM: f"stream {number}", BEFORE: "earlier work, not in the trace"}[kind]
     return SegmentCause(cause, label=label)
+
+
+def _glob(name: str) -> str:
+    """Returns what scenarios call a name of a cause: threads are named one by one in them."""
+    return f"{name}*" if name == _OUTSIDE else name
 
 
 def _without_edge(segment: Segment) -> SegmentCause:
@@ -223,33 +225,26 @@ def _late(joined: JoinedGraph, path: Sequence[Segment], found: list[SegmentCause
     """Marks what a rank did while the others waited for it, in whichever collective: a host goes on to the next one before
     the GPU has done the last.
     """
-    usual, alone = (_waited(joined, by) for by in (_MEDIAN, _SECOND))
-    told = list(found)
-    for place, segment in enumerate(path):
-        if segment.collective_id is not None or segment.rank not in usual:
-            continue
-        since = [times[segment.rank].during(segment.start_ns, segment.end_ns) for times in (usual, alone)]
-        if any(since):
-            one = found[place]
-            told[place] = SegmentCause(one.cause, one.name_no, one.label, *since)
-    return told
+    waited = _waited(joined)
+    return [
+        replace(cause, late_ns=waited[segment.rank].during(segment.start_ns, segment.end_ns))
+        if segment.collective_id is None and segment.rank in waited
+        else cause
+        for segment, cause in zip(path, found, strict=True)
+    ]
 
 
-_MEDIAN, _SECOND = range(2)
-
-
-def _waited(joined: JoinedGraph, by: int) -> dict[int, _Waited]:
-    """Returns by rank when the median of the others, or the last of them, waited in a collective that it was last to join."""
+def _waited(joined: JoinedGraph) -> dict[int, _Waited]:
+    """Returns by rank when the median of the others waited in a collective that it was last to join."""
     stretches: dict[int, list[tuple[int, int]]] = {}
     for meeting in joined.meetings:
-        last, alone, usual = _arrivals(joined, meeting)
-        since = usual if by == _MEDIAN else alone
+        last, since = _arrivals(joined, meeting)
         if since < last:
             stretches.setdefault(joined.ranks[meeting.last[0]].rank, []).append((since, last))
     return {rank: _Waited.of(own) for rank, own in stretches.items()}
 
 
-def _arrivals(joined: JoinedGraph, meeting: Meeting) -> tuple[int, int, int]:
-    """Returns when the last rank arrived, the last but one, and the median of the others."""
+def _arrivals(joined: JoinedGraph, meeting: Meeting) -> tuple[int, int]:
+    """Returns when the last rank arrived, and the median of the others."""
     *others, last = sorted(int(joined.ranks[rank].common_ns[place]) for rank, place in meeting.members)
-    return last, others[-1], others[(len(others) - 1) // 2]
+    return last, others[(len(others) - 1) // 2]

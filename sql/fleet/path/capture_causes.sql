@@ -6,8 +6,7 @@
 -- check: unique(capture_id, cause, rank, name)
 WITH segments AS (
     SELECT
-        w.capture_id, w.rank, w.trace_id, w.duration_ns, w.event_id, w.late_ns, w.alone_ns, w.guessed, w.cause,
-        w.saves_ns, w.cause_saves_ns,
+        w.capture_id, w.rank, w.trace_id, w.duration_ns, w.event_id, w.late_ns, w.guessed, w.cause,
         coalesce(n.name, w.label, e.name, '') AS name
     FROM _walked_segments AS w
     LEFT JOIN _event_names AS n ON n.name_no = w.name_no
@@ -17,13 +16,11 @@ WITH segments AS (
 parts AS (
     SELECT
         capture_id, rank, trace_id, cause, CAST(NULL AS VARCHAR) AS late_cause, name, event_id, guessed,
-        duration_ns - late_ns AS duration_ns, saves_ns, CAST(NULL AS BIGINT) AS alone_ns, cause_saves_ns
+        duration_ns - late_ns AS duration_ns
     FROM segments
     WHERE duration_ns > late_ns
     UNION ALL
-    SELECT
-        capture_id, rank, trace_id, 'late_rank', cause, name, event_id, guessed, late_ns,
-        CAST(NULL AS BIGINT), alone_ns, CAST(NULL AS BIGINT)
+    SELECT capture_id, rank, trace_id, 'late_rank', cause, name, event_id, guessed, late_ns
     FROM segments
     WHERE late_ns > 0
 ),
@@ -37,7 +34,6 @@ longest AS (
 summed AS (
     SELECT
         capture_id, rank, max(trace_id) AS trace_id, cause, late_cause, name, sum(duration_ns) AS duration_ns,
-        coalesce(sum(alone_ns), max(saves_ns)) AS saves_ns, max(cause_saves_ns) AS cause_saves_ns,
         count(*) AS times, max(CASE WHEN place = 1 THEN event_id END) AS event_id,
         sum(CASE WHEN guessed THEN duration_ns ELSE 0 END) AS inferred_ns
     FROM longest
@@ -57,10 +53,14 @@ SELECT
     TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
     -- The same in percent of the path; the rows of a capture sum to 100.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.capture_id), 0) AS share_percent,
-    -- What the capture is shorter without it on all ranks, ns: retimed; of a late rank if it alone were as early as the
-    -- last of the others. NULL where it was not computed (small shares, very large captures).
-    TRY_CAST(s.saves_ns AS BIGINT) AS saves_ns,
-    s.cause_saves_ns,  -- What it is shorter without all rows of the cause, ns; NULL of late ranks.
+    -- What the capture is shorter without it on all ranks, of a late rank without it on that one, ns: retimed. NULL where
+    -- that was not computed (small shares; more edges than threshold retimed_edges).
+    n.saves_ns,
+    n.options,  -- The options of what-if that give this number.
+    -- What it is shorter without all rows of the cause, ns; of late ranks without what the one does that the others wait
+    -- for most.
+    c.saves_ns AS cause_saves_ns,
+    c.options AS cause_options,  -- The options of what-if that give this number.
     s.times,  -- Stretches of the path.
     s.trace_id,  -- The rank's trace.
     s.event_id,  -- The event with the most of it.
@@ -68,3 +68,8 @@ SELECT
     2 * s.inferred_ns >= s.duration_ns AS inferred  -- It follows mostly from such waits.
 FROM summed AS s
 LEFT JOIN cause_kinds AS k ON k.cause = s.late_cause
+LEFT JOIN _capture_cause_savings AS c ON c.capture_id = s.capture_id AND c.cause = s.cause AND c.name IS NULL
+LEFT JOIN _capture_cause_savings AS n
+    ON
+        n.capture_id = s.capture_id AND n.cause = s.cause AND n.name = s.name
+        AND (s.late_cause IS NULL OR n.late_cause = s.late_cause AND n.rank = s.rank)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipelines.base.datafiles import rule_rows
 from pipelines.faces.cli.app import app
 from pipelines.faces.cli.trace.why import _wrapped
 from pipelines.faces.why import TABLES, Cause
@@ -129,10 +128,13 @@ def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_th
     assert doubt - saved < 60 and "the trace lacks events" in text[doubt:]
 
 
-def test_the_command_for_time_outside_operators_of_a_capture_matches_something() -> None:
-    kind = next(row for row in rule_rows("cause_kinds") if row["cause"] == "host_between_operators")
-    cause = Cause(kind, [{"rank": 1, "name": "outside operators"}])
-    assert cause.command("job/") == "tracelake what-if job/ --scale host_gap=0.5"
+@pytest.mark.parametrize(
+    ("options", "command"), [("--remove cause:start", "what-if job/ --remove cause:start"), (None, "capture-path job/")]
+)
+def test_the_command_of_a_cause_of_a_capture(options: str | None, command: str) -> None:
+    """Of what was not retimed, the one that shows the path."""
+    cause = Cause({"cause": "start"}, [{"rank": 1, "name": "outside operators", "cause_options": options}])
+    assert cause.command("job/") == f"tracelake {command}"
 
 
 def test_the_profiler_is_taken_away_or_not_as_is_asked(tmp_path: Path) -> None:

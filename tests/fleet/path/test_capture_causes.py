@@ -12,12 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.base import units
-from pipelines.critical_path.causes.savings import Retimed
 from pipelines.faces.cli.app import app
-from pipelines.fleet.path import capture_savings
 from pipelines.fleet.path.segment_causes import _arrivals
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.causes.test_planted import PLANTS, POINTS, USUAL
+from tests.fleet.path.commands import check_commands
 from tests.harness import op
 
 
@@ -37,7 +36,15 @@ def check(told: dict[str, Any]) -> None:
         assert one["saves_us"] is None or 0 <= one["saves_us"] <= told["window"]["length_us"]
         if one["cause"] == "late_rank":
             assert one["name"].startswith(f"rank {one['rank']}, ")
-            assert 0 <= one["saves_us"] <= one["duration_us"] + 0.001
+        for saves, command in (("saves_us", "command"), ("cause_saves_us", "cause_command")):
+            assert (one[saves] is None) == (one[command] is None)
+
+
+def check_numbers(folder: Path, told: dict[str, Any]) -> None:
+    numbers = {one["command"]: one["saves_us"] for one in told["causes"]}
+    numbers |= {one["cause_command"]: one["cause_saves_us"] for one in told["causes"]}
+    numbers.pop(None, None)
+    check_commands(folder, numbers)
 
 
 @pytest.mark.slow  # tests/critical_path/causes/test_planted.py
@@ -53,14 +60,11 @@ def test_the_late_rank_is_named_with_what_it_does_and_saves_what_a_second_run_sa
     first = told["causes"][0]
     assert (first["cause"], first["late_cause"], first["rank"]) == ("late_rank", "gpu_computing", 1)
     assert first["name"] == "rank 1, GPU computing: aten::mm"
-    saved = (
-        100
-        * sum(one["saves_us"] for one in told["causes"] if one["cause"] == "late_rank")
-        / told["window"]["length_us"]
-    )
+    saved = 100 * first["cause_saves_us"] / told["window"]["length_us"]
     assert saved == pytest.approx(100 * (lengths[0] - lengths[1]) / lengths[0], abs=2)
     assert "waiting for a late rank (rank 1, GPU computing: aten::mm)" in told["sentence"]
     assert all(one["cause"] != "late_rank" for one in why(tmp_path / "1")["causes"])
+    check_numbers(tmp_path / "0", told)
 
 
 def saves_what_a_second_run_saves(plant: str, cause: str, like: dict, changed: dict, tmp_path: Path) -> None:
@@ -86,24 +90,15 @@ def test_what_a_planted_cause_of_three_ranks_saves(plant: tuple[str, str, dict, 
 
 
 @pytest.mark.slow  # synthetic captures are above
-@pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "torchrec_unequal"])
-def test_shared_captures(shared: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["torchrec_4", "dlrm_8", "torchrec_unequal", "h100_ddp_late"])
+def test_shared_captures(shared: Path, name: str) -> None:
     folder = shared / "traces" / "ranks" / name
-    retimed: list[Retimed] = []
-
-    def noted(*parts: Any) -> Retimed:
-        retimed.append(Retimed(*parts))
-        return retimed[-1]
-
-    monkeypatch.setattr(capture_savings, "Retimed", noted)
     told: Any = why(folder)
     if isinstance(told, list):  # no path leads through its ranks
         assert [sum(one["share_percent"] for one in rank["causes"]) for rank in told] == pytest.approx([100] * 4)
         return
     check(told)
-    (window,) = retimed
-    # Retimed without a change it takes what the path does: kernels of a collective last differently long on its ranks.
-    assert window.length == pytest.approx(1000 * told["window"]["length_us"], rel=1e-4)
+    check_numbers(folder, told)
     path = json.loads(CliRunner().invoke(app, ["capture-path", str(folder), "--json"]).stdout)
     guessed = [one["detail"] for one in told["caveats"] if "inferred" in one["detail"]]
     said = f"{units.time(round(1000 * path['guessed_us']))} of it follow from waits that are inferred"
@@ -140,4 +135,4 @@ def test_late_is_later_than_the_median_of_the_others() -> None:
     ranks = [SimpleNamespace(common_ns=[at]) for at in arrived]
     meeting: Any = SimpleNamespace(members=[(rank, 0) for rank in range(len(arrived))])
     joined: Any = SimpleNamespace(ranks=ranks)
-    assert _arrivals(joined, meeting) == (900, 300, 200)
+    assert _arrivals(joined, meeting) == (900, 200)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.base.kernel_names import WIDTH, glob_of, glob_pattern, short_name, short_names
+from pipelines.base.kernel_names import WIDTH, short_name, short_names
 from tests.sql.rules.test_kernel_names import corpus
 
 SAID = {
@@ -61,11 +61,6 @@ def fits(names: list[str]) -> None:
     shown = short_names(names)
     assert len(set(shown)) == len(set(names))
     assert [said for said in shown if len(said) > WIDTH or re.search(r"[<(]|::|anonymous|unnamed", said)] == []
-    globs = [glob_of(name, names) for name in names]
-    for name, glob in zip(names, globs, strict=True):
-        assert [other for other in names if glob_pattern(glob).fullmatch(other)] == [name]
-    assert sorted(map(len, globs))[len(globs) * 3 // 4] <= 2 * WIDTH
-    assert all(len(glob) <= max(4 * WIDTH, len(name) / 2) for name, glob in zip(names, globs, strict=True))
 
 
 def test_the_corpus() -> None:
@@ -96,8 +91,3 @@ TEXT = st.lists(
 def test_any_text(names: list[str], width: int) -> None:
     shown = short_names(names, width)
     assert all(len(said) <= width for said in shown) and len(set(shown)) == len(names)
-    for name in names:
-        pattern = glob_pattern(glob_of(name, names))
-        assert pattern.fullmatch(name)
-        # A name with * or ? in it may have no glob of its own.
-        assert "*" in name or "?" in name or [other for other in names if pattern.fullmatch(other)] == [name]

@@ -333,7 +333,7 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
     # In one line, however long: it is there to be copied.
-    command = cause.command(subject, answer.names, answer.options(options))
+    command = cause.command(subject, answer.options(options))
     out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 

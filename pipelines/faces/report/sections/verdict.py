@@ -156,7 +156,7 @@ def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
         one.advice,
         f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        one.command(_placeholder(subject), answer.names, answer.options()),
+        one.command(_placeholder(subject), answer.options()),
         ("why.md", "why"),
     )
 

@@ -1,0 +1,39 @@
+"""What the commands beside the numbers of a capture answer, on graphs that are joined once for all of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from pipelines.critical_path.whatif.scenario import Scenario, of_options
+from pipelines.faces.cli.fleet.opened_capture import opened_capture
+from pipelines.fleet.path.answer import find_capture
+from pipelines.fleet.path.load_capture import TABLES, load_capture
+from pipelines.fleet.path.retimed import CaptureGain
+
+
+def gains(folder: Path, commands: Iterable[str]) -> list[CaptureGain]:
+    """Returns what each command of what-if on a folder gains."""
+    scenarios = [_scenario(folder, command) for command in commands]
+    with opened_capture([str(folder)], folder, TABLES) as (con, beginning):
+        whole = load_capture(con, find_capture(con, beginning), None, scenarios)
+        return [whole.gain(scenario) for scenario in scenarios]
+
+
+def check_commands(folder: Path, saves_us: Mapping[str, float]) -> None:
+    """`saves_us`: the number beside each command."""
+    assert saves_us
+    for (command, saves), gain in zip(saves_us.items(), gains(folder, saves_us), strict=True):
+        assert gain.before_us - gain.after_us == pytest.approx(saves, abs=0.002), command
+
+
+def _scenario(folder: Path, command: str) -> Scenario:
+    program, subcommand, subject, *words = shlex.split(command)
+    assert (program, subcommand, subject) == ("tracelake", "what-if", str(folder))
+    options: dict[str, list[str]] = {"--scale": [], "--remove": [], "--ahead": []}
+    for name, value in zip(words[::2], words[1::2], strict=True):
+        options[name].append(value)
+    return of_options(options["--scale"], options["--remove"], False, options["--ahead"])
