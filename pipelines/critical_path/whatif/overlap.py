@@ -15,8 +15,9 @@ def counting_as(name: str) -> list[str]:
     return [name, *(row["class"] for row in rule_rows("class_kinds") if row["counts_as"] == name)]
 
 
-def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
-    """Returns a factor for each edge (m,): what is left of communication once computation hides as much as it can.
+def hidden_communication(window: Window, takes: Ints | None = None) -> npt.NDArray[np.float64]:
+    """Returns a factor for each edge (m,): what is left of communication once computation hides as much as it can. `takes`: of each event
+    (k,) the ns at its end that count, if that is not all of it.
 
     On each device, P is the time in which at least one COMPUTATION kernel of the graph runs and C the same for
     COMMUNICATION. Computation can hide no more than its own time: the share min(1, P / C) of every communication
@@ -30,12 +31,13 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
     computes = events.of_families(lambda known, _: known in computing)
     communicates = events.of_families(lambda known, _: known == "COMMUNICATION")
     device = np.append(np.array([device for device, _ in events.streams], dtype=np.int64), -1)[events.stream]
+    last = events.dur if takes is None else takes
     left = np.ones(len(events.event_id) + 1)  # the last entry: edges that are not an event's own time
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
         communication = here & communicates
         busy = _covered(events.ts, events.dur, here & computes)
-        if communicating := _covered(events.ts, events.dur, communication):
+        if communicating := _covered(events.ts + events.dur - last, last, communication):
             left[:-1][communication] = 1 - min(1.0, busy / communicating)
     return left[window.own_time_of]
 

@@ -70,11 +70,7 @@ def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], factors: Floats) 
     changes, host_cause = dict[tuple[str, str], Candidate](), None
     for rank, rows in _by_part_of_path(ranks):  # of a change that several ranks have, the last counts
         host_cause = largest_host_cause(rows, length)
-        # What a rank can hide depends on when the others arrive.
-        of_rank = (
-            change for change in candidates(rank.window, rows, length, factors) if not change.scenario.perfect_overlap
-        )
-        changes |= {(change.fix, change.name): change for change in of_rank}
+        changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, factors)}
     return judged([*changes.values(), *_even(ranks, length)], whole.saved_ns, length, host_cause)
 
 

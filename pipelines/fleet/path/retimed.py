@@ -19,6 +19,7 @@ from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import Weights
 from pipelines.critical_path.whatif.change import changed
 from pipelines.critical_path.whatif.lacking import LACKING, long_gaps
+from pipelines.critical_path.whatif.overlap import hidden_communication
 from pipelines.critical_path.whatif.owners import unselected
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.targets import NothingMatches, change_of, owner_kinds
@@ -168,6 +169,8 @@ class Retimed:
                 change.factor[mine] *= own.factor[self.edge[mine]]
                 change.gone[mine] |= own.gone[self.edge[mine]]
                 change.ahead_ns = max(change.ahead_ns, own.ahead_ns)
+        if scenario.perfect_overlap:
+            self._overlap(change)
         if (
             missing
             and len(missing) == len({target for target, _ in parts})
@@ -176,6 +179,15 @@ class Retimed:
         ):
             raise next(iter(missing.values()))
         return change
+
+    def _overlap(self, change: _Change) -> None:
+        """Hide of each rank's communication what its computation can: of a collective the time since the last rank arrived."""
+        for mine, of_rank in zip(self._edges, self.ranks, strict=True):
+            window, place = of_rank.window, self.edge[mine]
+            event = window.own_time_of[place]
+            takes = window.events.dur.copy()
+            takes[event[event >= 0]] = self.graph.weight[mine[event >= 0]]
+            change.factor[mine] *= hidden_communication(window, takes)[place]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
         """The caveat on GPU time that no target of a kind can select."""

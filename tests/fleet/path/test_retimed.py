@@ -86,6 +86,39 @@ def test_the_kernels_of_an_operator_faster_on_every_rank_and_on_one(
     assert found["after"]["length_us"] <= one["after"]["length_us"] < 0.95 * one["before"]["length_us"]
 
 
+def spans(path: Path, communicates: bool) -> list[tuple[float, float]]:
+    """Starts and ends of a rank's kernels, us, in order: its collectives, or the others."""
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    kernels = [e for e in events if e.get("cat") == "kernel" and e["name"].startswith("nccl") == communicates]
+    return sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels)
+
+
+def union(stretches: list[tuple[float, float]]) -> float:
+    total, until = 0.0, 0.0
+    for start, end in stretches:
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collective_ns", [SPEC.collective_ns, 3_000_000])
+def test_perfect_overlap_hides_transfers_behind_computation_and_no_waiting(tmp_path: Path, collective_ns: int) -> None:
+    """Of a rank 1 - P / C of its transfers is left; of a fast network nothing. The late rank stays late."""
+    paths = write_capture(replace(SPEC, collective_ns=collective_ns, collective_skew_ns=0), tmp_path).paths
+    collectives = [spans(path, True) for path in paths]
+    arrived = [max(start for start, _ in of_ranks) for of_ranks in zip(*collectives, strict=True)]
+    words: list[str] = []
+    for rank, path in enumerate(paths):
+        transfers = sum(end - last for (_, end), last in zip(collectives[rank], arrived, strict=True))
+        words += ["--scale", f"rank:{rank}:class:COMMUNICATION={max(0.0, 1 - union(spans(path, False)) / transfers)}"]
+    hidden, scaled = asked(tmp_path, "--perfect-overlap"), asked(tmp_path, *words)
+    assert hidden["after"]["length_us"] == pytest.approx(scaled["after"]["length_us"], rel=1e-3)
+    without_transfers = asked(tmp_path, "--remove", "class:COMMUNICATION")["after"]["length_us"]
+    is_all = collective_ns == SPEC.collective_ns
+    assert (hidden["after"]["length_us"] == pytest.approx(without_transfers, rel=1e-3)) == is_all
+
+
 def test_what_no_operator_selects_is_told() -> None:
     windows = [SimpleNamespace(window=SimpleNamespace(owners=Owners({}, {"op": of}))) for of in (0.0, 31.26)]
     nothing = np.zeros(0, dtype=np.int64)
@@ -115,7 +148,6 @@ def test_what_cannot_be_asked(capture: tuple[Path, Capture]) -> None:
         (["--scale", "rank:7:cpu=0.5"], "no rank 7"),
         (["--scale", "nothing like it=0.5"], "matches nothing"),
         (["--sensitivity"], "all its ranks as a whole"),
-        (["--perfect-overlap"], "for one rank"),
     ):
         done = CliRunner().invoke(app, ["what-if", str(folder), *words])
         assert done.exit_code == 1 and said in " ".join(done.output.split())

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.base import units
 from pipelines.base.foreign_text import visible
-from pipelines.faces.cli.console import fail, is_store, out, print_json, styled
+from pipelines.faces.cli.console import is_store, out, print_json, styled
 from pipelines.faces.cli.fleet.opened_capture import opened_capture
 from pipelines.faces.cli.trace.path_tables import tell_inferred
 
@@ -27,8 +27,6 @@ def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], js
     from pipelines.fleet.path.load_capture import TABLES, load_capture
     from pipelines.lake import Lake
 
-    if any(scenario.perfect_overlap for scenario in scenarios):
-        raise fail("--perfect-overlap is answered for one rank: give its trace")
     with opened_capture([folder], lake, TABLES) as (con, beginning):
         # Of files a lake was made just now, which has no graphs.
         there = Lake(lake) if beginning and not is_store(lake) else None
