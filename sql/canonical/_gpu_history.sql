@@ -1,4 +1,4 @@
--- One row: a piece of GPU work in a scope, with the time until which its stream was busy with work that began before
+-- One row: a GPU activity in a scope, with the time until which its stream was busy with work that began before
 -- it.
 -- How: the scope is where we look for earlier work on the stream: the whole trace (minus its trace_profile_id) or, in
 -- HTA, only the window (its window_no).

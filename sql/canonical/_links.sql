@@ -1,4 +1,4 @@
--- One row: a piece of GPU work (or a GPU-side wait) and the CPU call with the same correlation id, in a profile.
+-- One row: a GPU activity (or a GPU-side wait) and the CPU call with the same correlation id, in a profile.
 -- How: group both sides by correlation id; HTA keeps the last event on each side, default keeps every kernel and its
 -- launch.
 -- Source: HTA's index_correlation (2.3); in default, correlation 0 means no correlation.

@@ -20,7 +20,7 @@ last_steps AS (
     GROUP BY p.trace_profile_id, p.trace_id
     HAVING count(DISTINCT e.name) >= 2
 ),
--- One row: a piece of GPU work that a profile drops because it was launched in the last profiler step.
+-- One row: a GPU activity that a profile drops because it was launched in the last profiler step.
 dropped_work AS (
     SELECT
         l.trace_profile_id,  -- The trace as a profile sees it.

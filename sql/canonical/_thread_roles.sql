@@ -3,7 +3,7 @@
 -- How: threads that launch GPU work, and that of the profiler steps, work; where there is no GPU work, all with
 -- operators do. A thread whose only calls to the GPU ask whether work has ended (NCCL's watchdog) hands nothing over
 -- and waits for nothing; calls that neither launch, record nor wait (cudaThreadExchangeStreamCaptureMode) do not count.
--- The autograd engine's threads are told by their names, by those of their operators, and by the arrows from forward to
+-- The autograd engine's threads are identified by their names, their operators' names, and the arrows from forward to
 -- backward. They work while the thread that called backward waits: where a process has one other thread that works,
 -- calls of both are in one order.
 WITH asked AS (

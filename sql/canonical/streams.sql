@@ -19,5 +19,5 @@ SELECT
     row_number() OVER (PARTITION BY trace_id ORDER BY device, stream) AS stream_id,
     device,  -- Device number.
     stream,  -- Stream number on the device.
-    n_kernels  -- Pieces of GPU work that ran on it.
+    n_kernels  -- GPU activities that ran on it.
 FROM seen

@@ -1,4 +1,4 @@
--- One row: the operators, calls, annotations or pieces of GPU work of a profiler step of a trace that share a name and
+-- One row: the operators, calls, annotations or GPU activities of a profiler step of a trace that share a name and
 -- a shape.
 -- How: GPU work takes the shape of the operator with the same External id (its launch's id where it has none of its
 -- own) and the step of its launch.

@@ -1,6 +1,6 @@
--- One row: a piece of GPU work that was launched before the trace began.
+-- One row: a GPU activity that was launched before the trace began.
 -- How: no launch of it is in the trace, and nothing with a launch ran before it on its stream; on a stream where none
--- has a launch, on its device. Where no launches are recorded at all, nothing tells.
+-- has a launch, on its device. Where no launches are recorded at all, it is unknown.
 -- check: unique(trace_id, event_id)
 WITH streams AS (
     SELECT

@@ -1,4 +1,4 @@
--- One row: a piece of GPU work: a kernel, a copy or a memset.
+-- One row: a GPU activity: a kernel, a copy or a memset.
 -- How: GPU events with their class by our rules and by HTA's, and the call that launched them.
 -- check: unique(trace_id, event_id)
 SELECT

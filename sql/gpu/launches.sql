@@ -9,7 +9,7 @@ SELECT
     e.tid,  -- Its thread.
     e.start_ns,  -- Its start, ns.
     e.duration_ns,  -- Its duration, ns.
-    count(*) AS n_kernels,  -- Pieces of GPU work it launched; more than one for a graph.
+    count(*) AS n_kernels,  -- GPU activities it launched; more than one for a graph.
     min(k.start_ns) AS first_kernel_ts_ns,  -- Start of the first of them, ns.
     TRY_CAST(sum(k.duration_ns) AS BIGINT) AS kernel_duration_ns,  -- Their summed duration, ns.
     -- From the end of the call to the first start, ns; negative where the GPU started before the call returned.

@@ -33,6 +33,6 @@ SELECT
     scope,  -- all, or a class of kernels: what theirs counts as in class_kinds.
     min(start_ns) AS start_ns,  -- Start of the stretch, ns.
     max(end_ns) AS end_ns,  -- End of the stretch, ns.
-    count(*) AS n_kernels  -- Pieces of GPU work in it.
+    count(*) AS n_kernels  -- GPU activities in it.
 FROM numbered
 GROUP BY trace_id, device, scope, stretch

@@ -5,7 +5,7 @@
 SELECT
     k.trace_id,  -- The trace.
     k.device,  -- Device.
-    count(*) AS n_kernels,  -- Pieces of GPU work whose launch is in the trace.
+    count(*) AS n_kernels,  -- GPU activities whose launch is in the trace.
     min(k.start_ns - l.start_ns) AS floor_ns  -- Shortest time from launch to start, ns.
 FROM kernels AS k
 JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id

@@ -27,7 +27,7 @@ SELECT
 FROM ordered;
 
 -- model: _step_work
--- One row: a piece of GPU work, with the profiler step that launched it, or that begins after its launch.
+-- One row: a GPU activity, with the profiler step that launched it, or that begins after its launch.
 -- How: by the start of the launch, on whatever thread. Where the trace does not have it, the work was launched no
 -- earlier than what ran before it on its stream. Where that has no launch, either, the work is from before the trace if
 -- the next launch of the stream is in the first step; else its own start has to do.
@@ -64,7 +64,7 @@ ASOF JOIN _step_marks AS s ON s.trace_id = w.trace_id AND s.end_ns > w.at_ns;
 
 -- model: step_lengths
 -- One row: a profiler step of a trace, and how long it is: from the end of what bound the step before to the end of
--- what binds it. All that tells the length of a step has it from here.
+-- what binds it. Every length of a step comes from here.
 -- How: a step ends when its annotation has ended and so has the GPU work that it launched, and never before the step
 -- before it. So steps follow each other without a gap, and add up to the window of the critical path of all of them,
 -- however far the host runs ahead of the GPU. The first step begins with its annotation, or when GPU work that was

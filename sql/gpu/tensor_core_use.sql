@@ -1,5 +1,5 @@
 -- One row: a computing kernel of a device of a trace, and whether its name says that it runs on tensor cores.
--- How: of the rules in rules/tensor_core_kernels.csv that match the name, the first holds. A name is no measurement: a
+-- How: the first rule in rules/tensor_core_kernels.csv that matches the name decides. This is not a measurement: a
 -- kernel that uses tensor cores may use them badly (op_utilization), and a name that says nothing is NULL, not no.
 -- check: unique(trace_id, device, name)
 WITH work AS (

@@ -4,7 +4,7 @@
 -- shortest time counts: the rest is waiting for other ranks.
 -- scope: lake
 WITH timed AS (
-    -- By the device where it has events of its own, else by the host.
+    -- By the device where it has events, else by the host.
     SELECT
         t.run_id, t.task, t.iteration,
         coalesce(t.device_start_ns, t.start_ns) AS begin_ns, coalesce(t.device_end_ns, t.end_ns) AS finish_ns

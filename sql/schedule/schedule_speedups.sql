@@ -1,4 +1,4 @@
--- One row: a pipelined run beside the latest serial run of the same plan, size and jitter on the same device.
+-- One row: a pipelined run and the latest serial run of the same plan, size and jitter on the same device.
 -- scope: lake
 WITH serial AS (
     SELECT

@@ -1,4 +1,4 @@
--- One row: a task of a run as the trace of the run shows it, beside what leaving it out saves and what the simulation
+-- One row: a task of a run as the trace of the run shows it, with what leaving it out saves and what the simulation
 -- predicts.
 -- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the critical path
 -- is that of the whole trace.
@@ -75,7 +75,7 @@ SELECT
     task,  -- The task.
     n_spans,  -- Iterations in the trace.
     CAST(span_ns AS BIGINT) AS span_ns,  -- Time of its annotations on the host, ns.
-    n_kernels,  -- Pieces of GPU work launched in them; NULL without any.
+    n_kernels,  -- GPU activities launched in them; NULL without any.
     CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Their time, ns.
     CAST(path_ns AS BIGINT) AS path_ns,  -- Its time on the critical path of the trace, ns.
     CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Of that, GPU work.

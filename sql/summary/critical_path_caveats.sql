@@ -1,6 +1,6 @@
 -- model: _edge_counts
 -- One row: a type of edge in the graph of a window.
--- How: a table of its own, so that it is made beside the longest path and nobody needs _edges after that.
+-- How: a separate table, computed concurrently with the longest path, so that _edges can be dropped afterwards.
 SELECT
     window_no,  -- The window.
     edge_code,  -- Type of the edge, in edge_types.
@@ -74,7 +74,7 @@ FROM reached
 WHERE reached_ns IS NULL OR end_ns > reached_ns;
 
 -- model: _path_beside
--- One row: a window whose path has time without GPU work of its own: how long the GPU only communicated meanwhile, and
+-- One row: a window whose path has time without GPU work: for how much of it the GPU only communicated, and
 -- how long it was idle in gaps.
 -- How: the path's host time and delays as stretches that do not overlap. What ran in a stretch is what had run by its
 -- end, less what had run by its start: the ends of all stretches and of all work in one order of time.
@@ -201,7 +201,7 @@ GROUP BY window_no;
 -- One row: something to know before reading the critical path of a window: what was inferred, what it leaves out, what
 -- the trace lacks.
 -- How: counts over the window's graph and path; _path_beside has the time in which only collectives, or nothing at all,
--- ran beside the path.
+-- ran concurrently with the path.
 -- check: unique(trace_id, window_id, caveat, detail)
 WITH windows AS (
     SELECT

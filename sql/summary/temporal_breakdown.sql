@@ -69,7 +69,7 @@ SELECT
     -- Communication time without computation, ns.
     TRY_CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,
     TRY_CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
-    CAST(n_kernels AS BIGINT) AS n_kernels,  -- Pieces of GPU work.
+    CAST(n_kernels AS BIGINT) AS n_kernels,  -- GPU activities.
     CAST(n_earlier AS BIGINT) AS n_earlier,  -- Those that were launched before the trace began.
     TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns  -- Their GPU time, ns: part of what is counted here.
 FROM parts

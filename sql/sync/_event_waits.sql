@@ -140,7 +140,7 @@ WHERE l.first_gpu_event_id <> w.first_gpu_event_id AND h.first_gpu_event_id IS N
 -- One row: a wait for an event whose record or stream the trace does not state, what it held up, and the GPU work that
 -- it most likely waited for.
 -- How: 1. The record is the one that is stated or shown; otherwise the last record call of the thread (a CUDA, HIP or
--- driver call) before the wait. Of several waits in a row, each has a record of its own, in order; waits for one event
+-- driver call) before the wait. Of several waits in a row, each has its own record, in order; waits for one event
 -- number share theirs, and a record that belongs to another event number is left out. If times contradict it, the next
 -- older record counts, up to the fourth; or the last one of another thread, if work that its stream had then ended in
 -- the gap before the waiting work, as said below.
@@ -195,7 +195,7 @@ free_records AS (
     LEFT JOIN known AS k ON k.trace_profile_id = r.trace_profile_id AND k.record_event_id = r.record_event_id
     WHERE k.record_event_id IS NULL
 ),
--- How many of the others, and how many launches, of its thread precede each wait for which nothing else tells the
+-- How many of the others, and how many launches, of its thread precede each wait for which nothing else identifies the
 -- record.
 numbered AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Question: How evenly are experts loaded, and what does it cost?
 -- Reading: One row per capture and process group, of all-to-alls whose split sizes are in the trace: of experts, but
--- also of embeddings. The imbalance is the largest load divided by the mean (NULL: the load of some rank is not known).
+-- also of embeddings. The imbalance is the largest load divided by the mean (NULL: the load of some rank is unknown).
 -- `wait_after_ms` is the waiting of all ranks in the next collective of the group, `for_busiest_ms` the part of it
 -- where they wait for the rank with the largest load.
 SELECT

@@ -1,5 +1,5 @@
 -- Question: How much exposed communication is waiting for late ranks, and how much is transfer?
--- Reading: One row per rank and device; the parts add up to the communication beside which nothing is computed.
+-- Reading: One row per rank and device; the parts add up to the communication that is not overlapped with compute.
 -- Waiting goes away when the late rank is on time (`stragglers`), transfer when it is overlapped or faster. In
 -- `unsplit_ns` they cannot be told apart, because the collectives are not matched (`capture_quality` says why).
 -- Words: exposed communication, straggler, overlap

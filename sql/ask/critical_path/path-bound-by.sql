@@ -1,5 +1,5 @@
 -- Question: What is the critical path bound by?
--- Reading: Shares of the path of each trace: shorten the largest. Read `path-caveats` beside it. A wait for the GPU
+-- Reading: Shares of the path of each trace: shorten the largest. Read `path-caveats` with it. A wait for the GPU
 -- inside a call is not a saving on the CPU.
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,

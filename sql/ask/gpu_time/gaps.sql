@@ -1,6 +1,6 @@
 -- Question: Where is the GPU idle the longest, and what does it wait for?
--- Reading: One row per gap between two pieces of GPU work, longest first. `cause` and `name` own the most of it,
--- `owned_us`, as in `why`: the critical path tells (table `idle_causes` has all owners). `event` is what shows it:
+-- Reading: One row per gap between two GPU activities, longest first. `cause` and `name` own the most of it,
+-- `owned_us`, as in `why`, by the critical path (table `idle_causes` has all owners). `event` is what shows it:
 -- for `earlier_work`, which the trace does not hold, the call or the work that waits for it; the GPU need not have been
 -- idle then. `inferred`: no event of the trace says so, calls and times do.
 -- Words: idle, bubble, launch bound, data loader, data loading

@@ -2,7 +2,7 @@
 -- Reading: `idle` is time without any work on the device, between its first work and its last; `idle_cause` owns most
 -- of it, as in `why` and `gaps`, `idle_cause_percent` of the span. Where that is `earlier_work`, the GPU may have been
 -- busy with work that the trace does not hold. `earlier_percent` is work in it that was launched before the trace, also
--- of the span. `exposed_comm` is communication with no computation beside it: what overlap could save.
+-- of the span. `exposed_comm` is communication not overlapped with computation: what overlap could save.
 -- Words: idle, utilization, bubble
 WITH causes_of_idle AS (
     SELECT trace_id, device, cause, sum(duration_ns) AS cause_ns

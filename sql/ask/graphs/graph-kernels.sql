@@ -1,5 +1,5 @@
 -- Question: Which kernels take the time of graph replays, and which operator or module do they belong to?
--- Reading: One row per rank, kernel and owner. `source` says what the owner is known from; without one nothing tells,
+-- Reading: One row per rank, kernel and owner. `source` says what the owner is known from; without one it is unknown,
 -- and a trace of the capture would: `tracelake graphs TRACE --capture-trace FILE`. `n_repetitions` counts the
 -- repetitions of a block (layers, a guess) that it runs in.
 SELECT

@@ -1,6 +1,6 @@
 -- Question: Do the host and the GPU work at the same time?
 -- Reading: `step` NULL is the whole trace. The host is busy while a thread is in an operator or runtime call that does
--- not wait for the GPU; Python between operators does not count. `only_host` is host work beside which no GPU ran: much
+-- not wait for the GPU; Python between operators does not count. `only_host` is host work while no GPU ran: much
 -- of it makes a step host bound.
 -- Words: launch bound, host bound
 SELECT

@@ -1,5 +1,5 @@
 -- Question: What is in this lake?
--- Reading: One row per job, kind of GPU and number of ranks; a trace without a job is a row of its own, by its file.
+-- Reading: One row per job, kind of GPU and number of ranks; a trace without a job is a separate row, by its file.
 -- `n_not_whole` counts traces that were repaired or cut short; `tracelake ask quality` says how.
 SELECT
     coalesce(t.job, t.file) AS job, t.device_name AS device, t.world_size, count(*) AS n_traces,

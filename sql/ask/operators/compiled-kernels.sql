@@ -1,6 +1,6 @@
 -- Question: Which operators and source lines do the kernels of torch.compile come from?
 -- Reading: For traces with provenance (`INDUCTOR_PROVENANCE=1 TORCH_TRACE=…`) that was ingested with them. NULL: it
--- does not tell, or several compiled graphs use the name and do not agree (`n_entries`; 0: it lacks the name).
+-- does not record it, or several compiled graphs use the name and do not agree (`n_entries`; 0: it lacks the name).
 SELECT
     coalesce(t.job, t.file) AS job, t.rank,
     p.name, p.side, p.n_calls, round(p.duration_ns / 1e6, 3) AS total_ms, p.operators, p.source_lines,

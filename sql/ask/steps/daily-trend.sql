@@ -1,6 +1,6 @@
 -- Question: How do step time, idling and communication of a job develop from day to day?
 -- Reading: One row per job and day, medians over the day's captures; captures on other GPUs or with another number of
--- ranks are rows of their own, and those without a job are left out: nothing says that two are of one job. The change
+-- ranks are separate rows, and those without a job are left out, as they may be of different jobs. The change
 -- is against the last day with such captures. `tracelake regressions` tests whether a change is more than noise.
 SELECT
     job, began_on, hardware, n_ranks, n_captures, round(step_ns / 1e6, 3) AS step_ms,

@@ -1,7 +1,7 @@
 -- Question: How many steps and tokens a second does a server do, in prefill and decode, by batch size?
 -- Reading: One row per phase and batch size (NULL: the trace does not say). Rates are over the time of these steps
 -- only, without pauses between steps; tokens are those that went into the model, in prefill those of the prompts. p50
--- and p99 are steps that there were (nearest rank). `n_from_kernels` counts steps whose phase only their kernels tell.
+-- and p99 are steps that there were (nearest rank). `n_from_kernels` counts steps whose phase only their kernels show.
 -- `earlier_percent` of their time goes to GPU work from before the trace: from a tenth on `caveat` says so, and the
 -- rates are those of a GPU that also did something else.
 -- Words: prefill, decode, TTFT, TPOT, tokens/s, throughput, latency, inference

@@ -1,6 +1,6 @@
 -- Question: Do steps get slower from one capture to the next?
 -- Reading: One row per capture of a job, oldest first: the mean over all ranks and steps; a trace
--- without a job is a row of its own, by its file. `tracelake regressions` tests whether a change is more than noise.
+-- without a job is a separate row, by its file. `tracelake regressions` tests whether a change is more than noise.
 SELECT
     coalesce(t.job, t.file) AS job, t.capture_id, count(DISTINCT t.rank) AS n_ranks, count(*) AS n_steps,
     round(avg(s.duration_ns) / 1e6, 2) AS step_ms,

@@ -1,4 +1,4 @@
--- One row: an event of a window that the path covers, as the causes of its length need it: in numbers.
+-- One row: an event of a window with a covering path, as the causes of its length need it: in numbers.
 -- How: the events of _clip with the number of their name, and the one that is shown for a frame.
 SELECT
     c.window_no,  -- The window.

@@ -1,4 +1,4 @@
--- One row: a distinct name of a trace's events that last, with what tells the first of them from the others.
+-- One row: a distinct name of a trace's events that have a duration, with the start of the first of them.
 -- How: events by category and name; the class of GPU work as profile default sees it.
 -- check: unique(trace_id, cat, name)
 -- check: unique(name_no)

@@ -1,6 +1,6 @@
--- One row: a cause of a window's length. The rows of a window have all of its time.
+-- One row: a cause of a window's length. The durations of a window's rows add up to that length.
 -- How: the time of the critical path by what it was spent on (the kind of each edge, the names around it, rules in
--- cause_rules), and the graph retimed without it. Windows that the path covers (profile default).
+-- cause_rules), and the graph retimed without it. Windows with a covering path (profile default).
 -- check: unique(trace_id, window_id, cause, name)
 SELECT
     n.trace_id,  -- The trace.

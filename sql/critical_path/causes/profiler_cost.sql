@@ -1,7 +1,7 @@
 -- One row: a window that the critical path covers, and how much of it is the profiler that recorded it.
 -- How: the graph retimed with each edge of a host thread shortened by what recording the events on it costs
 -- (profiler_costs, in proportion to the host's slowness, or as the trace's own metadata say), and without the
--- profiler's start. NULL where that is not known: traces of other writers than PyTorch's profiler, without operators,
+-- profiler's start. NULL where that is unknown: traces of other writers than PyTorch's profiler, without operators,
 -- or with too many edges (retimed_edges).
 -- check: unique(trace_id, window_id)
 SELECT

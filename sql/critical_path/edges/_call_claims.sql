@@ -1,12 +1,12 @@
 -- model: _queue_waits
--- One row: a launch on a stream whose queue was full at times, and the work before it that has to end first.
+-- One row: a launch on a stream whose queue was full at times, and the GPU work that must end before the call returns.
 -- How: a stream holds so many launches whose work has not begun (CUDA: 1,021 on an H100) and no more; the next call
 -- returns when the first of them begins. Copies between host and device go another way: they hold up what is behind
 -- them and take no room. That number, 99 and more, shows as the depth of the queue at which calls begin again and
 -- again: none is deeper (by more than 2, because clocks disagree), no call returns before what the first of them is
 -- behind has ended, and those that take long (20 us; at least 8) return within 15 us of its beginning, or within 50 us
 -- (a slow profiler) that are at most a quarter of the call: nine of ten, for clocks' sake. A slow launch at any other
--- depth is slow for reasons of its own. On such a stream, what was launched that many launches before each call has to
+-- depth is slow for other reasons. On such a stream, what was launched that many launches before each call has to
 -- begin before it returns: what it is behind has to end. Launches whose work would begin after the trace's end (half of
 -- those in an export of one second) are in the queue, too: a slow one that returned at once when work of the stream
 -- began waited for what that was behind.
@@ -124,7 +124,7 @@ last_known AS (
             PARTITION BY f.trace_profile_id, f.stream_key ORDER BY l.launch_ts_ns DESC, l.launch_event_id
         ) = 1
 ),
--- Calls after it on its thread whose work the trace lacks. Copies among them count: their direction is not known.
+-- Calls after it on its thread whose work the trace lacks. Copies among them count: their direction is unknown.
 late_calls AS (
     SELECT
         k.trace_profile_id, k.stream_key, k.depth, k.n_known, c.event_id, c.start_ns, c.duration_ns,
@@ -194,8 +194,8 @@ UNION ALL
 SELECT trace_profile_id, event_id, before_event_id, before_end_ns FROM late_waits;
 
 -- model: _call_waits
--- One row: a call of a window that the path covers and GPU work that it waited for, or that had ended before it began.
--- How: what cuda_sync rows tell (_sync_edges) or what is inferred (_inferred_edges, _likely_waits; with such rows or
+-- One row: a call in a window with a covering path, and GPU work that it waited for or that had ended before it began.
+-- How: what cuda_sync rows record (_sync_edges) or what is inferred (_inferred_edges, _likely_waits; with such rows or
 -- without, _queue_waits; a call for one stream or event waited for one), where the times do not contradict it by more
 -- than clocks disagree (10 us, and 1 % of a longer call, at most 50). The work may lie outside the window.
 WITH inferred AS (
@@ -270,7 +270,7 @@ WHERE
     AND (source_start_ns IS NULL OR source_start_ns <= end_ns);
 
 -- model: _call_claims
--- One row: an edge into a node of a host thread, in a window that the path covers.
+-- One row: an edge into a node of a host thread, in a window with a covering path.
 -- part of: _claim_parts
 -- How: from the node before it or another thread, and from the GPU work that a call waited for.
 WITH ranked AS (
@@ -319,7 +319,7 @@ needs AS (
 least_needs AS (
     SELECT window_no, min(blocking_ns) AS need_ns FROM needs GROUP BY window_no
 ),
--- One row: a call of a window that the path covers which waited for GPU work, and what of its time that explains.
+-- One row: a call that waited for GPU work, in a window with a covering path, and how much of its time that explains.
 -- How: it waited for whatever ended last. Without any wait it would have taken as long as the shortest call of its name
 -- that waited for nothing; where all of its name waited, as the shortest call of any name that did not, and where all
 -- did, 3 us; and no less than what it took after the work had ended, where that is its own time (over 50 us: cudaFree
@@ -359,7 +359,7 @@ asking AS MATERIALIZED (
     FROM _poll_loops AS p
     JOIN window_calls AS f ON f.trace_profile_id = p.trace_profile_id AND f.event_id = p.event_id
 ),
--- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window that the path covers.
+-- One row: a loop of calls that asked until GPU work had ended (_poll_loops), in a window with a covering path.
 -- How: by its last call, which goes on when the work has ended. Those before it are no part of the graph (_left_out).
 poll_waits AS (
     SELECT
@@ -389,7 +389,7 @@ poll_waits AS (
         c.window_no, c.event_id, c.start_ns, c.duration_ns, p.source_event_id, k.start_ns, p.source_end_ns, k.event_id,
         p.has_waited
 ),
--- One row: an edge into a node of a host thread, in a window that the path covers.
+-- One row: an edge into a node of a host thread, in a window with a covering path.
 -- How: the edges of _host_edges. Where a call waited for work of the window, its own edge claims no more than it needs
 -- when it waits for nothing, and never all of the time; where it waited for work of before the window, its time is that
 -- work's. Before the last call of a loop that asked until work had ended, only the time until the loop began counts.

@@ -77,8 +77,8 @@ all_edges AS (
         ON j.window_no = a.window_no AND j.src_node_id = a.src_node_id AND j.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND j.window_no IS NULL
 ),
--- A wait explains the time of the call itself. Such edges get a key of their own to join on: a condition over the types
--- beside it would compare every edge with every wait.
+-- A wait explains the time of the call itself. Such edges get a separate join key: a condition over the types
+-- in addition to the time would compare every edge with every wait.
 edges AS (
     SELECT
         e.*,

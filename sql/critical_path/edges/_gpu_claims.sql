@@ -1,5 +1,5 @@
 -- model: _possible_waits
--- One row: GPU work of a window that the path covers and work of the window on another stream that it waited for.
+-- One row: GPU work of a window with a covering path and work of the window on another stream that it waited for.
 -- How: the waits of _kernel_waits and those inside CUDA graphs (_graph_dependencies), which the times do not contradict
 -- by more than clocks disagree (10 us). Nothing is inferred for work of a graph of which the trace says what it depends
 -- on.
@@ -40,12 +40,12 @@ WHERE
     AND s.start_ns + s.duration_ns <= w.start_ns + threshold('call_disagrees_ns');
 
 -- model: _bound_work
--- One row: a piece of GPU work of a window that the path covers, with what held up its start.
+-- One row: a GPU activity of a window with a covering path, with what held up its start.
 -- How: a launch holds work up for at least the least latency of the device, work before it on the stream and waits for
 -- at least the least gap. Whatever would have let it start last is what bound it; its edge claims all of the time, the
 -- others the least.
 WITH
--- One row: a call that launched more than one piece of GPU work: a CUDA or HIP graph.
+-- One row: a call that launched more than one GPU activity: a CUDA or HIP graph.
 -- How: count the work of each launch.
 graph_launches AS (
     SELECT
@@ -256,13 +256,13 @@ SELECT
 FROM rests;
 
 -- model: _gpu_claims
--- One row: an edge into GPU work, or its own time, in a window that the path covers.
+-- One row: an edge into GPU work, or its own time, in a window with a covering path.
 -- part of: _claim_parts
 -- How: its launch, the work before it on its stream, waits for other streams, and where nothing led to it, the start of
 -- the window.
 WITH
--- One row: an edge into GPU work, or its own time, in a window that the path covers.
--- How: for each piece of GPU work of _bound_work its own time, its launch, and the work before it.
+-- One row: an edge into GPU work, or its own time, in a window with a covering path.
+-- How: for each GPU activity of _bound_work its own time, its launch, and the work before it.
 work_claims AS (
     SELECT
         k.window_no,  -- The window.
@@ -294,7 +294,7 @@ work_claims AS (
         k.bound_by = 'launch' AND k.waits_for_earlier_work, FALSE, FALSE
     FROM _bound_work AS k
     CROSS JOIN _edge_codes AS t
-    -- A key of its own, and none that is NULL: a condition over k beside it would compare every work with every call.
+    -- A separate key that is never NULL: with a condition over k, DuckDB would compare every activity with every call.
     LEFT JOIN _clip AS c
         ON
             c.window_no = k.window_no AND c.is_operator
@@ -341,7 +341,7 @@ stream_waits AS (
     FROM _possible_waits AS w
     JOIN _bound_work AS k ON k.window_no = w.window_no AND k.event_id = w.event_id
 ),
--- One row: an edge from GPU work to work on another stream that waited for it, in a window that the path covers.
+-- One row: an edge from GPU work to work on another stream that waited for it, in a window with a covering path.
 -- How: from the end of the work; from its start, as its own time, where clocks say that it had not ended yet.
 wait_claims AS (
     SELECT
@@ -391,7 +391,7 @@ ranked AS (
 codes AS (
     SELECT max(edge_code) AS host_gap FROM edge_types WHERE edge_type = 'HOST_GAP'
 ),
--- One row: an edge from the first node of a window that the path covers to a node that nothing in the window led to.
+-- One row: an edge from the first node of a window with a covering path to a node that nothing in the window led to.
 -- How: the first node of a thread, and GPU work with no launch and no work before it. The earliest is the start.
 root_claims AS (
     SELECT
@@ -402,7 +402,7 @@ root_claims AS (
         r.node_id AS dst_node_id,  -- Destination node.
         CASE WHEN r.is_work THEN t.kernel_kernel_delay ELSE g.host_gap END AS edge_code,  -- Type of the edge.
         r.at_ns - r.start_ns AS claim_ns,  -- What the edge claims: all of the time that passed, ns.
-        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event whose time it is: nobody's.
+        CAST(NULL AS BIGINT) AS attributed_event_id,  -- Event whose time it is: none.
         r.is_work AS is_earlier,  -- A wait for GPU work from outside the window.
         FALSE AS is_inferred,  -- A wait that no cuda_sync row shows.
         TRUE AS yields  -- It gives way to edges that other models add.

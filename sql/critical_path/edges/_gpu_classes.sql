@@ -1,5 +1,5 @@
--- One row: a piece of GPU work of a window with its class, as the profile of the window sees it.
--- How: the GPU work of _clip, by category and name. A table of its own, because it can be made before there is a path.
+-- One row: a GPU activity of a window with its class, as the profile of the window sees it.
+-- How: the GPU work of _clip, by category and name. A separate table, because it can be made before there is a path.
 -- Materialized: DuckDB may otherwise join each event with each window of its trace first, or each name of its profile.
 WITH placed AS MATERIALIZED (
     SELECT c.window_no, c.event_id, w.trace_id, w.profile

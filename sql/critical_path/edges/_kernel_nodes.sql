@@ -1,4 +1,4 @@
--- One row: a piece of GPU work of a window with everything that decides its incoming edges: the work before it on its
+-- One row: a GPU activity of a window with everything that decides its incoming edges: the work before it on its
 -- stream, its launch, its waits.
 -- How: lag over the stream in time order; waits from _kernel_waits; queue from _queue (HTA 2.8.7). Work outside the
 -- window (earlier work on the stream from _gpu_history, sources of waits) is not a node but still counts: work on a
@@ -61,7 +61,7 @@ chosen AS (
     LEFT JOIN known AS k ON k.window_no = g.window_no AND k.event_id = g.event_id AND k.choice = 1
     WHERE g.turn = 1 AND k.event_id IS NULL
 ),
--- One row: a piece of GPU work of a CUDA or HIP graph that ran on several streams, and the work of the same launch that
+-- One row: a GPU activity of a CUDA or HIP graph that ran on several streams, and the work of the same launch that
 -- ended last before it began.
 -- How: of the work that it depends on (_graph_dependencies), the one that ended last. Where the trace does not have the
 -- graph's own edges, the last work to end stands for whatever released this work: starts and ends of a launch's work in

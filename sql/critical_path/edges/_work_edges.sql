@@ -3,7 +3,7 @@
 -- How: its own time, its launch, the work before it on its stream, and the waits, recorded or inferred.
 WITH
 -- One row: an edge into GPU work, or its own time.
--- How: in a window that the path does not cover (_gpu_claims), for each piece of GPU work of _kernel_nodes its own
+-- How: in a window that the path does not cover (_gpu_claims), for each GPU activity of _kernel_nodes its own
 -- time, its launch, and what came before it on its stream.
 kernel_edges AS (
     SELECT
@@ -91,7 +91,7 @@ waits AS (
     FROM ordered
     WHERE NOT (is_order_of_stream AND dst_is_start)
 ),
--- One row: an edge from GPU work to the work or the call that waited for it, as cuda_sync rows tell.
+-- One row: an edge from GPU work to the work or the call that waited for it, as cuda_sync rows record.
 -- How: the edges of _sync_edges from within the window; where work waits for the work before it on its own stream, the
 -- order of the stream already says so.
 wait_edges AS (

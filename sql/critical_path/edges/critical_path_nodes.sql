@@ -1,5 +1,5 @@
 -- One row: a node of the dependency graph of a window: the start or the end of an event.
--- How: every operator and every piece of GPU work of the window has an edge at its start and at its end; so has every
+-- How: every operator and every GPU activity of the window has an edge at its start and at its end; so has every
 -- annotation or Python function that begins or ends outside operators, where the path covers the window.
 -- check: unique(trace_id, window_id, node_id)
 WITH events_of_graph AS (

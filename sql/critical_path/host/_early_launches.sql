@@ -1,4 +1,4 @@
--- One row: GPU work, in a window that the path covers, that began before the call that launched it: the clocks of both
+-- One row: GPU work, in a window with a covering path, that began before the call that launched it: the clocks of both
 -- disagree.
 SELECT
     k.window_no,  -- The window.

@@ -1,4 +1,4 @@
--- One row: a call of a loop that asked until GPU work had ended, in a window that the path covers and that has the last
+-- One row: a call of a loop that asked until GPU work had ended, in a window with a covering path and that has the last
 -- call of the loop.
 -- Materialized, as in _call_waits: DuckDB may otherwise join each loop with each window of its trace first.
 WITH calls AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- One row: a CPU event of a window that the path covers, on its thread, with what is known of the thread.
+-- One row: a CPU event of a window with a covering path, on its thread, with what is known of the thread.
 SELECT
     c.window_no,  -- The window.
     c.thread_id,  -- The thread.

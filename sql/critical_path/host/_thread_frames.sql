@@ -1,4 +1,4 @@
--- One row: an annotation or a Python function on a thread, in a window that the path covers, with its name.
+-- One row: an annotation or a Python function on a thread, in a window with a covering path, with its name.
 SELECT
     c.window_no,  -- The window.
     c.event_id,  -- The event.

@@ -1,4 +1,4 @@
--- One row: a window that the path covers, with the end of its GPU work.
+-- One row: a window with a covering path, with the end of its GPU work.
 WITH work AS (
     SELECT window_no, start_ns + duration_ns AS end_ns FROM _clip WHERE side = 'gpu'
 )

@@ -1,6 +1,6 @@
 -- One row: an owner of time on the critical path of a window: an operator, a call, GPU work, an annotation or a Python
 -- function around host time outside operators, a thread, or the delays, gaps and waits of a stream.
--- How: the path's edges summed by owner. In a window that the path covers, the owners of a window have all of its time.
+-- How: the path's edges summed by owner. In a window with a covering path, the owners of a window have all of its time.
 -- check: unique(trace_id, window_id, owner, owner_cat, bound_by)
 SELECT
     trace_id,  -- The trace.

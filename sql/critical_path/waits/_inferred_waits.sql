@@ -9,7 +9,7 @@
 -- after the only work that ended in them (the median), where two differ by less than half of that for the likely one.
 -- The first work on a stream, if it began more than 1 ms after its launch returned, waited for work from before the
 -- trace; so did a copy that a call waited for, if it began more than 1 ms after the call and nothing that the trace has
--- ended meanwhile.
+-- ended during the call.
 WITH inferring AS (
     SELECT p.trace_profile_id, p.trace_id, s.trace_profile_id IS NOT NULL AS is_recorded
     FROM _profiles AS p
@@ -50,7 +50,7 @@ own_copies AS (
             threshold('call_disagrees_ns'),
             least(threshold('call_disagrees_most_ns'), c.duration_ns * threshold('call_disagrees_percent') // 100)
         )
-        -- Where a call need not block, the stream was not busy, and the copy not long, it is not known what it did; and
+        -- Where a call need not block, the stream was not busy, and the copy not long, it is unknown what it did; and
         -- where the copy began after it, or is one of pinned memory or between devices, it did not wait.
         AND (
             c.is_blocking
@@ -75,7 +75,7 @@ waits AS (
         AND (w.free_ns IS NULL OR w.start_ns - w.free_ns > threshold('wait_gap_ns'))
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for (of a longer call 1 %, at most 50 us), because
-    -- GPU and host clocks differ. Shorter calls tell us nothing, and neither do those that only ask whether work has
+    -- GPU and host clocks differ. Shorter calls show nothing, and neither do those that only ask whether work has
     -- ended.
     SELECT
         e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.start_ns, e.start_ns,

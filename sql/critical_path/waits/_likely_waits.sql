@@ -3,7 +3,7 @@
 -- How: by the order of calls, of a thread and of the autograd engine's threads that work for it. A blocking call waits
 -- for the work launched last, one for an event for that of the event recorded last, one for the whole device for the
 -- work launched last on every stream of its process, and one that copies for its own copy. Whether any of them did wait
--- is for the times to tell: the edges say what could not have happened earlier.
+-- follows from the times: the edges state what could not have happened earlier.
 WITH inferring AS (
     SELECT trace_profile_id FROM _profiles WHERE infer_waits AND covers_window
 ),

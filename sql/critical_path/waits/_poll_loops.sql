@@ -43,7 +43,7 @@ runs AS (
 ),
 -- One row: a call that asks whether GPU work has ended, with those before it on its thread that nothing parts it from.
 -- How: on threads that do more than ask. Whatever else begins or ends on the thread parts two runs; a call that has GPU
--- work of its own, by its correlation id, is none that asks.
+-- work, by its correlation id, is not a query.
 polls AS (
     SELECT
         trace_profile_id,  -- The trace as a profile sees it.
@@ -71,7 +71,7 @@ sums AS (
 ),
 -- One row: a run of calls that ask whether GPU work has ended, one after another (polls).
 -- How: it may be a loop that waits if it has two calls and more, none of which begins before the one before it has
--- ended, with no more than 2 ms between two of them; of only two, 50 us. One of three calls, or of 20 us, tells what
+-- ended, with no more than 2 ms between two of them; of only two, 50 us. One of three calls, or of 20 us, shows what
 -- its thread asks for.
 poll_runs AS (
     SELECT
@@ -89,7 +89,7 @@ poll_runs AS (
         AND pause_ns <= CASE
             WHEN n_polls > 2 THEN threshold('poll_pause_ns') ELSE threshold('poll_pause_of_two_ns')
         END AS may_wait,
-        -- It tells what its thread asks for.
+        -- It shows what its thread asks for.
         n_polls > 2 OR n_polls = 2 AND end_ns - first_ns > threshold('polls_of_two_ns') AS tells
     FROM sums
 ),
@@ -185,7 +185,7 @@ asked AS (
             AND r.part = l.part
     WHERE r.end_ns > l.after_ns AND r.end_ns <= l.until_ns AND r.launch_ts_ns < l.first_ns
 ),
--- A condition over these beside the join would compare every run with every launch.
+-- With a condition over these in the join, DuckDB would compare every run with every launch.
 ended AS (
     SELECT
         a.trace_profile_id, a.thread_id, a.run, a.source_event_id, a.turn, w.end_ns AS source_end_ns,

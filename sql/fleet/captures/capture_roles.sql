@@ -1,6 +1,6 @@
 -- One row: a rank of a capture in a group, for each role of parallelism.
 -- How: from the user's table (roles.csv in the lake's folder) for the roles that it names, else from process groups
--- whose description tells the role (rules/group_roles.csv).
+-- whose description contains the role (rules/group_roles.csv).
 -- scope: capture
 -- check: unique(capture_id, role, group_name, rank)
 WITH told_roles AS (

@@ -1,6 +1,6 @@
 -- One row: a capture: the ranks of one job that were profiled together. This table is the commit mark of captures: of
 -- the other tables of captures the rows of a capture's newest batch count.
--- How: the traces of one job in one folder; where a rank occurs again, captures are told apart by start time
+-- How: the traces of one job in one folder; where a rank occurs again, captures are distinguished by start time
 -- (pipelines/fleet/captures/grouping.py).
 -- scope: capture
 -- key: capture_id

@@ -1,5 +1,5 @@
 -- One row: a rank of a capture: the offset of its GPU's clock from that of the lowest rank. To compare times across
--- ranks, subtract offset_ns and report error_ns beside the result.
+-- ranks, subtract offset_ns and report error_ns with the result.
 -- How: median polish of the ends of matched collectives, clipped to the hard bounds that no rank leaves before the last
 -- has arrived (pipelines/fleet/clocks/clock_offsets.py). For ranks of one host also the difference of the
 -- shortest launch delays.
@@ -41,7 +41,7 @@ SELECT
     c.drift_applied,
     c.n_matched,  -- Collectives that the offset is estimated from.
     -- collective_ends; or, where the offset is 0 and not fitted, one_file: the ranks are processes of one export; or
-    -- shared_clock: the ends are too noisy to fit, and the ranks are of one host, or their hosts are not known and
+    -- shared_clock: the ends are too noisy to fit, and the ranks are of one host, or their hosts are unknown and
     -- their clocks agree within the noise; NULL where refused.
     c.method,
     c.refused_reason AS refused,  -- Same as refused_reason.
@@ -54,7 +54,7 @@ SELECT
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
     c.max_residual_ns,  -- Largest residual of the collectives that were kept, ns.
     c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us nothing is aligned.
-    -- Second estimate: shortest launch delay minus the lowest rank's, ns; NULL where the ranks are not known to be on
+    -- Second estimate: shortest launch delay minus the lowest rank's, ns; NULL where the ranks are unknown to be on
     -- one host (same host name, or no host names but a different device each).
     CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns
 FROM _fitted_clocks AS c

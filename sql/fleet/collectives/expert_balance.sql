@@ -49,8 +49,8 @@ SELECT
     g.min_rows,  -- Rows that the least loaded of these receives.
     g.max_rows,  -- Rows that the most loaded of these receives.
     g.mean_rows,  -- Rows that one of these receives on average.
-    g.max_bytes,  -- Bytes that the most loaded of these receives; NULL where the sizes of rows are not known.
-    -- max_rows divided by mean_rows, 1 where all are equal; NULL if the load of a rank of the group is not known, or if
+    g.max_bytes,  -- Bytes that the most loaded of these receives; NULL where the sizes of rows are unknown.
+    -- max_rows divided by mean_rows, 1 where all are equal; NULL if the load of a rank of the group is unknown, or if
     -- nothing is sent.
     CASE
         WHEN g.n_known = g.n_ranks AND g.n_known = coalesce(c.group_size, g.n_ranks) AND g.mean_rows > 0

@@ -1,7 +1,7 @@
 -- model: _compared_windows
 -- One row: a window of a trace that can be compared: a profiler step, or the whole trace.
 -- How: a step is as long as step_lengths says; what the host does from the end of the annotation before to the end of
--- its own is the step's, and so is the GPU work that is launched meanwhile. The whole trace is from the first operator,
+-- its own is the step's, and so is the GPU work launched in that time. The whole trace is from the first operator,
 -- call or GPU work to the last.
 -- check: unique(trace_id, step)
 WITH busy AS (
@@ -144,7 +144,7 @@ LEFT JOIN _compared_windows AS s
 GROUP BY o.trace_id, s.step, o.cat, o.name;
 
 -- model: _compared_work
--- One row: GPU work of a trace that no comparison tells apart: of one step, operator, shape, module and name.
+-- One row: GPU work of a trace that is compared as one: of one step, operator, shape, module and name.
 -- How: the owners of kernel_owners. Work belongs to the step of its launch; where that is not in the trace, to the step
 -- in which it started. Its category is the class COMMUNICATION, else the family of its operator, else what
 -- rules/kernel_categories.csv says of its name.

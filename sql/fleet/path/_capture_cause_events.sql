@@ -1,6 +1,6 @@
 -- One row: an event of a rank that can be joined with others, as the causes of the path through all ranks need it: in
 -- numbers, as in _cause_events.
--- How: the events of the rank's graph, and those whose names tell a cause.
+-- How: the events of the rank's graph, and those whose names determine a cause.
 -- check: unique(trace_id, event_id)
 WITH of_graph AS (
     SELECT n.trace_id, n.event_id, max(CASE WHEN n.side = 'gpu' THEN 1 ELSE 0 END) AS is_work

@@ -1,6 +1,6 @@
--- One row: a cause of a capture's length, on one of its ranks. The rows of a capture have all of its time.
+-- One row: a cause of a capture's length, on one of its ranks. The durations of a capture's rows add up to that length.
 -- How: the segments of the path through all ranks to the last GPU work (capture_critical_path) by their causes, as in
--- causes; waiting for a late rank is what that rank did meanwhile: while the median of the others waited in a
+-- causes; waiting for a late rank is what that rank did while the median of the others waited in a
 -- collective that it was the last to join.
 -- scope: capture
 -- check: unique(capture_id, cause, rank, name)
@@ -49,16 +49,16 @@ SELECT
         WHEN s.late_cause IS NULL THEN s.name
         ELSE 'rank ' || CAST(s.rank AS VARCHAR) || ', ' || k.title || ': ' || s.name
     END AS name,
-    s.late_cause,  -- Of a late rank: the cause of what it did meanwhile.
+    s.late_cause,  -- Of a late rank: the cause of what it did while the others waited.
     TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Its time on the path, ns.
     -- The same in percent of the path; the rows of a capture sum to 100.
     100e0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.capture_id), 0) AS share_percent,
-    -- What the capture is shorter without it on all ranks, of a late rank without it on that one, ns: retimed. NULL where
+    -- What the capture is shorter without it on all ranks, of a late rank without it on that one, ns: retimed. NULL if
     -- that was not computed (small shares; more edges than threshold retimed_edges).
     n.saves_ns,
     n.options,  -- The options of what-if that give this number.
-    -- What it is shorter without all rows of the cause, ns; of late ranks without what the one does that the others wait
-    -- for most.
+    -- What it is shorter without all rows of the cause, ns; of late ranks without what the rank does that the others
+    -- wait for most.
     c.saves_ns AS cause_saves_ns,
     c.options AS cause_options,  -- The options of what-if that give this number.
     s.times,  -- Stretches of the path.

@@ -16,7 +16,7 @@ SELECT
     w.start_ns,  -- Start on the clock of the lowest rank, ns.
     w.duration_ns,  -- Duration, ns.
     w.event_id,  -- The event that the segment leads into or is part of.
-    w.guessed,  -- A wait that is inferred, because no cuda_sync row tells of it.
+    w.guessed,  -- A wait that is inferred, because no cuda_sync row records it.
     w.trace_id,  -- The rank's trace.
     w.owner_event_id,  -- Event that the time belongs to; NULL where it belongs to none.
     e.name,  -- Name of the event that the time belongs to, else of the one that it leads into.

@@ -107,7 +107,7 @@ SELECT
     -- Those whose waiting is known: collectives that all ranks of their lane took part in.
     CAST(n_matched AS BIGINT) AS n_matched,
     -- Time that communication would take if no rank were late, ns; NULL without communication, or where the waiting of
-    -- any is not known.
+    -- any is unknown.
     TRY_CAST(transfer_ns AS BIGINT) AS transfer_ns,
     -- Part of it without computation at the same time, ns; NULL likewise.
     TRY_CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,

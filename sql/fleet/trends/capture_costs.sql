@@ -1,6 +1,6 @@
 -- One row: GPU time of a capture by cause, with its price where the job's price is known.
 -- How: gpu_time_by_cause summed over ranks; the rows of a capture add up exactly to its span times its GPUs. Modules
--- tell recomputation apart: where a rank's trace has none, the row recompute is NULL and its time counts as compute.
+-- identify recomputation: where a rank's trace has none, the row recompute is NULL and its time counts as compute.
 -- scope: lake
 WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
@@ -36,7 +36,7 @@ SELECT
     100e0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,
     k.job,  -- The job; NULL where unknown.
     p.team,  -- Who pays, from prices.csv; NULL where it does not say.
-    -- Price of that time; NULL where the job's price is not known.
+    -- Price of that time; NULL where the job's price is unknown.
     c.gpu_ns / 3.6e12 * TRY_CAST(p.price_per_gpu_hour AS DOUBLE) AS price,
     p.currency  -- Currency of the price.
 FROM causes AS c

@@ -1,6 +1,6 @@
 -- One row: a job on a day: the trend of its step time, idling and communication.
--- How: medians over the captures that began on the day (UTC), or were ingested on it where a clock does not tell the
--- date; captures on other GPUs or with another number of ranks are rows of their own.
+-- How: medians over the captures that began on the day (UTC), or were ingested on it where a clock does not give the
+-- date; captures on other GPUs or with another number of ranks are separate rows.
 -- scope: lake
 WITH ranks AS (
     SELECT

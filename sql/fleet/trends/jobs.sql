@@ -1,5 +1,5 @@
 -- One row: a job: its newest capture, next to those before it.
--- How: captures of one job are in the order in which they began; where a clock does not tell the date, in the order of
+-- How: captures of one job are in the order in which they began; where a clock carries no date, in the order of
 -- ingestion; those that nothing dates (files that end early) count as the oldest. Earlier captures are up to 20 with
 -- the same GPUs and number of ranks; times are those of capture_metrics.
 -- scope: lake
@@ -63,7 +63,7 @@ costs AS (
 SELECT
     o.job,  -- The job; NULL for the captures whose traces do not name one.
     o.capture_id,  -- Its newest capture.
-    o.began_at,  -- When that began, UTC; when it was ingested, where its clock does not tell the date;
+    o.began_at,  -- When that began, UTC; when it was ingested, where its clock carries no date;
     -- NULL where its files end early and have no clock.
     o.n_captures,  -- Captures of the job in the lake.
     CAST(o.n_ranks AS BIGINT) AS n_ranks,  -- Ranks of the newest capture.
@@ -82,7 +82,7 @@ SELECT
     w.rank AS straggler_rank,  -- The straggler that others waited for longest; NULL without one.
     w.caused_percent AS straggler_percent,  -- What it caused of all waiting, percent.
     c.gpu_seconds,  -- GPU time of the newest capture, s.
-    c.price,  -- Its price; NULL where the job's price is not known.
+    c.price,  -- Its price; NULL where the job's price is unknown.
     c.currency  -- Currency of the price.
 FROM ordered AS o
 LEFT JOIN times AS t ON t.capture_id = o.capture_id

@@ -11,7 +11,7 @@ WITH ranks AS (
 good AS (
     SELECT
         c.capture_id, c.job, c.n_ranks, min(r.device_name) AS hardware,
-        -- A trace that counts time from the boot of its host does not tell the date: then the time of ingestion is
+        -- A trace that counts time from the boot of its host carries no date: then the time of ingestion is
         -- used.
         CASE
             WHEN c.capture_start_ns > threshold('dated_ns') THEN c.capture_start_ns

@@ -53,7 +53,7 @@ SELECT
     staged.section,  -- Section of the report that has it, from Kineto the range; NULL where there are none.
     staged.counter,  -- Counter or metric: FETCH_SIZE, dram__bytes.sum, …
     staged.value,  -- Its value, in unit; NULL where the file has no number of at most 64 bits.
-    staged.unit,  -- Unit that the file tells; NULL from rocprofv3 and Kineto, which write none.
+    staged.unit,  -- Unit in the file; NULL from rocprofv3 and Kineto, which write none.
     staged.start_ns,  -- When the dispatch began, ns since the machine started; NULL from ncu and Kineto.
     staged.duration_ns,  -- How long it ran while it was counted, ns; NULL where not told.
     staged.source  -- What wrote the file: rocprofv3, ncu details or ncu raw (by page), or Kineto.

@@ -1,7 +1,7 @@
 -- One row: a wait in an export of Nsight Systems, with the record of the CUDA event that it waits for.
 -- How: by the number of the record where the export has one (event_sync); else the last record of that event before the
 -- call that waits, as Kineto pairs them. Waits for a stream or a context have no record. In exports of several
--- processes all waits name device 0; a context has one device, so its work tells which.
+-- processes all waits name device 0; a context has one device, so its work shows which.
 WITH called AS (
     SELECT correlation, min(start_ns) AS start_ns
     FROM _nsys_calls
@@ -61,7 +61,7 @@ SELECT
     CASE WHEN w.stream IN (4294967295, -1) THEN -1 ELSE w.stream END AS stream,  -- Stream; -1 for none, as in Kineto.
     w.correlation,  -- Correlation id.
     w.context,  -- CUDA context.
-    w.kind,  -- What waits for what, in Kineto's words; NULL for a kind that is not known.
+    w.kind,  -- What waits for what, in Kineto's words; NULL for a kind that is unknown.
     w.sync_type,  -- The same as a number.
     w.is_for_event,  -- A wait for a CUDA event.
     CASE WHEN w.is_for_event THEN w.cuda_event END AS cuda_event,  -- CUDA event waited for.

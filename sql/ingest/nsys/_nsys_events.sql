@@ -146,7 +146,7 @@ SELECT
     graph_node,  -- Node of the CUDA graph.
     graph_id,  -- CUDA graph.
     bytes,  -- Bytes copied or set.
-    own_row,  -- Row of its own beside its thread's; of a sample, the number of the GPU.
+    own_row,  -- A row in addition to its thread's; of a sample, the number of the GPU.
     args  -- What else is known, as JSON with Kineto's keys.
 FROM all_events;
 
@@ -181,7 +181,7 @@ SELECT
         WHEN e.thread IS NOT NULL THEN CAST(e.thread & 16777215 AS VARCHAR) || coalesce(e.own_row, '')
         ELSE CAST(e.stream AS VARCHAR)
     END AS tid,
-    -- Start, ns since 1970; a thread's name has none of its own.
+    -- Start, ns since 1970; a thread's name has no time.
     CAST(CASE WHEN e.ph = 'M' THEN 0 ELSE e.start_ns END AS HUGEINT) + s.start_ns AS start_ns,
     CAST(e.end_ns AS HUGEINT) - e.start_ns AS duration_ns,  -- Duration, ns.
     e.device,  -- CUDA device of the process.
@@ -198,6 +198,6 @@ SELECT
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Marks belong to their thread.
     e.args  -- What else is known, as JSON with Kineto's keys.
 FROM _nsys_order AS o
--- The number alone tells the row; the time lets a part of the events be read without looking at all rows.
+-- The number alone identifies the row; the time lets a part of the events be read without looking at all rows.
 JOIN _nsys_rows AS e ON e.rowid = o.n AND e.at_ns = o.at_ns
 CROSS JOIN _nsys_session AS s;

@@ -54,7 +54,7 @@ FROM sides AS s
 LEFT JOIN runs AS r ON r.run = s.run;
 
 -- model: _perfetto_categories
--- One row: a kind of event of a Perfetto trace that tells no category, and its category.
+-- One row: a kind of event of a Perfetto trace that records no category, and its category.
 -- How: the first rule of perfetto_categories that fits the stage, the arguments and the name.
 WITH kinds AS (
     SELECT DISTINCT
@@ -111,7 +111,7 @@ nested AS (
 SELECT
     begin_n,  -- The begin event.
     end_n,  -- Its end event.
-    begin_ns AS at_ns,  -- Start, ns, of an end alone its time; the least there is where that is not known.
+    begin_ns AS at_ns,  -- Start, ns, of an end alone its time; the least there is where that is unknown.
     end_ns - begin_ns AS duration_ns  -- Time between them, ns.
 FROM _perfetto_sides
 WHERE is_pair
@@ -135,7 +135,7 @@ WITH starts AS (
     FROM _perfetto_rows
     WHERE
         len(flows) + len(ended_flows) > 0
-        -- An end event that has its begin is no event of its own.
+        -- An end event that has its begin is not an event.
         AND (ph <> 'E' OR n IN (SELECT p.end_n FROM _perfetto_pairs AS p WHERE p.begin_n IS NULL))
 ),
 flow_ends AS (
@@ -153,7 +153,7 @@ FROM flow_ends;
 
 -- model: _perfetto_order
 -- One row: an event of a Perfetto trace that is no name: a slice or an end of an arrow at it, an instant, GPU work.
--- How: by time; at the same time in the order of the file, arrows after their slice. Only what tells the order is
+-- How: by time; at the same time in the order of the file, arrows after their slice. Only what decides the order is
 -- sorted, as whole rows would not fit in memory.
 WITH events AS (
     SELECT n, at_ns, ph, duration_ns, CAST(NULL AS BIGINT) AS flow
@@ -184,7 +184,7 @@ CROSS JOIN names AS s;
 -- model: _perfetto_events
 -- One row: an event of a Perfetto trace.
 -- How: names, and rows in order. A begin that has its end is a complete event, as Kineto writes it; a category that
--- the writer does not tell comes from perfetto_categories, the kind of a copy from its arguments; work on a GPU has the
+-- the writer omits comes from perfetto_categories, the kind of a copy from its arguments; work on a GPU has the
 -- device as process and the stream as thread.
 WITH meant AS (
     SELECT
@@ -195,7 +195,7 @@ WITH meant AS (
         END AS tid,
         r.start_ns, o.duration_ns, r.args, o.flow
     FROM _perfetto_order AS o
-    -- The number alone tells the row; the time lets a part of the events be read without looking at all rows.
+    -- The number alone identifies the row; the time lets a part of the events be read without looking at all rows.
     JOIN _perfetto_rows AS r ON r.n = o.n AND r.at_ns = o.at_ns
     LEFT JOIN _perfetto_tracks AS t ON t.track = r.track
     LEFT JOIN _perfetto_copies AS k
@@ -206,7 +206,7 @@ WITH meant AS (
                         r.args ->> '$."memory kind"'
                     ) AS VARCHAR)
             END
-    -- A condition on `r` alone beside the equations would make DuckDB compare every pair of rows.
+    -- With a condition on `r` alone next to the equations, DuckDB would compare every pair of rows.
     LEFT JOIN _perfetto_categories AS c
         ON c.stage = CASE WHEN r.category IS NULL AND r.ph <> 'E' THEN coalesce(r.stage, '') END
             AND c.name = coalesce(r.name, '')
@@ -239,7 +239,7 @@ told AS (
 SELECT
     e.event_id,  -- Number: names first, then by time (_perfetto_order).
     e.ph,  -- X complete, B and E without their other half, i instant, s and f arrows, M metadata.
-    e.cat,  -- Category; NULL where nothing tells it.
+    e.cat,  -- Category; NULL if not recorded.
     e.name,  -- Name.
     e.pid,  -- Process id as text; for GPU work the device.
     e.tid,  -- Thread id as text; for GPU work the stream.

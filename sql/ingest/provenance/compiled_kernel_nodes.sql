@@ -10,5 +10,5 @@ SELECT
     CAST(post_grad_node AS VARCHAR) AS post_grad_node,  -- The node.
     -- Operator after which it is called: its name without number and `_default`.
     CAST(operator AS VARCHAR) AS operator,
-    CAST(pre_grad_node AS VARCHAR) AS pre_grad_node  -- Node that it came from; NULL where none is told.
+    CAST(pre_grad_node AS VARCHAR) AS pre_grad_node  -- Node that it came from; NULL if not recorded.
 FROM _staged_compiled_kernel_nodes

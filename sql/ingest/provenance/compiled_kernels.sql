@@ -19,7 +19,7 @@ SELECT
     CAST(n_post_grad_nodes AS BIGINT) AS n_post_grad_nodes,
     CAST(operators AS VARCHAR) AS operators,  -- Operators after which these nodes are called; NULL as without nodes.
     CAST(post_grad_nodes AS VARCHAR) AS post_grad_nodes,  -- These nodes; NULL as without nodes.
-    -- Nodes of the graph before autograd and Inductor's passes that they came from; NULL where none is told.
+    -- Nodes of the graph before autograd and Inductor's passes that they came from; NULL if not recorded.
     CAST(pre_grad_nodes AS VARCHAR) AS pre_grad_nodes,
     -- Innermost source lines that it came from, `file:line function`; NULL where the file has no stack traces.
     CAST(source_lines AS VARCHAR) AS source_lines

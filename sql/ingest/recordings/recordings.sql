@@ -11,7 +11,7 @@ SELECT
     -- What recordings of one run have in common; the recording itself where no name was given.
     CAST(run_id AS VARCHAR) AS run_id,
     CAST(host AS VARCHAR) AS host,  -- Host.
-    CAST(rank AS BIGINT) AS rank,  -- Rank; NULL where nothing says so.
+    CAST(rank AS BIGINT) AS rank,  -- Rank; NULL if not recorded.
     CAST(pid AS BIGINT) AS pid,  -- Process that was recorded.
     -- Command that the recorder started, or was part of; NULL where it attached to a process.
     CAST(command AS VARCHAR) AS command,

@@ -14,11 +14,11 @@ SELECT
     CAST(s.n_calls_own AS BIGINT) AS n_calls_own,  -- Those in no span inside.
     CAST(s.n_calls_recompute AS BIGINT) AS n_calls_recompute,  -- Those in a recomputed forward.
     w.family,  -- As in op_work; NULL without a model.
-    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
+    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is unknown.
     w.flops_matrix,  -- Matrix operations of one call; NULL without a model.
     w.flops_uncausal,  -- The same without a causal mask.
     w.flops_vector,  -- Other operations of one call.
-    w.bytes,  -- Least traffic of one call, bytes; NULL without a model, or where an element's size is not known.
+    w.bytes,  -- Least traffic of one call, bytes; NULL without a model, or where an element's size is unknown.
     w.not_modelled,  -- Why there is no model: op_not_modelled, no_shapes or bad_args; else NULL.
     CAST(s.dims AS VARCHAR) AS dims,  -- Shapes of its arguments, JSON.
     CAST(s.types AS VARCHAR) AS types,  -- Their types, JSON.

@@ -19,7 +19,7 @@ SELECT
     CAST(duration_ns AS BIGINT) AS duration_ns,
     -- Duration of the host's calls, ns: the same on the CPU; how long launching took on a GPU.
     CAST(host_duration_ns AS BIGINT) AS host_duration_ns,
-    -- Shapes of the module's input tensors, as JSON lists, null for one that is not known; for a step, those of its
+    -- Shapes of the module's input tensors, as JSON lists, null for one that is unknown; for a step, those of its
     -- first module.
     CAST(input_shapes AS VARCHAR) AS input_shapes,
     CAST(input_dtypes AS VARCHAR) AS input_dtypes,  -- Their types, as a JSON list.

@@ -63,7 +63,7 @@ calls AS (
         coalesce(n.name, c.name) AS name, n.sequence, n.sizes
     FROM _rocm_calls_named AS c
     LEFT JOIN threads AS t ON t.id = c.thread
-    -- A condition on `c` alone beside the equation would make DuckDB compare every pair of rows.
+    -- With a condition on `c` alone next to the equation, DuckDB would compare every pair of rows.
     LEFT JOIN _range_names AS n ON n.text = CASE WHEN c.cat = 'range' THEN c.name END
 ),
 all_events AS (
@@ -121,7 +121,7 @@ SELECT
     stream,  -- HIP stream; where it was not recorded, the queue.
     correlation,  -- Correlation id.
     bytes,  -- Bytes copied.
-    own_row,  -- Row of its own beside its thread's.
+    own_row,  -- A row in addition to its thread's.
     args  -- What else is known, as JSON with Kineto's keys.
 FROM all_events;
 
@@ -158,6 +158,6 @@ SELECT
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Marks belong to their thread.
     e.args  -- What else is known, as JSON with Kineto's keys.
 FROM _rocm_order AS o
--- The number alone tells the row; the time lets a part of the events be read without looking at all rows.
+-- The number alone identifies the row; the time lets a part of the events be read without looking at all rows.
 JOIN _rocm_rows AS e ON e.rowid = o.n AND e.at_ns = o.at_ns
 CROSS JOIN _rocm_session AS s;

@@ -25,6 +25,6 @@ SELECT
     CAST(max_depth AS BIGINT) AS max_depth,
     CAST(jitter_ns AS BIGINT) AS jitter_ns,  -- Mean of the delay added to jitter_task, ns; 0 for none.
     CAST(jitter_task AS VARCHAR) AS jitter_task,  -- The task that was delayed; NULL where none was.
-    -- Trace of the same iterations, beside the run's tables; NULL where none was recorded.
+    -- Trace of the same iterations, next to the run's tables; NULL where none was recorded.
     CAST(trace_file AS VARCHAR) AS trace_file
 FROM _staged_schedule_runs

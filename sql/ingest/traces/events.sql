@@ -152,7 +152,7 @@ SELECT
     e.bp,  -- Binding point of a flow's end.
     e.s AS scope,  -- Scope of an instant event.
     CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL when the event has none.
-    -- All other keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr beside args, and unknown
+    -- All other keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr next to args, and unknown
     -- ones; NULL when there are none.
     CASE
         WHEN coalesce(

@@ -111,7 +111,7 @@ SELECT
     start_ns,  -- Start, ns.
     duration_ns,  -- Duration, ns.
     device,  -- Number of the device.
-    stream,  -- Stream; for a line that tells none, its id.
+    stream,  -- Stream; for a line without a stream, its id.
     correlation,  -- Correlation id.
     bytes,  -- Bytes copied.
     CASE WHEN ph = 'i' THEN 't' END AS scope,  -- Instants belong to their thread.

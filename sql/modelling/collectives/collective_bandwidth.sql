@@ -90,7 +90,7 @@ SELECT
     CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor END
         AS busbw_lower_gigabytes_per_s,
     -- The group's ranks are on several nodes, if each node has as many ranks as the host has devices; NULL where that
-    -- is not known.
+    -- is unknown.
     spans_nodes,
     -- What a rank's links can carry in one direction, decimal GB/s: its device's links, or across nodes the slower of
     -- those and the network; NULL for an unknown device or network.
@@ -100,6 +100,6 @@ SELECT
         WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(duration_ns, 0) * factor / limit_gigabytes_per_s
     END AS link_utilization,
     -- Time at full link bandwidth, ns: S times the factor divided by limit_gigabytes_per_s, plus the latency; 0 for a
-    -- group of one, NULL where a part is not known.
+    -- group of one, NULL where a part is unknown.
     CASE WHEN group_size = 1 THEN 0.0 ELSE bytes * factor / limit_gigabytes_per_s + latency_ns END AS ideal_ns
 FROM limited

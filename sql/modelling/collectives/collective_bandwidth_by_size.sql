@@ -14,13 +14,13 @@ WITH summed AS (
 SELECT
     trace_id,  -- The trace.
     kind,  -- Kind of the collective, as in collective_kinds.
-    bytes,  -- Bytes of the larger side of each; NULL where the trace does not say, or the type's size is not known.
+    bytes,  -- Bytes of the larger side of each; NULL where the trace does not say, or the type's size is unknown.
     group_size,  -- Ranks in the group; NULL where the trace does not say.
-    spans_nodes,  -- The group's ranks are on several nodes; NULL where that is not known.
-    limit_gigabytes_per_s,  -- What the links can carry, GB/s; NULL where they are not known.
+    spans_nodes,  -- The group's ranks are on several nodes; NULL where that is unknown.
+    limit_gigabytes_per_s,  -- What the links can carry, GB/s; NULL where they are unknown.
     n,  -- Kernels.
     duration_ns,  -- Their summed duration, ns.
-    ideal_ns,  -- Time at full link bandwidth, ns; NULL where size or links are not known.
+    ideal_ns,  -- Time at full link bandwidth, ns; NULL where size or links are unknown.
     moved / nullif(duration_ns, 0) AS algbw_gigabytes_per_s,  -- Bytes over time, GB/s.
     -- The same times the factor of the kind, GB/s; NULL for a group of one.
     moved * factor / nullif(duration_ns, 0) AS busbw_lower_gigabytes_per_s,

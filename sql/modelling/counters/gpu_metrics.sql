@@ -1,4 +1,4 @@
--- One row: a sample of a metric of a GPU, as a profiler took it at a fixed rate beside the trace (Nsight Systems' GPU
+-- One row: a sample of a metric of a GPU, as a profiler took it at a fixed rate during the trace (Nsight Systems' GPU
 -- metrics). It is of the whole GPU, whatever ran on it.
 -- scope: lake
 -- check: unique(trace_id, event_id)

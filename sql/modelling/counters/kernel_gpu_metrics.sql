@@ -1,6 +1,6 @@
 -- One row: a metric of the GPU while a kernel ran, where at least one sample of gpu_metrics fell into it.
 -- How: samples after its start and until its end, from running sums over samples, starts and ends in the order of time.
--- Other kernels that ran beside it count, too.
+-- Kernels that ran concurrently count, too.
 -- scope: lake
 -- check: unique(trace_id, event_id, metric)
 WITH metrics AS (

@@ -1,7 +1,7 @@
 -- One row: a kernel of a trace, with what files of hardware counters say of the same kernel in another run.
 -- How: dispatches of a file meet kernels of the same name, threads of the grid and threads of a block, of the same job
--- where both tell one. Where a file has as many of them as the trace, the n-th meets the n-th (order); else each kernel
--- gets their mean (shape). A trace that does not tell grids gets the mean of a name that the file has with one shape
+-- where both have one. Where a file has as many of them as the trace, the n-th meets the n-th (order); else each kernel
+-- gets their mean (shape). A trace without grids gets the mean of a name that the file has with one shape
 -- only (name). Several files, or processes of one, are averaged.
 -- scope: lake
 -- check: unique(trace_id, event_id)
@@ -152,8 +152,8 @@ SELECT
     a.event_id,  -- The kernel's position in traceEvents.
     a.device,  -- Device it ran on.
     a.name,  -- Its name.
-    a.grid,  -- Blocks of the grid, X, Y, Z; NULL where the trace does not tell.
-    a.block,  -- Threads of a block, X, Y, Z; NULL where the trace does not tell.
+    a.grid,  -- Blocks of the grid, X, Y, Z; NULL if not recorded.
+    a.block,  -- Threads of a block, X, Y, Z; NULL if not recorded.
     a.grid_threads,  -- Threads of the whole grid.
     a.block_threads,  -- Threads of a block.
     a.duration_ns,  -- Its duration in the trace, ns.

@@ -23,8 +23,8 @@ SELECT
     k.trace_id,  -- The trace.
     k.device,  -- Device they ran on.
     k.name,  -- Name of the kernel.
-    k.grid,  -- Blocks of the grid, X, Y, Z; NULL where the trace does not tell.
-    k.block,  -- Threads of a block, X, Y, Z; NULL where the trace does not tell.
+    k.grid,  -- Blocks of the grid, X, Y, Z; NULL if not recorded.
+    k.block,  -- Threads of a block, X, Y, Z; NULL if not recorded.
     k.n_kernels,  -- How often it ran in the trace.
     TRY_CAST(k.duration_ns AS BIGINT) AS duration_ns,  -- Their summed duration there, ns.
     k.n_measured,  -- For how many of them a file has counters.

@@ -17,7 +17,7 @@ SELECT
     w.trace_id,  -- The trace.
     w.op,  -- Name of the operator.
     w.dims,  -- Shapes of its arguments, JSON; NULL where they were not recorded.
-    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
+    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is unknown.
     count(*) AS n_ops,  -- Instances.
     TRY_CAST(sum(m.n_kernels) AS BIGINT) AS n_kernels,  -- Their kernels.
     TRY_CAST(sum(m.n_measured) AS BIGINT) AS n_measured,  -- Those of which bytes read and written were measured.

@@ -18,7 +18,7 @@ SELECT
     s.span_id,  -- The span.
     s.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work. Never add up nested spans.
     s.metric,  -- Metric, as in gpu_metrics.
-    t.n AS n_kernels,  -- Pieces of GPU work of the span.
+    t.n AS n_kernels,  -- GPU activities of the span.
     s.n_kernels_sampled,  -- Those into which a sample fell.
     -- Their share of the summed duration: read the mean with this in mind.
     CAST(s.sampled_ns AS DOUBLE) / nullif(t.sum_ns, 0) AS coverage,

@@ -1,6 +1,6 @@
 -- One row: a call that added GPU work to a CUDA or HIP graph while the graph was captured, instead of running it.
 -- How: calls by name (rules/capture_calls.csv) that start between the begin and the end of a capture and launched no
--- GPU work. Of several captures in a process at that time it belongs to the one of its own thread, else to none.
+-- GPU work. If several captures of a process are open, it belongs to its own thread's, else to none.
 -- check: unique(trace_id, event_id)
 WITH marks AS (
     SELECT e.trace_id, e.event_id, e.pid, e.tid, e.start_ns, e.end_ns, r.role

@@ -1,4 +1,4 @@
--- One row: a piece of GPU work that a replay of a CUDA or HIP graph ran, with its place in the replay.
+-- One row: a GPU activity that a replay of a CUDA or HIP graph ran, with its place in the replay.
 -- How: GPU work of one launch is one replay. Its order is that of the graph's node ids, which count nodes as they were
 -- captured; where some are missing or one ran twice, it is the order of time.
 -- check: unique(trace_id, event_id)
@@ -26,7 +26,7 @@ replays AS (
 SELECT
     w.trace_id,  -- The trace.
     w.event_id,  -- The GPU work's position in traceEvents.
-    w.replay_id,  -- The replay: its first piece of GPU work in the file.
+    w.replay_id,  -- The replay: its first GPU activity in the file.
     w.launch_event_id,  -- The call that launched the replay; NULL when it is not in the trace.
     w.graph_id,  -- Argument graph id; NULL where the writer has none.
     w.graph_node,  -- Argument graph node id; NULL where the writer has none.

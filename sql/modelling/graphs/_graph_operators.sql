@@ -1,4 +1,4 @@
--- One row: a piece of GPU work of a sequence whose operator or module is known, because all calls that may have
+-- One row: a GPU activity of a sequence whose operator or module is known, because all calls that may have
 -- recorded it agree.
 -- check: unique(trace_id, sequence_id, ordinal)
 WITH agreed AS (

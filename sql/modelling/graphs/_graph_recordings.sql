@@ -52,7 +52,7 @@ GROUP BY z.trace_id, z.sequence_id, z.capture_trace_id, z.capture_id, z.n_nodes
 HAVING count(*) = z.n_nodes;
 
 -- model: _eager_kernels
--- One row: a piece of GPU work that ran outside graphs, in a trace that may show what graphs were captured from, with
+-- One row: a GPU activity that ran outside graphs, in a trace that may show what graphs were captured from, with
 -- its place among such work of its device.
 -- How: in the order of the launching calls, which is that in which a capture records them.
 -- check: unique(trace_id, event_id)
@@ -138,7 +138,7 @@ GROUP BY p.trace_id, p.sequence_id, p.capture_trace_id, p.device, p.first_ordina
 HAVING count(*) = p.n_nodes;
 
 -- model: _graph_recordings
--- One row: a piece of GPU work of a sequence and a call that recorded it, or ran the same outside graphs, with the
+-- One row: a GPU activity of a sequence and a call that recorded it, or ran the same outside graphs, with the
 -- operator and module around that call.
 -- check: unique(trace_id, sequence_id, ordinal, how, capture_trace_id, place_id, call_event_id)
 WITH calls AS (
@@ -183,7 +183,7 @@ SELECT
     c.how,  -- capture or eager.
     c.confidence,  -- As in graph_kernels.
     c.capture_trace_id,  -- The trace with the call.
-    c.place_id,  -- Tells captures, and places outside graphs, apart.
+    c.place_id,  -- Identifies the capture, or the place outside graphs.
     c.call_event_id,  -- The call.
     e.name AS op,  -- Operator around it; NULL where there is none.
     -- Shapes of the operator's arguments, JSON; NULL where they were not recorded.
@@ -199,7 +199,7 @@ SELECT
                 PARTITION BY c.trace_id, c.sequence_id, c.how, c.capture_trace_id, c.place_id, o.op_event_id
             )
     END AS op_ordinal,
-    -- Pieces of GPU work of that run; NULL without operator.
+    -- GPU activities of that run; NULL without operator.
     CASE
         WHEN o.op_event_id IS NOT NULL
             THEN

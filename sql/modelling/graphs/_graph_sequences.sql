@@ -29,7 +29,7 @@ SELECT
     a.replay_id,  -- The replay.
     -- The first replay of the same work; it stands for all of them.
     CASE WHEN c.n_same = a.n_nodes THEN a.first_id ELSE a.replay_id END AS sequence_id,
-    a.n_nodes,  -- Pieces of GPU work.
+    a.n_nodes,  -- GPU activities.
     a.n_names  -- Different names among them.
 FROM alike AS a
 LEFT JOIN compared AS c ON c.trace_id = a.trace_id AND c.replay_id = a.replay_id

@@ -1,4 +1,4 @@
--- One row: a piece of GPU work of a graph replay, and a module or annotation that it belonged to when the graph was
+-- One row: a GPU activity of a graph replay, and a module or annotation that it belonged to when the graph was
 -- captured.
 -- How: the names around all calls that may have recorded the work; a name that one of them lacks is left out. What the
 -- program called the kernel itself (torch.cuda.graph_annotations) counts as an annotation.

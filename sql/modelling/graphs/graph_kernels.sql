@@ -66,14 +66,14 @@ chosen AS (
 SELECT
     trace_id,  -- The trace.
     sequence_id,  -- The sequence.
-    period,  -- Pieces of GPU work in the block.
+    period,  -- GPU activities in the block.
     first_ordinal,  -- Where the first block begins.
-    n_covered  -- Pieces of GPU work from there that follow the period; the last block may be cut short.
+    n_covered  -- GPU activities from there that follow the period; the last block may be cut short.
 FROM chosen
 WHERE choice = 1 AND period >= threshold('graph_period_least');
 
 -- model: graph_kernels
--- One row: a piece of GPU work that a replay of a CUDA or HIP graph ran, with the operator, module and layer that it
+-- One row: a GPU activity that a replay of a CUDA or HIP graph ran, with the operator, module and layer that it
 -- belongs to, as far as the trace shows them.
 -- How: from calls that captured the graph and from the same work in the same order outside graphs, in this trace or one
 -- given for it; from annotations in the trace; layers from blocks of work that repeat. Nothing is filled in: where
@@ -89,18 +89,18 @@ SELECT
     n.graph_node,  -- Id of the node in it; NULL where the writer has none.
     s.sequence_id,  -- Same for all replays of a trace that ran the same work in the same order: the first of them.
     n.ordinal,  -- Place in the replay, from 0: by node id, else by time.
-    s.n_nodes,  -- Pieces of GPU work in the replay.
+    s.n_nodes,  -- GPU activities in the replay.
     -- Length of the block of work that repeats; NULL where none does, or the work lies outside the repetitions.
     p.period,
     -- Number of the repetition, from 0: a layer of the model, or several that alternate. A guess from names and grids,
     -- and blocks may begin in the middle of a layer; NULL as period.
     (n.ordinal - p.first_ordinal) // p.period AS repetition,
     (n.ordinal - p.first_ordinal) % p.period AS repetition_ordinal,  -- Place in the repetition, from 0; NULL as period.
-    o.op,  -- Name of the operator; NULL where it is not known.
+    o.op,  -- Name of the operator; NULL where it is unknown.
     -- The program's own name for this part of the graph (torch.cuda.graph_annotations), else the innermost module;
     -- NULL where neither is known.
     coalesce(n.annotation, o.module) AS module,
-    o.dims,  -- Shapes of its arguments, JSON; NULL where they are not known.
+    o.dims,  -- Shapes of its arguments, JSON; NULL where they are unknown.
     -- What the operator or module is known from: capture, eager (the same work outside graphs) or annotation;
     -- repetition where only the layer is guessed; NULL where nothing is known.
     CASE

@@ -161,7 +161,7 @@ SELECT
     -- launch: the frames called it; backward: they called the forward operator; no_launch: the launch is not in the
     -- trace; no_frame: its thread had no frame open, and no forward operator with one is known.
     s.phase,
-    TRY_CAST(sum(s.n_kernels) AS BIGINT) AS n_kernels,  -- Pieces of GPU work.
+    TRY_CAST(sum(s.n_kernels) AS BIGINT) AS n_kernels,  -- GPU activities.
     TRY_CAST(sum(s.gpu_ns) AS BIGINT) AS gpu_ns  -- Their summed duration, ns.
 FROM summed AS s
 LEFT JOIN events AS f ON f.trace_id = s.trace_id AND f.event_id = s.frame_event_id

@@ -1,4 +1,4 @@
--- One row: a stretch in which a device ran nothing, with the one that owns it. Whoever divides idle time reads this.
+-- One row: an interval in which a device ran nothing, with its owner. Models that divide idle time read this table.
 -- How: what the critical path of the whole trace says of that time, and a new stretch where that changes. The path has
 -- all of the time from its first event to its last; before that the owner is start, after it end, and where the trace
 -- has no path, unknown.
@@ -56,7 +56,7 @@ SELECT
     s.start_ns,  -- Start, ns.
     s.end_ns,  -- End, ns.
     s.end_ns - s.start_ns AS duration_ns,  -- Duration, ns.
-    -- What the GPU waits for meanwhile, in cause_kinds, as in causes.
+    -- What the GPU waits for in the interval, in cause_kinds, as in causes.
     CASE
         WHEN n.cause IS NOT NULL THEN n.cause
         WHEN x.trace_id IS NOT NULL THEN 'unknown'

@@ -1,4 +1,4 @@
--- One row: a stretch between two pieces of GPU work in which a device ran nothing, with who owns most of it and what
+-- One row: a stretch between two GPU activities in which a device ran nothing, with who owns most of it and what
 -- ended it. The gaps of a device add up to idle_ns of temporal_breakdown.
 -- How: the owner is the one in idle_causes with the most of the gap; the work that ended it starts at its end, of
 -- several the one launched first.

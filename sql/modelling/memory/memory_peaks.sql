@@ -1,5 +1,5 @@
 -- One row: the memory of a device over a trace: peaks, and how allocations and releases pair up.
--- How: peaks over the events of memory_timeline, pairs from memory_blocks; NULL where the trace cannot tell.
+-- How: peaks over the events of memory_timeline, pairs from memory_blocks; NULL where the trace does not record them.
 -- check: unique(trace_id, device_type, device)
 WITH peaks AS (
     SELECT

@@ -1,6 +1,6 @@
 -- One row: an allocation of a memory snapshot with the step, operator and module of the profiler trace that it was made
 -- in, and the frames of its stack.
--- How: a [memory] event of the trace at the same address within 100 us tells the thread and the time to the ns. With
+-- How: a [memory] event of the trace at the same address within 100 us gives the thread and the time to the ns. With
 -- several, or in a trace without such events, the snapshot's clock does: it is cut to the us, so the operator counts
 -- only if no operator begins or ends in that us on any thread, and only one thread is in an operator. Both clocks are
 -- calibrated to Unix time apart from each other; clock_gap_ns says how far apart they were where that can be measured.
@@ -262,7 +262,7 @@ SELECT
     a.device,  -- Device number.
     a.size_bytes,  -- Bytes that were asked for, before rounding.
     a.alloc_ns,  -- When it was allocated, ns since the Unix epoch; NULL where the history does not show it.
-    s.step,  -- Step in which it was allocated; NULL where there is none, or the steps do not tell.
+    s.step,  -- Step in which it was allocated; NULL where there is none, or where the steps are ambiguous.
     -- The trace of the same rank in whose time it was allocated; NULL where none or several are.
     p.trace_id,
     o.op_event_id,  -- Innermost operator that was open, by its position in traceEvents; NULL where it is not certain.

@@ -15,10 +15,10 @@ WITH alive AS (
 SELECT
     snapshot_id,  -- The snapshot.
     device,  -- Device number.
-    op,  -- Operator that allocated, as in snapshot_owners; NULL where it is not known.
-    module,  -- Module of the trace, as in snapshot_owners; NULL where it is not known.
+    op,  -- Operator that allocated, as in snapshot_owners; NULL where it is unknown.
+    module,  -- Module of the trace, as in snapshot_owners; NULL where it is unknown.
     module_frame,  -- Innermost `forward` of the stack: `file:line function`; NULL without one.
-    source,  -- memory_event or clock, as in snapshot_owners; NULL where operator and module are not known.
+    source,  -- memory_event or clock, as in snapshot_owners; NULL where operator and module are unknown.
     max(confidence) AS confidence,  -- As in snapshot_owners; NULL as source.
     min(step) AS first_step,  -- First step in which some of it was allocated; NULL where no step is known.
     max(step) AS last_step,  -- Last such step; NULL where no step is known.

@@ -34,7 +34,7 @@ SELECT
     trace_id,  -- The trace.
     op_event_id AS event_id,  -- The operator, as in op_kernels.
     name AS op,  -- Its name.
-    n_kernels,  -- Pieces of GPU work that belong to it.
+    n_kernels,  -- GPU activities that belong to it.
     gpu_ns,  -- Their summed duration, ns.
     is_graph,  -- It launched a CUDA or HIP graph.
     source,  -- launch, capture or eager, as in op_kernels; NULL where it only launched a graph.

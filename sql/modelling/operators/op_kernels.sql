@@ -1,4 +1,4 @@
--- One row: a piece of GPU work and the operator it belongs to.
+-- One row: a GPU activity and the operator it belongs to.
 -- How: the operator of the call that launched it (_call_operators); for graph replays the operator that was captured,
 -- as far as graph_kernels knows it.
 -- check: unique(trace_id, event_id)
@@ -10,7 +10,7 @@ SELECT
     -- there is none.
     coalesce(g.run_id, o.op_event_id) AS op_event_id,
     -- no_launch: the call that launched it is not in the trace; graph: a CUDA or HIP graph did, and which operator ran
-    -- it at capture is not known; launch_without_op; else NULL.
+    -- it at capture is unknown; launch_without_op; else NULL.
     CASE
         WHEN g.run_id IS NOT NULL THEN NULL
         WHEN k.launch_event_id IS NULL THEN 'no_launch'

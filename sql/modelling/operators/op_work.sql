@@ -11,19 +11,19 @@ SELECT
     -- gemm, conv, attention, experts, norm, embedding, softmax, elementwise, copy, fill, reduce or fused (by a
     -- compiler); NULL without a model.
     CASE WHEN NOT c.is_graph THEN f.family END AS family,
-    -- Type that decides the peak: fp32, bf16, fp16, fp8, …; NULL without a model, or for a type that is not known.
+    -- Type that decides the peak: fp32, bf16, fp16, fp8, …; NULL without a model, or for a type that is unknown.
     CASE WHEN NOT c.is_graph THEN f.dtype END AS dtype,
     c.dims,  -- Shapes of its arguments, JSON; NULL where they were not recorded.
-    c.n_kernels,  -- Pieces of GPU work that belong to it.
+    c.n_kernels,  -- GPU activities that belong to it.
     c.gpu_ns,  -- Their summed duration, ns.
     -- Floating-point operations of matrix products, convolutions and attention (half of it under a causal mask); NULL
     -- without a model.
     CASE WHEN NOT c.is_graph THEN f.flops_matrix END AS flops_matrix,
     -- The same without a mask, as PyTorch's counter counts; NULL without a model.
     CASE WHEN NOT c.is_graph THEN f.flops_uncausal END AS flops_uncausal,
-    -- All other operations; NULL without a model, or if only the code of the kernel tells.
+    -- All other operations; NULL without a model, or if only the kernel's code determines it.
     CASE WHEN NOT c.is_graph THEN f.flops_vector END AS flops_vector,
-    -- Least traffic, each operand once, bytes; NULL without a model, where an element's size is not known, or where
+    -- Least traffic, each operand once, bytes; NULL without a model, where an element's size is unknown, or where
     -- data decides what is read.
     CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,
     -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran

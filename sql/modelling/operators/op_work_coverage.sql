@@ -32,7 +32,7 @@ SELECT
     TRY_CAST(coalesce(max(w.no_shapes_ns), 0) AS BIGINT) AS no_shapes_ns,
     -- Duration of work of operators with arguments that the formula does not understand, ns.
     TRY_CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,
-    -- Duration of work launched as CUDA or HIP graphs whose operator is not known, ns.
+    -- Duration of work launched as CUDA or HIP graphs whose operator is unknown, ns.
     TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.duration_ns ELSE 0 END) AS BIGINT) AS graph_ns,
     -- Duration of work whose launch is not in the trace, ns.
     TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.duration_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,

@@ -3,13 +3,13 @@
 -- check: unique(trace_id)
 SELECT
     trace_id,  -- The trace.
-    -- Replays whose operator is not known, percent of the trace's GPU time; NULL if all durations are 0.
+    -- Replays whose operator is unknown, percent of the trace's GPU time; NULL if all durations are 0.
     100e0 * coalesce(sum(duration_ns) FILTER (WHERE is_replay AND op IS NULL), 0)
     / nullif(sum(duration_ns), 0) AS op_percent,
-    -- Replays whose module is not known, likewise.
+    -- Replays whose module is unknown, likewise.
     100e0 * coalesce(sum(duration_ns) FILTER (WHERE is_replay AND module IS NULL), 0)
     / nullif(sum(duration_ns), 0) AS module_percent,
-    -- Replays whose layer is not known, likewise.
+    -- Replays whose layer is unknown, likewise.
     100e0 * coalesce(sum(duration_ns) FILTER (WHERE is_replay AND layer IS NULL), 0)
     / nullif(sum(duration_ns), 0) AS layer_percent
 FROM kernel_owners

@@ -1,4 +1,4 @@
--- One row: a piece of GPU work and a module that it belongs to: one around its launch, one around the forward of its
+-- One row: a GPU activity and a module that it belongs to: one around its launch, one around the forward of its
 -- backward operator, or, where a graph replay ran it, one in which the graph was captured.
 -- How: span_gpu_work (without windows), and _graph_spans for replays.
 -- check: unique(trace_id, event_id, name)

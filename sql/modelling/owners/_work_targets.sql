@@ -1,4 +1,4 @@
--- One row: a piece of GPU work and an operator, module or layer by which a scenario can select it.
+-- One row: a GPU activity and an operator, module or layer by which a scenario can select it.
 -- How: kernel_owners, and for modules also those around the innermost one (_work_modules).
 -- check: unique(trace_id, kind, name, event_id)
 SELECT

@@ -5,13 +5,13 @@
 SELECT
     p.trace_id,  -- The trace.
     p.window_id,  -- The window.
-    o.op,  -- Name of the operator; NULL where it is not known.
-    o.module,  -- Innermost module; NULL where it is not known.
+    o.op,  -- Name of the operator; NULL where it is unknown.
+    o.module,  -- Innermost module; NULL where it is unknown.
     o.layer,  -- Number of the block of work that repeats in the replay, from 0; NULL outside of graphs.
     o.source,  -- launch, annotation, capture, eager or repetition, as in kernel_owners; NULL where nothing is known.
     min(o.confidence) AS confidence,  -- As in kernel_owners; NULL where nothing is known.
     o.is_replay,  -- Replays of CUDA or HIP graphs ran it.
-    count(*) AS n_events,  -- Pieces of GPU work on the path.
+    count(*) AS n_events,  -- GPU activities on the path.
     TRY_CAST(sum(p.duration_ns) AS BIGINT) AS duration_ns  -- Their time on the path, ns.
 FROM _path_by_event AS p
 JOIN kernel_owners AS o ON o.trace_id = p.trace_id AND o.event_id = p.attributed_event_id

@@ -1,4 +1,4 @@
--- One row: a piece of GPU work with the operator, module and layer that it belongs to, launched or run by a graph
+-- One row: a GPU activity with the operator, module and layer that it belongs to, launched or run by a graph
 -- replay.
 -- How: op_kernels and the modules around the launch; for graph replays what graph_kernels knows. Nothing is filled in.
 -- check: unique(trace_id, event_id)
@@ -8,8 +8,8 @@ WITH inside AS (
 SELECT
     k.trace_id,  -- The trace.
     k.event_id,  -- The GPU work's position in traceEvents.
-    o.op_event_id,  -- The operator in op_work; NULL where it is not known which run of it the work belongs to.
-    -- Name of the operator; NULL where it is not known, also for a replay whose operators are not: that is not the
+    o.op_event_id,  -- The operator in op_work; NULL where it is unknown which run of it the work belongs to.
+    -- Name of the operator; NULL where it is unknown, also for a replay whose operators are not: that is not the
     -- operator that launched the graph.
     CASE WHEN g.event_id IS NULL THEN w.op ELSE g.op END AS op,
     -- Innermost module of the launch, or of the capture for a replay; in the backward pass that of the forward; NULL

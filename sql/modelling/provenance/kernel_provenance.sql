@@ -29,7 +29,7 @@ work AS (
     FROM calls
     GROUP BY trace_id, side, name
 ),
--- A call that several files tell of counts once; what one of them does not say, the other may.
+-- A call in several files counts once; a field missing from one file may come from another.
 told AS (
     SELECT
         m.trace_id, k.name, k.graph_key, k.handle,

@@ -23,7 +23,7 @@ SELECT
     s.recording_id,  -- The recording, in recordings.
     r.run_id,  -- The run.
     r.host,  -- Host.
-    r.rank,  -- Rank; NULL where nothing says so.
+    r.rank,  -- Rank; NULL if not recorded.
     s.t_unix_ns,  -- The later sample, ns since the Unix epoch.
     s.between_ns,  -- Time since the earlier one, ns.
     -- Cores in use by user code; in steps of the tick (10 ms) divided by the interval.

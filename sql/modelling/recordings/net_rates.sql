@@ -46,7 +46,7 @@ SELECT
     t.port,  -- Port of an RDMA device; NULL for an interface.
     t.t_unix_ns,  -- The later sample, ns since the Unix epoch.
     t.between_ns,  -- Time since the earlier one, ns.
-    -- A counter is lower than before: it wrapped or was reset, so what happened in between is not known and all rates
+    -- A counter is lower than before: it wrapped or was reset, so what happened in between is unknown and all rates
     -- are NULL.
     coalesce(t.went_back, FALSE) AS went_back,
     -- Received, bytes/s; NULL where the device does not report it, as in all rates.

@@ -104,7 +104,7 @@ timed AS (
 SELECT
     t.recording_id,  -- The recording, in recordings.
     t.run_id,  -- The run.
-    t.rank,  -- Rank; NULL where nothing says so.
+    t.rank,  -- Rank; NULL if not recorded.
     t.step,  -- Number of the step in its loop.
     t.span_id,  -- The span within its step.
     t.parent_id,  -- The span that it lies in; NULL for the step.
@@ -113,13 +113,13 @@ SELECT
     t.class,  -- Its class.
     t.phase,  -- step, forward, backward or recompute. Never add up nested spans.
     t.duration_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span until it left it.
-    -- inputs_not_counted: no census had such inputs, so its work is not known; else NULL.
+    -- inputs_not_counted: no census had such inputs, so its work is unknown; else NULL.
     CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,
     -- Why there are no ratios: host_calls: the duration is that of the host's calls, the work ran at its own time;
     -- other_device: not the device of the peaks; too_short: less than the work takes at peak, so some of it ran at
     -- another time or on another stream; else NULL.
     t.not_measured,
-    CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is not known.
+    CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is unknown.
     -- Those without a model: read every other number with this in mind.
     CAST(t.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,
     -- Matrix operations, including those of a recomputed forward; NULL without a model.

@@ -32,7 +32,7 @@ reached AS (
     FROM named AS n
     JOIN lowest AS l ON l.trace_id = n.trace_id AND l.tier = n.tier
 ),
--- A number that a name does not tell: no text, or an empty one.
+-- A number that a name does not contain: no text, or an empty one.
 told AS (
     SELECT
         m.trace_id, m.event_id, m.name, m.pid, m.tid, m.start_ns, m.end_ns, m.rule_id, m.tier, r.phase,
@@ -123,7 +123,7 @@ GROUP BY m.trace_id, m.mark_id
 HAVING min(o.n_tokens) = max(o.n_tokens);
 
 -- model: _serving_work
--- One row: a piece of GPU work that a step of a server launched.
+-- One row: a GPU activity that a step of a server launched.
 -- How: the step that is open on the launching thread, else the one that began last in its process, if it is still open.
 -- check: unique(trace_id, event_id)
 WITH calls AS (
@@ -173,7 +173,7 @@ owners AS (
 )
 SELECT
     k.trace_id,  -- The trace.
-    k.event_id,  -- The piece of GPU work in kernels.
+    k.event_id,  -- The GPU activity in kernels.
     o.mark_id,  -- The step in _serving_marks.
     k.name,  -- Name of the work.
     k.cat,  -- kernel, gpu_memcpy or gpu_memset.
@@ -334,7 +334,7 @@ SELECT
     TRY_CAST(earlier_ns AS BIGINT) AS earlier_ns,
     -- From its start to the end of the call and of its GPU work, ns: the latency, longer than step_ns if steps overlap.
     until_done_ns AS latency_ns,
-    n_pieces AS n_gpu_pieces,  -- Pieces of GPU work that it launched; NULL where the trace has no GPU work at all.
+    n_pieces AS n_gpu_pieces,  -- GPU activities that it launched; NULL where the trace has no GPU work at all.
     work_ns AS gpu_ns,  -- Their summed duration, ns; NULL where the trace has no GPU work at all.
     busy_ns AS gpu_busy_ns,  -- Time in which any of them ran, ns; NULL where the trace has no GPU work at all.
     work_start_ns AS gpu_start_ns,  -- Start of the first, ns; NULL where there is none.

@@ -1,5 +1,5 @@
 -- One row: a trace with GPU work, and how that work was attributed to spans.
--- How: counts of pieces of GPU work by what was found on the way up from their launches.
+-- How: counts of GPU activities by what was found on the way up from their launches.
 -- check: unique(trace_id)
 WITH owners AS (
     SELECT
@@ -48,7 +48,7 @@ crossing AS (
 )
 SELECT
     c.trace_id,  -- The trace.
-    c.n_work,  -- Pieces of GPU work.
+    c.n_work,  -- GPU activities.
     TRY_CAST(c.sum_ns AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
     c.n_no_launch,  -- Those whose launch is not in the trace.
     c.n_outside_spans,  -- Those launched outside of all spans.
@@ -59,7 +59,7 @@ SELECT
     c.n_by_flow,  -- Of them, those whose forward operator the profiler's arrow names.
     c.n_by_sequence,  -- Of them, those whose forward operator was found by sequence number.
     c.n_recompute,  -- Of them, the forward computed again (activation checkpointing).
-    -- Of these, those whose outer modules are not known, because the backward operator has no forward in the trace.
+    -- Of these, those whose outer modules are unknown, because the backward operator has no forward in the trace.
     c.n_recompute_without_forward,
     c.n_backward_linked,  -- Backward proper with its forward operator in the trace.
     c.n_in_backward_module,  -- Of it, in a module.

@@ -22,7 +22,7 @@ SELECT
     trace_id,  -- The trace.
     span_id,  -- The span.
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
-    count(*) AS n,  -- Pieces of GPU work.
+    count(*) AS n,  -- GPU activities.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
     -- Time in which at least one of them ran, ns.
     TRY_CAST(sum(greatest(end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)), 0)) AS BIGINT) AS busy_ns,

@@ -70,7 +70,7 @@ SELECT
     c.n_spans,  -- Spans of the name; 0 where the graph was captured in another trace.
     -- Their summed duration on the host, ns; NULL without any.
     TRY_CAST(c.host_ns AS BIGINT) AS host_ns,
-    coalesce(w.n, 0) AS n,  -- Pieces of GPU work.
+    coalesce(w.n, 0) AS n,  -- GPU activities.
     TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
     TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one of them ran, ns.
 FROM named AS c

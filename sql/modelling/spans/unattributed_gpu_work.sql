@@ -1,6 +1,6 @@
 -- One row: a reason why GPU work could not be attributed to spans, and how much work that is. None of it is spread over
 -- spans.
--- How: the first reason that holds for each piece of GPU work; work that is fully attributed has none.
+-- How: the first reason that holds for each GPU activity; work that is fully attributed has none.
 -- check: unique(trace_id, reason)
 WITH has_span AS (
     SELECT DISTINCT trace_id, launch_event_id FROM _launch_spans
@@ -24,7 +24,7 @@ SELECT
     -- all spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is
     -- not in the trace, so it is in no module of that forward, though in its step's window.
     reason,
-    count(*) AS n,  -- Pieces of GPU work.
+    count(*) AS n,  -- GPU activities.
     TRY_CAST(sum(duration_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
 FROM reasons
 WHERE reason IS NOT NULL

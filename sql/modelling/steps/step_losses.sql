@@ -1,5 +1,5 @@
 -- One row: a profiler step of a trace and a device, divided into what the device did and why it did nothing. The parts
--- add up to duration_ns. A trace without GPU work has no rows: nothing says what its devices did.
+-- add up to duration_ns. A trace without GPU work has no rows, because it does not record what its devices did.
 -- How: the step as in step_times; communication and memory count where nothing before them in this order hides them, as
 -- in temporal_breakdown; who owns the idle time is in idle_causes.
 -- check: unique(trace_id, step, device)

@@ -1,5 +1,5 @@
 -- model: _kernel_steps
--- One row: a piece of GPU work that runs during a profiler step.
+-- One row: a GPU activity that runs during a profiler step.
 -- How: it starts within the step's annotation, or that starts while it runs. Time is cut into parts longer than the
 -- step, or longer than the work, as in _steps_in_parts.
 -- check: unique(trace_id, event_id, step)
@@ -297,7 +297,7 @@ SELECT
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
     coalesce(c.n_communication, 0) AS n_communication,  -- Communication kernels.
     coalesce(c.n_communication_known, 0) AS n_communication_known,  -- Those with an ideal time.
-    -- Collectives at full link bandwidth, ns; NULL where that of any is not known.
+    -- Collectives at full link bandwidth, ns; NULL where that of any is unknown.
     CASE
         WHEN g.trace_id IS NULL OR c.n_communication > c.n_communication_known THEN NULL
         ELSE coalesce(c.ideal_ns, 0)
@@ -320,7 +320,7 @@ LEFT JOIN loaders AS l ON l.trace_id = s.trace_id;
 -- communication was exposed.
 -- How: efficiency is the longest stage divided by the step; exposure is the time beyond the ideal, in units of ideal
 -- communication. Values are kept even where models or peaks must be wrong. Communication is not a stage: its kernels
--- also run while they wait for other ranks, and one rank alone cannot tell that from work (step_exposure can).
+-- also run while they wait for other ranks, and one rank alone cannot distinguish that from work (step_exposure can).
 -- check: unique(trace_id, step)
 WITH staged AS (
     SELECT *, greatest(loader_ns, htod_ns) AS load_ns
@@ -361,7 +361,7 @@ SELECT
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
     -- modeled operators.
     comp_ideal_ns,
-    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
+    -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is unknown.
     communication_ideal_ns,
     -- T_ideal: the longer of the two, as if everything else overlapped, ns; NULL where both are.
     greatest(comp_ideal_ns, communication_ideal_ns) AS ideal_ns,

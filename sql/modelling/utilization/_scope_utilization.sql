@@ -125,7 +125,7 @@ SELECT
     w.n_spans,
     w.phase,  -- fwd, bwd, recompute, bwd_direct, window or replay, as in span_names.
     w.wall_ns,  -- Its duration on the host, ns; NULL in phase replay.
-    w.n_kernels,  -- Pieces of GPU work.
+    w.n_kernels,  -- GPU activities.
     w.sum_ns,  -- Their summed duration, ns.
     w.busy_ns,  -- Time in which at least one of them ran, ns.
     u.n_ops,  -- Operator instances that the work belongs to; NULL without any.

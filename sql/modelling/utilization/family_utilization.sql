@@ -7,7 +7,7 @@ SELECT
     -- gemm, conv, attention, experts, norm, embedding, softmax, elementwise, copy, fill, reduce or fused (by a
     -- compiler); NULL without a model.
     w.family,
-    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
+    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is unknown.
     w.not_modelled,  -- Why there is no model; NULL where there is.
     u.peak_kind,  -- datasheet or measured; NULL for an unknown device or without a model.
     count(*) AS n_ops,  -- Operator instances.

@@ -25,16 +25,16 @@ SELECT
     op,  -- Name of the operator.
     dims,  -- Shapes of its arguments, JSON; NULL where they were not recorded.
     family,  -- Family of its formula; NULL without a model.
-    dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
+    dtype,  -- Type that decides the peak; NULL without a model, or for a type that is unknown.
     not_modelled,  -- Why there is no model; NULL where there is.
     device_key,  -- Device that it ran on; NULL where it is not recognized, or without a model.
     peak_kind,  -- datasheet or measured; NULL for an unknown device or without a model.
     n_ops,  -- Instances.
-    n_kernels,  -- Pieces of GPU work that belong to them.
+    n_kernels,  -- GPU activities that belong to them.
     gpu_ns,  -- Their GPU time, ns.
     flops_matrix,  -- Matrix operations; NULL without a model.
     flops_vector,  -- Other operations, which no utilization includes; NULL without a model.
-    bytes,  -- Least traffic, bytes; NULL without a model, or where an element's size is not known in one of them.
+    bytes,  -- Least traffic, bytes; NULL without a model, or where an element's size is unknown in one of them.
     ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
     -- The same with fp32 at the TF32 peak, because a trace does not say whether TF32 was used; equal for other types.
     ideal_tf32_ns,

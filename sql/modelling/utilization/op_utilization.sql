@@ -54,14 +54,14 @@ SELECT
     event_id,  -- The operator, as in op_work.
     op,  -- Its name.
     family,  -- Family of its formula.
-    dtype,  -- Type that decides the peak; NULL where it is not known.
+    dtype,  -- Type that decides the peak; NULL where it is unknown.
     dims,  -- Shapes of its arguments, JSON.
     device_key,  -- Device that it ran on; NULL where it is not recognized, and then all utilizations are NULL.
     peak_kind,  -- Where the peaks come from: datasheet or measured; NULL for an unknown device.
     gpu_ns,  -- GPU time of its kernels, ns.
     flops_matrix,  -- Matrix operations.
     flops_vector,  -- Other operations, which no utilization includes.
-    bytes,  -- Least traffic, bytes; NULL where an element's size is not known.
+    bytes,  -- Least traffic, bytes; NULL where an element's size is unknown.
     ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
     -- The same with fp32 at the TF32 peak, because a trace does not say whether TF32 was used; equal for other types.
     ideal_tf32_ns,

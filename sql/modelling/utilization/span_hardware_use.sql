@@ -25,7 +25,7 @@ SELECT
     u.peak_kind,  -- Where the peaks of compute and memory come from: datasheet or measured; NULL for an unknown device.
     u.busy_ns,  -- Time in which its GPU work ran, ns: the three utilizations refer to it.
     -- Matrix operations at the peaks of their types, divided by busy_ns. This and the next are NULL where no operator
-    -- has a model, or the device is not known.
+    -- has a model, or the device is unknown.
     u.hfu_busy AS compute_utilization,
     u.bandwidth_utilization AS memory_utilization,  -- Least traffic at the memory's bandwidth, divided by busy_ns.
     -- Share of its operators' GPU time that has a model: the two utilizations count nothing of the rest. NULL without

@@ -10,7 +10,7 @@ SELECT
     phase,  -- fwd, bwd, recompute, bwd_direct, window or replay, as in span_names.
     n_spans,  -- Spans of the name that GPU work of the phase belongs to; NULL in phase replay.
     wall_ns,  -- Their summed duration on the host, ns; NULL in phase replay.
-    n_kernels,  -- Pieces of GPU work.
+    n_kernels,  -- GPU activities.
     sum_ns,  -- Their summed duration, ns.
     busy_ns,  -- Time in which at least one of them ran, ns.
     n_ops,  -- Operator instances that the work belongs to; NULL without any.

@@ -9,7 +9,7 @@ SELECT
     name,  -- Its name.
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     wall_ns,  -- Its duration on the host, ns.
-    n_kernels,  -- Pieces of GPU work.
+    n_kernels,  -- GPU activities.
     sum_ns,  -- Their summed duration, ns.
     busy_ns,  -- Time in which at least one of them ran, ns.
     n_ops,  -- Operator instances that the work belongs to; NULL without any.
