@@ -1,1 +1,1 @@
-"""Several ranks of a job together: who waits for whom, and what it costs."""
+"""The ranks of a job together: which rank waits for which, and the cost of waiting."""

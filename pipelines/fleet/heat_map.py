@@ -20,19 +20,19 @@ _STEPS_WITH_NUMBERS = 16
 def rank_step_heat_map(
     title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()
 ) -> str:
-    """Returns SVG with one row per rank and one column per step, colored from 0 to the largest value; `marked` ranks
-    get a frame.
+    """Return SVG with one row per rank and one column per step, colored from 0 to the largest value.
 
-    `cells` are rows of `rank_steps`. Raises ValueError for an unknown metric, and if no cell has it.
+    `cells` are rows of `rank_steps`. `marked` ranks get a frame. Raise WrongValue if the metric is unknown or no cell
+    has it.
     """
     if metric not in METRICS:
         raise WrongValue(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
-    known = [cell for cell in cells if cell[metric] is not None]
-    if not known:
+    measured = [cell for cell in cells if cell[metric] is not None]
+    if not measured:
         raise WrongValue(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
-    steps = sorted({cell["step"] for cell in known}, key=lambda step: (step is None, step or 0))
-    ranks = sorted({cell["rank"] for cell in known})
-    top = max(cell[metric] for cell in known)
+    steps = sorted({cell["step"] for cell in measured}, key=lambda step: (step is None, step or 0))
+    ranks = sorted({cell["rank"] for cell in measured})
+    top = max(cell[metric] for cell in measured)
     width = 62 if len(steps) <= _STEPS_WITH_NUMBERS else max(4, 1000 // len(steps))
     drawn = [
         svg.Cell(
@@ -42,7 +42,7 @@ def rank_step_heat_map(
             _says(cell),
             f"{cell[metric] / 1e6:.2f}",
         )
-        for cell in known
+        for cell in measured
     ]
     return svg.heat_map(
         title,

@@ -1,4 +1,4 @@
-"""Which ranks the others wait for in a capture: the answer of `tracelake stragglers`, from the tables of captures."""
+"""The ranks that others wait for in a capture: the answer of `tracelake stragglers`, from the tables of captures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLES = (
     "rank_steps",
 )
 DRAWN = 64
-"""Ranks that a picture shows at most."""
+"""Maximum number of ranks in a chart."""
 Row = dict[str, Any]
 
 _RANKS = """
@@ -51,8 +51,8 @@ _WHOLE = """
 class Stragglers:
     """A capture's ranks, worst first, its groups of ranks, and one cell per step and rank. Times in ns.
 
-    agreement: share of collectives in which durations and clocks name the same culprit; None without aligned clocks.
-    matched_by: how many collectives are matched by what evidence, best first.
+    agreement: share of collectives for which durations and clocks name the same culprit; None without aligned clocks.
+    matched_by: number of collectives by the evidence for their match, best first.
     """
 
     capture_id: str
@@ -70,41 +70,44 @@ class Stragglers:
 
     @property
     def stragglers(self) -> list[int]:
-        """Returns the ranks that the rule calls stragglers."""
+        """Return the ranks that the rule classifies as stragglers."""
         return [row["rank"] for row in self.ranks if row["is_straggler"]]
 
     def drawn(self, most: int = DRAWN) -> tuple[list[Row], str]:
-        """Returns the cells of the ranks to draw, and which ranks these are; nothing where they are all there are."""
+        """Return the cells of the ranks to draw, and a sentence on which ranks these are.
+
+        The sentence is empty if all ranks are drawn.
+        """
         worst_first = [row["rank"] for row in self.ranks] or sorted({cell["rank"] for cell in self.cells})
-        shown = worst_and_median(worst_first, most)
-        if len(shown) == len(worst_first):
+        ranks_to_draw = worst_and_median(worst_first, most)
+        if len(ranks_to_draw) == len(worst_first):
             return self.cells, ""
-        among = set(shown)
-        return [cell for cell in self.cells if cell["rank"] in among], told_of(len(shown), len(worst_first))
+        among = set(ranks_to_draw)
+        return [cell for cell in self.cells if cell["rank"] in among], told_of(len(ranks_to_draw), len(worst_first))
 
 
 def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
-    """Returns the ranks to show where there are more than `most`: the worst, and the median as the measure of them."""
+    """Return up to `most` ranks: all, or the worst and, for comparison, the median."""
     if len(worst_first) <= most:
         return list(worst_first)
     return [*worst_first[: most - 1], worst_first[len(worst_first) // 2]]
 
 
 def told_of(n_shown: int, n_ranks: int) -> str:
-    """Returns the sentence that says which ranks are shown."""
+    """Return the sentence on which ranks are shown."""
     return f"{n_shown} of {n_ranks:,} ranks: the {n_shown - 1} that most waiting goes back to, and the median"
 
 
 def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers:
-    """Returns the answer for a capture of `con`, which has `TABLES`. Raises LookupError if there is no such capture."""
+    """Return the answer for a capture of `con`, which has `TABLES`. Raise LookupError if it does not exist."""
     captures = _rows(con, "SELECT job, n_ranks, world_size FROM captures WHERE capture_id = {capture}", capture_id)
     if not captures:
         raise LookupError(f"no capture {capture_id}")
-    (whole,) = _rows(con, _WHOLE, capture_id)
+    (summary,) = _rows(con, _WHOLE, capture_id)
     return Stragglers(
         capture_id=capture_id,
         **captures[0],
-        **whole,
+        **summary,
         ranks=_rows(con, _RANKS, capture_id),
         groups=_rows(con, _GROUPS, capture_id),
         cells=_rows(con, _CELLS, capture_id),

@@ -1,1 +1,1 @@
-"""What the hardware was asked to do: work of operators, peaks of devices, and how much of the peaks was used."""
+"""The work that the hardware was asked to do: work of operators, peaks of devices, and the utilization of the peaks."""

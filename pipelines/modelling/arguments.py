@@ -1,7 +1,7 @@
-"""The arguments of an operator as Kineto records them (`Input Dims`, `Input type`, `Concrete Inputs`) → plain values.
+"""The arguments of an operator call, parsed from Kineto's `Input Dims`, `Input type` and `Concrete Inputs`.
 
 There is always one entry per schema argument. A missing optional tensor has dims `[]` and an empty type; a
-zero-dimensional tensor also has dims `[]`, but has a type. Concrete inputs are text: "False" is truthy until it is
+zero-dimensional tensor also has dims `[]`, but has a type. Concrete inputs are text, so "False" is truthy until it is
 parsed.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _NO_TENSOR = {"", "Scalar", "ScalarList", "TensorList", "GenericList", "OptionalTensorList"}
-# c10's type names; short name, bytes per element.
+# By c10's type name: short name, bytes per element.
 DTYPES = {
     "double": ("fp64", 8), "float": ("fp32", 4), "c10::Half": ("fp16", 2), "c10::BFloat16": ("bf16", 2),
     "c10::Float8_e4m3fn": ("fp8", 1), "c10::Float8_e5m2": ("fp8", 1), "c10::Float8_e4m3fnuz": ("fp8", 1),
@@ -25,34 +25,34 @@ DTYPES = {
 
 
 class BadArguments(ValueError):
-    """The arguments do not match the operator that a formula knows."""
+    """Arguments that do not match the operator that a formula describes."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor argument. `size` is bytes per element, None for an unknown type."""
+    """A tensor argument. `type` is c10's name of its element type."""
 
     dims: tuple[int, ...]
     type: str
 
     @property
     def n(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return math.prod(self.dims)
 
     @property
     def dtype(self) -> str | None:
-        """`bf16`, `fp32`, …; None for an unknown type."""
+        """Return `bf16`, `fp32`, …, or None for an unknown type."""
         return DTYPES.get(self.type, (None, None))[0]
 
     @property
     def size(self) -> int | None:
-        """Bytes per element; None for an unknown type."""
+        """Return the bytes per element, or None for an unknown type."""
         return DTYPES.get(self.type, (None, None))[1]
 
     @property
     def bytes(self) -> int | None:
-        """Total bytes; None for an unknown type."""
+        """Return the total bytes, or None for an unknown type."""
         return None if self.size is None else self.n * self.size
 
 
@@ -65,7 +65,10 @@ class Arguments:
     concrete: Sequence[str]
 
     def optional(self, place: int) -> Tensor | None:
-        """Returns the tensor at a position, or None if there is none."""
+        """Return the tensor at a position, or None if there is none.
+
+        Raise BadArguments if its dims are nested.
+        """
         if place >= len(self.types) or place >= len(self.dims) or self.types[place] in _NO_TENSOR:
             return None
         dims = self.dims[place]
@@ -74,21 +77,27 @@ class Arguments:
         return Tensor(tuple(dims), self.types[place])
 
     def tensor(self, place: int, dimensions: int | None = None) -> Tensor:
-        """Returns the tensor at a position. Raises BadArguments if there is none, or its number of dimensions is wrong."""
-        found = self.optional(place)
-        if found is None or (dimensions is not None and len(found.dims) != dimensions):
+        """Return the tensor at a position.
+
+        Raise BadArguments if there is none, or its number of dimensions is not `dimensions`.
+        """
+        tensor = self.optional(place)
+        if tensor is None or (dimensions is not None and len(tensor.dims) != dimensions):
             raise BadArguments(
                 f"argument {place} is not a tensor" + (f" of {dimensions} dimensions" if dimensions else "")
             )
-        return found
+        return tensor
 
     def tensors(self) -> list[Tensor]:
-        """Returns all tensors, in order."""
-        places = range(min(len(self.dims), len(self.types)))
-        return [tensor for tensor in map(self.optional, places) if tensor is not None]
+        """Return all tensors, in order."""
+        positions = range(min(len(self.dims), len(self.types)))
+        return [tensor for tensor in map(self.optional, positions) if tensor is not None]
 
     def value(self, place: int, default: Any = None) -> Any:
-        """Returns the literal at a position (numbers, booleans, lists); `default` if it was not recorded."""
+        """Return the literal at a position (numbers, booleans, lists), or `default` if it was not recorded.
+
+        Raise BadArguments if the text is not a literal.
+        """
         text = self.concrete[place].strip() if place < len(self.concrete) else ""
         if not text:
             return default

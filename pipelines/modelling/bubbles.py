@@ -1,4 +1,4 @@
-"""The idle time of a pipeline rank by its schedule's formula, to compare measured bubbles with.
+"""The idle time of a pipeline rank by its schedule's formula, for comparison with measured bubbles.
 
 All times are in one unit of the caller's choice. Sources: GPipe and 1F1B (Narayanan et al. 2021), ZB-H1 (Qi et al.
 2023), DualPipe (the table of DeepSeek's README, where B is the whole backward pass).
@@ -13,8 +13,10 @@ SCHEDULES = ("GPipe", "1F1B", "interleaved", "ZB-H1", "DualPipe")
 
 @dataclass(frozen=True)
 class Stage:
-    """Times of one microbatch in one rank's stages: forward, the whole backward, its weight-gradient part, and an
-    overlapped forward and backward (DualPipe; by default their sum, which means no overlap).
+    """The times of one microbatch in one rank's stages.
+
+    `forward`, `backward`: the whole passes. `weights`: the weight-gradient part of the backward pass. `both`: an
+    overlapped forward and backward pass (DualPipe); None means their sum, without overlap.
     """
 
     forward: float
@@ -25,9 +27,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Bubble:
-    """Idle time of one rank and step. `idle`: in the unit of the stage's times; `ratio`: relative to the ideal time m
-    (F + B); `share`: of the whole time, ideal plus idle. Both are None for DualPipe, whose ideal time depends on the
-    overlap.
+    """The idle time of one rank and step.
+
+    `idle`: in the unit of the stage's times. `ratio`: relative to the ideal time m (F + B). `share`: of the ideal plus
+    idle time. Both are None if their denominator is 0, and for DualPipe, whose ideal time depends on the overlap.
     """
 
     idle: float
@@ -36,18 +39,21 @@ class Bubble:
 
 
 def bubble(schedule: str, ranks: int, microbatches: int, stage: Stage, chunks: int = 1) -> Bubble:
-    """Returns the idle time of each rank; `chunks` are the stages per rank in an interleaved schedule.
+    """Return the idle time of each rank; `chunks` are the stages per rank in an interleaved schedule.
 
-    Raises ValueError for a schedule without a formula, fewer than one rank, microbatch or chunk, a weight-gradient part
-    longer than the backward pass, or an odd number of ranks with DualPipe.
+    Raise ValueError for a schedule without a formula, fewer than one rank, microbatch or chunk, a negative forward
+    time, a weight-gradient part that is negative or longer than the backward pass, or an odd number of ranks with
+    DualPipe.
     """
     _check(schedule, ranks, microbatches, stage, chunks)
-    whole = stage.forward + stage.backward
+    forward_backward = stage.forward + stage.backward
     if schedule == "DualPipe":
-        both = whole if stage.both is None else stage.both
+        both = forward_backward if stage.both is None else stage.both
         return Bubble((ranks / 2 - 1) * (both + stage.backward - 3 * stage.weights), None, None)
-    each = {"interleaved": whole / chunks, "ZB-H1": whole - 2 * stage.weights}.get(schedule, whole)
-    idle, ideal = (ranks - 1) * each, microbatches * whole
+    idle_per_rank = {"interleaved": forward_backward / chunks, "ZB-H1": forward_backward - 2 * stage.weights}.get(
+        schedule, forward_backward
+    )
+    idle, ideal = (ranks - 1) * idle_per_rank, microbatches * forward_backward
     return Bubble(idle, idle / ideal if ideal else None, idle / (idle + ideal) if ideal else None)
 
 

@@ -1,10 +1,10 @@
 """Floating-point operations and bytes of an operator call, from the shapes of its arguments.
 
-Matrix and vector operations are counted separately: only the former count for MFU. Bytes are the least traffic (each
-operand once), so a kernel whose operands are in a cache may seem faster than memory. Where PyTorch's own counter
-(`torch.utils.flop_counter`) and this one count the same thing, they agree except for three points: adding a bias is
-vector work here and not counted there, a causal mask halves attention here, and the weight gradient of a grouped
-convolution counts once here and `groups` times there.
+Matrix and vector operations are counted separately, because only matrix operations count for MFU. Bytes are the minimum
+traffic (each operand once), so a kernel whose operands are cached may seem faster than memory. The counts agree with
+PyTorch's counter (`torch.utils.flop_counter`), with three exceptions. Adding a bias is vector work here and is not
+counted there. A causal mask halves attention here. The weight gradient of a grouped convolution counts once here and
+`groups` times there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.modelling.work import summed as _sum
 from pipelines.modelling.work import times as _times
 from pipelines.modelling.work import work as _work
 
-# What formulas raise for arguments that do not fit; BadArguments is a ValueError.
+# Exceptions that formulas raise for arguments that do not fit; BadArguments is a ValueError.
 _BAD = (IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 
 
@@ -35,16 +35,16 @@ def work_of(
     concrete: Sequence[str] | None,
     formulas: Formulas | None = None,
 ) -> Work | NotModelled:
-    """Returns the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them.
+    """Return the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as recorded in the trace.
 
-    `formulas`: which operators have which formula; by default those of op_kinds and op_patterns as shipped.
+    `formulas`: the formula of each operator; by default the rules of op_kinds and op_patterns as shipped.
     """
-    found = (formulas or _shipped()).of_op(op)
-    if found is None:
+    kind = (formulas or _shipped()).of_op(op)
+    if kind is None:
         return NotModelled("op_not_modelled")
     if dims is None or types is None:
         return NotModelled("no_shapes")
-    family, formula = found
+    family, formula = kind
     try:
         return _FORMULAS[formula](family, Arguments(dims, types, concrete or ()))
     except _BAD:
@@ -53,43 +53,46 @@ def work_of(
 
 @dataclass(frozen=True)
 class Formulas:
-    """Which operators have which formula: family and name of the formula, by name, else by the first pattern that fits."""
+    """The rules that choose an operator's formula: (family, formula), by name, else by the first matching pattern."""
 
     by_name: Mapping[str, tuple[str, str]]
     by_pattern: Sequence[tuple[re.Pattern[str], tuple[str, str]]]
 
     @classmethod
     def of(cls, kinds: Iterable[tuple[str, str, str]], patterns: Iterable[tuple[str, str, str]]) -> Formulas:
-        """From rows of op_kinds and op_patterns: name or pattern, family, formula."""
+        """Return the formulas for rows of op_kinds and op_patterns: (name or pattern, family, formula)."""
         return cls(
             {op: (family, formula) for op, family, formula in kinds},
             [(re.compile(pattern), (family, formula)) for pattern, family, formula in patterns],
         )
 
     def of_op(self, op: str) -> tuple[str, str] | None:
-        """Returns family and name of the formula of an operator; None where no rule fits."""
-        return self.by_name.get(op) or next((kind for found, kind in self.by_pattern if found.search(op)), None)
+        """Return family and name of an operator's formula, or None if no rule matches."""
+        return self.by_name.get(op) or next((kind for pattern, kind in self.by_pattern if pattern.search(op)), None)
 
 
 @lru_cache
 def _shipped() -> Formulas:
     tables = (("op_kinds", "op"), ("op_patterns", "name_pattern"))
-    return Formulas.of(*([(r[key], r["family"], r["formula"]) for r in rule_rows(table)] for table, key in tables))
+    return Formulas.of(
+        *([(rule[key], rule["family"], rule["formula"]) for rule in rule_rows(table)] for table, key in tables)
+    )
 
 
 # --- Matrix products
 
 
-def _gemm(kind: str, given: Arguments, *, first: int = 0, out_size: int | None = None) -> Work:
-    """mm, bmm; with a bias at position 0 (`first` = 1), addmm and baddbmm. The output has the first operand's element
-    size.
+def _gemm(kind: str, args: Arguments, *, first: int = 0, out_size: int | None = None) -> Work:
+    """Return the work of mm and bmm, or with a bias at position 0 (`first` = 1), of addmm and baddbmm.
+
+    The output has the first operand's element size, unless `out_size` (bytes) is passed.
     """
-    a, b = given.tensor(first), given.tensor(first + 1)
+    a, b = args.tensor(first), args.tensor(first + 1)
     same_rank = len(a.dims) == len(b.dims) and len(a.dims) in (2, 3)
     if not same_rank or a.dims[-1] != b.dims[-2] or a.dims[:-2] != b.dims[:-2]:
         raise BadArguments(f"{a.dims} and {b.dims} cannot be multiplied")
     n_out = math.prod(a.dims[:-1]) * b.dims[-1]
-    bias = given.tensor(0) if first else None
+    bias = args.tensor(0) if first else None
     total = _sum(a.bytes, b.bytes, _times(n_out, out_size or a.size), bias.bytes if bias else 0)
     return _work(kind, a, total, matrix=2 * n_out * a.dims[-1], vector=n_out if bias else 0)
 
@@ -97,174 +100,186 @@ def _gemm(kind: str, given: Arguments, *, first: int = 0, out_size: int | None =
 # --- Convolutions
 
 
-def _conv(kind: str, given: Arguments) -> Work:
-    x, w, bias = given.tensor(0), given.tensor(1), given.optional(2)
-    transposed = bool(given.value(6, False))
-    out = (x.dims[0], w.dims[1] * given.value(8, 1) if transposed else w.dims[0], *_conv_sizes(given, x, w, transposed))
+def _conv(kind: str, args: Arguments) -> Work:
+    x, w, bias = args.tensor(0), args.tensor(1), args.optional(2)
+    transposed = bool(args.value(6, False))
+    out = (x.dims[0], w.dims[1] * args.value(8, 1) if transposed else w.dims[0], *_conv_sizes(args, x, w, transposed))
     n_out = math.prod(out)
     total = _sum(x.bytes, w.bytes, _times(n_out, x.size), bias.bytes if bias else 0)
     matrix = 2 * math.prod(w.dims[1:]) * (x.n if transposed else n_out)
     return _work(kind, x, total, matrix=matrix, vector=n_out if bias else 0)
 
 
-def _conv_sizes(given: Arguments, x: Tensor, w: Tensor, transposed: bool) -> list[int]:
-    """The output's sizes after batch and channels."""
+def _conv_sizes(args: Arguments, x: Tensor, w: Tensor, transposed: bool) -> list[int]:
+    """Return the output's sizes after batch and channels."""
     rank = len(w.dims) - 2
     stride, padding, dilation = (
-        _per_dimension(given.value(place), rank, usual) for place, usual in ((3, 1), (4, 0), (5, 1))
+        _per_dimension(args.value(position), rank, default) for position, default in ((3, 1), (4, 0), (5, 1))
     )
-    more = _per_dimension(given.value(7), rank, 0)
+    output_padding = _per_dimension(args.value(7), rank, 0)
     sizes = []
-    for size, k, s, p, d, o in zip(x.dims[2:], w.dims[2:], stride, padding, dilation, more, strict=True):
+    for size, k, s, p, d, o in zip(x.dims[2:], w.dims[2:], stride, padding, dilation, output_padding, strict=True):
         reach = d * (k - 1)
         sizes.append((size - 1) * s - 2 * p + reach + o + 1 if transposed else (size + 2 * p - reach - 1) // s + 1)
     return sizes
 
 
-def _per_dimension(given: Any, rank: int, usual: int) -> list[int]:
-    if given is None:
-        return [usual] * rank
-    values = list(given) if isinstance(given, list | tuple) else [given]
+def _per_dimension(value: Any, rank: int, default: int) -> list[int]:
+    if value is None:
+        return [default] * rank
+    values = list(value) if isinstance(value, list | tuple) else [value]
     return values * rank if len(values) == 1 else values
 
 
-def _conv_backward(kind: str, given: Arguments) -> Work:
-    """The mask says which of the gradients of input, weight and bias are computed."""
-    grad, x, w = given.tensor(0), given.tensor(1), given.tensor(2)
-    mask = given.value(10, [True, True, False])
-    each = 2 * math.prod(w.dims[1:]) * (x.n if bool(given.value(7, False)) else grad.n)
-    one = _sum(grad.bytes, x.bytes, w.bytes)
+def _conv_backward(kind: str, args: Arguments) -> Work:
+    """Return the work of those gradients of input, weight and bias that the mask selects."""
+    grad, x, w = args.tensor(0), args.tensor(1), args.tensor(2)
+    mask = args.value(10, [True, True, False])
+    per_gradient = 2 * math.prod(w.dims[1:]) * (x.n if bool(args.value(7, False)) else grad.n)
+    bytes_per_gradient = _sum(grad.bytes, x.bytes, w.bytes)
     channels = grad.dims[1]
-    total = _sum(*((one,) * (bool(mask[0]) + bool(mask[1]))), _times(channels, x.size) if mask[2] else 0)
-    return _work(kind, x, total, matrix=each * (bool(mask[0]) + bool(mask[1])), vector=grad.n if mask[2] else 0)
+    total = _sum(*((bytes_per_gradient,) * (bool(mask[0]) + bool(mask[1]))), _times(channels, x.size) if mask[2] else 0)
+    return _work(kind, x, total, matrix=per_gradient * (bool(mask[0]) + bool(mask[1])), vector=grad.n if mask[2] else 0)
 
 
 # --- Attention
 
 
-def _attention(kind: str, given: Arguments, *, causal_at: int) -> Work:
-    q, k, v = (given.tensor(place, 4) for place in range(3))
+def _attention(kind: str, args: Arguments, *, causal_at: int) -> Work:
+    q, k, v = (args.tensor(position, 4) for position in range(3))
     batch, heads, rows, width = q.dims
     columns, value_width = k.dims[2], v.dims[3]
     full = 2 * batch * heads * rows * columns * (width + value_width)
     total = _sum(q.bytes, k.bytes, v.bytes, _times(batch * heads * rows * value_width, q.size))
-    return _work(kind, q, total, matrix=_masked(full, given.value(causal_at, False), rows, columns), uncausal=full)
+    return _work(kind, q, total, matrix=_masked(full, args.value(causal_at, False), rows, columns), uncausal=full)
 
 
-def _attention_backward(kind: str, given: Arguments, *, causal_at: int) -> Work:
-    """Five products: the scores again, and one for each of the gradients of scores (two), keys and values."""
-    grad, q, k, v, out = given.tensor(0, 4), given.tensor(1, 4), given.tensor(2, 4), given.tensor(3, 4), _output(given)
+def _attention_backward(kind: str, args: Arguments, *, causal_at: int) -> Work:
+    """Return the work of five products: the scores again, the gradients of scores (two), of keys and of values."""
+    grad, q, k, v, out = args.tensor(0, 4), args.tensor(1, 4), args.tensor(2, 4), args.tensor(3, 4), _output(args)
     batch, heads, rows, width = q.dims
     columns, value_width = k.dims[2], v.dims[3]
     full = 2 * batch * heads * rows * columns * (3 * width + 2 * value_width)
     total = _sum(*(tensor.bytes for tensor in (grad, out, q, q, k, k, v, v)))
-    return _work(kind, q, total, matrix=_masked(full, given.value(causal_at, False), rows, columns), uncausal=full)
+    return _work(kind, q, total, matrix=_masked(full, args.value(causal_at, False), rows, columns), uncausal=full)
 
 
-def _output(given: Arguments) -> Tensor:
-    """The forward pass's output: after q, k, v, and after the bias if there is a position for one."""
-    fourth = given.optional(4)
-    return fourth if fourth is not None and fourth.dims[-1:] == given.tensor(0).dims[-1:] else given.tensor(5, 4)
+def _output(args: Arguments) -> Tensor:
+    """Return the forward pass's output: after q, k, v, and after the bias if there is a position for one."""
+    fourth = args.optional(4)
+    return fourth if fourth is not None and fourth.dims[-1:] == args.tensor(0).dims[-1:] else args.tensor(5, 4)
 
 
 def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
-    """Returns `full` reduced by a top-left causal mask: half if rows equal columns (the diagonal counts half), else the
-    exact share.
+    """Return `full`, reduced by a top-left causal mask if `causal`.
+
+    With as many rows as columns, half of it remains (the diagonal counts half), else the exact share.
     """
     if not causal:
         return full
     if rows == columns:
         return full // 2
     square = min(rows, columns)
-    seen = square * (square + 1) // 2 + (rows - square) * columns
-    return full * seen // (rows * columns)
+    n_unmasked = square * (square + 1) // 2 + (rows - square) * columns
+    return full * n_unmasked // (rows * columns)
 
 
 # --- Norms, softmax, embedding
 
 
-def _batch_norm(kind: str, given: Arguments) -> Work:
-    """Training reads and writes the running statistics and saves two more; evaluation reads the running ones (fp32)."""
-    x = given.tensor(0)
-    training, channels = bool(given.value(5, False)), x.dims[1]
+def _batch_norm(kind: str, args: Arguments) -> Work:
+    """Return the work of a batch norm, with the traffic of its statistics (fp32).
+
+    Training reads and writes the running statistics and saves two more. Evaluation reads the running statistics.
+    """
+    x = args.tensor(0)
+    training, channels = bool(args.value(5, False)), x.dims[1]
     statistics = channels * 4 * (6 if training else 2)
-    total = _sum(_times(2 * x.n, x.size), *_parameters(given, 1, 2), statistics)
+    total = _sum(_times(2 * x.n, x.size), *_parameters(args, 1, 2), statistics)
     return _work(kind, x, total, vector=(5 if training else 2) * x.n)
 
 
-def _layer_norm(kind: str, given: Arguments) -> Work:
-    x = given.tensor(0)
-    rows = x.n // max(1, math.prod(given.value(1) or x.dims[-1:]))
-    return _work(kind, x, _sum(_times(2 * x.n, x.size), *_parameters(given, 2, 3), 8 * rows), vector=5 * x.n)
+def _layer_norm(kind: str, args: Arguments) -> Work:
+    x = args.tensor(0)
+    rows = x.n // max(1, math.prod(args.value(1) or x.dims[-1:]))
+    return _work(kind, x, _sum(_times(2 * x.n, x.size), *_parameters(args, 2, 3), 8 * rows), vector=5 * x.n)
 
 
-def _group_norm(kind: str, given: Arguments) -> Work:
-    x = given.tensor(0)
-    groups = x.dims[0] * int(given.value(6, 1))
-    return _work(kind, x, _sum(_times(2 * x.n, x.size), *_parameters(given, 1, 2), 8 * groups), vector=5 * x.n)
+def _group_norm(kind: str, args: Arguments) -> Work:
+    x = args.tensor(0)
+    groups = x.dims[0] * int(args.value(6, 1))
+    return _work(kind, x, _sum(_times(2 * x.n, x.size), *_parameters(args, 1, 2), 8 * groups), vector=5 * x.n)
 
 
-def _parameters(given: Arguments, *places: int) -> list[int | None]:
-    return [tensor.bytes for tensor in map(given.optional, places) if tensor is not None]
+def _parameters(args: Arguments, *positions: int) -> list[int | None]:
+    return [tensor.bytes for tensor in map(args.optional, positions) if tensor is not None]
 
 
-def _each_element(kind: str, given: Arguments, *, moved: int, flops: int) -> Work:
-    """Work in proportion to the first tensor: how often each of its elements is read or written, and its operations."""
-    x = given.tensor(0)
+def _each_element(kind: str, args: Arguments, *, moved: int, flops: int) -> Work:
+    """Return work in proportion to the first tensor.
+
+    `moved`: how often each of its elements is read or written. `flops`: operations per element.
+    """
+    x = args.tensor(0)
     return _work(kind, x, _times(moved * x.n, x.size), vector=flops * x.n)
 
 
-def _embedding(kind: str, given: Arguments) -> Work:
-    table, index = given.tensor(0, 2), given.tensor(1)
+def _embedding(kind: str, args: Arguments) -> Work:
+    table, index = args.tensor(0, 2), args.tensor(1)
     return _work(kind, table, _sum(_times(2 * index.n * table.dims[1], table.size), index.bytes))
 
 
 # --- Elementwise work, copies, reductions
 
 
-def _elementwise(kind: str, given: Arguments, *, reads: int, out_size: int | None = None) -> Work:
-    """The output has the operands' common shape; a zero-dimensional tensor does not determine its type."""
-    tensors = given.tensors()[:reads]
+def _elementwise(kind: str, args: Arguments, *, reads: int, out_size: int | None = None) -> Work:
+    """Return the work of an elementwise operator; the output has the operands' common shape.
+
+    A zero-dimensional tensor does not determine the output's type.
+    """
+    tensors = args.tensors()[:reads]
     if not tensors:
         raise BadArguments("no tensor")
     widest = max(
-        (t for t in tensors if t.dims), key=lambda t: t.size or 0, default=max(tensors, key=lambda t: t.size or 0)
+        (tensor for tensor in tensors if tensor.dims),
+        key=lambda tensor: tensor.size or 0,
+        default=max(tensors, key=lambda tensor: tensor.size or 0),
     )
-    n_out = math.prod(_broadcast([t.dims for t in tensors]))
-    total = _sum(*(t.bytes for t in tensors), _times(n_out, out_size or widest.size))
+    n_out = math.prod(_broadcast([tensor.dims for tensor in tensors]))
+    total = _sum(*(tensor.bytes for tensor in tensors), _times(n_out, out_size or widest.size))
     return _work(kind, widest, total, vector=n_out)
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> list[int]:
     out: list[int] = []
-    for place in range(1, max(map(len, shapes)) + 1):
-        sizes = {shape[-place] for shape in shapes if place <= len(shape)} - {1}
+    for distance in range(1, max(map(len, shapes)) + 1):
+        sizes = {shape[-distance] for shape in shapes if distance <= len(shape)} - {1}
         if len(sizes) > 1:
             raise BadArguments(f"incompatible shapes: {shapes}")
         out.append(sizes.pop() if sizes else 1)
     return out
 
 
-def _copy(kind: str, given: Arguments) -> Work:
-    to, source = given.tensor(0), given.tensor(1)
+def _copy(kind: str, args: Arguments) -> Work:
+    to, source = args.tensor(0), args.tensor(1)
     return _work(kind, to, _sum(to.bytes, _times(min(source.n, to.n), source.size)))
 
 
-def _fill(kind: str, given: Arguments) -> Work:
-    to = given.tensor(0)
+def _fill(kind: str, args: Arguments) -> Work:
+    to = args.tensor(0)
     return _work(kind, to, to.bytes)
 
 
-def _reduce(kind: str, given: Arguments, *, dims_at: int) -> Work:
-    """A reduction over the dimensions at a position: a list or a number; over all if there is none."""
-    x = given.tensor(0)
-    is_literal = dims_at < len(given.types) and given.types[dims_at] in ("Scalar", "ScalarList")
-    over = given.value(dims_at) if is_literal else None
-    if over is None or over == [] or isinstance(over, bool):
+def _reduce(kind: str, args: Arguments, *, dims_at: int) -> Work:
+    """Return the work of a reduction over the dimensions (a list or a number) at a position; over all if it is missing."""
+    x = args.tensor(0)
+    is_literal = dims_at < len(args.types) and args.types[dims_at] in ("Scalar", "ScalarList")
+    dims = args.value(dims_at) if is_literal else None
+    if dims is None or dims == [] or isinstance(dims, bool):
         n_out = 1
     else:
-        gone = {d % len(x.dims) for d in (over if isinstance(over, list | tuple) else [over])}
-        n_out = math.prod(n for place, n in enumerate(x.dims) if place not in gone)
+        reduced_dims = {dim % len(x.dims) for dim in (dims if isinstance(dims, list | tuple) else [dims])}
+        n_out = math.prod(n for index, n in enumerate(x.dims) if index not in reduced_dims)
     return _work(kind, x, _times(x.n + n_out, x.size), vector=x.n)
 
 

@@ -1,5 +1,6 @@
-"""What the user gives besides a trace with graph replays, for one question: a trace that shows how the graphs were
-captured, and what the program called their nodes.
+"""Input tables with which the user supplements a trace with graph replays, for one question.
+
+They name a trace that may show how the graphs were captured, and the names that the program gave their nodes.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ def create_graph_captures(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def use_capture(con: duckdb.DuckDBPyConnection, trace_id: str, capture_trace_id: str) -> None:
-    """Let the graphs of a trace be looked up in another one, too; both are in `events` of `con`."""
+    """Let the graphs of a trace also be looked up in another trace; `events` of `con` contains both."""
     create_graph_captures(con)
     con.execute(f"INSERT INTO _graph_capture_traces VALUES {row([trace_id, capture_trace_id])}")
 
 
 def use_names(con: duckdb.DuckDBPyConnection, trace_id: str, names: Mapping[int, str]) -> None:
-    """Let the nodes of a trace's graphs have these names, by their graph node id."""
+    """Let the nodes of a trace's graphs have these names, by graph node id."""
     create_graph_captures(con)
     columns = {"trace_id": [trace_id] * len(names), "graph_node": list(names), "name": list(names.values())}
     insert_columns(con, "_graph_node_names", columns)

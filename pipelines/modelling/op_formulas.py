@@ -1,4 +1,4 @@
-"""Applies the formulas to the distinct calls of a batch: each name with equal arguments is computed once."""
+"""The work of the distinct calls of a batch: each name with equal arguments is computed once."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LARGEST = 2**63 - 1
     checks=("unique(shape_id)",),
 )
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `_op_formulas` (one row per shape_id of `_op_calls`): its work, or why there is none."""
+    """Create table `_op_formulas`, one row per shape_id of `_op_calls`: its work, or the reason why there is none."""
     create_table(con, "_op_formulas")
     calls = con.execute("SELECT DISTINCT shape_id, op, dims, types, concrete FROM _op_calls ORDER BY 1").fetchall()
     formulas = _formulas_of(con)
     rows = [(shape_id, *work_columns(*call, formulas=formulas)) for shape_id, *call in calls]
-    if rows:  # as columns: the text of 32,000 rows took DuckDB 0.7 s to read
+    if rows:  # as columns: DuckDB took 0.7 s to parse 32,000 rows as SQL text
         names = ("shape_id", *(name for name, _, _ in WORK_COLUMNS))
         insert_columns(con, "_op_formulas", dict(zip(names, zip(*rows, strict=True), strict=True)))
 
@@ -57,7 +57,7 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def census_work(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_staged_operator_work`: the formulas applied to the calls of `_staged_span_sample_operators`."""
+    """Create `_staged_operator_work`: the work of the calls of `_staged_span_sample_operators`."""
     create_table(con, "_staged_operator_work")
     calls = con.execute("SELECT DISTINCT op, dims, types, concrete FROM _staged_span_sample_operators").fetchall()
     if calls:
@@ -66,27 +66,29 @@ def census_work(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _formulas_of(con: duckdb.DuckDBPyConnection) -> Formulas:
-    """Returns those of the rules as tables, with a user's own rows, which come first (create_rules), for names of `_op_calls`.
+    """Return the formulas of the operators in `_op_calls`, by the rule tables in `con`.
 
-    DuckDB tries the patterns: unlike Python's, none of its expressions runs for ever on a name that almost fits.
+    A user's rows come first in these tables (create_rules). DuckDB matches the patterns, because Python's `re` may take
+    exponential time on a name that almost matches.
     """
     kinds = con.execute("SELECT op, family, formula FROM op_kinds").fetchall()
-    found = {op: (family, formula) for op, family, formula in kinds}
-    first = first_rule(con, "op_patterns", {"op": "name_pattern"}, "rowid")
-    fitting = con.execute(
-        f"SELECT o.op, p.family, p.formula FROM (SELECT op, {first} AS rule FROM (SELECT DISTINCT op FROM _op_calls)) AS o "
+    kind_by_op = {op: (family, formula) for op, family, formula in kinds}
+    first_match = first_rule(con, "op_patterns", {"op": "name_pattern"}, "rowid")
+    matches = con.execute(
+        f"SELECT o.op, p.family, p.formula FROM (SELECT op, {first_match} AS rule FROM (SELECT DISTINCT op FROM _op_calls)) AS o "
         "JOIN op_patterns AS p ON p.rowid = o.rule"
     ).fetchall()
-    for op, family, formula in fitting:
-        found.setdefault(op, (family, formula))
-    return Formulas(found, ())
+    for op, family, formula in matches:
+        kind_by_op.setdefault(op, (family, formula))
+    return Formulas(kind_by_op, ())
 
 
 def work_columns(
     op: str, dims: str | None, types: str | None, concrete: str | None, formulas: Formulas | None = None
 ) -> tuple[Any, ...]:
-    """Returns family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes, not_modelled of a call; arguments are
-    JSON. `formulas`: those as shipped, if not given.
+    """Return family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes and not_modelled of a call.
+
+    The arguments are JSON. `formulas`: by default those as shipped.
     """
     try:
         work = work_of(op, *map(_parsed, (dims, types, concrete)), formulas=formulas)
@@ -103,6 +105,6 @@ def work_columns(
 
 
 def _parsed(text: str | None) -> list[Any] | None:
-    """Returns the list in a JSON text; None if there is none."""
+    """Return the list in a JSON text, or None if the text is None or is not a list. Raise ValueError if it is not JSON."""
     value = None if text is None else json.loads(text)
     return value if isinstance(value, list) else None

@@ -1,7 +1,8 @@
-"""How many rows a rank sends to and receives from each of the others in an all-to-all, from the lists in its arguments.
+"""The rows that a rank sends to and receives from each other rank in an all-to-all, from the lists in its arguments.
 
-PyTorch writes the lists as text, `[3, 0, 5]`, and cuts them after 30 numbers, `[3, …, 5, ...]` (torch/csrc/profiler/util.cpp:
-format_list). An empty list says nothing: the parts are equal (all_to_all_single without sizes), or not told (all_to_all).
+PyTorch writes the lists as text, `[3, 0, 5]`, and truncates them after 30 numbers, `[3, …, 5, ...]`
+(torch/csrc/profiler/util.cpp: format_list). An empty list means equal parts (all_to_all_single without sizes) or
+unknown parts (all_to_all).
 """
 
 from __future__ import annotations
@@ -60,25 +61,25 @@ def split_sizes(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def peers(sent: str | None, received: str | None, ranks: str | None) -> list[tuple[int | None, ...]]:
-    """Returns a row for each rank that one of the lists names: peer and the columns behind it."""
-    out, all_out = _numbers(sent)
-    into, all_into = _numbers(received)
+    """Return a row for each rank that one of the lists contains: columns peer to all_received_rows of `_split_sizes`."""
+    sent_rows, is_all_sent = _numbers(sent)
+    received_rows, is_all_received = _numbers(received)
     group, _ = _numbers(ranks)
-    totals = (sum(out) if all_out else None, sum(into) if all_into else None)
+    totals = (sum(sent_rows) if is_all_sent else None, sum(received_rows) if is_all_received else None)
     return [
-        (peer, *(_at(numbers, peer) for numbers in (group, out, into)), *totals)
-        for peer in range(max(len(out), len(into)))
+        (peer, *(_at(numbers, peer) for numbers in (group, sent_rows, received_rows)), *totals)
+        for peer in range(max(len(sent_rows), len(received_rows)))
     ]
 
 
 def _numbers(text: str | None) -> tuple[list[int], bool]:
-    """Returns the numbers of a list, and whether these are all; none for an empty list, and for anything else."""
-    found = _LIST.fullmatch(text.strip()) if text else None
-    if found is None:
+    """Return the numbers of a list, and whether the list is complete; ([], False) for an empty list or any other text."""
+    match = _LIST.fullmatch(text.strip()) if text else None
+    if match is None:
         return [], False
-    numbers = [int(one) for one in found[1].split(",")]
-    return (numbers, found[2] is None) if sum(numbers) < _LARGEST else ([], False)
+    numbers = [int(number) for number in match[1].split(",")]
+    return (numbers, match[2] is None) if sum(numbers) < _LARGEST else ([], False)
 
 
-def _at(numbers: list[int], place: int) -> int | None:
-    return numbers[place] if place < len(numbers) else None
+def _at(numbers: list[int], index: int) -> int | None:
+    return numbers[index] if index < len(numbers) else None

@@ -1,9 +1,8 @@
-"""The enclosing host event of each host event: the one that began last on the thread and had not ended yet.
+"""The enclosing host event of each host event: the event of its thread that began last and had not ended yet.
 
-Unlike in `call_stacks`, which closes whatever is on top as HTA does, an event that ends after its enclosing event stays
-its child, and so does everything that starts in it: crossing pairs are kept and marked. SQL without recursion cannot
-express this, so the stacks are walked in Python; the ancestors of the few requested events are found with numpy, all at
-once.
+`call_stacks` closes the event on top, as HTA does. Here, an event that ends after its enclosing event stays its child,
+as does every event that starts in it, so crossing pairs are kept and marked. SQL without recursion cannot express this,
+so Python walks the stacks. numpy finds the ancestors of the few requested events, all of them together.
 """
 
 from __future__ import annotations
@@ -21,56 +20,56 @@ from pipelines.models.sqltext import quoted, row
 Ints = npt.NDArray[np.int64]
 _BLOCK = 65_536  # events converted to Python numbers at a time
 EVENTS = 1_000_000
-"""Events of several traces that are in memory at a time; a larger trace is read alone."""
+"""Maximum number of events of several traces in memory at a time. A larger trace is read alone."""
 
 
 def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
-    """Returns the index of each event's parent, -1 at the top of a thread.
+    """Return the index of each event's parent, -1 at the top of a thread.
 
     `thread`, `start`, `end` (n,): events ordered by thread, start, end descending and position in the file; ns. An
-    event that ended before another starts is not its parent, nor is one that ended at that instant unless it also began
-    there.
+    event that ended before another starts is not its parent. Nor is an event that ended at that instant, unless it also
+    began then.
     """
     parent = np.empty(len(thread), dtype=np.int64)
     starts: list[int] = []
     ends: list[int] = []
-    places: list[int] = []
+    open_indices: list[int] = []
     current = None
     for first in range(0, len(thread), _BLOCK):
         block = slice(first, first + _BLOCK)
-        found = []
+        block_parents = []
         rows = zip(thread[block].tolist(), start[block].tolist(), end[block].tolist(), strict=True)
-        for place, (on, begun, over) in enumerate(rows, first):
-            if on != current:
-                starts, ends, places, current = [], [], [], on
-            while ends and (ends[-1] < begun or ends[-1] == begun != starts[-1]):
+        for index, (event_thread, event_start, event_end) in enumerate(rows, first):
+            if event_thread != current:
+                starts, ends, open_indices, current = [], [], [], event_thread
+            while ends and (ends[-1] < event_start or ends[-1] == event_start != starts[-1]):
                 ends.pop()
                 starts.pop()
-                places.pop()
-            found.append(places[-1] if places else -1)
-            starts.append(begun)
-            ends.append(over)
-            places.append(place)
-        parent[block] = found
+                open_indices.pop()
+            block_parents.append(open_indices[-1] if open_indices else -1)
+            starts.append(event_start)
+            ends.append(event_end)
+            open_indices.append(index)
+        parent[block] = block_parents
     return parent
 
 
 def ancestors(parent: Ints, inner: Ints, is_outer: npt.NDArray[np.bool_]) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Yields all pairs of an inner event and an enclosing outer one, one level of the stacks at a time.
+    """Yield all pairs of an inner event and an enclosing outer one, one level of the stacks at a time.
 
-    `parent` (n,) as from `parents`; `inner` (m,) indices; `is_outer` (n,). Yields (inner, outer, height), each (k,):
-    indices, and how many outer events lie between them, counted from 1.
+    `parent` (n,) as from `parents`; `inner` (m,) indices; `is_outer` (n,). Each item is (inner, outer, height), each
+    (k,): indices, and the outer event's position among the enclosing outer events, from 1 for the innermost.
     """
     height = np.zeros(len(inner), dtype=np.int64)
     above = parent[inner]
     while True:
-        inside = above >= 0
-        inner, above, height = inner[inside], above[inside], height[inside]
+        has_parent = above >= 0
+        inner, above, height = inner[has_parent], above[has_parent], height[has_parent]
         if not len(inner):
             return
-        outer = is_outer[above]
-        height += outer
-        yield inner[outer], above[outer], height[outer]
+        is_match = is_outer[above]
+        height += is_match
+        yield inner[is_match], above[is_match], height[is_match]
         above = parent[above]
 
 
@@ -96,10 +95,10 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
             "ORDER BY t.number, thread_id, start_ns, end_ns DESC, event_id"
         ).fetchnumpy()
         number, event, end = (np.asarray(events[name]) for name in ("number", "event_id", "end_ns"))
-        begins = np.diff(number, prepend=-1) != 0
-        thread = np.cumsum((np.diff(events["thread_id"], prepend=0) != 0) | begins)
+        is_first = np.diff(number, prepend=-1) != 0
+        thread = np.cumsum((np.diff(events["thread_id"], prepend=0) != 0) | is_first)
         parent = parents(thread, np.asarray(events["start_ns"]), end)
-        # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+        # DuckDB finds the arrays by the name of this variable; with an Arrow table, it would import pandas.
         rows = {
             "number": number,
             "event": event,
@@ -128,7 +127,8 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
 def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`.
 
-    Raises ValueError for a trace that has an event twice: it would enclose itself, and the way up would not end.
+    Raise ValueError for a trace with a duplicate event: it would enclose itself, and the search for ancestors would not
+    end.
     """
     create_table(con, "_host_ancestors")
     for traces in _groups(con):
@@ -137,7 +137,7 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
             "FROM _host_events AS e JOIN _host_stacks AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id "
             f"JOIN {_numbered(traces)} ON t.trace_id = e.trace_id"
         ).fetchnumpy()
-        # The events of each trace behind those of the trace before.
+        # Number the events of all traces consecutively: those of each trace follow those of the preceding trace.
         first = np.cumsum([0, *(size for _, size in traces)])
         shift = first[np.asarray(events["number"])]
         event, up = events["event_id"] + shift, np.asarray(events["up"])
@@ -149,7 +149,7 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
             inner, outer, height = (np.concatenate(column) for column in zip(*levels, strict=True))
             number = np.searchsorted(first, inner, side="right") - 1
             rows = {"number": number, "inner": inner - first[number], "outer": outer - first[number], "height": height}
-            # Not a join: sums of floats over these rows depend on their order.
+            # Look up the ids in a list, not with a join, because sums of floats over these rows depend on the row order.
             con.execute(
                 f'INSERT INTO _host_ancestors SELECT {_ids(traces)}[number + 1], "inner", "outer", height FROM rows'
             )
@@ -157,25 +157,25 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _only_once(event: Ints, first: Ints, traces: list[tuple[str, int]]) -> None:
-    times = np.bincount(event, minlength=first[-1])
-    if len(twice := np.flatnonzero(times > 1)):
-        number = int(np.searchsorted(first, twice[0], side="right")) - 1
-        trace_id, event_id = traces[number][0], int(twice[0] - first[number])
+    counts = np.bincount(event, minlength=first[-1])
+    if len(duplicates := np.flatnonzero(counts > 1)):
+        number = int(np.searchsorted(first, duplicates[0], side="right")) - 1
+        trace_id, event_id = traces[number][0], int(duplicates[0] - first[number])
         raise ValueError(f"trace {trace_id} has event {event_id} more than once: was the trace added twice?")
 
 
 def _groups(con: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[str, int]]]:
-    """Yields the traces of `_host_events`, each with the number after its last event, in groups of at most EVENTS."""
+    """Yield the traces of `_host_events`, each with its largest event id plus 1, in groups of at most EVENTS events."""
     traces = con.execute("SELECT trace_id, max(event_id) + 1 FROM _host_events GROUP BY 1 ORDER BY 1").fetchall()
     return in_groups(((trace, trace[1]) for trace in traces), EVENTS)
 
 
 def _ids(traces: list[tuple[str, int]]) -> str:
-    """Returns SQL of the list of their ids."""
+    """Return a SQL list of the traces' ids."""
     return f"[{', '.join(quoted(trace_id) for trace_id, _ in traces)}]"
 
 
 def _numbered(traces: list[tuple[str, int]]) -> str:
-    """Returns SQL of a table t (number from 0, trace_id)."""
+    """Return SQL of a table t (number from 0, trace_id)."""
     rows = ", ".join(row([number, trace_id]) for number, (trace_id, _) in enumerate(traces))
     return f"(VALUES {rows}) AS t (number, trace_id)"

@@ -1,1 +1,1 @@
-"""Which traces form a capture, and what users say of their ranks."""
+"""The grouping of traces to captures, and the roles of ranks that users supply."""

@@ -1,4 +1,4 @@
-"""Creates the given tables about captures in a connection: what sql/fleet/ reads besides the tables of traces."""
+"""The input tables about captures, which sql/fleet/ reads in addition to the tables of traces."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _TRACE = (
 
 
 def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] | None = None) -> dict[str, Capture]:
-    """Returns the captures that a lake's traces form, by capture_id; with `folders`, only those of traces found there.
+    """Return the captures that a lake's traces form, by capture_id; with `folders`, only those of traces found there.
 
-    `with_roles`: False if no requested table depends on roles. Raises RolesError for a roles.csv that cannot be read.
+    `with_roles`: False if no requested table depends on roles. Raise RolesError if roles.csv cannot be read.
     """
     roles = read_roles(lake.root / ROLES) if with_roles else ()
     return {capture.capture_id: capture for capture in find_captures(read_traces(lake, folders), roles)}
 
 
 def read_traces(lake: Lake, folders: Collection[str] | None = None) -> list[RankTrace]:
-    """Returns the committed traces of a lake, all or those found in some folders. Raises BrokenFiles."""
-    found = _read_traces(lake, folders)
-    return found if folders is None else [trace for trace in found if folder_of(trace.path) in folders]
+    """Return the committed traces of a lake, all or those found in some folders. Raise BrokenFiles."""
+    traces = _read_traces(lake, folders)
+    return traces if folders is None else [trace for trace in traces if folder_of(trace.path) in folders]
 
 
 def _read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
@@ -59,11 +59,11 @@ def _read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]
 
 
 def _not_superseded(marks: Marks, folders: Collection[str] | None) -> str:
-    rows = marks.traces()
-    if folders is not None:  # and those below them, which the caller leaves out
-        below = (f"starts_with(path, {quoted(folder.rstrip('/') + '/')})" for folder in folders)
-        rows = f"SELECT * FROM ({rows}) WHERE {' OR '.join(below) or 'false'}"
-    return f"SELECT {_TRACE} FROM ({rows}) AS t ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id"
+    traces_query = marks.traces()
+    if folders is not None:  # includes traces in subfolders, which the caller excludes
+        conditions = (f"starts_with(path, {quoted(folder.rstrip('/') + '/')})" for folder in folders)
+        traces_query = f"SELECT * FROM ({traces_query}) WHERE {' OR '.join(conditions) or 'false'}"
+    return f"SELECT {_TRACE} FROM ({traces_query}) AS t ANTI JOIN ({superseded(traces_query)}) AS s ON s.trace_id = t.trace_id"
 
 
 @given_table("_staged_captures", layer="fleet", reads=("traces",))
@@ -71,21 +71,31 @@ def _not_superseded(marks: Marks, folders: Collection[str] | None) -> str:
 @given_table("_staged_capture_roles", layer="fleet", reads=("traces",))
 @given_table("_staged_capture_quality", layer="fleet", reads=("traces",))
 def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], gone: Iterable[str] = ()) -> None:
-    """Create the given tables about captures; `gone`: ids of captures that no longer exist."""
-    found = list(captures)
-    _stage(con, "captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
-    _stage(con, "capture_ranks", [_rank(capture, member) for capture in found for member in capture.members])
-    roles = [{"rank": r.rank, "role": r.role, "group_name": r.group} | _of(c) for c in found for r in c.roles]
+    """Create the input tables about captures; `gone`: ids of captures that no longer exist."""
+    all_captures = list(captures)
+    _stage(con, "captures", [*map(_capture, all_captures), *(_gone(capture_id) for capture_id in gone)])
+    _stage(con, "capture_ranks", [_rank(capture, member) for capture in all_captures for member in capture.members])
+    roles = [
+        {"rank": role.rank, "role": role.role, "group_name": role.group} | _of(capture)
+        for capture in all_captures
+        for role in capture.roles
+    ]
     _stage(con, "capture_roles", roles)
-    _stage(con, "capture_quality", [asdict(finding) | _of(c) for c in found for finding in c.findings])
+    _stage(
+        con,
+        "capture_quality",
+        [asdict(finding) | _of(capture) for capture in all_captures for finding in capture.findings],
+    )
 
 
 def stage_members(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture]) -> None:
-    """Create `_capture_members` (capture_id, trace_id, batch_id): where the lake stores the traces of captures."""
+    """Create `_capture_members` (capture_id, trace_id, batch_id), which locates the captures' traces in the lake."""
     con.execute("CREATE OR REPLACE TABLE _capture_members (capture_id VARCHAR, trace_id VARCHAR, batch_id VARCHAR)")
     traces = [(capture, member.trace) for capture in captures for member in capture.members]
     insert_values(
-        con, "_capture_members", [{"trace_id": t.trace_id, "batch_id": t.batch_id} | _of(c) for c, t in traces]
+        con,
+        "_capture_members",
+        [{"trace_id": trace.trace_id, "batch_id": trace.batch_id} | _of(capture) for capture, trace in traces],
     )
 
 
@@ -106,8 +116,8 @@ def _rank(capture: Capture, member: Member) -> dict[str, Any]:
 def _capture(capture: Capture) -> dict[str, Any]:
     traces = [member.trace for member in capture.ranks]
     dated = [trace for trace in traces if is_dated(trace)] or traces
-    first = min((t.trace_start_ns for t in dated if t.trace_start_ns is not None), default=None)
-    last = max((t.trace_end_ns for t in dated if t.trace_end_ns is not None), default=None)
+    first = min((trace.trace_start_ns for trace in dated if trace.trace_start_ns is not None), default=None)
+    last = max((trace.trace_end_ns for trace in dated if trace.trace_end_ns is not None), default=None)
     return {
         "capture_id": capture.capture_id,
         "job": capture.job,
@@ -123,12 +133,15 @@ def _capture(capture: Capture) -> dict[str, Any]:
 
 
 def _gone(capture_id: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("job", "n_ranks", "world_size", "started_at", "capture_start_ns", "capture_end_ns"))
-    return {"capture_id": capture_id, **nothing, "n_traces": 0, "content": "", "is_gone": True}
+    empty_columns = dict.fromkeys(("job", "n_ranks", "world_size", "started_at", "capture_start_ns", "capture_end_ns"))
+    return {"capture_id": capture_id, **empty_columns, "n_traces": 0, "content": "", "is_gone": True}
 
 
 def _time(ns: int | None) -> datetime | None:
-    """Returns a time, UTC; None where the clock does not tell the date, as in sql/ingest/traces/traces.sql."""
+    """Return a timestamp as UTC datetime, or None if it carries no date (at most DATED_NS).
+
+    sql/ingest/traces/traces.sql has the same rule.
+    """
     try:
         return None if ns is None or ns <= DATED_NS else _EPOCH + timedelta(microseconds=ns // 1000)
     except OverflowError:  # not a valid calendar time

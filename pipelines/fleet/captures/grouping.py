@@ -1,12 +1,14 @@
-"""Traces → captures: the ranks of one job that were profiled together.
+"""The captures that traces form: the ranks of one job that were profiled together.
 
-Traces of one job in one folder are a group (`traces.group_id`). A folder, such as an inbox, may hold several captures
-of a job. If a rank occurs more than once, the traces are sorted by start, and a new capture begins with a trace that
-overlaps no other in time, or whose rank is already there at another time. A capture is named after its first-ingested
-trace, so that its id stays when late ranks arrive; the capture with the group's first trace has the group's id.
+Traces of one job in one folder are a group (`traces.group_id`). A folder, such as an inbox, may contain several
+captures of a job. If a rank occurs more than once, the traces are sorted by start. A new capture then begins with a
+trace that overlaps no preceding trace of the capture, or whose rank the capture already has at another time. A capture
+is named after its first-ingested trace, so its id stays when late ranks arrive. The capture with the group's first
+trace has the group's id.
 
-A file that ends early may have lost the base that its times are relative to: it does not tell when it was, where the others
-do. It joins the only capture that there is, but never takes the place of a rank's dated trace.
+A truncated file may have lost the base of its times, so its date is unknown even if the dates of the other traces are
+known. Such traces join the only capture of the group, or form separate captures if there are several. They never replace a
+rank's dated trace.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from pipelines.base.datafiles import threshold
 
 _INFINITY = float("inf")
 DATED_NS = threshold("dated_ns")
-"""Times after this, 2001-09-09, are counted from 1970; others from the boot of a host, or from a base that is not known."""
-_SHOWN = 5  # names listed in a sentence
+"""Times above this, 2001-09-09, count from 1970. Others count from the boot of a host, or from an unknown base."""
+_SHOWN = 5  # maximum number of names in a sentence
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A committed trace, as in table `traces`. Times in ns; None is unknown."""
+    """A committed trace, as in table `traces`. Times in ns; None if unknown."""
 
     trace_id: str
     batch_id: str
@@ -40,12 +42,12 @@ class RankTrace:
     trace_start_ns: int | None
     trace_end_ns: int | None
     n_events: int = 0
-    ingest_batch_id: str | None = None  # that of its ingest run, if its batch was merged since
+    ingest_batch_id: str | None = None  # the batch of its ingest run, if that batch was merged since then
 
 
 @dataclass(frozen=True)
 class Member:
-    """A trace of a capture. `left_out_reason`: why it is not used (None: it is the rank's trace)."""
+    """A trace of a capture. `left_out_reason`: why it is not used; None if it is the rank's trace."""
 
     trace: RankTrace
     rank: int | None
@@ -54,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Role:
-    """A rank's group in a parallelism role, as given by the user; `job` None is any job."""
+    """A rank's group in a parallelism role, supplied by the user. `job` None matches any job."""
 
     job: str | None
     rank: int
@@ -64,7 +66,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a capture that limits what can be concluded: a row of `capture_quality`."""
+    """A fact that limits the conclusions from a capture: a row of `capture_quality`."""
 
     check_name: str
     severity: str
@@ -85,24 +87,29 @@ class Capture:
 
     @property
     def ranks(self) -> list[Member]:
-        """Returns the traces that are used, one per rank, ordered by rank."""
-        return sorted((m for m in self.members if m.left_out_reason is None), key=lambda m: m.rank or 0)
+        """Return the used traces, one per rank, ordered by rank."""
+        return sorted(
+            (member for member in self.members if member.left_out_reason is None), key=lambda member: member.rank or 0
+        )
 
     @property
     def content(self) -> str:
-        """Returns a hash over its traces and how they are used: it changes when results computed from them may change."""
-        parts = [f"{m.trace.trace_id}:{m.rank}:{m.left_out_reason}" for m in self.members]
-        parts += [f"{r.rank}:{r.role}:{r.group}" for r in self.roles]
+        """Return a hash over the traces, how they are used, and roles.
+
+        It changes if results computed from the capture may change.
+        """
+        parts = [f"{member.trace.trace_id}:{member.rank}:{member.left_out_reason}" for member in self.members]
+        parts += [f"{role.rank}:{role.role}:{role.group}" for role in self.roles]
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
 def find_captures(traces: Iterable[RankTrace], roles: Sequence[Role] = ()) -> list[Capture]:
-    """Returns the captures that the traces form, by capture_id; `roles`: what the user tells about ranks."""
+    """Return the captures that the traces form, by capture_id; `roles`: the roles of ranks supplied by the user."""
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
         groups[trace.group_id].append(trace)
     jobs = _jobs_by_folder(groups)
-    found = []
+    captures = []
     for group_id, members in groups.items():
         parts = _parts(members)
         first = min(members, key=_ingested).trace_id
@@ -110,15 +117,15 @@ def find_captures(traces: Iterable[RankTrace], roles: Sequence[Role] = ()) -> li
             named_by = min(part, key=_ingested).trace_id
             name = group_id if named_by == first else _hash(f"{group_id}\0{named_by}")
             capture = _capture(name, part)
-            others = jobs[folder_of(part[0].path)] - {capture.job}
-            findings = (*capture.findings, *_other_jobs(others))
-            found.append(replace(capture, findings=findings, roles=_roles(capture, roles)))
-    return sorted(found, key=lambda capture: capture.capture_id)
+            other_jobs = jobs[folder_of(part[0].path)] - {capture.job}
+            findings = (*capture.findings, *_other_jobs(other_jobs))
+            captures.append(replace(capture, findings=findings, roles=_roles(capture, roles)))
+    return sorted(captures, key=lambda capture: capture.capture_id)
 
 
 def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
     present = {member.rank for member in capture.ranks}
-    return tuple(sorted({r for r in roles if r.rank in present and r.job in (None, capture.job)}, key=str))
+    return tuple(sorted({role for role in roles if role.rank in present and role.job in (None, capture.job)}, key=str))
 
 
 def _ingested(trace: RankTrace) -> tuple[str, str]:
@@ -130,7 +137,7 @@ def _hash(text: str) -> str:
 
 
 def folder_of(path: str) -> str:
-    """Returns the folder that a trace was found in: only traces of one folder form a capture."""
+    """Return the folder that a trace was found in. Only traces of one folder form a capture."""
     return str(PurePath(path).parent)
 
 
@@ -142,19 +149,23 @@ def _jobs_by_folder(groups: dict[str, list[RankTrace]]) -> dict[str, set[str | N
 
 
 def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
-    """Splits the traces of a job in a folder into one list per capture."""
+    """Split the traces of a job in a folder into one list per capture."""
     ranks = [trace.rank for trace in traces]
     if len(traces) == 1 or (None not in ranks and len(set(ranks)) == len(ranks)):
         return [list(traces)]
     dated = [trace for trace in traces if is_dated(trace)]
     if dated and len(dated) < len(traces):
-        parts, rest = _parts(dated), [trace for trace in traces if not is_dated(trace)]
-        return [parts[0] + rest] if len(parts) == 1 else parts + _parts(rest)
+        parts, undated = _parts(dated), [trace for trace in traces if not is_dated(trace)]
+        return [parts[0] + undated] if len(parts) == 1 else parts + _parts(undated)
     parts: list[list[RankTrace]] = []
     end = -_INFINITY
-    for trace in sorted(traces, key=lambda t: (_start(t), t.trace_id)):
-        again = [t for t in parts[-1] if t.rank == trace.rank and t.rank is not None] if parts else []
-        if not parts or _start(trace) > end or (again and not any(_overlap(trace, other) for other in again)):
+    for trace in sorted(traces, key=lambda trace: (_start(trace), trace.trace_id)):
+        same_rank = (
+            [earlier for earlier in parts[-1] if earlier.rank == trace.rank and earlier.rank is not None]
+            if parts
+            else []
+        )
+        if not parts or _start(trace) > end or (same_rank and not any(_overlap(trace, other) for other in same_rank)):
             parts.append([])
             end = -_INFINITY
         parts[-1].append(trace)
@@ -163,7 +174,7 @@ def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
 
 
 def is_dated(trace: RankTrace) -> bool:
-    """Whether its times are counted from 1970."""
+    """Return whether the trace's times count from 1970."""
     return trace.trace_start_ns is not None and trace.trace_start_ns > DATED_NS
 
 
@@ -175,40 +186,42 @@ def _end(trace: RankTrace) -> float:
     return _start(trace) if trace.trace_end_ns is None else trace.trace_end_ns
 
 
-def _overlap(one: RankTrace, other: RankTrace) -> bool:
-    """True if the overlap is more than a touch: a rank's windows may follow each other without a gap."""
-    return _start(one) == _start(other) or (_start(one) < _end(other) and _start(other) < _end(one))
+def _overlap(first: RankTrace, second: RankTrace) -> bool:
+    """Return whether two traces overlap by more than an instant, because a rank's windows may adjoin each other."""
+    return _start(first) == _start(second) or (_start(first) < _end(second) and _start(second) < _end(first))
 
 
 def _capture(capture_id: str, traces: Sequence[RankTrace]) -> Capture:
     world_size = _world_size(traces)
     members: list[Member] = []
-    of_rank: dict[int, RankTrace] = {}
-    for trace in sorted(traces, key=lambda t: (not is_dated(t), -t.n_events, t.trace_id)):
+    trace_by_rank: dict[int, RankTrace] = {}
+    for trace in sorted(traces, key=lambda trace: (not is_dated(trace), -trace.n_events, trace.trace_id)):
         rank = 0 if trace.rank is None and len(traces) == 1 else trace.rank
-        reason = _left_out(trace, rank, world_size, of_rank)
+        reason = _left_out(trace, rank, world_size, trace_by_rank)
         members.append(Member(trace, rank, reason))
         if rank is not None and reason is None:
-            of_rank[rank] = trace
-    members.sort(key=lambda m: (m.rank is None, m.rank or 0, m.trace.trace_id))
+            trace_by_rank[rank] = trace
+    members.sort(key=lambda member: (member.rank is None, member.rank or 0, member.trace.trace_id))
     findings = _findings(members, world_size, traces)
     return Capture(capture_id, traces[0].job, world_size, tuple(members), tuple(findings))
 
 
 def _world_size(traces: Sequence[RankTrace]) -> int | None:
-    """Returns the most frequent value; the larger of two that are equally frequent."""
-    said = Counter(trace.world_size for trace in traces if trace.world_size is not None)
-    return max(said, key=lambda size: (said[size], size)) if said else None
+    """Return the most frequent world size (on ties, the larger), or None if no trace has one."""
+    n_traces_by_size = Counter(trace.world_size for trace in traces if trace.world_size is not None)
+    return max(n_traces_by_size, key=lambda size: (n_traces_by_size[size], size)) if n_traces_by_size else None
 
 
-def _left_out(trace: RankTrace, rank: int | None, world_size: int | None, taken: dict[int, RankTrace]) -> str | None:
+def _left_out(
+    trace: RankTrace, rank: int | None, world_size: int | None, trace_by_rank: dict[int, RankTrace]
+) -> str | None:
     if rank is None:
         return "no_rank"
     if None not in (trace.world_size, world_size) and trace.world_size != world_size:
         return "other_job"
     if world_size is not None and rank >= world_size:
         return "other_job"
-    return "rank_twice" if rank in taken else None
+    return "rank_twice" if rank in trace_by_rank else None
 
 
 _MEANINGS = {
@@ -219,22 +232,30 @@ _MEANINGS = {
 
 
 def _findings(members: list[Member], world_size: int | None, traces: Sequence[RankTrace]) -> list[Finding]:
-    found = []
+    findings = []
     for reason, (severity, meaning) in _MEANINGS.items():
-        paths = [m.trace.path for m in members if m.left_out_reason == reason]
+        paths = [member.trace.path for member in members if member.left_out_reason == reason]
         if paths:
-            found.append(Finding(reason, severity, len(paths), f"{meaning}: {_some(paths)}"))
-    present = {m.rank for m in members if m.left_out_reason is None and world_size and 0 <= (m.rank or 0) < world_size}
+            findings.append(Finding(reason, severity, len(paths), f"{meaning}: {_some(paths)}"))
+    present = {
+        member.rank
+        for member in members
+        if member.left_out_reason is None and world_size and 0 <= (member.rank or 0) < world_size
+    }
     if world_size is not None and len(present) < world_size:
-        first = [str(rank) for rank in islice((r for r in range(world_size) if r not in present), _SHOWN)]
-        n = world_size - len(present)  # not counted one by one: a file may claim any size
-        more = f" and {n - len(first)} more" if n > len(first) else ""
-        found.append(
-            Finding("missing_ranks", "info", n, f"{n} of {world_size} ranks are missing: {', '.join(first)}{more}")
+        first_missing = [
+            str(rank) for rank in islice((rank for rank in range(world_size) if rank not in present), _SHOWN)
+        ]
+        n = world_size - len(present)  # computed, because a file may claim any world size
+        more = f" and {n - len(first_missing)} more" if n > len(first_missing) else ""
+        findings.append(
+            Finding(
+                "missing_ranks", "info", n, f"{n} of {world_size} ranks are missing: {', '.join(first_missing)}{more}"
+            )
         )
     if world_size is None and len(traces) > 1:
-        found.append(Finding("no_world_size", "info", 1, "no trace says how many ranks the job has"))
-    return found
+        findings.append(Finding("no_world_size", "info", 1, "no trace says how many ranks the job has"))
+    return findings
 
 
 def _other_jobs(jobs: set[str | None]) -> list[Finding]:
@@ -245,6 +266,6 @@ def _other_jobs(jobs: set[str | None]) -> list[Finding]:
     return [Finding("other_jobs_in_folder", "info", len(names), detail)]
 
 
-def _some(names: Sequence[str], shown: int = _SHOWN) -> str:
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + rest
+def _some(names: Sequence[str], limit: int = _SHOWN) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -1,9 +1,9 @@
-"""Which folders' traces may form other captures than when all were last compared, by the catalog of the lake.
+"""The folders whose captures may have changed since all traces were last grouped, by the catalog of the lake.
 
-Captures are formed folder by folder (captures.py), so that only folders with new or removed traces have to be looked at.
-The catalog keeps, for each batch of traces, a sum over its traces and the folders that they came from, and for each folder its
-captures, as of the end of a run after which the tables of captures agreed with all traces. Where that is
-not known, or of other roles or another version of this program, all traces are grouped.
+Captures are formed folder by folder (grouping.py), so only folders with new or removed traces have to be regrouped. For
+each batch of traces, the catalog contains a stamp of its traces and the folders that they came from, and for each
+folder its captures. This record describes the end of a run after which the tables of captures agreed with all traces.
+Without a valid record, or if the roles or the version of this program differ, all traces are regrouped.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from pipelines.lake.read.snapshot import Now
 from pipelines.models.cache import digest_of
 from pipelines.models.sources import code_digest
 
-GROUPED = "grouped"  # the record of the catalog that says of which inputs the tables `grouped…` are
+GROUPED = "grouped"  # the catalog's record of the inputs of its tables `grouped…`
 _MOST = 50
-"""Folders: where more changed, all traces are grouped."""
+"""Maximum number of changed folders. If more changed, all traces are regrouped."""
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """What is to be looked at. `folders`: None for all; `before`: the captures that these had; `serial`: of the file."""
+    """The folders to regroup. `folders`: None for all.
+
+    `before`: the captures that these folders had. `serial`: that of the catalog's record. `added`, `gone`: batches of
+    traces that were added or removed since then; a changed batch is in both.
+    """
 
     folders: frozenset[str] | None
     before: frozenset[str] = frozenset()
@@ -41,39 +45,42 @@ ALL = Grouped(None)
 
 
 def inputs(roles: bytes) -> str:
-    """Returns a hash over what captures depend on besides the traces: the content of roles.csv, and this program."""
+    """Return a hash over the inputs of captures other than the traces: the content of roles.csv, and this program."""
     return digest_of([roles, code_digest()])
 
 
 def touched(root: Path, now: Now, given: str) -> Grouped:
-    """Returns which folders' traces changed since the file was written; ALL where that is not known. `given`: see inputs."""
-    told = record_of(root, GROUPED)
-    if not told or told["inputs"] != given:
+    """Return the folders whose traces changed since the record was written, or ALL if they are unknown.
+
+    `given`: the current hash of `inputs`.
+    """
+    record = record_of(root, GROUPED)
+    if not record or record["inputs"] != given:
         return ALL
-    kept = {name: (stamp, json.loads(folders)) for name, stamp, folders in rows_of(root, "SELECT * FROM grouped")}
+    recorded = {name: (stamp, json.loads(folders)) for name, stamp, folders in rows_of(root, "SELECT * FROM grouped")}
     stamps = {name: _stamp(now, name) for name in now.marks[MARK]}
-    if any(stamp is None and name not in now.marks[CAPTURE_MARK] for name, (stamp, _) in kept.items()):
-        return ALL  # the tables of captures are not as they were
-    before = {name: found for name, found in kept.items() if found[0] is not None}
+    if any(stamp is None and name not in now.marks[CAPTURE_MARK] for name, (stamp, _) in recorded.items()):
+        return ALL  # the tables of captures have changed since then
+    before = {name: entry for name, entry in recorded.items() if entry[0] is not None}
     added = tuple(name for name, stamp in stamps.items() if name not in before or before[name][0] != stamp)
     gone = tuple(name for name in before if before[name][0] != stamps.get(name))
     folders = {folder for name in gone for folder in before[name][1]}
     for name in added:
-        if (found := _folders(now, name)) is None:
+        if (folders_of_batch := _folders(now, name)) is None:
             return ALL
-        folders |= found
+        folders |= folders_of_batch
     if len(folders) > _MOST:
         return ALL
     marks = ", ".join("?" * len(folders))
     query = f"SELECT capture_id FROM grouped_captures WHERE folder IN ({marks})"
     captures = frozenset(name for (name,) in rows_of(root, query, tuple(sorted(folders))))
-    return Grouped(frozenset(folders), captures, told["serial"], added, gone)
+    return Grouped(frozenset(folders), captures, record["serial"], added, gone)
 
 
 def note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
     """Record that the tables of captures agree with all traces of `now`. `captures`: those of the folders in `seen`.
 
-    A lake that cannot be written only costs time.
+    If the lake is not writable, do nothing, because a missing record only costs time.
     """
     if seen.folders is not None and not seen.added and not seen.gone:
         return
@@ -83,44 +90,50 @@ def note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str,
         return
 
 
-def _note(root: Path, now: Now, given: str, seen: Grouped, captures: Mapping[str, Capture]) -> None:
-    is_all = seen.folders is None
-    names = [name for name in now.marks[MARK] if _folders(now, name) is not None] if is_all else list(seen.added)
+def _note(root: Path, now: Now, inputs_hash: str, grouped: Grouped, captures: Mapping[str, Capture]) -> None:
+    is_all = grouped.folders is None
+    names = [name for name in now.marks[MARK] if _folders(now, name) is not None] if is_all else list(grouped.added)
     with writing(root) as catalog:
-        told = record_of(root, GROUPED)
+        record = record_of(root, GROUPED)
         catalog.record(GROUPED, None)
         if is_all and len(names) < len(now.marks[MARK]):
             return
-        if not is_all and (told is None or told["serial"] != seen.serial):
-            return  # another run wrote it meanwhile: neither knows what the other found
+        if not is_all and (record is None or record["serial"] != grouped.serial):
+            # Another run wrote the record in the meantime, and neither run knows the other's changes.
+            return
         con = catalog.con
         if is_all:
             con.execute("DELETE FROM grouped")
             con.execute("DELETE FROM grouped_captures")
-        con.executemany("DELETE FROM grouped WHERE batch_id = ?", [(name,) for name in seen.gone])
-        con.executemany("DELETE FROM grouped_captures WHERE folder = ?", [(one,) for one in seen.folders or ()])
+        con.executemany("DELETE FROM grouped WHERE batch_id = ?", [(name,) for name in grouped.gone])
+        con.executemany(
+            "DELETE FROM grouped_captures WHERE folder = ?", [(folder,) for folder in grouped.folders or ()]
+        )
         rows = [(name, _stamp(now, name), json.dumps(sorted(_folders(now, name) or ()))) for name in names]
-        # As they are now: if one of those just written goes, its captures have to be computed again.
+        # The current tables of captures: if one of them is deleted, its captures must be recomputed.
         rows += [(name, None, "[]") for name in table_names(root, CAPTURE_MARK)]
         con.executemany("INSERT OR REPLACE INTO grouped VALUES (?, ?, ?)", rows)
-        of_folders = {(folder_of(m.trace.path), name) for name, c in captures.items() for m in c.members}
-        con.executemany("INSERT OR REPLACE INTO grouped_captures VALUES (?, ?)", sorted(of_folders))
-        catalog.record(GROUPED, {"inputs": given, "serial": (seen.serial or 0) + 1})
+        folder_rows = {
+            (folder_of(member.trace.path), name) for name, capture in captures.items() for member in capture.members
+        }
+        con.executemany("INSERT OR REPLACE INTO grouped_captures VALUES (?, ?)", sorted(folder_rows))
+        catalog.record(GROUPED, {"inputs": inputs_hash, "serial": (grouped.serial or 0) + 1})
 
 
 def _stamp(now: Now, name: str) -> str:
-    """Returns what changes when the traces of a batch change."""
+    """Return a text that changes when the traces of a batch change."""
     entry = now.entries.get(name)
     if entry is None or name in now.loose or MARK not in entry.kind.places:
         return now.stamps[name]
-    # The size, too: a log does not tell that the last trace has gone.
+    # The size is included, because a log does not record that the last trace was removed.
     return f"{zlib.crc32(entry.keys.encode()):08x} {entry.sizes[entry.kind.places[MARK]]}"
 
 
 def _folders(now: Now, name: str) -> set[str] | None:
+    """Return the folders of a batch's traces, or None if any is unknown."""
     entry = now.entries.get(name)
     paths: Iterable[str | None] | None = (entry.key_paths() or {}).values() if entry else None
     if not paths or name in now.loose:
         return None
-    found = {None if path is None else folder_of(path) for path in paths}
-    return None if None in found else {folder for folder in found if folder is not None}
+    folders = {None if path is None else folder_of(path) for path in paths}
+    return None if None in folders else {folder for folder in folders if folder is not None}

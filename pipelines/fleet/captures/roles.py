@@ -1,4 +1,4 @@
-"""What the user tells about ranks: `roles.csv` in the lake's folder, with columns rank, role, group and optionally job."""
+"""The roles of ranks that the user supplies in `roles.csv` of the lake: columns rank, role, group, optionally job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STAGED = "_staged_capture_roles"
 
 
 class RolesError(TracelakeError):
-    """The table of roles cannot be read; the message names file, line and what to do."""
+    """A table of roles that cannot be read. The message names file and line, and how to correct it."""
 
 
 def read_roles(path: Path) -> list[Role]:
-    """Returns the rows of a table of roles; none if there is no file. Raises RolesError."""
+    """Return the rows of a table of roles, or none if the file does not exist. Raise RolesError."""
     try:
         return [_role(path, line, row) for line, row in _TABLE.rows(path)]
     except WrongTable as error:
@@ -28,7 +28,7 @@ def read_roles(path: Path) -> list[Role]:
 
 
 def need_roles(catalog: Catalog, tables: Iterable[str]) -> bool:
-    """Some of the tables cannot be computed without the table of roles."""
+    """Return whether any of the tables depends on the table of roles."""
     return any(_STAGED in catalog.models[name].dependencies for name in catalog.closure(tables))
 
 

@@ -1,4 +1,4 @@
-"""Aligns the clocks of a capture: one clock per rank, and all collectives on the lowest rank's clock."""
+"""The alignment of a capture's clocks: one clock per rank, and all collectives on the lowest rank's clock."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pipelines.fleet.collectives.matching import LaneMatch, match_lane, refused_
 
 @dataclass(frozen=True)
 class FittedLane:
-    """A lane with its match and its own clock fit, which determines the instances that count for clocks.
+    """A lane with its match and its separate clock fit, which determines the instances that count for clocks.
 
-    starts, ends: (members, instances) int64 ns on the lowest rank's clock; None where clocks are not aligned.
+    starts, ends: (members, instances) int64 ns on the lowest rank's clock; None if clocks are not aligned.
     """
 
     lane: Lane
@@ -37,18 +37,21 @@ class FittedLane:
 
     @property
     def ranks(self) -> list[int]:
-        """Returns its ranks, ascending."""
+        """Return the lane's ranks, ascending."""
         return [member.rank for member in self.lane.members]
 
     @property
     def refused(self) -> str | None:
-        """Why its collectives are not used; None if they are."""
+        """Return the reason why the lane's collectives are not used; None if they are."""
         return self.match.refused or self.fit.refused
 
 
 @dataclass(frozen=True)
 class FittedClock:
-    """A rank's clock, or why there is none. `method`: one of METHODS."""
+    """A rank's clock, or the reason why there is none.
+
+    `contradiction_ns`: None if no fit was attempted. `method`: one of METHODS; None without a clock.
+    """
 
     rank: int
     clock: RankClock | None
@@ -58,7 +61,7 @@ class FittedClock:
 
 
 COLLECTIVE_ENDS, ONE_FILE, SHARED_CLOCK = METHODS = ("collective_ends", "one_file", "shared_clock")
-"""How clocks are aligned: by when collectives end; or not at all, because the ranks are of one file or of one host."""
+"""How clocks are aligned: by the ends of collectives, or unchanged, because the ranks share a file or a host."""
 _NOISE = ("noisy_ends", "too_many_dropped")
 Fits = tuple[list[FittedLane], list[FittedClock]]
 
@@ -69,24 +72,25 @@ def fit_capture(
     one_clock: bool = False,
     hosts: Mapping[int, str | None] | None = None,
 ) -> Fits:
-    """Match the lanes of a capture and align its clocks, unless all are known to be one.
+    """Match the lanes of a capture and align its clocks, unless all ranks are known to share a clock.
 
-    `ranks`: the capture's, ascending. `hosts`: where they ran; None where that is not known.
+    `ranks`: the capture's, ascending. `one_clock`: the ranks share a clock. `hosts`: by rank, None if unknown.
 
-    Ends tell the offset of GPUs' clocks of one host, too. Where they are too noisy for that, as where ranks share a GPU, ranks
-    of one host keep their common clock; so do ranks of hosts that are not known, if their clocks agree within the noise.
+    The ends of collectives also determine the offsets between GPU clocks of one host. If the ends are too noisy, for
+    example because ranks share a GPU, ranks of one host keep their common clock. So do ranks of unknown hosts, if their
+    clocks agree within the noise.
     """
     lanes, mismatch = lanes_of(ranks, kernels)
-    named = [(hosts or {}).get(rank) for rank in ranks]
-    one_host = len(ranks) > 1 and None not in named and len(set(named)) == 1
+    host_names = [(hosts or {}).get(rank) for rank in ranks]
+    one_host = len(ranks) > 1 and None not in host_names and len(set(host_names)) == 1
     matches = [(lane, _match(lane, mismatch if lane.group is None else None, one_clock or one_host)) for lane in lanes]
-    n_steps = len({step for k in kernels.values() for step in k.step if step is not None})
+    n_steps = len({step for rank_kernels in kernels.values() for step in rank_kernels.step if step is not None})
     fits = _fit(ranks, matches, n_steps, one_clock)
     if not _is_noisy(fits):
         return _by(fits, ONE_FILE if one_clock else COLLECTIVE_ENDS)
     if one_clock:
         return _by(_fit(ranks, matches, n_steps, True, noisy=True), ONE_FILE)
-    if one_host or len({name for name in named if name is not None}) < 2:
+    if one_host or len({name for name in host_names if name is not None}) < 2:
         shared = _fit(ranks, matches, n_steps, True, noisy=True)
         if any(clock.clock for clock in shared[1]) and (one_host or _agree(shared)):
             return _by(shared, SHARED_CLOCK)
@@ -99,21 +103,24 @@ def _by(fits: Fits, method: str) -> Fits:
 
 
 def _is_noisy(fits: Fits) -> bool:
-    """Whether no clock could be fitted, and the reason is that the ends of collectives are too noisy."""
+    """Return whether no clock could be fitted because the ends of collectives are too noisy."""
     lanes, clocks = fits
     reasons = [fitted.refused or "" for fitted in (*(lane.fit for lane in lanes), *clocks)]
     return not any(clock.clock for clock in clocks) and any(reason.startswith(_NOISE) for reason in reasons)
 
 
 def _agree(fits: Fits) -> bool:
-    """Whether what the ends say of the clocks' offsets is within their noise, and small beside what ranks wait."""
+    """Return whether the offsets by the ends of collectives are within their noise.
+
+    Their error bars must also be small compared with the mean wait of ranks.
+    """
     lanes, clocks = fits
-    known = [clock.clock for clock in clocks if clock.clock]
-    waits = np.concatenate([np.ptp(lane.starts, axis=0) for lane in lanes if lane.starts is not None])
-    noise = max(clock.sigma_ns for clock in known)
+    fitted_clocks = [clock.clock for clock in clocks if clock.clock]
+    waits_ns = np.concatenate([np.ptp(lane.starts, axis=0) for lane in lanes if lane.starts is not None])
+    noise_ns = max(clock.sigma_ns for clock in fitted_clocks)
     return all(
-        abs(clock.estimate_ns - clock.offset_ns) <= noise and clock.error_ns <= MAX_ERROR * waits.mean()
-        for clock in known
+        abs(clock.estimate_ns - clock.offset_ns) <= noise_ns and clock.error_ns <= MAX_ERROR * waits_ns.mean()
+        for clock in fitted_clocks
     )
 
 
@@ -121,18 +128,23 @@ Matched = tuple[Lane, LaneMatch]
 
 
 def _fit(ranks: Sequence[int], matches: Sequence[Matched], n_steps: int, one_clock: bool, noisy: bool = False) -> Fits:
-    """`noisy`: lanes whose ends are noise are used, too, where the clock is one or their match is certain."""
+    """Return lanes and clocks, with times aligned if possible.
+
+    `noisy`: also use lanes whose ends are noisy, if the ranks share a clock or the lane's match is certain.
+    """
     fitted = [_fit_lane(lane, match, n_steps, one_clock, noisy) for lane, match in matches]
-    good = [one for one in fitted if one.refused is None]
+    good = [lane for lane in fitted if lane.refused is None]
     if len(good) == 1 and not one_clock:
         clocks, aligned = _of_one_lane(good[0])
     else:
         clocks, aligned = _of_lanes(ranks, good, n_steps, one_clock, noisy)
-    there = {clock.rank for clock in clocks}
+    ranks_with_clock = {clock.rank for clock in clocks}
     reasons = _reasons(fitted)
     any_reason = reasons.get(None, "no_collectives")
-    clocks += [FittedClock(rank, None, None, reasons.get(rank, any_reason)) for rank in ranks if rank not in there]
-    return [aligned.get(one.lane.number, one) for one in fitted], sorted(clocks, key=lambda clock: clock.rank)
+    clocks += [
+        FittedClock(rank, None, None, reasons.get(rank, any_reason)) for rank in ranks if rank not in ranks_with_clock
+    ]
+    return [aligned.get(lane.lane.number, lane) for lane in fitted], sorted(clocks, key=lambda clock: clock.rank)
 
 
 def _match(lane: Lane, mismatch: str | None, one_clock: bool) -> LaneMatch:
@@ -153,114 +165,128 @@ def _fit_lane(lane: Lane, match: LaneMatch, n_steps: int, one_clock: bool, noisy
 
 
 def _reasons(fitted: Sequence[FittedLane]) -> dict[int | None, str]:
-    """Returns the reason of the first refused lane of each rank, and for None that of the first refused lane of any."""
-    found: dict[int | None, str] = {}
-    for one in fitted:
-        if one.refused:
-            for rank in (None, *(member.rank for member in one.lane.members)):
-                found.setdefault(rank, one.refused)
-    return found
+    """Return, by rank, the reason of its first refused lane; for None, the reason of the first refused lane of all."""
+    reason_by_rank: dict[int | None, str] = {}
+    for lane in fitted:
+        if lane.refused:
+            for rank in (None, *(member.rank for member in lane.lane.members)):
+                reason_by_rank.setdefault(rank, lane.refused)
+    return reason_by_rank
 
 
 Aligned = tuple[list[FittedClock], dict[int, FittedLane]]
 
 
-def _of_one_lane(one: FittedLane) -> Aligned:
+def _of_one_lane(lane: FittedLane) -> Aligned:
     clocks = [
-        FittedClock(member.rank, clock, one.fit.contradiction_ns, None)
-        for member, clock in zip(one.lane.members, one.fit.clocks, strict=True)
+        FittedClock(member.rank, clock, lane.fit.contradiction_ns, None)
+        for member, clock in zip(lane.lane.members, lane.fit.clocks, strict=True)
     ]
-    return clocks, {one.lane.number: replace(one, starts=one.fit.aligned_start_ns, ends=one.fit.aligned_end_ns)}
+    return clocks, {lane.lane.number: replace(lane, starts=lane.fit.aligned_start_ns, ends=lane.fit.aligned_end_ns)}
 
 
 def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int, one_clock: bool, noisy: bool) -> Aligned:
-    """Fits clocks over the kept instances of all lanes, once per connected set of ranks; the first set counts."""
+    """Fit clocks over the kept instances of all lanes, once per connected set of ranks.
+
+    The first set with lanes has a fit. Ranks of the other sets have no clock.
+    """
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}
     row_of = {rank: row for row, rank in enumerate(ranks)}
-    lanes_at: dict[int, list[FittedLane]] = {}
-    for one in good:
-        lanes_at.setdefault(one.ranks[0], []).append(one)
-    first: int | None = None
-    for rows in joined_ranks(len(ranks), ([row_of[rank] for rank in one.ranks] for one in good)):
+    lanes_by_first_rank: dict[int, list[FittedLane]] = {}
+    for lane in good:
+        lanes_by_first_rank.setdefault(lane.ranks[0], []).append(lane)
+    first_rank: int | None = None
+    for rows in joined_ranks(len(ranks), ([row_of[rank] for rank in lane.ranks] for lane in good)):
         group = [ranks[row] for row in rows]
-        own = [one for rank in group for one in lanes_at.get(rank, ())]
-        if not own:
+        group_lanes = [lane for rank in group for lane in lanes_by_first_rank.get(rank, ())]
+        if not group_lanes:
             continue
-        if first is not None:
-            reason = f"not_joined: with rank {group[0]}, but not with rank {first}"
+        if first_rank is not None:
+            reason = f"not_joined: with rank {group[0]}, but not with rank {first_rank}"
             clocks += [FittedClock(rank, None, None, reason) for rank in group]
             continue
-        first = group[0]
-        certain = noisy and all(one.match.is_certain for one in own)
-        fit = fit_entries(_pooled(group, own), n_steps, _near(group, own), one_clock, certain)
-        found = fit.clocks or [None] * len(group)
+        first_rank = group[0]
+        is_certain = noisy and all(lane.match.is_certain for lane in group_lanes)
+        fit = fit_entries(_pooled(group, group_lanes), n_steps, _near(group, group_lanes), one_clock, is_certain)
+        group_clocks = fit.clocks or [None] * len(group)
         clocks += [
             FittedClock(rank, clock, fit.contradiction_ns, fit.refused)
-            for rank, clock in zip(group, found, strict=True)
+            for rank, clock in zip(group, group_clocks, strict=True)
         ]
         if fit.refused is None:
-            aligned = _spread_out(group, own, fit)
+            aligned = _spread_out(group, group_lanes, fit)
     return clocks, aligned
 
 
 def _pooled(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> Entries:
-    """Returns the kept instances of lanes whose ranks are all among `ranks`, lane after lane."""
+    """Return the kept instances of lanes as entries, lane after lane. `ranks` contains all ranks of the lanes."""
     row_of = {rank: row for row, rank in enumerate(ranks)}
     parts, n = [], 0
-    for one in lanes:
-        found, kept = one.lane.instances(one.match.index), one.fit.kept
-        cut = Instances(found.start_ns[:, kept], found.end_ns[:, kept], found.present[:, kept], found.bounded[kept])
+    for lane in lanes:
+        instances, is_kept = lane.lane.instances(lane.match.index), lane.fit.kept
+        cut = Instances(
+            instances.start_ns[:, is_kept],
+            instances.end_ns[:, is_kept],
+            instances.present[:, is_kept],
+            instances.bounded[is_kept],
+        )
         part = Entries.of(cut)
-        rows = np.array([row_of[rank] for rank in one.ranks])
+        rows = np.array([row_of[rank] for rank in lane.ranks])
         parts.append(replace(part, rank=rows[part.rank], instance=part.instance + n))
         n += len(part.bounded)
     names = ("rank", "instance", "start_ns", "end_ns", "bounded")
-    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return Entries(n_ranks=len(ranks), **whole)
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Entries(n_ranks=len(ranks), **columns)
 
 
 def _near(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> np.ndarray:
-    """Returns offsets (ranks,) near the truth, ns: those of the largest lane's own fit, and from there lane by lane.
+    """Return offsets near the truth, (ranks,) int64 ns: those of the largest lane's fit, and from there lane by lane.
 
-    A polish moves one clock at a time. Where groups are nested (a node's ranks meet each other more often than all
-    others together), it would stop with every node in agreement with itself only; from here there is not far to go.
+    The median polish moves one clock at a time. If groups are nested (a node's ranks meet each other more often than
+    they meet other ranks), it would stop as soon as each node agrees with itself. From these offsets it has little left
+    to change.
     """
-    of_rank: dict[int, list[int]] = {}
-    for number, one in enumerate(lanes):
-        for rank in one.ranks:
-            of_rank.setdefault(rank, []).append(number)
+    lanes_of_rank: dict[int, list[int]] = {}
+    for number, lane in enumerate(lanes):
+        for rank in lane.ranks:
+            lanes_of_rank.setdefault(rank, []).append(number)
 
     def place(number: int) -> tuple[int, int]:
         return -len(lanes[number].ranks), number
 
     waiting = [min(map(place, range(len(lanes))))]
-    seen, known = {waiting[0][1]}, dict[int, int]()
+    queued, offset_by_rank = {waiting[0][1]}, dict[int, int]()
     while waiting:
-        one = lanes[heapq.heappop(waiting)[1]]
-        own = dict(zip(one.ranks, (clock.offset_ns for clock in one.fit.clocks), strict=True))
-        shifts = sorted(known[rank] - offset for rank, offset in own.items() if rank in known)
+        lane = lanes[heapq.heappop(waiting)[1]]
+        lane_offsets = dict(zip(lane.ranks, (clock.offset_ns for clock in lane.fit.clocks), strict=True))
+        shifts = sorted(
+            offset_by_rank[rank] - offset for rank, offset in lane_offsets.items() if rank in offset_by_rank
+        )
         shift = shifts[len(shifts) // 2] if shifts else 0
-        for rank in own.keys() - known.keys():
-            known[rank] = own[rank] + shift
-            for number in of_rank[rank]:
-                if number not in seen:
-                    seen.add(number)
+        for rank in lane_offsets.keys() - offset_by_rank.keys():
+            offset_by_rank[rank] = lane_offsets[rank] + shift
+            for number in lanes_of_rank[rank]:
+                if number not in queued:
+                    queued.add(number)
                     heapq.heappush(waiting, place(number))
-    return np.array([known[rank] for rank in ranks], np.int64)
+    return np.array([offset_by_rank[rank] for rank in ranks], np.int64)
 
 
 def _spread_out(ranks: Sequence[int], lanes: Sequence[FittedLane], fit: ClockFit) -> dict[int, FittedLane]:
-    """Returns the lanes with times on one clock; instances that a lane's own fit dropped are shifted by the offsets."""
+    """Return the lanes by number, with times on one clock.
+
+    The offsets shift instances that a lane's own fit dropped, without drift.
+    """
     offsets = {rank: clock.offset_ns for rank, clock in zip(ranks, fit.clocks, strict=True)}
-    found, at = {}, 0
-    for one in lanes:
-        shift = np.array([offsets[rank] for rank in one.ranks], np.int64)[:, None]
-        raw, kept = one.lane.instances(one.match.index), one.fit.kept
-        starts, ends = raw.start_ns - shift, raw.end_ns - shift
-        past = at + len(one.ranks) * int(kept.sum())
-        starts[:, kept] = fit.aligned_start_ns[at:past].reshape(-1, len(one.ranks)).T
-        ends[:, kept] = fit.aligned_end_ns[at:past].reshape(-1, len(one.ranks)).T
-        found[one.lane.number] = replace(one, starts=starts, ends=ends)
-        at = past
-    return found
+    aligned_by_number, start = {}, 0
+    for lane in lanes:
+        shift = np.array([offsets[rank] for rank in lane.ranks], np.int64)[:, None]
+        instances, is_kept = lane.lane.instances(lane.match.index), lane.fit.kept
+        starts, ends = instances.start_ns - shift, instances.end_ns - shift
+        stop = start + len(lane.ranks) * int(is_kept.sum())
+        starts[:, is_kept] = fit.aligned_start_ns[start:stop].reshape(-1, len(lane.ranks)).T
+        ends[:, is_kept] = fit.aligned_end_ns[start:stop].reshape(-1, len(lane.ranks)).T
+        aligned_by_number[lane.lane.number] = replace(lane, starts=starts, ends=ends)
+        start = stop
+    return aligned_by_number

@@ -1,7 +1,7 @@
-"""Kernels of captures in a connection → the inputs of the SQL in sql/fleet/: lanes, matched kernels, clocks.
+"""Python models of the lanes, matched kernels and clocks of captures, which are the inputs of the SQL in sql/fleet/.
 
-Reads `_staged_capture_ranks`, `collective_kernels` and `traces`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`,
-`_fitted_contradictions`.
+They read `_staged_capture_ranks`, `collective_kernels` and `traces`, and create `_fitted_lanes`, `_fitted_kernels`,
+`_fitted_clocks` and `_fitted_contradictions`.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ _CONTRADICTIONS = (
     ("n", "BIGINT", "Kernels that it would match otherwise."),
 )
 _TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks", "_fitted_contradictions")
-_AT_ONCE = 50_000  # rows as Python objects
+_AT_ONCE = 50_000  # rows in memory as Python objects
 
 
 @dataclass
 class _Rows:
-    """Columns of the tables while they are filled."""
+    """The columns of the tables while they are filled."""
 
     tables: dict[str, dict[str, list[Any]]] = field(
         default_factory=lambda: {table: {name: [] for name in types_of(table)} for table in _TABLES}
@@ -90,7 +90,7 @@ class _Rows:
             column.append(values.get(name))
 
     def flush(self, con: duckdb.DuckDBPyConnection, least: int = 1) -> None:
-        """Move the rows of tables that have at least so many into the database."""
+        """Move the rows of each table with at least `least` rows into the database."""
         for table, columns in self.tables.items():
             if len(columns["capture_id"]) >= least:
                 insert_columns(con, table, columns)
@@ -115,7 +115,7 @@ class _Rows:
     reads=_READS,
 )
 def create_fits(con: duckdb.DuckDBPyConnection) -> None:
-    """Match and align every capture in `con`, one by one."""
+    """Match and align every capture in `con`, one after another."""
     for table in _TABLES:
         create_table(con, table)
     rows = _Rows()
@@ -123,8 +123,8 @@ def create_fits(con: duckdb.DuckDBPyConnection) -> None:
     kernels = _kernels(con)
     of_one_file, hosts = _of_one_file(con), _hosts(con)
     for capture_id, ranks in members.items():
-        own = kernels.pop(capture_id, {})
-        lanes, clocks = fit_capture(ranks, own, capture_id in of_one_file, hosts[capture_id])
+        kernels_by_rank = kernels.pop(capture_id, {})
+        lanes, clocks = fit_capture(ranks, kernels_by_rank, capture_id in of_one_file, hosts[capture_id])
         roots = roots_of(lanes)
         for lane in lanes:
             _add_lane(capture_id, lane, rows)
@@ -141,16 +141,17 @@ def create_fits(con: duckdb.DuckDBPyConnection) -> None:
 
 def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
     query = "SELECT capture_id, rank FROM _staged_capture_ranks WHERE left_out_reason IS NULL ORDER BY capture_id, rank"
-    found: dict[str, list[int]] = {}
+    ranks_by_capture: dict[str, list[int]] = {}
     for capture_id, rank in con.execute(query).fetchall():
-        found.setdefault(capture_id, []).append(rank)
-    return found
+        ranks_by_capture.setdefault(capture_id, []).append(rank)
+    return ranks_by_capture
 
 
 def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
-    """Returns the captures whose ranks are the processes of one file of one machine: the tool recorded them with one clock.
+    """Return the captures whose ranks are processes in one file from one machine.
 
-    Not by traces.rank_source: traces that were ingested before that column was there have none.
+    The tool recorded these ranks with one clock. The column traces.rank_source cannot decide this, because it is NULL
+    for traces ingested before it existed.
     """
     query = (
         "SELECT m.capture_id FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
@@ -162,7 +163,7 @@ def _of_one_file(con: duckdb.DuckDBPyConnection) -> set[str]:
 
 
 def _hosts(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, str | None]]:
-    """Returns where the ranks of each capture ran; None where the trace does not say."""
+    """Return the host of each rank by capture; None if the trace does not record it."""
     query = (
         "SELECT m.capture_id, m.rank, t.host FROM _staged_capture_ranks AS m JOIN traces AS t USING (trace_id) "
         "WHERE m.left_out_reason IS NULL"
@@ -174,69 +175,72 @@ def _hosts(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, str | None]]:
 
 
 def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
-    columns = con.execute(
+    cursor = con.execute(
         "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.start_ns, "
         "k.end_ns, k.step, k.group_name, k.group_ranks, k.group_description, k.seq "
         "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out_reason IS NULL "
         "ORDER BY m.capture_id, m.rank, k.start_ns, k.event_id"
     )
-    found: dict[str, dict[int, Kernels]] = {}
-    texts: dict[str, str] = {}  # names of groups and the like occur in thousands of kernels: one object for each
-    while rows := columns.fetchmany(_AT_ONCE):
+    kernels_by_capture: dict[str, dict[int, Kernels]] = {}
+    # Share equal texts, such as group names, because they occur in thousands of kernels.
+    texts: dict[str, str] = {}
+    while rows := cursor.fetchmany(_AT_ONCE):
         for capture_id, rank, *values in rows:
-            shared: list[Any] = [texts.setdefault(v, v) if isinstance(v, str) else v for v in values]
-            found.setdefault(capture_id, {}).setdefault(rank, Kernels(rank)).add(*shared)
-    return found
+            shared: list[Any] = [
+                texts.setdefault(value, value) if isinstance(value, str) else value for value in values
+            ]
+            kernels_by_capture.setdefault(capture_id, {}).setdefault(rank, Kernels(rank)).add(*shared)
+    return kernels_by_capture
 
 
-def _add_clock(capture_id: str, one: FittedClock, rows: _Rows) -> None:
-    values: dict[str, Any] = {"capture_id": capture_id, "rank": one.rank, "refused_reason": one.refused}
-    if one.contradiction_ns is not None:
-        values["contradiction_ns"] = round(one.contradiction_ns)
-    if one.clock is not None:
+def _add_clock(capture_id: str, fitted: FittedClock, rows: _Rows) -> None:
+    values: dict[str, Any] = {"capture_id": capture_id, "rank": fitted.rank, "refused_reason": fitted.refused}
+    if fitted.contradiction_ns is not None:
+        values["contradiction_ns"] = round(fitted.contradiction_ns)
+    if fitted.clock is not None:
         names = ("offset_ns", "estimate_ns", "drift_ppm", "drift_applied", "low_ns", "high_ns", "n_matched")
-        values |= {name: getattr(one.clock, name) for name in names} | {"method": one.method}
-        values |= {name: round(getattr(one.clock, name)) for name in ("error_ns", "sigma_ns", "max_residual_ns")}
+        values |= {name: getattr(fitted.clock, name) for name in names} | {"method": fitted.method}
+        values |= {name: round(getattr(fitted.clock, name)) for name in ("error_ns", "sigma_ns", "max_residual_ns")}
     rows.add("_fitted_clocks", **values)
 
 
-def _add_lane(capture_id: str, one: FittedLane, rows: _Rows) -> None:
-    group = one.lane.group or (None, None)
-    for member in one.lane.members:
+def _add_lane(capture_id: str, fitted: FittedLane, rows: _Rows) -> None:
+    group = fitted.lane.group or (None, None)
+    for member in fitted.lane.members:
         rows.add(
             "_fitted_lanes",
             capture_id=capture_id,
-            lane=one.lane.number,
+            lane=fitted.lane.number,
             group_name=group[0],
             group_ranks=group[1],
-            group_description=one.lane.description,
+            group_description=fitted.lane.description,
             rank=member.rank,
             n_kernels=len(member),
-            n_matched=one.match.index.shape[1],
-            matched_by=one.match.rank_evidence.get(member.rank),
-            shift=one.match.shift.get(member.rank),
-            spread_ns=one.match.score.get(member.rank),
-            runner_up_ns=one.match.runner_up.get(member.rank),
-            reference_rank=one.match.reference,
-            contradiction_ns=None if one.match.refused else round(one.fit.contradiction_ns),
-            refused_reason=one.refused,
+            n_matched=fitted.match.index.shape[1],
+            matched_by=fitted.match.rank_evidence.get(member.rank),
+            shift=fitted.match.shift.get(member.rank),
+            spread_ns=fitted.match.score.get(member.rank),
+            runner_up_ns=fitted.match.runner_up.get(member.rank),
+            reference_rank=fitted.match.reference,
+            contradiction_ns=None if fitted.match.refused else round(fitted.fit.contradiction_ns),
+            refused_reason=fitted.refused,
         )
 
 
-def _add_kernels(capture_id: str, one: FittedLane, roots: list[int] | None, rows: _Rows) -> None:
-    for row, (member, places) in enumerate(zip(one.lane.members, one.match.index.tolist(), strict=True)):
-        for instance, place in enumerate(places):
+def _add_kernels(capture_id: str, fitted: FittedLane, roots: list[int] | None, rows: _Rows) -> None:
+    for row, (member, positions) in enumerate(zip(fitted.lane.members, fitted.match.index.tolist(), strict=True)):
+        for instance, position in enumerate(positions):
             rows.add(
                 "_fitted_kernels",
                 capture_id=capture_id,
-                lane=one.lane.number,
+                lane=fitted.lane.number,
                 instance=instance,
                 rank=member.rank,
-                trace_id=member.trace_id[place],
-                event_id=member.event_id[place],
-                matched_by=one.match.evidence[instance],
-                kept=bool(one.fit.kept[instance]) and one.refused is None,
-                aligned_start_ns=None if one.starts is None else int(one.starts[row, instance]),
-                aligned_end_ns=None if one.ends is None else int(one.ends[row, instance]),
+                trace_id=member.trace_id[position],
+                event_id=member.event_id[position],
+                matched_by=fitted.match.evidence[instance],
+                kept=bool(fitted.fit.kept[instance]) and fitted.refused is None,
+                aligned_start_ns=None if fitted.starts is None else int(fitted.starts[row, instance]),
+                aligned_end_ns=None if fitted.ends is None else int(fitted.ends[row, instance]),
                 root_rank=None if roots is None else roots[instance],
             )

@@ -1,8 +1,8 @@
-"""Hard bounds of clock offsets: nobody leaves a collective before everybody has arrived.
+"""Hard bounds of clock offsets, because no rank leaves a collective before all ranks have arrived.
 
-For two ranks of an instance i, o_a - o_b <= end[a, i] - start[b, i]; chains of ranks give further bounds, so they are
-lengths of shortest paths. Each instance is a hub between those who leave it and those who arrive: a pass over all
-kernels instead of all pairs of ranks.
+For two ranks of an instance i, o_a - o_b <= end[a, i] - start[b, i]. Chains of ranks give further bounds, so the bounds
+are lengths of shortest paths. Each instance is a hub between the ranks that leave it and the ranks that arrive. A pass
+therefore visits all kernels instead of all pairs of ranks.
 """
 
 from __future__ import annotations
@@ -15,50 +15,52 @@ from pipelines.fleet.collectives.entries import Entries
 def bounds_of(
     entries: Entries, starts: np.ndarray, ends: np.ndarray, bounded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Returns the lowest and highest offset of each rank to the first, (ranks,), infinite where nothing bounds it; and
-    by how much the bounds contradict each other, 0.0 where they do not.
+    """Return the lowest and highest offset of each rank relative to the first, and the contradiction of the bounds.
 
+    The offsets are (ranks,) ns, infinite if nothing bounds them. The contradiction is in ns, 0.0 if there is none.
     starts, ends: (entries,) ns on the ranks' own clocks. bounded: (instances,), those that count.
     """
-    some, places = entries.of_instances(bounded)
-    starts, ends = starts[places], ends[places]
-    if _contradict(some, starts, ends):
-        limit = _all_pairs(some, starts, ends)
-        return -limit[0, :], limit[:, 0], float(max(0.0, -np.diag(limit).min()))
-    first = np.full(entries.n_ranks, np.inf)
-    first[0] = 0.0
-    down, _ = _shortest(some, ends, -starts, first)
-    up, _ = _shortest(some, -starts, ends, first)
+    counted, positions = entries.of_instances(bounded)
+    starts, ends = starts[positions], ends[positions]
+    if _contradict(counted, starts, ends):
+        upper_bound = _all_pairs(counted, starts, ends)
+        return -upper_bound[0, :], upper_bound[:, 0], float(max(0.0, -np.diag(upper_bound).min()))
+    initial = np.full(entries.n_ranks, np.inf)
+    initial[0] = 0.0
+    down, _ = _shortest(counted, ends, -starts, initial)
+    up, _ = _shortest(counted, -starts, ends, initial)
     return -down, up, 0.0
 
 
-def _shortest(some: Entries, into: np.ndarray, out: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Returns the shortest distances (ranks,) from those known, and whether they are final: false where a cycle is
-    negative. into, out: the weights of an entry to its instance and back.
+def _shortest(entries: Entries, into: np.ndarray, out: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the shortest distances (ranks,) from the initial distances, and whether they are final.
+
+    They are not final if a cycle is negative. into, out: the weights of an entry to its instance and back.
     """
-    for _ in range(some.n_ranks + 1):
-        at_hub = some.by_instance.least(known[some.rank] + into, np.inf)
-        found = np.minimum(known, some.by_rank.least(at_hub[some.instance] + out, np.inf))
-        if np.array_equal(found, known):
-            return known, True
-        known = found
-    return known, False
+    for _ in range(entries.n_ranks + 1):
+        at_hub = entries.by_instance.least(distances[entries.rank] + into, np.inf)
+        shorter = np.minimum(distances, entries.by_rank.least(at_hub[entries.instance] + out, np.inf))
+        if np.array_equal(shorter, distances):
+            return distances, True
+        distances = shorter
+    return distances, False
 
 
-def _contradict(some: Entries, starts: np.ndarray, ends: np.ndarray) -> bool:
-    return not _shortest(some, ends, -starts, np.zeros(some.n_ranks))[1]
+def _contradict(entries: Entries, starts: np.ndarray, ends: np.ndarray) -> bool:
+    return not _shortest(entries, ends, -starts, np.zeros(entries.n_ranks))[1]
 
 
-def _all_pairs(some: Entries, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Returns (ranks, ranks): the upper bound of o_a - o_b at [a, b], over all chains of ranks (Floyd-Warshall): needed
-    only to say how large a contradiction is.
+def _all_pairs(entries: Entries, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the upper bound of o_a - o_b at [a, b], (ranks, ranks) ns, over all chains of ranks (Floyd-Warshall).
+
+    It is needed only for the size of a contradiction.
     """
-    limit = np.full((some.n_ranks, some.n_ranks), np.inf)
-    for part in np.split(some.by_instance.order, np.cumsum(some.by_instance.size)[:-1]):
+    upper_bound = np.full((entries.n_ranks, entries.n_ranks), np.inf)
+    for part in np.split(entries.by_instance.order, np.cumsum(entries.by_instance.size)[:-1]):
         if len(part):
-            pairs = np.ix_(some.rank[part], some.rank[part])
-            limit[pairs] = np.minimum(limit[pairs], ends[part][:, None] - starts[part][None, :])
-    np.fill_diagonal(limit, 0.0)
-    for via in range(some.n_ranks):
-        limit = np.minimum(limit, limit[:, via, None] + limit[None, via, :])
-    return limit
+            pairs = np.ix_(entries.rank[part], entries.rank[part])
+            upper_bound[pairs] = np.minimum(upper_bound[pairs], ends[part][:, None] - starts[part][None, :])
+    np.fill_diagonal(upper_bound, 0.0)
+    for via in range(entries.n_ranks):
+        upper_bound = np.minimum(upper_bound, upper_bound[:, via, None] + upper_bound[None, via, :])
+    return upper_bound

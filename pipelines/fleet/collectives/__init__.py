@@ -1,1 +1,1 @@
-"""Which kernels of the ranks are one collective, and who is waited for."""
+"""The matching of communication kernels of several ranks to collectives, and the ranks that others wait for."""

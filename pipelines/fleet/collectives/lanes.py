@@ -1,7 +1,7 @@
-"""Groups a rank's communication kernels into lanes; each lane is matched separately.
+"""The lanes of a rank's communication kernels; each lane is matched separately.
 
-Kernels that name their process group form one lane per group (name and ranks). The others form one lane per stream,
-numbered by first start; then every rank must have the same number of streams.
+Kernels that name their process group form one lane per group (name and ranks). The other kernels form one lane per
+stream, numbered by first start. All ranks must then have the same number of streams.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Group = tuple[str, str]
 
 @dataclass
 class Kernels:
-    """Kernels of a rank in order of (start, event_id); columns of table `collective_kernels`."""
+    """The kernels of a rank in order of (start, event_id), with the columns of table `collective_kernels`."""
 
     rank: int
     trace_id: list[str] = field(default_factory=list)
@@ -62,12 +62,12 @@ class Kernels:
         return len(self.event_id)
 
     def part(self, chosen: Sequence[int]) -> Kernels:
-        """Returns the kernels at the given positions."""
+        """Return the kernels at the given positions."""
         part = Kernels(self.rank)
         for name in vars(self):
             if name != "rank":
-                own = getattr(self, name)
-                getattr(part, name).extend(own[i] for i in chosen)
+                column = getattr(self, name)
+                getattr(part, name).extend(column[i] for i in chosen)
         return part
 
 
@@ -81,33 +81,43 @@ class Lane:
 
     @property
     def description(self) -> str | None:
-        """Returns the process group's value, from a kernel that has one."""
+        """Return the description of the process group, from a kernel that has one, or None."""
         return next((text for member in self.members for text in member.description if text), None)
 
     @property
     def sequences(self) -> list[RankLane]:
-        """Returns the sequences to match, one entry per rank."""
+        """Return the sequences to match, one per rank."""
         return [_sequence(member) for member in self.members]
 
     def instances(self, index: np.ndarray) -> Instances:
-        """Returns starts and ends of the kernels at `index` (members, instances)."""
-        starts = np.array([[m.start_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
-        ends = np.array([[m.end_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
-        bounded = [all(m.waits_for_all[i] for m, i in zip(self.members, one, strict=True)) for one in index.T]
+        """Return starts and ends of the kernels at `index` (members, instances)."""
+        starts = np.array(
+            [[member.start_ns[i] for i in row] for member, row in zip(self.members, index, strict=True)], np.int64
+        )
+        ends = np.array(
+            [[member.end_ns[i] for i in row] for member, row in zip(self.members, index, strict=True)], np.int64
+        )
+        bounded = [
+            all(member.waits_for_all[i] for member, i in zip(self.members, positions, strict=True))
+            for positions in index.T
+        ]
         return Instances(starts, ends, np.ones(index.shape, bool), np.array(bounded, bool))
 
 
 def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[Lane], str | None]:
-    """Returns the lanes of a capture, streams first; and why the streams cannot be matched (None: they can)."""
+    """Return the lanes of a capture, streams first, and the reason why the streams cannot be matched.
+
+    The reason is None if they can be matched.
+    """
     streams = {rank: _streams(kernels[rank]) if rank in kernels else [] for rank in ranks}
-    counts = {rank: len(found) for rank, found in streams.items()}
+    counts = {rank: len(rank_streams) for rank, rank_streams in streams.items()}
     mismatch = None
     if len(set(counts.values())) > 1:
-        few, many = (choose(counts, key=lambda rank: (counts[rank], rank)) for choose in (min, max))
-        mismatch = f"lane_count_mismatch: rank {few} has {counts[few]} streams, rank {many} has {counts[many]}"
+        fewest, most_streams = (choose(counts, key=lambda rank: (counts[rank], rank)) for choose in (min, max))
+        mismatch = f"lane_count_mismatch: rank {fewest} has {counts[fewest]} streams, rank {most_streams} has {counts[most_streams]}"
     lanes = []
     for number in range(max(counts.values(), default=0)):
-        members = tuple(found[number] for found in streams.values() if len(found) > number)
+        members = tuple(rank_streams[number] for rank_streams in streams.values() if len(rank_streams) > number)
         lanes.append(Lane(number, None, members))
     members_of: dict[Group, list[Kernels]] = {}
     for rank in ranks:
@@ -119,21 +129,21 @@ def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[La
 
 
 def _streams(kernels: Kernels) -> list[Kernels]:
-    """Returns a rank's streams without process groups, by first start."""
-    places: dict[tuple[int | None, int | None], list[int]] = {}
-    for i, (stream, group) in enumerate(zip(kernels.stream, kernels.group, strict=True)):
+    """Return a rank's streams of kernels without process groups, by first start."""
+    positions_by_stream: dict[tuple[int | None, int | None], list[int]] = {}
+    for position, (stream, group) in enumerate(zip(kernels.stream, kernels.group, strict=True)):
         if group is None:
-            places.setdefault(stream, []).append(i)
-    return [kernels.part(chosen) for chosen in places.values()]
+            positions_by_stream.setdefault(stream, []).append(position)
+    return [kernels.part(positions) for positions in positions_by_stream.values()]
 
 
 def _groups(kernels: Kernels) -> dict[Group, Kernels]:
-    """Returns a rank's kernels by process group."""
-    places: dict[Group, list[int]] = {}
-    for i, group in enumerate(kernels.group):
+    """Return a rank's kernels by process group."""
+    positions_by_group: dict[Group, list[int]] = {}
+    for position, group in enumerate(kernels.group):
         if group is not None:
-            places.setdefault(group, []).append(i)
-    return {group: kernels.part(chosen) for group, chosen in places.items()}
+            positions_by_group.setdefault(group, []).append(position)
+    return {group: kernels.part(positions) for group, positions in positions_by_group.items()}
 
 
 def _sequence(kernels: Kernels) -> RankLane:
@@ -149,7 +159,7 @@ def _sequence(kernels: Kernels) -> RankLane:
 
 
 def _known(values: Sequence[int | None]) -> np.ndarray | None:
-    """Returns the values with NONE for those that are not known; None if none is."""
+    """Return the values with NONE in place of None, or None if all are None."""
     if all(value is None for value in values):
         return None
     return np.array([NONE if value is None else value for value in values], np.int64)

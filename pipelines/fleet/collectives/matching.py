@@ -1,8 +1,9 @@
-"""Finds which kernels of the ranks are one collective: each rank's are paired with those of one reference rank.
+"""The match of a lane: which kernels of the ranks are one collective.
 
-A lane is matched on its own: a process group, or a stream where the trace names no group. Profilers start at different
-moments, so a rank may lack the first or last kernels of a lane. A gap in the middle is never filled: its calls are left
-out where sequence numbers or steps say which they are, else the lane is refused.
+Each rank's kernels are paired with those of one reference rank. Each lane (a process group, or a stream if the trace
+names no group) is matched separately. Profilers start at different moments, so a rank may lack the first or last
+kernels of a lane. A gap in the middle is never filled. Its calls are excluded if sequence numbers or steps identify
+them. Otherwise, the lane is refused.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class LaneMatch:
     """The matched instances of a lane.
 
     Attributes:
-        reference: the rank that the others are paired with; None where all kernels have sequence numbers.
-        shift: by rank: its kernel i is the reference's kernel i + shift; no entry where that is not so for all its kernels.
-        score, runner_up: by rank: spread of the end differences, ns, at the shift and at the next-best one (None: there is none).
-        index: (ranks, instances): positions in the ranks' sequences, ranks in the order given.
-        evidence: the weakest evidence that an instance rests on, for each instance.
-        rank_evidence: by rank: the weakest that its pairs rest on; of the reference, that of all.
-        contradictions: evidence that would match otherwise.
-        doubt: why the kernels' ends do not support the match, said if it is refused because no clock fits; None where they do.
+        reference: the rank that the others are paired with; None if all kernels have sequence numbers.
+        shift: by rank: its kernel i is the reference's kernel i + shift; no entry if the shift is not the same for all pairs.
+        score, runner_up: by rank: spread of the end differences, ns, at the shift and at the next-best shift (None without one).
+        index: (ranks, instances): positions in the ranks' sequences, ranks in input order.
+        evidence: (instances,): the weakest evidence for each instance.
+        rank_evidence: by rank: the weakest evidence for its pairs; for the reference, the weakest of all.
+        contradictions: evidence that would match kernels otherwise.
+        doubt: why the kernels' ends do not support the match, for the refusal if no clock fits; None if they do.
         refused: why there are no instances; None if there are.
     """
 
@@ -53,12 +54,15 @@ class LaneMatch:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the traces themselves say which calls belong together: by number or by step."""
+        """Return whether the traces themselves identify the calls that belong together, by number or by step."""
         return bool(self.evidence) and set(self.evidence) <= {SEQUENCE, STEP}
 
 
 def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
-    """Match one lane of several ranks; the instances are those that all of them have. `one_clock`: of all ranks."""
+    """Match one lane of several ranks; the instances are those that all of them have.
+
+    `one_clock`: all ranks share a clock.
+    """
     numbered = all(lane.seq is not None and bool((lane.seq != NONE).all()) for lane in lanes)
     for lane in () if numbered else lanes:
         if len(lane) < MIN_MATCHED:
@@ -71,7 +75,7 @@ def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
             return refused_match(lanes, pairing.refused)
         pairings.append(pairing)
     index = _instances(pairings, len(reference))
-    contradictions = tuple(one for pairing in pairings for one in pairing.contradictions)
+    contradictions = tuple(contradiction for pairing in pairings for contradiction in pairing.contradictions)
     if index.shape[1] < MIN_MATCHED:
         reason = f"too_few_matched: {index.shape[1]} of at least {MIN_MATCHED}"
         return refused_match(lanes, reason, contradictions)
@@ -80,37 +84,37 @@ def match_lane(lanes: Sequence[RankLane], one_clock: bool = False) -> LaneMatch:
     codes = np.stack([pairing.evidence[row] for pairing, row in zip(pairings, index, strict=True)]).max(axis=0)
     weakest = {lane.rank: pairing.weakest for lane, pairing in zip(lanes, pairings, strict=True)}
     weakest[reference.rank] = EVIDENCE[codes.max()]
-    about = (
+    details = (
         tuple(EVIDENCE[code] for code in codes),
         {rank: name for rank, name in weakest.items() if name is not None},
         contradictions,
         next((pairing.doubt for pairing in pairings if pairing.doubt), None),
     )
     if numbered:
-        return LaneMatch(None, {}, {}, {}, index, *about)
-    return LaneMatch(reference.rank, *_by_shift(lanes, pairings), index, *about)
+        return LaneMatch(None, {}, {}, {}, index, *details)
+    return LaneMatch(reference.rank, *_by_shift(lanes, pairings), index, *details)
 
 
 def refused_match(lanes: Sequence[RankLane], reason: str, contradictions: tuple[Contradiction, ...] = ()) -> LaneMatch:
-    """Returns a lane without instances, and why."""
+    """Return a match without instances, with the reason."""
     return LaneMatch(
         None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), contradictions=contradictions, refused=reason
     )
 
 
 def _instances(pairings: Sequence[Pairing], n_reference: int) -> np.ndarray:
-    """Returns the places of the kernels that all ranks have, in the order of the reference."""
-    own = np.full((len(pairings), n_reference), -1, np.int64)
-    for row, pairing in zip(own, pairings, strict=True):
-        places = np.flatnonzero(pairing.partner >= 0)
-        row[pairing.partner[places]] = places
-    return own[:, (own >= 0).all(axis=0)]
+    """Return the positions of the kernels that all ranks have, (ranks, instances), in the order of the reference."""
+    positions = np.full((len(pairings), n_reference), -1, np.int64)
+    for row, pairing in zip(positions, pairings, strict=True):
+        paired = np.flatnonzero(pairing.partner >= 0)
+        row[pairing.partner[paired]] = paired
+    return positions[:, (positions >= 0).all(axis=0)]
 
 
 def _by_shift(
     lanes: Sequence[RankLane], pairings: Sequence[Pairing]
 ) -> tuple[dict[int, int], dict[int, float], dict[int, float | None]]:
-    """Returns shifts, scores and runners-up of the ranks that are shifted as a whole."""
+    """Return shift, score and runner-up of the ranks all of whose pairs have the same shift."""
     shift: dict[int, int] = {}
     score: dict[int, float] = {}
     runner_up: dict[int, float | None] = {}

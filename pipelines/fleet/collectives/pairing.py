@@ -1,8 +1,8 @@
-"""Finds for each communication kernel of a rank its partner on another rank, by the best evidence that there is.
+"""The partner of each communication kernel of a rank on another rank, by the best evidence available.
 
-Sequence numbers and steps are anchors: calls of the same number, or of the same step, are paired one by one where both
-ranks have as many of them. Between two anchors both ranks count the same calls, so what lies there is paired in order,
-again only where counts agree. Without anchors the whole files are compared: by counts, by a clock that both ranks
+Sequence numbers and steps are anchors. Calls with the same number, or of the same step, are paired in order if both
+ranks have equally many. Between two anchors, both ranks issue the same calls, so the kernels there are paired in order,
+again only if their counts agree. Without anchors, the whole files are compared by counts, by a clock that both ranks
 share, and by the spread of the ends.
 """
 
@@ -21,19 +21,19 @@ from pipelines.fleet.collectives.shifts import MIN_OVERLAP, Shifts, shifts_of
 SEQUENCE, STEP, FILE, CLOCK, SPREAD = EVIDENCE = (
     "sequence_number", "step_order", "file_order", "shared_clock", "spread",
 )  # fmt: skip
-"""What a pair of kernels rests on, best first."""
+"""The kinds of evidence for a pair of kernels, best first."""
 _CLOCK_SLACK = threshold("clock_slack_ns")
 _UNPAIRED = -1
 _CODE = {name: np.int8(code) for code, name in enumerate(EVIDENCE)}
 
 Ints = npt.NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
-"""Places of one rank's kernels, ascending by key, and of their partners."""
+"""Positions of one rank's kernels, ascending by key, and of their partners."""
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Weaker evidence that would pair kernels of a rank otherwise: `n` of those that both of them pair."""
+    """Weaker evidence that would pair `n` kernels of a rank otherwise, of those that both kinds of evidence pair."""
 
     rank: int
     matched_by: str
@@ -45,8 +45,8 @@ class Contradiction:
 class Pairing:
     """The partners of a rank's kernels on the reference rank.
 
-    partner (n,): places there, -1 for none; evidence (n,): places in EVIDENCE. shifts: None where no spread was computed.
-    doubt: why the ends do not support it; None where they do, or numbers matched.
+    partner (n,): positions there, -1 for none. evidence (n,): indices into EVIDENCE. shifts: None if no spread was
+    computed. doubt: why the ends do not support the pairing; None if they do, or if numbers matched.
     """
 
     partner: Ints
@@ -58,21 +58,21 @@ class Pairing:
 
     @property
     def shift(self) -> int | None:
-        """Returns by how much all partners are shifted; None if not by the same."""
-        own = np.flatnonzero(self.partner >= 0)
-        away = np.unique(self.partner[own] - own)
-        return int(away[0]) if len(away) == 1 else None
+        """Return the shift of all partners, or None if they do not have the same shift."""
+        paired = np.flatnonzero(self.partner >= 0)
+        shifts = np.unique(self.partner[paired] - paired)
+        return int(shifts[0]) if len(shifts) == 1 else None
 
     @property
     def weakest(self) -> str | None:
-        """Returns the weakest evidence of any pair; None without pairs."""
+        """Return the weakest evidence of any pair, or None without pairs."""
         used = self.evidence[self.partner >= 0]
         return EVIDENCE[used.max()] if len(used) else None
 
 
 @dataclass
 class _Partners:
-    """A pairing while it is made."""
+    """A pairing under construction."""
 
     partner: Ints
     evidence: npt.NDArray[np.int8]
@@ -88,113 +88,130 @@ class _Partners:
 
 
 def pair_with(lane: RankLane, reference: RankLane, one_clock: bool = False) -> Pairing:
-    """Pair a rank's kernels with the reference's. `one_clock`: the times of both are of one clock."""
-    made = _Partners.of(len(lane))
+    """Pair a rank's kernels with the reference's. `one_clock`: both ranks share a clock."""
+    partners = _Partners.of(len(lane))
     if lane is reference:
-        every = np.arange(len(lane))
-        made.add(every, every, SEQUENCE)
-        return Pairing(made.partner, made.evidence, Shifts(((0.0, 0),)))
-    clash = _anchor_by_sequence(lane, reference, made)
-    if clash is not None:
-        reason = f"kind_order_mismatch: rank {lane.rank} at sequence number {clash}"
-        return Pairing(made.partner, made.evidence, refused=reason)
-    numbered = bool((made.partner >= 0).any())
+        positions = np.arange(len(lane))
+        partners.add(positions, positions, SEQUENCE)
+        return Pairing(partners.partner, partners.evidence, Shifts(((0.0, 0),)))
+    clashing_number = _anchor_by_sequence(lane, reference, partners)
+    if clashing_number is not None:
+        reason = f"kind_order_mismatch: rank {lane.rank} at sequence number {clashing_number}"
+        return Pairing(partners.partner, partners.evidence, refused=reason)
+    numbered = bool((partners.partner >= 0).any())
     if numbered:
-        _fill_by_steps(lane, reference, made)
+        _fill_by_steps(lane, reference, partners)
     else:
-        own, other = _in_steps(lane, reference)
-        made.add(own, other, STEP)
-    if not numbered and not len(own):
-        return _by_whole_files(lane, reference, made, one_clock)
-    _fill_by_order(lane, reference, made)
+        mine, theirs = _in_steps(lane, reference)
+        partners.add(mine, theirs, STEP)
+    if not numbered and not len(mine):
+        return _by_whole_files(lane, reference, partners, one_clock)
+    _fill_by_order(lane, reference, partners)
     if numbered:
-        return _paired(lane, reference, made, None, one_clock)
+        return _paired(lane, reference, partners, None, one_clock)
     shifts = shifts_of(lane, reference)
-    _fill_by_shift(lane, reference, made, shifts, Pairing(made.partner, made.evidence).shift)
-    return _paired(lane, reference, made, shifts, one_clock)
+    _fill_by_shift(lane, reference, partners, shifts, Pairing(partners.partner, partners.evidence).shift)
+    return _paired(lane, reference, partners, shifts, one_clock)
 
 
-def _paired(lane: RankLane, reference: RankLane, made: _Partners, shifts: Shifts | None, one_clock: bool) -> Pairing:
-    """Returns what was made, with what speaks against it."""
-    contradictions = tuple(_contradictions(lane, reference, made, shifts, one_clock))
+def _paired(
+    lane: RankLane, reference: RankLane, partners: _Partners, shifts: Shifts | None, one_clock: bool
+) -> Pairing:
+    """Return the finished pairing, with the evidence against it."""
+    contradictions = tuple(_contradictions(lane, reference, partners, shifts, one_clock))
     doubt = shifts.ambiguity(lane.rank) if shifts and shifts.is_ambiguous else None
-    return Pairing(made.partner, made.evidence, shifts, contradictions, doubt)
+    return Pairing(partners.partner, partners.evidence, shifts, contradictions, doubt)
 
 
-def _pairs_of_keys(own: Ints, other: Ints) -> Pairs:
-    """Pairs kernels of the same key in order, of keys that both sides have equally often."""
-    mine, theirs = np.flatnonzero(own != NONE), np.flatnonzero(other != NONE)
-    (keys, n_own), (other_keys, n_other) = (
-        np.unique(values[places], return_counts=True) for values, places in ((own, mine), (other, theirs))
+def _pairs_of_keys(lane_keys: Ints, reference_keys: Ints) -> Pairs:
+    """Pair kernels of the same key in order, for the keys that both sides have equally often."""
+    mine, theirs = np.flatnonzero(lane_keys != NONE), np.flatnonzero(reference_keys != NONE)
+    (unique_lane_keys, n_own), (unique_reference_keys, n_other) = (
+        np.unique(values[positions], return_counts=True)
+        for values, positions in ((lane_keys, mine), (reference_keys, theirs))
     )
-    common, at, other_at = np.intersect1d(keys, other_keys, assume_unique=True, return_indices=True)
-    common = common[n_own[at] == n_other[other_at]]
-    mine, theirs = mine[np.isin(own[mine], common)], theirs[np.isin(other[theirs], common)]
-    return mine[np.argsort(own[mine], kind="stable")], theirs[np.argsort(other[theirs], kind="stable")]
+    common, own_index, other_index = np.intersect1d(
+        unique_lane_keys, unique_reference_keys, assume_unique=True, return_indices=True
+    )
+    common = common[n_own[own_index] == n_other[other_index]]
+    mine, theirs = mine[np.isin(lane_keys[mine], common)], theirs[np.isin(reference_keys[theirs], common)]
+    return mine[np.argsort(lane_keys[mine], kind="stable")], theirs[np.argsort(reference_keys[theirs], kind="stable")]
 
 
-def _anchor_by_sequence(lane: RankLane, reference: RankLane, made: _Partners) -> int | None:
-    """Pairs kernels by sequence number. Returns the first number whose kernels are of different kinds."""
+def _anchor_by_sequence(lane: RankLane, reference: RankLane, partners: _Partners) -> int | None:
+    """Pair kernels by sequence number.
+
+    If kernels with the same number are of different kinds, pair nothing and return the first such number, else None.
+    """
     if lane.seq is None or reference.seq is None:
         return None
-    own, other = _pairs_of_keys(lane.seq, reference.seq)
-    differ = np.flatnonzero(lane.kinds[own] != reference.kinds[other])
+    mine, theirs = _pairs_of_keys(lane.seq, reference.seq)
+    differ = np.flatnonzero(lane.kinds[mine] != reference.kinds[theirs])
     if len(differ):
-        return int(lane.seq[own[differ[0]]])
-    made.add(own, other, SEQUENCE)
+        return int(lane.seq[mine[differ[0]]])
+    partners.add(mine, theirs, SEQUENCE)
     return None
 
 
 def _in_steps(lane: RankLane, reference: RankLane) -> Pairs:
-    """Pairs kernels by their order in each step of the same number; nothing if the steps' counts mostly differ."""
+    """Pair kernels by their order in each step of the same number.
+
+    Return no pairs if the counts or kinds of most kernels' steps differ.
+    """
     nothing = np.empty(0, np.int64), np.empty(0, np.int64)
     if lane.step is None or reference.step is None:
         return nothing
-    own, other = _pairs_of_keys(lane.step, reference.step)
-    differ = np.unique(lane.step[own[lane.kinds[own] != reference.kinds[other]]])
-    stays = ~np.isin(lane.step[own], differ)
-    own, other = own[stays], other[stays]
+    mine, theirs = _pairs_of_keys(lane.step, reference.step)
+    differing_steps = np.unique(lane.step[mine[lane.kinds[mine] != reference.kinds[theirs]]])
+    is_kept = ~np.isin(lane.step[mine], differing_steps)
+    mine, theirs = mine[is_kept], theirs[is_kept]
     common = np.intersect1d(lane.step[lane.step != NONE], reference.step[reference.step != NONE])
     fewest = min(int(np.isin(member.step, common).sum()) for member in (lane, reference) if member.step is not None)
-    return (own, other) if len(own) and len(own) >= MIN_OVERLAP * fewest else nothing
+    return (mine, theirs) if len(mine) and len(mine) >= MIN_OVERLAP * fewest else nothing
 
 
-def _gaps(made: _Partners, n_other: int) -> Iterator[tuple[slice, slice]]:
-    """Returns what lies between anchors on both sides; nothing if the ranks have the anchors in different orders."""
-    own = np.flatnonzero(made.partner >= 0)
-    other = made.partner[own]
-    if (np.diff(other) <= 0).any():
+def _gaps(partners: _Partners, n_other: int) -> Iterator[tuple[slice, slice]]:
+    """Yield (slice of the rank, slice of the reference) before, between and after the anchors, if neither is empty.
+
+    Yield nothing if the anchors' orders differ.
+    """
+    mine = np.flatnonzero(partners.partner >= 0)
+    theirs = partners.partner[mine]
+    if (np.diff(theirs) <= 0).any():
         return
-    firsts = np.append(0, own + 1), np.append(0, other + 1)
-    pasts = np.append(own, len(made.partner)), np.append(other, n_other)
-    both = (pasts[0] > firsts[0]) & (pasts[1] > firsts[1])
-    for place in np.flatnonzero(both).tolist():
-        yield slice(firsts[0][place], pasts[0][place]), slice(firsts[1][place], pasts[1][place])
+    firsts = np.append(0, mine + 1), np.append(0, theirs + 1)
+    pasts = np.append(mine, len(partners.partner)), np.append(theirs, n_other)
+    is_gap = (pasts[0] > firsts[0]) & (pasts[1] > firsts[1])
+    for gap in np.flatnonzero(is_gap).tolist():
+        yield slice(firsts[0][gap], pasts[0][gap]), slice(firsts[1][gap], pasts[1][gap])
 
 
-def _fill_by_steps(lane: RankLane, reference: RankLane, made: _Partners) -> None:
-    for mine, theirs in list(_gaps(made, len(reference))):
-        own, other = _in_steps(lane.part(mine), reference.part(theirs))
-        made.add(own + mine.start, other + theirs.start, STEP)
+def _fill_by_steps(lane: RankLane, reference: RankLane, partners: _Partners) -> None:
+    for mine, theirs in list(_gaps(partners, len(reference))):
+        paired, paired_with = _in_steps(lane.part(mine), reference.part(theirs))
+        partners.add(paired + mine.start, paired_with + theirs.start, STEP)
 
 
-def _fill_by_order(lane: RankLane, reference: RankLane, made: _Partners) -> None:
-    for mine, theirs in list(_gaps(made, len(reference))):
+def _fill_by_order(lane: RankLane, reference: RankLane, partners: _Partners) -> None:
+    for mine, theirs in list(_gaps(partners, len(reference))):
         if np.array_equal(lane.kinds[mine], reference.kinds[theirs]):
-            made.add(np.arange(mine.start, mine.stop), np.arange(theirs.start, theirs.stop), FILE)
+            partners.add(np.arange(mine.start, mine.stop), np.arange(theirs.start, theirs.stop), FILE)
 
 
-def _fill_by_shift(lane: RankLane, reference: RankLane, made: _Partners, shifts: Shifts, shift: int | None) -> None:
-    """Pairs the first and last kernels too, where anchors and ends agree on one shift."""
+def _fill_by_shift(lane: RankLane, reference: RankLane, partners: _Partners, shifts: Shifts, shift: int | None) -> None:
+    """Pair the first and last kernels, too, if anchors and ends agree on one shift."""
     if shift is None or shifts.decisive != shift:
         return
-    own = np.arange(max(0, -shift), min(len(lane), len(reference) - shift))
-    own = own[made.partner[own] < 0]
-    made.add(own, own + shift, SPREAD)
+    unpaired = np.arange(max(0, -shift), min(len(lane), len(reference) - shift))
+    unpaired = unpaired[partners.partner[unpaired] < 0]
+    partners.add(unpaired, unpaired + shift, SPREAD)
 
 
-def _by_whole_files(lane: RankLane, reference: RankLane, made: _Partners, one_clock: bool) -> Pairing:
-    """Pairs the files by one shift: none where counts agree, unless clock or ends clearly tell of another."""
+def _by_whole_files(lane: RankLane, reference: RankLane, partners: _Partners, one_clock: bool) -> Pairing:
+    """Pair the files by one shift.
+
+    If the counts agree, the shift is 0 unless the clock or the ends clearly indicate another shift.
+    """
     shifts = shifts_of(lane, reference)
     possible = {shift for _, shift in shifts.ordered}
     if one_clock:
@@ -202,56 +219,59 @@ def _by_whole_files(lane: RankLane, reference: RankLane, made: _Partners, one_cl
     counts_agree = np.array_equal(lane.kinds, reference.kinds)
     if not shifts.ordered:
         reason = f"kind_order_mismatch: rank {lane.rank} with rank {reference.rank}"
-        return Pairing(made.partner, made.evidence, shifts, refused=reason)
+        return Pairing(partners.partner, partners.evidence, shifts, refused=reason)
     if counts_agree and 0 in possible and shifts.decisive in (None, 0):
-        shift, by = 0, FILE
+        shift, evidence = 0, FILE
     elif one_clock and len(possible) == 1:
-        (shift,), by = possible, CLOCK
+        (shift,), evidence = possible, CLOCK
     else:
-        left = shifts.only(possible) if possible else shifts
-        if left.is_ambiguous:
-            return Pairing(made.partner, made.evidence, shifts, refused=left.ambiguity(lane.rank))
-        (_, shift), by = left.ordered[0], SPREAD
-    made.add(*_along(lane, reference, shift), by)
-    return _paired(lane, reference, made, shifts, one_clock)
+        remaining = shifts.only(possible) if possible else shifts
+        if remaining.is_ambiguous:
+            return Pairing(partners.partner, partners.evidence, shifts, refused=remaining.ambiguity(lane.rank))
+        (_, shift), evidence = remaining.ordered[0], SPREAD
+    partners.add(*_along(lane, reference, shift), evidence)
+    return _paired(lane, reference, partners, shifts, one_clock)
 
 
 def _along(lane: RankLane, reference: RankLane, shift: int) -> Pairs:
-    own = np.arange(max(0, -shift), min(len(lane), len(reference) - shift))
-    return own, own + shift
+    mine = np.arange(max(0, -shift), min(len(lane), len(reference) - shift))
+    return mine, mine + shift
 
 
 def _apart(lane: RankLane, reference: RankLane, pairs: Pairs) -> int:
-    """Counts the pairs of which one ended before the other began, as no collective can whose ranks wait for each other."""
-    own, other = pairs
-    apart = (lane.end_ns[own] + _CLOCK_SLACK < reference.start_ns[other]) | (
-        reference.end_ns[other] + _CLOCK_SLACK < lane.start_ns[own]
+    """Return the number of pairs of which one kernel ended before the other began.
+
+    In a collective whose ranks wait for each other, that is impossible.
+    """
+    mine, theirs = pairs
+    is_apart = (lane.end_ns[mine] + _CLOCK_SLACK < reference.start_ns[theirs]) | (
+        reference.end_ns[theirs] + _CLOCK_SLACK < lane.start_ns[mine]
     )
-    for member, places in ((lane, own), (reference, other)):
+    for member, positions in ((lane, mine), (reference, theirs)):
         if member.waits_for_all is not None:
-            apart &= member.waits_for_all[places]
-    return int(apart.sum())
+            is_apart &= member.waits_for_all[positions]
+    return int(is_apart.sum())
 
 
 def _contradictions(
-    lane: RankLane, reference: RankLane, made: _Partners, shifts: Shifts | None, one_clock: bool
+    lane: RankLane, reference: RankLane, partners: _Partners, shifts: Shifts | None, one_clock: bool
 ) -> Iterator[Contradiction]:
-    """Returns what other evidence there is against the pairs made."""
-    paired = np.flatnonzero(made.partner >= 0)
+    """Yield other evidence against the pairs."""
+    paired = np.flatnonzero(partners.partner >= 0)
     if not len(paired):
         return
-    by = EVIDENCE[int(made.evidence[paired].min())]
-    others: list[tuple[str, Pairs]] = []
-    if by == SEQUENCE:
-        others.append((STEP, _in_steps(lane, reference)))
-    if len(lane) == len(reference) and by != FILE:
-        others.append((FILE, _along(lane, reference, 0)))
-    if shifts is not None and by != SPREAD and shifts.decisive is not None:
-        others.append((SPREAD, _along(lane, reference, shifts.decisive)))
-    for against, (own, other) in others:
-        both = made.partner[own] >= 0
-        n = int((made.partner[own] != other)[both].sum())
+    evidence = EVIDENCE[int(partners.evidence[paired].min())]
+    alternatives: list[tuple[str, Pairs]] = []
+    if evidence == SEQUENCE:
+        alternatives.append((STEP, _in_steps(lane, reference)))
+    if len(lane) == len(reference) and evidence != FILE:
+        alternatives.append((FILE, _along(lane, reference, 0)))
+    if shifts is not None and evidence != SPREAD and shifts.decisive is not None:
+        alternatives.append((SPREAD, _along(lane, reference, shifts.decisive)))
+    for against, (mine, theirs) in alternatives:
+        is_paired = partners.partner[mine] >= 0
+        n = int((partners.partner[mine] != theirs)[is_paired].sum())
         if n:
-            yield Contradiction(lane.rank, by, against, n)
-    if one_clock and (n := _apart(lane, reference, (paired, made.partner[paired]))):
-        yield Contradiction(lane.rank, by, CLOCK, n)
+            yield Contradiction(lane.rank, evidence, against, n)
+    if one_clock and (n := _apart(lane, reference, (paired, partners.partner[paired]))):
+        yield Contradiction(lane.rank, evidence, CLOCK, n)

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 NONE = np.iinfo(np.int64).min
-"""A kernel without a sequence number, or outside of steps."""
+"""The value for a kernel without a sequence number, or outside of steps."""
 
 
 @dataclass(frozen=True)
 class RankLane:
     """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
 
-    kinds: a number per kind; start_ns, end_ns: int64; seq, step: the sequence number and the profiler step, NONE where a
-    kernel has none (None: all of them); waits_for_all: nobody leaves before everybody has arrived (None: true of all).
+    kinds: a number per kind. start_ns, end_ns: int64. seq, step: the sequence number and the profiler step, NONE for a
+    kernel without one; None if no kernel has one. waits_for_all: no rank leaves before all ranks have arrived; None if
+    that is true of all kernels.
     """
 
     rank: int
@@ -30,15 +31,15 @@ class RankLane:
         return len(self.kinds)
 
     def has_seq(self) -> bool:
-        """Whether any kernel has a sequence number."""
+        """Return whether any kernel has a sequence number."""
         return self.seq is not None and bool((self.seq != NONE).any())
 
     def has_steps(self) -> bool:
-        """Whether any kernel lies in a step."""
+        """Return whether any kernel is in a step."""
         return self.step is not None and bool((self.step != NONE).any())
 
     def part(self, chosen: slice) -> RankLane:
-        """Returns some of its kernels."""
+        """Return the chosen kernels."""
         columns = (self.seq, self.step, self.waits_for_all)
-        cut = (None if column is None else column[chosen] for column in columns)
-        return RankLane(self.rank, self.kinds[chosen], self.start_ns[chosen], self.end_ns[chosen], *cut)
+        chosen_columns = (None if column is None else column[chosen] for column in columns)
+        return RankLane(self.rank, self.kinds[chosen], self.start_ns[chosen], self.end_ns[chosen], *chosen_columns)

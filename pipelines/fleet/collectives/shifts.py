@@ -1,4 +1,7 @@
-"""By how many kernels a rank is ahead of another one: every shift at which the kinds agree, judged by when the kernels end."""
+"""The shift of a rank's kernels relative to another rank.
+
+A shift is admissible if the kinds agree. The spread of the differences of the kernels' ends decides between shifts.
+"""
 
 from __future__ import annotations
 
@@ -17,56 +20,59 @@ _AMBIGUITY, _RESOLUTION = threshold("shift_ambiguity"), threshold("shift_resolut
 
 @dataclass(frozen=True)
 class Shifts:
-    """The admissible shifts of a rank against the reference, best first: (spread of the end differences in ns, shift)."""
+    """The admissible shifts of a rank relative to the reference, best first: (spread, shift).
+
+    The spread is that of the differences of the kernels' ends, ns.
+    """
 
     ordered: tuple[tuple[float, int], ...]
 
     @property
     def decisive(self) -> int | None:
-        """Returns the best shift; None if the second is not clearly worse."""
+        """Return the best shift, or None if there is none or the second-best is not clearly worse."""
         if not self.ordered or self.is_ambiguous:
             return None
         return self.ordered[0][1]
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether the second-best shift is about as good as the best."""
+        """Return whether the second-best shift is about as good as the best."""
         return len(self.ordered) > 1 and self.ordered[1][0] < _AMBIGUITY * max(self.ordered[0][0], _RESOLUTION)
 
     def ambiguity(self, rank: int) -> str:
-        """Returns what is ambiguous about a rank, as a reason of refusal."""
+        """Return the two best shifts of a rank as a reason for refusal."""
         (spread, shift), (other_spread, other) = self.ordered[:2]
         return f"ambiguous_shift: rank {rank}: shift {shift} or {other}, spread {spread:.0f} or {other_spread:.0f} ns"
 
     def spread_at(self, shift: int) -> float | None:
-        """Returns the spread at a shift; None if the shift is not admissible."""
+        """Return the spread at a shift, ns, or None if the shift is not admissible."""
         return next((spread for spread, other in self.ordered if other == shift), None)
 
     def runner_up(self, shift: int) -> float | None:
-        """Returns the best spread at another shift."""
+        """Return the smallest spread at another shift, ns, or None if there is no other."""
         return next((spread for spread, other in self.ordered if other != shift), None)
 
     def only(self, shifts: set[int]) -> Shifts:
-        """Returns some of the shifts."""
-        return Shifts(tuple(one for one in self.ordered if one[1] in shifts))
+        """Return those of the shifts that are in `shifts`."""
+        return Shifts(tuple(candidate for candidate in self.ordered if candidate[1] in shifts))
 
 
 def shifts_of(lane: RankLane, reference: RankLane) -> Shifts:
-    """Returns the shifts at which the kinds agree on the whole overlap."""
+    """Return the shifts at which the kinds agree on the whole overlap."""
     shorter = min(len(lane), len(reference))
-    least = max(MIN_MATCHED, int(np.ceil(MIN_OVERLAP * shorter)))
+    min_overlap = max(MIN_MATCHED, int(np.ceil(MIN_OVERLAP * shorter)))
     admissible = []
-    for shift in range(least - len(lane), len(reference) - least + 1):
+    for shift in range(min_overlap - len(lane), len(reference) - min_overlap + 1):
         first, last = max(0, -shift), min(len(lane), len(reference) - shift)
-        if last - first < least:
+        if last - first < min_overlap:
             continue
-        own, other = slice(first, last), slice(first + shift, last + shift)
-        if np.array_equal(lane.kinds[own], reference.kinds[other]):
-            admissible.append((_spread(reference.end_ns[other] - lane.end_ns[own]), shift))
+        mine, theirs = slice(first, last), slice(first + shift, last + shift)
+        if np.array_equal(lane.kinds[mine], reference.kinds[theirs]):
+            admissible.append((_spread(reference.end_ns[theirs] - lane.end_ns[mine]), shift))
     return Shifts(tuple(sorted(admissible, key=lambda item: (item[0], abs(item[1]), item[1]))))
 
 
 def _spread(differences: np.ndarray) -> float:
-    # Subtract as integers: two clocks may be a year apart, which a float64 of nanoseconds does not hold exactly.
+    # Subtract as integers, because float64 cannot represent a year in ns exactly, and clocks may be a year apart.
     near = (differences - differences[0]).astype(float)
     return float(MAD_TO_SIGMA * np.median(np.abs(near - np.median(near))))

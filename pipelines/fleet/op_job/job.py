@@ -1,4 +1,4 @@
-"""An op-level trace of a job: one Parquet file of ops, one YAML file that says how the job was parallelized."""
+"""An op-level trace of a job: one Parquet file of ops, one YAML file with the sizes of its parallelism."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipelines.base.errors import TracelakeError
 
 
 class JobRejected(TracelakeError):
-    """The file is not an op-level trace of a job; the message names the file, the place and what to do."""
+    """A file that is not an op-level trace of a job. The message names file, position and what to do."""
 
 
 @dataclass(frozen=True)
 class JobMeta:
-    """How a job was parallelized: data, dense/sparse data, pipeline, tensor and virtual pipeline; all ranks."""
+    """The sizes of a job's parallelism: data, dense/sparse data, pipeline, tensor and virtual pipeline; and all ranks."""
 
     name: str
     dp: int
@@ -28,7 +28,7 @@ class JobMeta:
 
     @property
     def data_parallel(self) -> bool:
-        """Returns whether parameters are gathered and gradients reduced between ranks."""
+        """Return whether parameters are gathered and gradients reduced between ranks."""
         return self.dp * self.dsp > 1
 
 
@@ -66,10 +66,10 @@ class JobTrace:
 
     @property
     def end(self) -> np.ndarray:
-        """Returns ends in the precision of the recording."""
+        """Return ends in the precision of the recording."""
         return self.start + self.duration
 
     @property
     def n_ops(self) -> int:
-        """Returns the number of rows of the file."""
+        """Return the number of rows of the file."""
         return int(self.start.size)

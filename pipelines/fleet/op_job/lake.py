@@ -1,4 +1,4 @@
-"""Op-level job traces → the lake, once by content, together with the results of the what-if model."""
+"""The ingestion of op-level job traces into the lake, once by content, with the results of the what-if model."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from pipelines.readers.inputs import Read, Reading, SetInput
 
 
 def job_files(files: Iterable[Path]) -> dict[Path, set[Path]]:
-    """Returns the jobs, each with those of its two files that were given.
+    """Return the jobs (Parquet files), each with those of its two files that are in `files`.
 
-    A YAML file that is given alone, after its Parquet file, brings that file with it.
+    A YAML file also adds the Parquet file that it describes, because the YAML file may arrive later.
     """
-    found: dict[Path, set[Path]] = {}
+    files_by_job: dict[Path, set[Path]] = {}
     for path in files:
         for job in (path, *_described(path)):
             if is_job_file(job):
-                found.setdefault(job, set()).add(path)
-    return found
+                files_by_job.setdefault(job, set()).add(path)
+    return files_by_job
 
 
 def _described(path: Path) -> list[Path]:
-    """Returns the Parquet files that a YAML file may describe."""
+    """Return the existing Parquet files that a YAML file may describe."""
     if path.suffix not in (".yaml", ".yml"):
         return []
-    beside = [path.with_suffix(".parquet"), path.with_name(f"trace-{path.stem.removeprefix('meta-')}.parquet")]
-    return [job for job in beside if job.is_file() and path.name in meta_names(job)]
+    candidates = [path.with_suffix(".parquet"), path.with_name(f"trace-{path.stem.removeprefix('meta-')}.parquet")]
+    return [job for job in candidates if job.is_file() and path.name in meta_names(job)]
 
 
 def stage_job(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage one job. Raises JobRejected, or OSError if a file cannot be read."""
+    """Stage one job. Raise JobRejected, or OSError if a file cannot be read."""
     job_id = content_id(path, meta_file(path))
     if job_id in reading.known:
         return Read(job_id, status="known")
-    found = what_if(read_job(path))
-    for table, rows in _tables(found, reading.job).items():
+    result = what_if(read_job(path))
+    for table, rows in _tables(result, reading.job).items():
         reading.add_rows(table, rows)
-    return Read(job_id, found.job.n_ops)
+    return Read(job_id, result.job.n_ops)
 
 
 def content_id(path: Path, meta: Path) -> str:
-    """16 hex digits over the content of both files."""
+    """Return 16 hex digits of a hash over the content of both files."""
     digest = hashlib.sha256()
     for file in (path, meta):
         with file.open("rb") as content:
@@ -57,15 +57,15 @@ def content_id(path: Path, meta: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _tables(found: WhatIf, name: str | None) -> dict[str, list[Row]]:
-    job = job_row(found) | ({"job": name} if name else {})
-    parts = [{**row, "job": job["job"]} for row in part_rows(found)]
-    now = {"ingested_at": datetime.now(UTC)}
+def _tables(result: WhatIf, name: str | None) -> dict[str, list[Row]]:
+    job = job_row(result) | ({"job": name} if name else {})
+    parts = [{**row, "job": job["job"]} for row in part_rows(result)]
+    ingested = {"ingested_at": datetime.now(UTC)}
     return {
-        JOB_MARK: [{**job, **now}],
+        JOB_MARK: [{**job, **ingested}],
         "op_job_what_if": parts,
-        "op_job_steps": step_rows(found),
-        "op_job_rank_scores": score_rows(found),
+        "op_job_steps": step_rows(result),
+        "op_job_rank_scores": score_rows(result),
     }
 
 

@@ -1,5 +1,6 @@
-"""The Parquet file of a job's ops → arrays over (op, step, dp rank); anything that does not fit is refused with its
-place.
+"""The Parquet file of a job's ops as arrays over (op, step, dp rank).
+
+A file that does not fit is rejected, with the position of the error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ COLUMNS = (
 
 
 def is_job_file(path: Path) -> bool:
-    """Returns whether it is a Parquet file with the columns that identify an op-level trace; reads only its footer."""
+    """Return whether a path is a Parquet file with the columns of an op-level trace. Only its footer is read."""
     import pyarrow.parquet as pq
     from pyarrow.lib import ArrowException
 
@@ -30,10 +31,10 @@ def is_job_file(path: Path) -> bool:
 
 
 def read_job(path: Path, meta: Path | None = None) -> JobTrace:
-    """Read an op-level trace and its YAML (by default the one beside it).
+    """Read an op-level trace and its YAML file (by default the one in the same folder).
 
-    Raises JobRejected if the file is not a Parquet file, lacks a column, holds an invalid value (named with its row),
-    or the ops of a (step, dp rank) are not those of the first; OSError if a file cannot be opened.
+    Raise JobRejected if the file is not a Parquet file, lacks a column, has an invalid value (named with its row), or
+    the ops of a (step, dp rank) are not those of the first. Raise OSError if a file cannot be opened.
     """
     sizes = read_meta(meta or meta_file(path))
     columns = _columns(path)
@@ -46,13 +47,13 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
     import pyarrow.parquet as pq
 
     try:
-        there = pq.read_schema(path).names
-        if missing := [name for name in COLUMNS if name not in there]:
+        names = pq.read_schema(path).names
+        if missing := [name for name in COLUMNS if name not in names]:
             raise JobRejected(f"{path}: no column {missing[0]!r}; an op-level trace has {', '.join(COLUMNS)}")
         table = pq.read_table(path, columns=list(COLUMNS))
     except pa.ArrowInvalid as error:
         raise JobRejected(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
-    found: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for name in COLUMNS:
         column = table.column(name)
         if column.null_count:
@@ -60,54 +61,57 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
             raise JobRejected(f"{path}: column {name!r}, row {row}: no value; every op has all columns")
         target = pa.string() if name == "optype" else pa.float32() if name in ("start_ts", "duration") else pa.int64()
         try:
-            found[name] = column.cast(target, safe=target != pa.float32()).to_numpy()
+            columns[name] = column.cast(target, safe=target != pa.float32()).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise JobRejected(f"{path}: column {name!r} is {column.type}; it must be {target}") from None
     if not table.num_rows:
         raise JobRejected(f"{path}: no rows; record at least one step")
-    return found
+    return columns
 
 
 def _check_rows(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> None:
-    """Refuse the first row with an impossible value."""
-    within = {"dp_rank": meta.dp, "stage": meta.pp}
-    bad = {name: (columns[name] < 0) | (columns[name] >= size) for name, size in within.items()}
-    bad["start_ts"] = ~np.isfinite(columns["start_ts"])
-    bad["duration"] = ~(np.isfinite(columns["duration"]) & (columns["duration"] >= 0))
-    wants = {name: f"0 to {size - 1}, according to the YAML file" for name, size in within.items()}
-    wants |= {"start_ts": "a finite number of seconds", "duration": "a finite number of seconds, not negative"}
-    for name, is_bad in bad.items():
+    """Raise JobRejected for the first row with an invalid value."""
+    size_by_column = {"dp_rank": meta.dp, "stage": meta.pp}
+    is_bad_by_column = {name: (columns[name] < 0) | (columns[name] >= size) for name, size in size_by_column.items()}
+    is_bad_by_column["start_ts"] = ~np.isfinite(columns["start_ts"])
+    is_bad_by_column["duration"] = ~(np.isfinite(columns["duration"]) & (columns["duration"] >= 0))
+    expected = {name: f"0 to {size - 1}, according to the YAML file" for name, size in size_by_column.items()}
+    expected |= {"start_ts": "a finite number of seconds", "duration": "a finite number of seconds, not negative"}
+    for name, is_bad in is_bad_by_column.items():
         if is_bad.any():
             row = int(np.argmax(is_bad))
-            raise JobRejected(f"{path}: column {name!r}, row {row}: {columns[name][row]}; it must be {wants[name]}")
+            raise JobRejected(f"{path}: column {name!r}, row {row}: {columns[name][row]}; it must be {expected[name]}")
 
 
 def _in_cells(path: Path, meta: JobMeta, columns: dict[str, np.ndarray]) -> JobTrace:
-    """Rows → (op, step, dp rank)."""
+    """Return the rows as arrays over (op, step, dp rank).
+
+    Raise JobRejected if an op is missing or duplicate in a (step, dp rank).
+    """
     steps, step_at = np.unique(columns["step"], return_inverse=True)
     kinds, kind_at = np.unique(columns["optype"].astype(str), return_inverse=True)
     keys = np.stack([columns["stage"], kind_at, columns["seq_id"]], axis=1)
     ops, op_at = np.unique(keys, axis=0, return_inverse=True)
     op_at = op_at.reshape(-1)
     shape = (len(ops), len(steps), meta.dp)
-    at = (op_at, step_at.reshape(-1), columns["dp_rank"])
+    cell_index = (op_at, step_at.reshape(-1), columns["dp_rank"])
     count = np.zeros(shape, dtype=np.int64)
-    np.add.at(count, at, 1)
+    np.add.at(count, cell_index, 1)
     if (count != 1).any():
         op, step, dp = (int(i) for i in np.argwhere(count != 1)[0])
         name = f"{kinds[ops[op][1]]} {ops[op][2]} of stage {ops[op][0]}"
-        place = f"step {steps[step]}, dp_rank {dp}"
+        location = f"step {steps[step]}, dp_rank {dp}"
         if count[op, step, dp]:
-            row = int(np.flatnonzero((op_at == op) & (at[1] == step) & (at[2] == dp))[1])
+            row = int(np.flatnonzero((op_at == op) & (cell_index[1] == step) & (cell_index[2] == dp))[1])
             raise JobRejected(
-                f"{path}: column 'seq_id', row {row}: {name} twice in {place}; number ops in execution order"
+                f"{path}: column 'seq_id', row {row}: {name} twice in {location}; number ops in execution order"
             )
         raise JobRejected(
-            f"{path}: no row of {name} in {place}, which other steps or dp ranks have; every (step, dp_rank) "
+            f"{path}: no row of {name} in {location}, which other steps or dp ranks have; every (step, dp_rank) "
             "must have the same ops: remove steps that were not recorded completely"
         )
     row_of = np.empty(shape, dtype=np.int64)
-    row_of[at] = np.arange(len(op_at))
+    row_of[cell_index] = np.arange(len(op_at))
     start, duration = columns["start_ts"][row_of], columns["duration"][row_of]
     end = start + duration
     template = tuple(
@@ -122,12 +126,12 @@ def _ids(columns: dict[str, np.ndarray], row: int) -> tuple[int, int, int]:
 
 
 def _ranks(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> np.ndarray:
-    """Returns the global rank of every [stage, dp rank]. Raises JobRejected if a cell has two, or none."""
+    """Return the global rank of every [stage, dp rank]. Raise JobRejected if one has two ranks, or none."""
     ranks = np.full((meta.pp, meta.dp), -1, dtype=np.int64)
     ranks[columns["stage"], columns["dp_rank"]] = columns["rank"]
-    two = ranks[columns["stage"], columns["dp_rank"]] != columns["rank"]
-    if two.any():
-        row = int(np.argmax(two))
+    is_other_rank = ranks[columns["stage"], columns["dp_rank"]] != columns["rank"]
+    if is_other_rank.any():
+        row = int(np.argmax(is_other_rank))
         raise JobRejected(f"{path}: column 'rank', row {row}: a stage and dp_rank with two ranks; keep one of each")
     if (ranks < 0).any():
         stage, dp = (int(i) for i in np.argwhere(ranks < 0)[0])

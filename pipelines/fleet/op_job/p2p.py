@@ -1,4 +1,4 @@
-"""Sends and receives between stages: which compute each belongs to, what it waits for, which op it ends together with."""
+"""Sends and receives between stages: the compute of each, the op it waits for, and the op it ends together with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.fleet.op_job.job import JobMeta, JobRejected, Op
 
 EPS = threshold("op_job_clock_s")
 COMPUTES = ("forward-compute", "backward-compute")
-# A kind of transfer: its compute, and which neighbor it connects to in the model.
+# By kind of transfer: its compute, and the stage offset of the neighbor that it connects to in the model.
 P2P = {
     "forward-send": ("forward-compute", 1),
     "forward-recv": ("forward-compute", -1),
@@ -22,49 +22,49 @@ _OTHER_END = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
 
 @dataclass
 class Transfers:
-    """What p2p ops add to a template: edges (op, the op it waits for) and groups that end together."""
+    """The part of a template for p2p ops: edges (op, the op that it waits for) and groups that end together."""
 
     edges: list[tuple[int, int]] = field(default_factory=list)
     groups: list[tuple[int, ...]] = field(default_factory=list)
 
 
 def transfers(where: str, meta: JobMeta, ops: tuple[Op, ...], stages: list[dict[str, list[int]]]) -> Transfers:
-    """Returns edges and groups of all p2p ops; `stages`: for each stage the ops of each kind, in order.
+    """Return edges and groups of all p2p ops; `stages`: for each stage the ops of each kind, in order.
 
-    Raises JobRejected if a stage's transfers do not fit its computes, or if sends of a stage and receives of the next
+    Raise JobRejected if a stage's transfers do not fit its computes, or if sends of a stage and receives of the next
     differ in number.
     """
-    found = Transfers()
+    result = Transfers()
     crossing: dict[tuple[str, int], list[int]] = {}
     for stage, kinds in enumerate(stages):
         for kind in P2P:
             real = _real(kind, ops, kinds)
-            _attach(f"{where}: stage {stage}", kind, real, kinds, found)
+            _attach(f"{where}: stage {stage}", kind, real, kinds, result)
             crossing[kind, stage] = _inside(kind, real, kinds, ops, meta)
-            found.groups += [(op,) for op in kinds.get(kind, []) if op not in crossing[kind, stage]]
-        found.edges += _warm_up(kinds, ops)
-    found.groups += _pairs(where, meta.pp, crossing)
-    return found
+            result.groups += [(op,) for op in kinds.get(kind, []) if op not in crossing[kind, stage]]
+        result.edges += _warm_up(kinds, ops)
+    result.groups += _pairs(where, meta.pp, crossing)
+    return result
 
 
 def _real(kind: str, ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[int]:
-    """Returns the transfers that carry data; others were recorded without a partner."""
+    """Return the transfers that carry data; the others were recorded without a partner."""
     computes = kinds.get(P2P[kind][0], [])
     if kind.endswith("send"):
-        first = min((ops[c].end for c in computes), default=float("inf")) - EPS
+        first = min((ops[compute].end for compute in computes), default=float("inf")) - EPS
         return [op for op in kinds.get(kind, []) if ops[op].end >= first]
-    last = max((ops[c].start for c in computes), default=float("-inf")) + EPS
+    last = max((ops[compute].start for compute in computes), default=float("-inf")) + EPS
     return [op for op in kinds.get(kind, []) if ops[op].start <= last]
 
 
 def _skipped(kind: str, real: list[int], computes: list[int]) -> int:
-    """Returns how many computes precede the one of the first transfer; -1 where the counts do not fit."""
+    """Return the number of computes before that of the first transfer, or -1 if the counts do not fit."""
     if len(real) in (0, len(computes)):
         return 0
     return 1 if kind.endswith("recv") and len(real) == len(computes) - 1 else -1
 
 
-def _attach(where: str, kind: str, real: list[int], kinds: dict[str, list[int]], found: Transfers) -> None:
+def _attach(where: str, kind: str, real: list[int], kinds: dict[str, list[int]], result: Transfers) -> None:
     computes = kinds.get(P2P[kind][0], [])
     skipped = _skipped(kind, real, computes)
     if skipped < 0:
@@ -74,14 +74,14 @@ def _attach(where: str, kind: str, real: list[int], kinds: dict[str, list[int]],
         )
     for i, op in enumerate(real, skipped):
         if kind.endswith("send"):
-            found.edges.append((op, computes[i]))
+            result.edges.append((op, computes[i]))
         else:
-            found.edges.append((computes[i], op))
-            found.edges += [(op, computes[i - 1])] if i else []
+            result.edges.append((computes[i], op))
+            result.edges += [(op, computes[i - 1])] if i else []
 
 
 def _inside(kind: str, real: list[int], kinds: dict[str, list[int]], ops: tuple[Op, ...], meta: JobMeta) -> list[int]:
-    """Returns the transfers whose other end is a chunk of the model."""
+    """Return the transfers whose other end is a chunk of the model."""
     compute, step = P2P[kind]
     computes = kinds.get(compute, [])
     skipped = _skipped(kind, real, computes)
@@ -90,7 +90,7 @@ def _inside(kind: str, real: list[int], kinds: dict[str, list[int]], ops: tuple[
 
 
 def _warm_up(kinds: dict[str, list[int]], ops: tuple[Op, ...]) -> Iterable[tuple[int, int]]:
-    """The first backward transfers are posted two computes before the first backward compute."""
+    """Return the edges of the first backward transfers: each waits for the op two before the first backward compute."""
     chain = kinds.get("computes", [])
     first = next((i for i, op in enumerate(chain) if ops[op].optype == "backward-compute"), 0)
     if first < 2:
@@ -100,7 +100,7 @@ def _warm_up(kinds: dict[str, list[int]], ops: tuple[Op, ...]) -> Iterable[tuple
 
 
 def _pairs(where: str, pp: int, crossing: dict[tuple[str, int], list[int]]) -> Iterable[tuple[int, ...]]:
-    """Pairs the i-th send of a stage with the i-th receive of its neighbor."""
+    """Pair the i-th send of a stage with the i-th receive of its neighbor."""
     for send, recv in _OTHER_END.items():
         for stage in range(pp):
             other = (stage + P2P[send][1]) % pp

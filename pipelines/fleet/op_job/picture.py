@@ -11,10 +11,9 @@ LOW, HIGH = 1.0, 1.5
 
 
 def score_heat_map(found: WhatIf) -> str:
-    """Returns the scores as SVG: one row per stage, one column per dp rank, the worst ranks framed, times in the
-    tooltips.
+    """Return the scores as SVG: one row per stage, one column per dp rank, the worst ranks framed.
 
-    Raises ValueError if the job loses too little time to have scores.
+    Tooltips contain rank and score. Raise WrongValue if the job loses too little time to have scores.
     """
     cells = score_rows(found)
     if not cells:
@@ -45,7 +44,7 @@ def score_heat_map(found: WhatIf) -> str:
 
 
 def colour(score: float) -> str:
-    """Returns the `#rrggbb` color of a score, clamped to 1 … 1.5."""
+    """Return the `#rrggbb` color of a score, clamped to 1 … 1.5."""
     return svg.WARM(_part(score))
 
 

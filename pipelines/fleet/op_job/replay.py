@@ -1,4 +1,4 @@
-"""Replays a step with other durations: the longest path from the start of the step, all steps and dp ranks at once."""
+"""A replay of all steps and dp ranks with other durations: the longest path from the start of each step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pipelines.fleet.op_job.template import Template
 
 
 def replay(template: Template, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
+    """Return starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
 
-    An op starts when everything it waits for has ended (at 0 if there is nothing). It ends `times` after its start; an
-    op of a group, `times` after the last start of the group.
+    An op starts when all ops that it waits for have ended, or at 0. It ends `times` after its start, or in a group,
+    `times` after the last start of the group.
     """
     starts, ends = np.zeros(times.shape), np.zeros(times.shape)
     for unit in template.units:

@@ -1,4 +1,4 @@
-"""The model's results as rows, the same for the lake and for programs. Times in ns where a column says so."""
+"""The model's results as rows, the same for the lake and for programs. Columns `…_ns` are in ns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def job_row(found: WhatIf) -> Row:
-    """Returns the job (table `op_jobs`): sizes, mean steps, slowdowns, GPU-seconds."""
+    """Return the job (table `op_jobs`): sizes, mean step times, slowdowns, GPU-seconds."""
     job, meta, spent = found.job, found.job.meta, found.gpu_seconds
     sizes = {name: getattr(meta, name) for name in ("dp", "dsp", "pp", "tp", "vpp", "world_size")}
     return {
@@ -32,19 +32,19 @@ def job_row(found: WhatIf) -> Row:
 
 
 def part_rows(found: WhatIf) -> list[Row]:
-    """Returns the job and its parts (table `op_job_what_if`)."""
+    """Return the job and its parts (table `op_job_what_if`)."""
     names = ("scope", "key", "slowdown", "explained", "explained_alone", "slowdown_stage_ideal")
     return [{name: getattr(part, name) for name in names} for part in found.parts]
 
 
 def step_rows(found: WhatIf) -> list[Row]:
-    """Returns every part in every step (table `op_job_steps`)."""
+    """Return every part in every step (table `op_job_steps`)."""
     return [row for part in found.parts for row in _steps_of(found, part)]
 
 
-def _steps_of(found: WhatIf, part: Part) -> list[Row]:
-    recorded = found.base if part.scope == "job" else [None] * len(found.base)
-    columns = zip(found.job.steps, recorded, found.ideal, part.by_step, strict=True)
+def _steps_of(result: WhatIf, part: Part) -> list[Row]:
+    recorded = result.base if part.scope == "job" else [None] * len(result.base)
+    columns = zip(result.job.steps, recorded, result.ideal, part.by_step, strict=True)
     return [
         {
             "scope": part.scope,
@@ -60,7 +60,7 @@ def _steps_of(found: WhatIf, part: Part) -> list[Row]:
 
 
 def score_rows(found: WhatIf) -> list[Row]:
-    """Returns the cells of the heat map (table `op_job_rank_scores`); none if the job was not broken down."""
+    """Return the cells of the heat map (table `op_job_rank_scores`), or none if the job was not decomposed."""
     if found.scores is None:
         return []
     worst = {rank for key in found.of("worst_ranks") for rank in key.split(",")}
@@ -78,10 +78,10 @@ def score_rows(found: WhatIf) -> list[Row]:
 
 
 def excess_rows(found: WhatIf, scope: str) -> list[Row]:
-    """Returns what each part of a scope causes alone, as shares of the job's loss, and last the `residual` that makes
-    them sum to 1.
+    """Return each part's separate excess as a share of the job's loss, and last the `residual` that makes the sum 1.
 
-    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative; empty if nothing is lost.
+    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative. The list is empty if nothing is
+    lost or the scope has no parts.
     """
     loss = found.slowdown - 1
     parts = found.of(scope)

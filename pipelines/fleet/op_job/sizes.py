@@ -1,4 +1,4 @@
-"""The YAML file next to a job's trace: how the job was parallelized."""
+"""The YAML file next to a job's Parquet file, with the sizes of the job's parallelism."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SIZES = ("dp_size", "dsp_size", "pp_size", "tp_size", "vpp_size", "world_size")
 
 
 def meta_names(path: Path) -> list[str]:
-    """Returns the possible names of the YAML file: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`."""
+    """Return the possible names of the YAML file: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`."""
     stems = [path.stem, f"meta-{path.stem.removeprefix('trace-')}"]
     return [f"{stem}{ending}" for stem in stems for ending in (".yaml", ".yml")]
 
 
 def meta_file(path: Path) -> Path:
-    """Returns the YAML file next to a job's Parquet file (`meta_names`). Raises JobRejected if there is none."""
+    """Return the YAML file next to a job's Parquet file (`meta_names`). Raise JobRejected if there is none."""
     names = meta_names(path)
     for name in names:
         if (path.parent / name).is_file():
@@ -28,7 +28,9 @@ def meta_file(path: Path) -> Path:
 
 
 def read_meta(path: Path) -> JobMeta:
-    """Read a job's YAML file. Raises JobRejected if it is not a mapping, a size is missing, or the world is not
+    """Read a job's YAML file.
+
+    Raise JobRejected if it is too large, is not a mapping, a size is missing or invalid, or the world is not
     dp·dsp·pp·tp.
     """
     import yaml
@@ -41,29 +43,29 @@ def read_meta(path: Path) -> JobMeta:
             raise JobRejected(
                 f"{path}: over {_MOST_NESTED} brackets; it should state a job's sizes as `name: value` lines"
             )
-        found = yaml.safe_load(text)
+        mapping = yaml.safe_load(text)
     except RecursionError:
         raise JobRejected(f"{path}: nested too deep; it should state a job's sizes as `name: value` lines") from None
     except (yaml.YAMLError, ValueError) as error:
         raise JobRejected(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(found, dict):
-        raise JobRejected(f"{path}: holds {type(found).__name__}, not `name: value` lines; write {', '.join(SIZES)}")
-    sizes = {key: _size(path, found, key) for key in SIZES}
+    if not isinstance(mapping, dict):
+        raise JobRejected(f"{path}: holds {type(mapping).__name__}, not `name: value` lines; write {', '.join(SIZES)}")
+    sizes = {key: _size(path, mapping, key) for key in SIZES}
     dp, dsp, pp, tp, vpp, world = sizes.values()
     if world != dp * dsp * pp * tp:
         raise JobRejected(
             f"{path}: world_size is {world}, but dp·dsp·pp·tp is {dp * dsp * pp * tp}; correct one of them"
         )
     return JobMeta(
-        str(found.get("trial_name") or path_text(path.stem.removeprefix("meta-"))), dp, dsp, pp, tp, vpp, world
+        str(mapping.get("trial_name") or path_text(path.stem.removeprefix("meta-"))), dp, dsp, pp, tp, vpp, world
     )
 
 
-def _size(path: Path, found: dict[Any, Any], key: str) -> int:
-    value = found.get(key)
+def _size(path: Path, mapping: dict[Any, Any], key: str) -> int:
+    value = mapping.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        shown = (
+        value_text = (
             repr(value)[:40] if value is None or isinstance(value, int | float | str) else f"a {type(value).__name__}"
         )
-        raise JobRejected(f"{path}: {key} is {shown}; it must be a whole number from 1 to 2^31")
+        raise JobRejected(f"{path}: {key} is {value_text}; it must be a whole number from 1 to 2^31")
     return value

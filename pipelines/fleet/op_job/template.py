@@ -1,4 +1,4 @@
-"""The dependencies within a step: derived once from dp rank 0 of the first step, used for all steps and dp ranks.
+"""The dependencies within a step, derived once from dp rank 0 of the first step, and used for all steps and dp ranks.
 
 The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), rewritten from their description.
 """
@@ -21,9 +21,9 @@ OPTYPES = (*COMPUTES, *P2P, GATHER, REDUCE, SEPARATE, NORMS, EMBEDDING, CLIP, GC
 
 @dataclass(frozen=True)
 class Unit:
-    """Ops that are replayed together: one op that ends on its own, or a group that ends once all its ops have started.
+    """Ops that are replayed together: a single op that ends independently, or a group.
 
-    `across_dp`: once they have started on every dp rank.
+    A group ends once all its ops have started, with `across_dp` on every dp rank.
     """
 
     ops: tuple[int, ...]
@@ -33,21 +33,21 @@ class Unit:
 
 @dataclass(frozen=True)
 class Template:
-    """`deps` [op]: the ops that end before it starts. `units`: each after everything that its ops wait for."""
+    """The dependencies of a step. `deps` [op]: the ops that must end before it starts. `units`: in replay order."""
 
     deps: tuple[tuple[int, ...], ...]
     units: tuple[Unit, ...]
 
     @property
     def grouped(self) -> frozenset[int]:
-        """Returns the ops that end together with others, or with themselves on other dp ranks."""
+        """Return the ops that end together with others, or with themselves on other dp ranks."""
         return frozenset(op for unit in self.units if unit.grouped for op in unit.ops)
 
 
 def build_template(job: JobTrace) -> Template:
-    """Returns the dependencies of a job's ops.
+    """Return the dependencies of a job's ops.
 
-    Raises JobRejected for an unknown op type, a stage without compute or optimizer, transfers that do not fit, a
+    Raise JobRejected for an unknown op type, a stage without compute or optimizer, transfers that do not fit, a
     collective with a wrong number of stages, or circular dependencies.
     """
     ops, where = job.ops, str(job.path)
@@ -64,26 +64,26 @@ def build_template(job: JobTrace) -> Template:
 
 
 def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]]:
-    """A stage's ops by type, in order of (start, seq_id, type); `computes`: forward and backward together."""
-    mine = [i for i, op in enumerate(ops) if op.stage == stage]
-    mine.sort(key=lambda i: (ops[i].start, ops[i].seq_id, ops[i].optype))
+    """Return a stage's ops by type, in order of (start, seq_id, type); `computes`: forward and backward together."""
+    stage_ops = [i for i, op in enumerate(ops) if op.stage == stage]
+    stage_ops.sort(key=lambda i: (ops[i].start, ops[i].seq_id, ops[i].optype))
     kinds: dict[str, list[int]] = {}
-    for i in mine:
+    for i in stage_ops:
         if ops[i].optype not in OPTYPES:
             raise JobRejected(
                 f"{where}: column 'optype': {ops[i].optype!r} is unknown; known are: {', '.join(OPTYPES)}"
             )
         kinds.setdefault(ops[i].optype, []).append(i)
-    kinds["computes"] = [i for i in mine if ops[i].optype in COMPUTES]
+    kinds["computes"] = [i for i in stage_ops if ops[i].optype in COMPUTES]
     for kind, name in (("computes", "compute"), (OPTIMIZER, OPTIMIZER)):
         if not kinds.get(kind):
             raise JobRejected(f"{where}: stage {stage} has no {name} op; every stage needs one: record complete steps")
-    kinds["shards"] = [i for i in mine if ops[i].optype in (GATHER, REDUCE)]
+    kinds["shards"] = [i for i in stage_ops if ops[i].optype in (GATHER, REDUCE)]
     return kinds
 
 
 def _stage_edges(ops: tuple[Op, ...], kinds: dict[str, list[int]], data_parallel: bool) -> list[tuple[int, int]]:
-    """Yields the chains of a stage, as (op, the op it waits for)."""
+    """Return the chains of a stage, as (op, the op that it waits for)."""
     edges = [edge for kind in ("computes", *P2P) for edge in _chain(kinds.get(kind, []))]
     if data_parallel:
         edges += [*_chain(kinds["shards"]), *_gathers(ops, kinds)]
@@ -104,14 +104,14 @@ def _chain(ops: list[int]) -> list[tuple[int, int]]:
 
 
 def _gathers(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
-    """The first forward compute of a model chunk waits for the chunk's last gathered parameters."""
+    """Return edges from the first forward compute of each model chunk to the last gather of the chunk's parameters."""
     first = {ops[i].mc: i for i in reversed(kinds.get("forward-compute", []))}
     last = {ops[i].mc: i for i in sorted(kinds.get(GATHER, []), key=lambda i: ops[i].seq_id)}
     return [(first[mc], op) for mc, op in last.items() if mc in first]
 
 
 def _separate(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
-    """With separate reductions, a chunk's first reduce-scatter waits for its last backward compute."""
+    """Return edges for separate reductions: a chunk's first reduce-scatter waits for its last backward compute."""
     first = {ops[i].mc: i for i in reversed(kinds.get(REDUCE, []))}
     last = {ops[i].mc: i for i in sorted(kinds.get("backward-compute", []), key=lambda i: ops[i].end)}
     return [(op, last[mc]) for mc, op in first.items() if mc in last]
@@ -125,9 +125,9 @@ def _collectives(where: str, job: JobTrace, stages: list[dict[str, list[int]]]) 
         for op in (op for kinds in stages for op in kinds.get(kind, [])):
             by_seq.setdefault(job.ops[op].seq_id, []).append(op)
         for seq, group in by_seq.items():
-            if (found := sorted(job.ops[op].stage for op in group)) != members:
+            if (stages_of_group := sorted(job.ops[op].stage for op in group)) != members:
                 raise JobRejected(
-                    f"{where}: {kind} {seq} has rows of the stages {found}, not of {members}; its ops end together: "
+                    f"{where}: {kind} {seq} has rows of the stages {stages_of_group}, not of {members}; its ops end together: "
                     "record it on all of them"
                 )
             units.append(Unit(tuple(group), True, kind in DP_SYNCHRONISED))
@@ -138,8 +138,8 @@ def _in_order(
     where: str, ops: tuple[Op, ...], deps: tuple[tuple[int, ...], ...], units: list[Unit]
 ) -> tuple[Unit, ...]:
     unit_of = {op: i for i, unit in enumerate(units) for op in unit.ops}
-    if twice := [op for op, n in Counter(op for unit in units for op in unit.ops).items() if n > 1]:
-        raise JobRejected(f"{where}: {ops[twice[0]]} belongs to two transfers; number its ops in execution order")
+    if duplicates := [op for op, n in Counter(op for unit in units for op in unit.ops).items() if n > 1]:
+        raise JobRejected(f"{where}: {ops[duplicates[0]]} belongs to two transfers; number its ops in execution order")
     before = {i: {unit_of[d] for op in unit.ops for d in deps[op]} for i, unit in enumerate(units)}
     try:
         return tuple(units[i] for i in TopologicalSorter(before).static_order())

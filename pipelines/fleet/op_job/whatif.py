@@ -1,8 +1,8 @@
-"""A job's slowdown, and how much of it each rank, stage and kind of op causes: replays with ideal and actual durations.
+"""A job's slowdown, and how much of it each rank, stage and kind of op causes.
 
-S_X: the time with everything ideal except X, which takes as long as it did, divided by the time with everything ideal.
-M_S and M_W: the share of the job's loss that disappears when only the last stage, or only the worst ranks, are ideal.
-See the package docstring for how to read them.
+The model replays the job with ideal and actual durations. S_X: the time with everything ideal except X, which takes as
+long as it did, divided by the time with everything ideal. M_S and M_W: the share of the job's loss that disappears when
+only the last stage, or only the worst ranks, are ideal. See the package docstring for how to read them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ MERGED = {
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of a job, with everything else ideal. `scope`: job, dp_rank, stage, optype, last_stage or worst_ranks.
+    """A part X of a job, with everything else ideal. `scope`: job, dp_rank, stage, optype, last_stage or worst_ranks.
 
-    `key`: which one (NULL for the job; ranks are comma-separated). `slowdown` and, by step, `by_step` [step]: S_X.
-    `explained`: share of the job's loss that disappears when only X is ideal (M_S, M_W); `explained_alone`: share that
-    remains when only X is not ideal. `slowdown_stage_ideal`: S_X with an ideal per stage. None: not computed for this
-    scope.
+    `key`: identifies X in its scope (None for the job; ranks are comma-separated). `slowdown` and, by step, `by_step`
+    [step]: S_X. `explained`: share of the job's loss that disappears when only X is ideal (M_S, M_W).
+    `explained_alone`: share that remains when only X is not ideal. `slowdown_stage_ideal`: S_X with an ideal per stage.
+    `removed_s`: mean step time when only X is ideal. `added_s`: mean step time when only X is not ideal. None means not
+    computed for this scope.
     """
 
     scope: str
@@ -50,11 +51,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """Step times [step] in seconds: `base` as recorded, `now` replayed without launch gaps, `ideal`.
+    """The step times [step] of a job in seconds: `base` as recorded, `now` replayed without launch gaps, `ideal`.
 
-    `ideals`: the ideal seconds of each op type. `parts`: the job first. For a job that loses less than 3 % there are no
-    other parts and `scores` is None; otherwise `scores` is [stage, dp rank], the lower of the stage's and the dp rank's
-    slowdown.
+    `ideals`: the ideal seconds of each op type. `parts`: the job first. If the slowdown is below DECOMPOSED_FROM, there
+    are no other parts and `scores` is None. Otherwise `scores` is [stage, dp rank], the lower of the stage's and the dp
+    rank's slowdown.
     """
 
     job: JobTrace
@@ -67,23 +68,23 @@ class WhatIf:
 
     @property
     def slowdown(self) -> float:
-        """The job's slowdown: mean actual step (without launch gaps) over the mean ideal one."""
+        """Return the job's slowdown: mean actual step (without launch gaps) over the mean ideal step."""
         return float(self.now.mean() / self.ideal.mean())
 
     @property
     def launch_slowdown(self) -> float:
-        """Mean recorded step over the mean step without gaps between an op and what it waited for."""
+        """Return the mean recorded step over the mean step without gaps between an op and the ops it waited for."""
         return float(self.base.mean() / self.now.mean())
 
     @property
     def gpu_seconds(self) -> dict[str, float]:
-        """GPU-seconds of the sampled steps: `total`, and lost to `straggler` and `launch`."""
+        """Return the GPU-seconds of the sampled steps: `total`, and those lost to `straggler` and `launch`."""
         world = self.job.meta.world_size
         lost = {"total": self.base, "straggler": self.now - self.ideal, "launch": self.base - self.now}
         return {cause: float(seconds.sum() * world) for cause, seconds in lost.items()}
 
     def of(self, scope: str) -> dict[str, Part]:
-        """Returns the parts of a scope by key."""
+        """Return the parts of a scope by key."""
         return {part.key or "": part for part in self.parts if part.scope == scope}
 
 
@@ -99,56 +100,56 @@ class _Times:
     stage_ideal: np.ndarray
 
     def steps(self, times: np.ndarray) -> np.ndarray:
-        """Returns the time of each step, s: until the last optimizer."""
+        """Return the time of each step, s, until the last optimizer op ends."""
         _, ends = replay(self.template, times)
         return ends[[i for i, op in enumerate(self.job.ops) if op.optype == OPTIMIZER]].max(axis=(0, 2))
 
 
 def what_if(job: JobTrace) -> WhatIf:
-    """Replay a job with ideal durations. Raises JobRejected if its ops do not fit the model (see `build_template`)."""
+    """Replay a job with ideal durations. Raise JobRejected if its ops do not fit the model (see `build_template`)."""
     template = build_template(job)
-    own = own_times(job, template).astype(np.float64)
-    starts, ends = replay(template, own)
-    replayed = own.copy()
-    alone = [i for i in range(len(job.ops)) if i not in template.grouped]
-    replayed[alone] = (ends - starts)[alone]
+    own_s = own_times(job, template).astype(np.float64)
+    starts, ends = replay(template, own_s)
+    replayed = own_s.copy()
+    ungrouped = [op_index for op_index in range(len(job.ops)) if op_index not in template.grouped]
+    replayed[ungrouped] = (ends - starts)[ungrouped]
     ideal, ideals = ideal_times(job, replayed)
-    times = _Times(job, template, own, replayed, ideal, ideal_times(job, replayed, per_stage=True)[0])
+    times = _Times(job, template, own_s, replayed, ideal, ideal_times(job, replayed, per_stage=True)[0])
     base = (job.end.max(axis=(0, 2)) - job.start.min(axis=(0, 2))).astype(np.float64)
-    found = WhatIf(job, base, times.steps(own), times.steps(ideal), ideals)
-    found.parts.append(_whole(times, found))
-    if found.slowdown < DECOMPOSED_FROM:
-        return found
-    return _decomposed(times, found)
+    result = WhatIf(job, base, times.steps(own_s), times.steps(ideal), ideals)
+    result.parts.append(_whole(times, result))
+    if result.slowdown < DECOMPOSED_FROM:
+        return result
+    return _decomposed(times, result)
 
 
-def _whole(times: _Times, found: WhatIf) -> Part:
-    by_stage = found.now.mean() / times.steps(times.stage_ideal).mean()
-    return Part("job", None, found.slowdown, found.now / found.ideal, slowdown_stage_ideal=float(by_stage))
+def _whole(times: _Times, result: WhatIf) -> Part:
+    by_stage = result.now.mean() / times.steps(times.stage_ideal).mean()
+    return Part("job", None, result.slowdown, result.now / result.ideal, slowdown_stage_ideal=float(by_stage))
 
 
-def _decomposed(times: _Times, found: WhatIf) -> WhatIf:
+def _decomposed(times: _Times, result: WhatIf) -> WhatIf:
     masks = _masks(times.job)
     stage_ideal = times.steps(times.stage_ideal).mean()
     for (scope, key), mask in masks.items():
         steps = times.steps(np.where(mask, times.own, times.ideal))
-        even = float(times.steps(np.where(mask, times.own, times.stage_ideal)).mean() / stage_ideal)
-        slowdown = float(steps.mean() / found.ideal.mean())
-        found.parts.append(Part(scope, key, slowdown, steps / found.ideal, slowdown_stage_ideal=even))
-    by_stage, by_dp = found.of("stage"), found.of("dp_rank")
-    stages = np.array([by_stage[str(stage)].slowdown for stage in range(times.job.meta.pp)])
-    dps = np.array([by_dp[str(dp)].slowdown for dp in range(times.job.meta.dp)])
-    scores = np.minimum(stages[:, None], dps[None, :])
+        stage_ideal_slowdown = float(times.steps(np.where(mask, times.own, times.stage_ideal)).mean() / stage_ideal)
+        slowdown = float(steps.mean() / result.ideal.mean())
+        result.parts.append(Part(scope, key, slowdown, steps / result.ideal, slowdown_stage_ideal=stage_ideal_slowdown))
+    by_stage, by_dp = result.of("stage"), result.of("dp_rank")
+    stage_slowdowns = np.array([by_stage[str(stage)].slowdown for stage in range(times.job.meta.pp)])
+    dp_slowdowns = np.array([by_dp[str(dp)].slowdown for dp in range(times.job.meta.dp)])
+    scores = np.minimum(stage_slowdowns[:, None], dp_slowdowns[None, :])
     last = times.job.meta.pp - 1
-    found.parts.append(_explained(times, found, "last_stage", str(last), masks["stage", str(last)]))
+    result.parts.append(_explained(times, result, "last_stage", str(last), masks["stage", str(last)]))
     worst = worst_ranks(times.job.ranks, scores)
     mask = _of_ranks(times.job, worst)
-    found.parts.append(_explained(times, found, "worst_ranks", ",".join(map(str, worst)), mask))
-    return WhatIf(found.job, found.base, found.now, found.ideal, found.ideals, found.parts, scores)
+    result.parts.append(_explained(times, result, "worst_ranks", ",".join(map(str, worst)), mask))
+    return WhatIf(result.job, result.base, result.now, result.ideal, result.ideals, result.parts, scores)
 
 
 def _masks(job: JobTrace) -> dict[tuple[str, str], np.ndarray]:
-    """Returns which ops [op, 1, dp rank] belong to each part."""
+    """Return the ops of each part as a mask, broadcastable to [op, step, dp rank]."""
     stage = np.array([op.stage for op in job.ops])[:, None, None]
     kind = np.array([MERGED.get(op.optype, op.optype) for op in job.ops])[:, None, None]
     dp = np.arange(job.meta.dp)[None, None, :]
@@ -162,24 +163,24 @@ def _of_ranks(job: JobTrace, ranks: list[int]) -> np.ndarray:
     return np.isin(rank, ranks)[:, None, :]
 
 
-def _explained(times: _Times, found: WhatIf, scope: str, key: str, mask: np.ndarray) -> Part:
+def _explained(times: _Times, result: WhatIf, scope: str, key: str, mask: np.ndarray) -> Part:
     added = times.steps(np.where(mask, times.replayed, times.ideal))
-    now, ideal = float(found.now.mean()), float(found.ideal.mean())
+    now_s, ideal_s = float(result.now.mean()), float(result.ideal.mean())
     removed_s = float(times.steps(np.where(mask, times.ideal, times.replayed)).mean())
-    added_s, lost = float(added.mean()), now - ideal
+    added_s, lost_s = float(added.mean()), now_s - ideal_s
     return Part(
         scope,
         key,
-        added_s / ideal,
-        added / found.ideal,
-        explained=(now - removed_s) / lost,
-        explained_alone=(added_s - ideal) / lost,
+        added_s / ideal_s,
+        added / result.ideal,
+        explained=(now_s - removed_s) / lost_s,
+        explained_alone=(added_s - ideal_s) / lost_s,
         removed_s=removed_s,
         added_s=added_s,
     )
 
 
 def worst_ranks(ranks: np.ndarray, scores: np.ndarray) -> list[int]:
-    """Returns the 3 % of the ranks (at least one) with the highest scores, ascending; of equal ones the smaller first."""
+    """Return the 3 % of the ranks (at least one) with the highest scores, ascending; on ties, the smaller rank first."""
     in_order = sorted(zip((-scores).flat, ranks.flat, strict=True))
     return sorted(int(rank) for _, rank in in_order[: ceil(WORST_SHARE * len(in_order))])

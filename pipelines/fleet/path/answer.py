@@ -1,6 +1,6 @@
-"""The critical path of a capture as an answer: numbers for a person, one JSON object for a program.
+"""The critical path of a capture as an answer: numbers for the user, one JSON object for a program.
 
-Read from the published tables, so it is the same for files and for a lake.
+It is read from the published tables, so files and a lake give the same answer.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path",
 
 
 class NoCapture(TracelakeError, LookupError):
-    """No capture has this id, or several do; the message lists the captures."""
+    """An id prefix that matches no capture or several. The message lists captures."""
 
     hint = "Give the files of one capture (one job, one folder), or its id."
 
 
 class PathRefused(TracelakeError, LookupError):
-    """The capture has no path through its ranks; the message says why."""
+    """A capture without a path through its ranks. The message contains the reason."""
 
     hint = "See tables capture_quality and collective_groups."
 
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A segment for display: times in us from the first event of all ranks. `owner`: whose time it is, for people."""
+    """A segment for display: times in us from the path's start. `owner`: the human-readable owner of its time."""
 
     seq: int
     rank: int
@@ -51,7 +51,7 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive segments of one rank: how the path moves from rank to rank."""
+    """Consecutive segments of one rank: one step of the path's way through the ranks."""
 
     rank: int
     start_us: float
@@ -62,10 +62,10 @@ class Stretch:
 class CapturePath:
     """The critical path of a capture to a target. Times in us, shares in percent of the span; both add up.
 
-    left_out: ranks of the capture whose clocks are not connected to the others. owner_us: the time of each owner. unowned_us:
-    of the gaps, what no annotation and no Python function owns. heaviest_us: the longest path of the joined graph, in which
-    all ranks begin at 0. n_nodes and n_edges are the joined graph's. matched_by: the weakest evidence that its collectives are
-    matched by.
+    left_out: ranks of the capture whose clocks are not connected to the others. owner_us: the time of each owner.
+    unowned_us: the part of the gaps that neither an annotation nor a Python function owns. heaviest_us: the longest
+    path of the joined graph, in which all ranks begin at 0. n_nodes, n_edges: size of the joined graph. matched_by: the
+    weakest evidence for the matches of its collectives.
     """
 
     capture_id: str
@@ -91,27 +91,30 @@ class CapturePath:
     segments: list[PathSegment]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return asdict(self)
 
 
 def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
-    """Returns the id of the capture with this beginning (any, if it is empty). Raises NoCapture."""
-    known = con.execute(
+    """Return the id of the capture whose id starts with `beginning`; an empty prefix matches every capture.
+
+    Raise NoCapture if none or several match.
+    """
+    captures = con.execute(
         "SELECT c.capture_id, c.job, c.n_ranks FROM captures AS c WHERE NOT c.is_gone ORDER BY c.n_ranks DESC, 1"
     ).fetchall()
-    found = [capture_id for capture_id, _, _ in known if capture_id.startswith(beginning)]
-    if len(found) == 1:
-        return found[0]
-    listed = "; ".join(
-        f"{capture_id} ({n} ranks of {job or 'a job without name'})" for capture_id, job, n in known[:10]
+    matching_ids = [capture_id for capture_id, _, _ in captures if capture_id.startswith(beginning)]
+    if len(matching_ids) == 1:
+        return matching_ids[0]
+    available = "; ".join(
+        f"{capture_id} ({n_ranks} ranks of {job or 'a job without name'})" for capture_id, job, n_ranks in captures[:10]
     )
-    what = "several captures" if found else f"no capture id starts with {beginning!r}"
-    raise NoCapture(f"{what}. Available captures: {listed or 'none'}")
+    problem = "several captures" if matching_ids else f"no capture id starts with {beginning!r}"
+    raise NoCapture(f"{problem}. Available captures: {available or 'none'}")
 
 
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
-    """Returns the path of a capture from `TABLES` in `con`. Raises PathRefused with the reason if there is none."""
+    """Return the path of a capture from `TABLES` in `con`. Raise PathRefused with the reason if there is none."""
     paths = rows_of(
         con,
         "SELECT p.refused_reason, p.span_ns / 1000.0 AS span_us, p.n_ranks, p.n_guessed, "
@@ -148,17 +151,17 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
     )
 
 
-def _sums(segments: Sequence[PathSegment], by: str) -> dict[Any, float]:
-    """Returns time by rank, kind or owner, the largest first."""
-    found: dict[Any, float] = {}
+def _sums(segments: Sequence[PathSegment], attribute: str) -> dict[Any, float]:
+    """Return the time by rank, kind or owner, us, the largest first."""
+    time_by_key: dict[Any, float] = {}
     for segment in segments:
-        key = getattr(segment, by)
-        found[key] = found.get(key, 0.0) + segment.dur_us
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        key = getattr(segment, attribute)
+        time_by_key[key] = time_by_key.get(key, 0.0) + segment.dur_us
+    return dict(sorted(time_by_key.items(), key=lambda item: -item[1]))
 
 
-def _percent(times: dict[Any, float], whole: float) -> dict[Any, float]:
-    return {key: 100 * time / whole for key, time in times.items()}
+def _percent(times: dict[Any, float], span_us: float) -> dict[Any, float]:
+    return {key: 100 * time / span_us for key, time in times.items()}
 
 
 def _stretch(rank: int, part: Sequence[PathSegment]) -> Stretch:

@@ -1,4 +1,7 @@
-"""What would help a capture: changes of the program on all ranks, and a late rank as fast as the others, each retimed through all ranks."""
+"""The fixes for a capture: changes of the program on all ranks, and late ranks sped up to the other ranks.
+
+Each fix is retimed through all ranks.
+"""
 
 from __future__ import annotations
 
@@ -22,39 +25,44 @@ from pipelines.fleet.path.retimed import Retimed
 MOST_EDGES = threshold("retimed_edges")
 _PERCENT = threshold("fix_percent")
 _NAMES, _NEARLY_ALL = 3, 0.9
-"""How many names of a cause are made as fast as the others', if they have so much of what makes a rank late."""
+"""Number of names of a cause that are sped up, if they have this share of the rank's excess time; else the whole cause is."""
 _NOT_SCALED = "synchronization"
-"""The cause whose time is not its edges': a late rank that has it is late by what it waits for."""
+"""A cause that is not scaled, because its time is a wait: the awaited work makes the rank late."""
 
 
 Key = tuple[int, int]
-"""A cause, as a place in CAUSES, and what it is named after, the same for all ranks."""
+"""A cause, as an index into CAUSES, and a number of its name, which is the same for all ranks."""
 
 
 @dataclass(frozen=True)
 class RankCauses:
-    """The causes of a rank's edges (m,): the place in CAUSES, and `key`: what it is named after."""
+    """The causes of a rank's edges, (m,): indices into CAUSES, and `key`, a number of the cause's name."""
 
     cause: npt.NDArray[np.int8]
     key: npt.NDArray[np.int32]
 
     @classmethod
     def of(cls, found: Found, text: Ints) -> RankCauses:
-        """`text` (n,): the number of each name that is the same for the same text in all traces."""
+        """Return the causes of `found`.
+
+        `text` (n,): for each name, the number of its text, which is equal for equal texts in all traces.
+        """
         named = found.named_after == NAME
         key = np.where(named, text[np.where(named, found.number, 0)], 0)
         key = np.where(found.named_after == STREAM, found.number, key) * 4 + found.named_after
         return cls(found.cause.astype(np.int8), (key & 0x7FFFFFFF).astype(np.int32))
 
     def key_of(self, edge: int) -> Key:
-        """Returns what an edge is of."""
+        """Return the cause and name of an edge."""
         return int(self.cause[edge]), int(self.key[edge])
 
 
 @dataclass
 class RankOnPath:
-    """A rank of a capture whose path is known: its window, the causes of its edges, and of the path the places of its edges in
-    order, and how long the others waited for it, ns, by cause, name and key of the name.
+    """A rank of a capture whose path is known: its window and the causes of its edges.
+
+    path: indices of its edges on the path, in order. late: how long the other ranks waited for this rank, ns, by cause,
+    name and key of the name.
     """
 
     rank: int
@@ -65,27 +73,31 @@ class RankOnPath:
 
 
 def capture_fixes(whole: Retimed, ranks: Sequence[RankOnPath], factors: Floats) -> list[Fix]:
-    """Returns what fixes save, largest first. `ranks`: those of the capture, in order; `factors`: as in `candidates`."""
+    """Return the fixes with their savings, largest first.
+
+    `ranks`: the capture's, in order. `factors`: as in `candidates`.
+    """
     length = whole.length_ns
     changes, host_cause = dict[tuple[str, str], Candidate](), None
-    for rank, rows in _by_part_of_path(ranks):  # of a change that several ranks have, the last counts
+    # If several ranks have the same change, that of the last rank counts.
+    for rank, rows in _by_part_of_path(ranks):
         host_cause = largest_host_cause(rows, length)
         changes |= {(change.fix, change.name): change for change in candidates(rank.window, rows, length, factors)}
     return judged([*changes.values(), *_even(ranks, length)], whole.saved_ns, length, host_cause)
 
 
 def _by_part_of_path(ranks: Sequence[RankOnPath]) -> Iterator[tuple[RankOnPath, Rows]]:
-    """Each rank with the causes of its part of the path, the largest part last."""
+    """Yield each rank with the causes of its part of the path, the largest part last."""
     for rank in sorted(ranks, key=lambda rank: int(rank.window.graph.weight[rank.path].sum())):
-        of, path = rank.window.causes, np.array(rank.path, dtype=np.int64)
-        assert of is not None
+        causes, path = rank.window.causes, np.array(rank.path, dtype=np.int64)
+        assert causes is not None
         zeros = np.zeros(len(path), dtype=np.int64)
-        rows, _ = path_rows(rank.window.graph.weight, path, of.edges, zeros, zeros, rank.window.inferred)
+        rows, _ = path_rows(rank.window.graph.weight, path, causes.edges, zeros, zeros, rank.window.inferred)
         yield rank, rows
 
 
 def _even(ranks: Sequence[RankOnPath], length: int) -> Iterator[Candidate]:
-    """A rank that the others wait for as fast as the median of them at what makes it late."""
+    """Yield, for each late rank, the change that makes it as fast as the median of the other ranks."""
     for rank in ranks:
         by_cause: dict[str, dict[tuple[str, int], int]] = {}
         for (cause, name, key), ns in rank.late.items():
@@ -104,22 +116,24 @@ def _even(ranks: Sequence[RankOnPath], length: int) -> Iterator[Candidate]:
 def _scaled(
     late: RankOnPath, ranks: Sequence[RankOnPath], cause: str, names: Sequence[tuple[str, int]]
 ) -> list[tuple[str, float]]:
-    """Returns the targets of a cause and their factors: the few of the names that others wait for that have nearly all of what
-    the rank takes longer than the others, else the whole cause.
+    """Return the targets of a cause and their factors.
+
+    Up to _NAMES names are scaled if they have nearly all of the rank's excess over the other ranks, else the whole
+    cause is.
     """
-    own = {name: _times(late, ranks, cause, name[1]) for name in names}
-    ordered = sorted(names, key=lambda name: (_longer(own[name]), name), reverse=True)
-    longer = [_longer(own[name]) for name in ordered]
-    longest = ordered[:_NAMES]
-    if sum(longer[:_NAMES]) < _NEARLY_ALL * sum(longer):
+    times_by_name = {name: _times(late, ranks, cause, name[1]) for name in names}
+    names_by_excess = sorted(names, key=lambda name: (_longer(times_by_name[name]), name), reverse=True)
+    excess_ns = [_longer(times_by_name[name]) for name in names_by_excess]
+    largest_names = names_by_excess[:_NAMES]
+    if sum(excess_ns[:_NAMES]) < _NEARLY_ALL * sum(excess_ns):
         return [(cause, _factor(_times(late, ranks, cause)))]
-    return [(f"{cause}:{name[0]}", _factor(own[name])) for name in longest]
+    return [(f"{cause}:{name[0]}", _factor(times_by_name[name])) for name in largest_names]
 
 
 def _times(late: RankOnPath, ranks: Sequence[RankOnPath], cause: str, key: int | None = None) -> tuple[int, int]:
-    """Returns what a rank takes for a cause, or for a name of it, and what the median of the others takes, ns."""
-    others = sorted(_time(rank, cause, key) for rank in ranks if rank is not late)
-    return _time(late, cause, key), others[(len(others) - 1) // 2]
+    """Return the rank's time for a cause (or a name of it) and the median of the other ranks' times, ns."""
+    other_times = sorted(_time(rank, cause, key) for rank in ranks if rank is not late)
+    return _time(late, cause, key), other_times[(len(other_times) - 1) // 2]
 
 
 def _longer(times: tuple[int, int]) -> int:
@@ -127,12 +141,12 @@ def _longer(times: tuple[int, int]) -> int:
 
 
 def _factor(times: tuple[int, int]) -> float:
-    own, usual = times
-    return round(usual / own, 4) if own else 1.0
+    rank_ns, median_ns = times
+    return round(median_ns / rank_ns, 4) if rank_ns else 1.0
 
 
 def _time(rank: RankOnPath, cause: str, key: int | None) -> int:
-    chosen = rank.causes.cause == CAUSES.index(cause)
+    is_chosen = rank.causes.cause == CAUSES.index(cause)
     if key is not None:
-        chosen &= rank.causes.key == key
-    return int(rank.window.graph.weight[chosen].sum())
+        is_chosen &= rank.causes.key == key
+    return int(rank.window.graph.weight[is_chosen].sum())

@@ -1,7 +1,7 @@
-"""Matched collectives and clocks of captures in a connection → table `_walked_segments`: their critical paths.
+"""The Python models of the critical paths of captures, from matched collectives and clocks.
 
-The graphs of a capture's ranks are those that the path of each rank alone has. They are read one after another, small ones
-in groups of at most GROUP_EVENTS events, so memory grows only with the joined graph.
+The joined graphs use the stored graph of each rank's trace. They are read one after another, small graphs in groups of
+at most GROUP_EVENTS events, so memory grows only with the joined graph.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _READS = (
     *("_capture_cause_events", "_event_names", "_cause_names", "_faster_work", "cause_rules", "thresholds"),
 )
 GROUP_EVENTS = 200_000
-"""Events of ranks whose graphs are read together: a query costs more than a small graph."""
+"""Maximum number of events of ranks whose graphs are read by one query, because a query costs more than a small graph."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +116,20 @@ class JoinableRank:
     reads=_READS,
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row that says why not; and
-    `_capture_fix_rows`: what would help those that have a path; `_capture_cause_savings`: what they are shorter without a cause.
+    """Create `_walked_segments`, `_capture_fix_rows` and `_capture_cause_savings` for all captures in `con`.
 
-    Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
+    `_walked_segments` has every segment to each target, or one row with the reason why there is no path. The other
+    tables have the fixes of captures with a path, and their savings without a cause. Reads `capture_ranks`,
+    `clock_offsets`, `collectives`, `collective_ranks`, `traces`, and the graphs of the ranks' traces.
     """
     create_table(con, "_walked_segments")
     create_table(con, "_capture_fix_rows")
     create_table(con, "_capture_cause_savings")
     causes = CausesOfSegments(con)
-    found = con.execute(
+    captures = con.execute(
         "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
     ).fetchall()
-    for (capture_id,) in found:
+    for (capture_id,) in captures:
         for table, rows in _walk_capture(con, capture_id, causes):
             insert_columns(con, table, rows)
 
@@ -155,24 +156,27 @@ def _walk_capture(
     except RanksDisagree as disagreement:
         yield from (_refusal(capture_id, target, str(disagreement)) for target in TARGETS)
         return
-    about = {"n_ranks": len(ranks), "n_nodes": len(joined), "n_edges": joined.n_edges, "heaviest_ns": heaviest}
+    graph_columns = {"n_ranks": len(ranks), "n_nodes": len(joined), "n_edges": joined.n_edges, "heaviest_ns": heaviest}
     paths: dict[str, list[Segment]] = {}
     for target in TARGETS:
         try:
             paths[target] = walk_back(joined, target)
-        except NoTarget as missing:
-            yield _refusal(capture_id, target, str(missing))
-    told = causes.of_paths(joined, paths)
-    for target, found in told.causes.items():
-        yield "_walked_segments", _segments(capture_id, target, paths[target], joined, about) | _of_causes(found)
-    if told.savings:
-        yield "_capture_cause_savings", _cause_savings(capture_id, told)
-    if told.fixes:
-        yield "_capture_fix_rows", _fix_rows(capture_id, told)
+        except NoTarget as no_target:
+            yield _refusal(capture_id, target, str(no_target))
+    capture_paths = causes.of_paths(joined, paths)
+    for target, segment_causes in capture_paths.causes.items():
+        yield (
+            "_walked_segments",
+            _segments(capture_id, target, paths[target], joined, graph_columns) | _of_causes(segment_causes),
+        )
+    if capture_paths.savings:
+        yield "_capture_cause_savings", _cause_savings(capture_id, capture_paths)
+    if capture_paths.fixes:
+        yield "_capture_fix_rows", _fix_rows(capture_id, capture_paths)
 
 
 def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRank]:
-    """Returns the ranks whose clock offsets to each other are known."""
+    """Return the ranks whose clock offsets to each other are known."""
     rows = con.execute(
         "SELECT r.rank, r.trace_id, c.offset_ns, t.n_events FROM capture_ranks AS r "
         "JOIN clock_offsets AS c USING (capture_id, rank) JOIN traces AS t USING (trace_id) "
@@ -182,7 +186,7 @@ def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRa
 
 
 def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
-    """Returns the matched collectives of ranks that can be joined."""
+    """Return the matched collectives of at least two ranks that can be joined."""
     rows = con.execute(
         "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
         "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "
@@ -192,11 +196,13 @@ def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instan
     members: dict[int, list[tuple[int, int]]] = {}
     for collective_id, rank, event_id in rows:
         members.setdefault(collective_id, []).append((rank, event_id))
-    return [Instance(str(name), tuple(found)) for name, found in members.items() if len(found) > 1]
+    return [
+        Instance(str(collective_id), tuple(kernels)) for collective_id, kernels in members.items() if len(kernels) > 1
+    ]
 
 
 def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
-    """Returns the reasons that matching and clocks give."""
+    """Return the reasons why matching and clocks were refused."""
     reasons = con.execute(
         "SELECT refused_reason FROM collective_groups "
         f"WHERE capture_id = {quoted(capture_id)} AND refused_reason IS NOT NULL "
@@ -207,9 +213,7 @@ def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
 
 
 def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
-    """Splits the ranks (rank → trace_id) into groups of at most GROUP_EVENTS events; a larger rank is a group of its
-    own.
-    """
+    """Split the ranks (rank → trace_id) into groups of at most GROUP_EVENTS events; a larger rank is a separate group."""
     group: dict[int, str] = {}
     n_events = 0
     for rank in ranks:
@@ -226,7 +230,7 @@ def _refusal(capture_id: str, target: str, reason: str) -> tuple[str, dict[str, 
 
 
 def _segments(
-    capture_id: str, target: str, path: list[Segment], joined: JoinedGraph, about: dict[str, int]
+    capture_id: str, target: str, path: list[Segment], joined: JoinedGraph, graph_columns: dict[str, int]
 ) -> dict[str, list[Any]]:
     trace_of = {graph.rank: graph.trace_id for graph in joined.ranks}
     names = (
@@ -235,27 +239,38 @@ def _segments(
     )
     columns: dict[str, list[Any]] = {name: [getattr(segment, name) for segment in path] for name in names}
     columns["trace_id"] = [trace_of[segment.rank] for segment in path]
-    columns["collective_id"] = [None if s.collective_id is None else int(s.collective_id) for s in path]
-    same = {"capture_id": capture_id, "target": target, **about}
-    return {**columns, "seq": list(range(1, len(path) + 1)), **{name: [v] * len(path) for name, v in same.items()}}
+    columns["collective_id"] = [
+        None if segment.collective_id is None else int(segment.collective_id) for segment in path
+    ]
+    constants = {"capture_id": capture_id, "target": target, **graph_columns}
+    return {
+        **columns,
+        "seq": list(range(1, len(path) + 1)),
+        **{name: [value] * len(path) for name, value in constants.items()},
+    }
 
 
-def _of_causes(found: list[SegmentCause]) -> dict[str, list[Any]]:
+def _of_causes(segment_causes: list[SegmentCause]) -> dict[str, list[Any]]:
     names = ("cause", "name_no", "label", "late_ns")
-    return {name: [getattr(one, name) for one in found] for name in names}
+    return {name: [getattr(cause, name) for cause in segment_causes] for name in names}
 
 
-def _cause_savings(capture_id: str, told: CapturePaths) -> dict[str, list[Any]]:
+def _cause_savings(capture_id: str, capture_paths: CapturePaths) -> dict[str, list[Any]]:
     names = ("cause", "late_cause", "rank", "name", "options")
-    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in told.savings] for name in names}
-    own = {"capture_id": [capture_id] * len(told.savings), "saves_ns": [one.saves for one in told.savings]}
-    return columns | own
+    columns: dict[str, list[Any]] = {
+        name: [getattr(saving, name) for saving in capture_paths.savings] for name in names
+    }
+    constants = {
+        "capture_id": [capture_id] * len(capture_paths.savings),
+        "saves_ns": [saving.saves for saving in capture_paths.savings],
+    }
+    return columns | constants
 
 
-def _fix_rows(capture_id: str, told: CapturePaths) -> dict[str, list[Any]]:
+def _fix_rows(capture_id: str, capture_paths: CapturePaths) -> dict[str, list[Any]]:
     names = ("fix", "name", "options", "same_place", "same_cause")
-    columns: dict[str, list[Any]] = {name: [getattr(fix, name) for fix in told.fixes] for name in names}
-    n = len(told.fixes)
-    same = {"capture_id": capture_id, "length_ns": told.length_ns}
-    own = {"place": list(range(n)), "saves_ns": [fix.saves for fix in told.fixes]}
-    return {**columns, **own, **{name: [value] * n for name, value in same.items()}}
+    columns: dict[str, list[Any]] = {name: [getattr(fix, name) for fix in capture_paths.fixes] for name in names}
+    n = len(capture_paths.fixes)
+    constants = {"capture_id": capture_id, "length_ns": capture_paths.length_ns}
+    other_columns = {"place": list(range(n)), "saves_ns": [fix.saves for fix in capture_paths.fixes]}
+    return {**columns, **other_columns, **{name: [value] * n for name, value in constants.items()}}

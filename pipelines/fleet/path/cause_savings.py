@@ -1,4 +1,7 @@
-"""How much shorter a capture is without its largest causes: scenarios of `what-if`, on all its ranks, or on the one that is late."""
+"""How much shorter a capture is without its largest causes.
+
+Each cause is a scenario of `what-if`, on all ranks or on the late rank.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,16 @@ from pipelines.fleet.path.retimed import Retimed
 
 LATE_RANK = "late_rank"
 _MOST = 6
-"""Causes of a capture that are retimed, and as many names: what is shown."""
+"""Maximum number of causes, and of names, that are retimed and shown."""
 _EDGES = 24_000_000
-"""Edges that are looked at for that: of a capture of more edges fewer causes are retimed."""
+"""Maximum number of edges visited by these retimings. The more edges a capture has, the fewer causes are retimed."""
 
 
 @dataclass(frozen=True)
 class OnPath:
-    """What a path spends on a name of a cause, ns: all ranks, or what a rank does while the others wait for it. `glob`: the name in
+    """The time that a path spends on a name of a cause, ns.
+
+    `rank`: None for the time on all ranks, else the time of this rank while the others wait for it. `glob`: the name in
     scenarios.
     """
 
@@ -33,14 +38,15 @@ class OnPath:
 
     @property
     def group(self) -> str:
-        """The cause that people are shown."""
+        """Return the cause that is shown to the user."""
         return self.cause if self.rank is None else LATE_RANK
 
 
 @dataclass(frozen=True)
 class CauseSaving:
-    """What a capture is shorter without a name of a cause, or without all of it (`name` is None), ns, and the options of what-if that
-    it is retimed with. Of a late rank: without `late_cause` on `rank`.
+    """The saving from removing a name of a cause, or all of the cause (`name` is None), ns.
+
+    `options`: the options of what-if for this scenario. Of a late rank, `late_cause` is removed on `rank`.
     """
 
     cause: str
@@ -52,57 +58,65 @@ class CauseSaving:
 
 
 def cause_savings(whole: Retimed, on_path: Sequence[OnPath]) -> list[CauseSaving]:
-    """Returns what the largest causes of a path save, and the largest names of them."""
-    length = sum(one.ns for one in on_path)
-    time: dict[str, int] = {}
-    for one in on_path:
-        time[one.group] = time.get(one.group, 0) + one.ns
+    """Return the savings from removing the largest causes of a path, and their largest names."""
+    length_ns = sum(item.ns for item in on_path)
+    ns_by_group: dict[str, int] = {}
+    for item in on_path:
+        ns_by_group[item.group] = ns_by_group.get(item.group, 0) + item.ns
     causes = [
-        group for group in sorted(time, key=lambda group: (-time[group], group)) if _is_enough(time[group], length)
+        group
+        for group in sorted(ns_by_group, key=lambda group: (-ns_by_group[group], group))
+        if _is_enough(ns_by_group[group], length_ns)
     ]
     names = [
-        one for one in sorted(on_path, key=lambda one: (-one.ns, one.group, one.name)) if _is_enough(one.ns, length)
+        item
+        for item in sorted(on_path, key=lambda item: (-item.ns, item.group, item.name))
+        if _is_enough(item.ns, length_ns)
     ]
-    asked: list[_Asked] = [
-        (group, None, None, None, targets) for group in causes[:_MOST] if (targets := _without(group, on_path, length))
+    requests: list[_Asked] = [
+        (group, None, None, None, targets)
+        for group in causes[:_MOST]
+        if (targets := _without(group, on_path, length_ns))
     ]
-    asked += [
-        (one.group, None if one.rank is None else one.cause, one.rank, one.name, [_target(one, one.glob)])
-        for one in names[:_MOST]
+    requests += [
+        (item.group, None if item.rank is None else item.cause, item.rank, item.name, [_target(item, item.glob)])
+        for item in names[:_MOST]
     ]
-    return [*_saved(whole, asked[: _EDGES // max(len(whole.graph.src), 1)])]
+    return [*_saved(whole, requests[: _EDGES // max(len(whole.graph.src), 1)])]
 
 
 _Asked = tuple[str, str | None, int | None, str | None, list[str]]
 
 
-def _saved(whole: Retimed, asked: Sequence[_Asked]) -> Iterator[CauseSaving]:
-    for cause, late_cause, rank, name, targets in asked:
+def _saved(whole: Retimed, requests: Sequence[_Asked]) -> Iterator[CauseSaving]:
+    for cause, late_cause, rank, name, targets in requests:
         scenario = Scenario(tuple((target, 0.0) for target in targets))
         with suppress(NothingMatches):
             yield CauseSaving(cause, late_cause, rank, name, options(scenario), whole.saved_ns(scenario))
 
 
-def _without(group: str, on_path: Sequence[OnPath], length: int) -> list[str]:
-    """The targets of all of a cause; of late ranks what the one does that the others wait for most: without what each of several does
-    nobody would be left to wait for.
+def _without(group: str, on_path: Sequence[OnPath], length_ns: int) -> list[str]:
+    """Return the targets that remove all of a cause.
+
+    For late ranks, these are the causes of the rank that the others wait for most. If several late ranks were changed,
+    no rank would be left to wait for.
     """
     if group != LATE_RANK:
         return [f"cause:{group}"]
-    late: dict[tuple[int, str], int] = {}
-    of_rank: dict[int, int] = {}
-    for one in on_path:
-        if one.rank is not None:
-            late[one.rank, one.cause] = late.get((one.rank, one.cause), 0) + one.ns
-            of_rank[one.rank] = of_rank.get(one.rank, 0) + one.ns
-    latest = min(of_rank, key=lambda rank: (-of_rank[rank], rank))
-    causes = sorted(cause for (rank, cause), ns in late.items() if rank == latest and _is_enough(ns, length))
+    ns_by_cause: dict[tuple[int, str], int] = {}
+    ns_by_rank: dict[int, int] = {}
+    for item in on_path:
+        if item.rank is not None:
+            ns_by_cause[item.rank, item.cause] = ns_by_cause.get((item.rank, item.cause), 0) + item.ns
+            ns_by_rank[item.rank] = ns_by_rank.get(item.rank, 0) + item.ns
+    latest = min(ns_by_rank, key=lambda rank: (-ns_by_rank[rank], rank))
+    causes = sorted(cause for (rank, cause), ns in ns_by_cause.items() if rank == latest and _is_enough(ns, length_ns))
     return [f"rank:{latest}:cause:{cause}" for cause in causes]
 
 
-def _target(one: OnPath, glob: str) -> str:
-    return f"{'' if one.rank is None else f'rank:{one.rank}:'}cause:{one.cause}:{glob}"
+def _target(item: OnPath, glob: str) -> str:
+    return f"{'' if item.rank is None else f'rank:{item.rank}:'}cause:{item.cause}:{glob}"
 
 
-def _is_enough(ns: int, length: int) -> bool:
-    return 100 * ns >= LEAST_PERCENT * length
+def _is_enough(ns: int, length_ns: int) -> bool:
+    return 100 * ns >= LEAST_PERCENT * length_ns

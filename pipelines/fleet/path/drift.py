@@ -1,4 +1,4 @@
-"""Corrects ranks whose clocks run faster or slower than the others: their nodes are moved to the common clock."""
+"""The correction of ranks whose clocks run faster or slower than the others: their nodes get common times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Points = tuple[tuple[int, int], tuple[int, int]]
 
 
 def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int, Points]:
-    """Returns the ranks whose drift counts (`clock_offsets.drift_applied`), with their first and last kept collective."""
+    """Return the ranks whose drift counts (`clock_offsets.drift_applied`), with their first and last kept collective."""
     rows = con.execute(
         "SELECT r.rank, min(r.start_ns), min(r.aligned_start_ns), max(r.start_ns), max(r.aligned_start_ns) "
         "FROM collective_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
@@ -26,9 +26,12 @@ def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int,
 
 
 def on_common_clock(graph: RankGraph, points: Points) -> RankGraph:
-    """Returns the graph with common times by the line through two points; its own clock stays what weights are told in."""
-    (own, common), (own_later, common_later) = points
-    stretch = (common_later - common) / (own_later - own) - 1
-    # The factor multiplies small differences, so that a float64 is exact enough: times since 1970 would not be.
-    since = graph.at_ns - own
-    return replace(graph, common_ns=since + np.round(since * stretch).astype(np.int64) + common)
+    """Return the graph with common times by the line through two points.
+
+    Its own times stay, because weights are measured on the rank's own clock.
+    """
+    (own_first, common_first), (own_last, common_last) = points
+    excess_rate = (common_last - common_first) / (own_last - own_first) - 1
+    # Multiply differences to the first point, because float64 is not exact enough for times since 1970 in ns.
+    since_first = graph.at_ns - own_first
+    return replace(graph, common_ns=since_first + np.round(since_first * excess_rate).astype(np.int64) + common_first)

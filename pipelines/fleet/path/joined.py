@@ -1,8 +1,8 @@
-"""Joins graphs of ranks through their collectives: one extra node J_i per matched instance.
+"""The graphs of ranks joined at their collectives, with one extra node J_i per matched instance.
 
-K_start(r) → J_i weighs 0, J_i → K_end(r) weighs the transfer. K_start → K_end of matched kernels is removed; otherwise
-a rank's waiting would count as its own work. The edges come from instance membership, not from clocks, so a cycle means
-that two ranks disagree about the order of two instances: then the match is wrong.
+K_start(r) → J_i weighs 0, J_i → K_end(r) weighs the transfer. K_start → K_end of matched kernels is removed, because
+otherwise a rank's waiting would count as its own work. The edges come from instance membership, not from clocks. A
+cycle therefore means that two ranks disagree about the order of two instances, so the match is wrong.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Instance:
 class Meeting:
     """An instance in the joined graph; times in ns on the common clock.
 
-    members: (index of the rank, place of the kernel's start; its end is the next place). arrived_ns: when the last rank
-    arrived; last: that member (of several, the lowest rank). transfer_ns: the shortest duration of a member, which does not
-    depend on clocks.
+    members: (index of the rank, index of the kernel's start node); its end is the next node. arrived_ns: when the last
+    rank arrived. last: the member that arrived last (of several, the lowest rank). transfer_ns: the shortest duration
+    of a member, which does not depend on clocks.
     """
 
     collective_id: str
@@ -42,22 +42,26 @@ class Meeting:
 
 
 class RanksDisagree(ValueError):
-    """The joined graph has a cycle. `components`: the nodes of each, as text."""
+    """A cycle in the joined graph. `components`: the nodes of each strongly connected component, as text."""
 
     def __init__(self, components: list[list[str]]) -> None:
         self.components = components
-        shown = "; ".join(", ".join(nodes[:12]) + (" …" if len(nodes) > 12 else "") for nodes in components[:3])
-        met = any(node.startswith("collective") for nodes in components for node in nodes)
-        why = "ranks disagree about the order of collectives, so they are matched wrongly" if met else "one rank's own"
-        super().__init__(f"the joined graph has a cycle: {why}. Strongly connected: {shown}")
+        nodes_text = "; ".join(", ".join(nodes[:12]) + (" …" if len(nodes) > 12 else "") for nodes in components[:3])
+        has_collective = any(node.startswith("collective") for nodes in components for node in nodes)
+        reason = (
+            "ranks disagree about the order of collectives, so they are matched wrongly"
+            if has_collective
+            else "one rank's own"
+        )
+        super().__init__(f"the joined graph has a cycle: {reason}. Strongly connected: {nodes_text}")
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedGraph:
-    """Graphs of ranks, by rank, and where they meet.
+    """The graphs of ranks, by rank, and the collectives at which they meet.
 
-    meeting_of: for each rank, the number of its meeting by the place of the kernel's end. n_outside: members of instances
-    that are in no graph.
+    meeting_of: for each rank, the index of the meeting by the index of the kernel's end node. n_outside: number of
+    members of instances that are in no graph.
     """
 
     ranks: tuple[RankGraph, ...]
@@ -70,11 +74,11 @@ class JoinedGraph:
 
     @cached_property
     def n_edges(self) -> int:
-        """Returns the number of edges, including those to and from meetings."""
+        """Return the number of edges, including those to and from meetings."""
         return len(self.edges()[0])
 
     def graph(self) -> ArrayGraph:
-        """Returns the joined graph; weights are ns, on each rank's own clock.
+        """Return the joined graph; weights are ns, on each rank's own clock.
 
         Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
         """
@@ -82,56 +86,66 @@ class JoinedGraph:
         return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight)
 
     def timed(self) -> tuple[ArrayGraph, Ints, np.ndarray]:
-        """Returns the same graph on the common clock, where a collective's time on each rank is since the last one arrived; when each
-        node is, ns; and whose time the edges are, as `edges` does.
+        """Return the joined graph on the common clock, the time of each node, ns, and `owner` of `edges`.
+
+        In this graph, an edge out of a meeting weighs the time from the last arrival to the end of the rank's kernel.
         """
-        src, dst, weight, own = self.edges()
-        at = np.concatenate([*(graph.common_ns for graph in self.ranks), [one.arrived_ns for one in self.meetings]])
-        after = src >= self.bases()[-1]
-        weight[after] = np.maximum(at[dst[after]] - at[src[after]], 0)
-        return ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight), at.astype(np.int64, copy=False), own
+        src, dst, weight, owner = self.edges()
+        node_ns = np.concatenate(
+            [*(graph.common_ns for graph in self.ranks), [meeting.arrived_ns for meeting in self.meetings]]
+        )
+        is_transfer = src >= self.bases()[-1]
+        weight[is_transfer] = np.maximum(node_ns[dst[is_transfer]] - node_ns[src[is_transfer]], 0)
+        return (
+            ArrayGraph(np.arange(len(self), dtype=src.dtype), src, dst, weight),
+            node_ns.astype(np.int64, copy=False),
+            owner,
+        )
 
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns source and target nodes of all edges, their weights in ns, and whose time they are: a place among the edges of
-        all ranks, one rank after another; of an edge out of a meeting the kernel's, of one into it none (-1). The edges of kernels
-        that meet others are not there.
+        """Return (source node, target node, weight in ns, owner) of all edges, each (m,).
+
+        The owner is the edge whose time it is, as an index into the edges of all ranks, one rank after another. For an
+        edge out of a meeting it is the kernel's edge, for an edge into a meeting -1. The edges of matched kernels are
+        omitted.
         """
         base, sizes = self.bases(), [len(meeting.members) for meeting in self.meetings]
-        starts = [base[rank] + place for meeting in self.meetings for rank, place in meeting.members]
+        starts = [base[rank] + start_node for meeting in self.meetings for rank, start_node in meeting.members]
         kind = self.ranks[0].src.dtype
         start, number = np.array(starts, kind), np.repeat(np.arange(len(sizes), dtype=kind) + base[-1], sizes)
-        meets = np.zeros(base[-1], bool)
-        meets[start + 1] = True
+        is_meeting_end = np.zeros(base[-1], bool)
+        is_meeting_end[start + 1] = True
         kernel = np.full(base[-1], -1, kind)
-        most = sum(len(graph.src) for graph in self.ranks) + 2 * len(start)
-        src, dst, own = np.empty((3, most), kind)
-        weight, n, n_seen = np.zeros(most, np.int64), 0, 0
-        for graph, begin in zip(self.ranks, base, strict=False):  # one rank at a time: copies of all would fill memory
-            of, to = graph.src + begin, graph.destinations() + begin
-            stays = (of + 1 != to) | ~meets[to]
-            places, gone = np.flatnonzero(stays), np.flatnonzero(~stays)
-            kernel[to[gone]] = gone + n_seen
-            end = n + len(places)
-            src[n:end], dst[n:end], weight[n:end], own[n:end] = (
-                of[places],
-                to[places],
-                graph.weight[places],
-                places + n_seen,
+        capacity = sum(len(graph.src) for graph in self.ranks) + 2 * len(start)
+        src, dst, owner = np.empty((3, capacity), kind)
+        weight, n, n_seen = np.zeros(capacity, np.int64), 0, 0
+        # One rank at a time, because copies of all ranks' edges may not fit into memory.
+        for graph, begin in zip(self.ranks, base, strict=False):
+            source, to = graph.src + begin, graph.destinations() + begin
+            is_kept = (source + 1 != to) | ~is_meeting_end[to]
+            kept_edges, dropped_edges = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
+            kernel[to[dropped_edges]] = dropped_edges + n_seen
+            end = n + len(kept_edges)
+            src[n:end], dst[n:end], weight[n:end], owner[n:end] = (
+                source[kept_edges],
+                to[kept_edges],
+                graph.weight[kept_edges],
+                kept_edges + n_seen,
             )
-            n, n_seen = end, n_seen + len(of)
+            n, n_seen = end, n_seen + len(source)
         into, end = slice(n, n + len(start)), n + 2 * len(start)
-        src[into], dst[into], own[into] = start, number, -1
+        src[into], dst[into], owner[into] = start, number, -1
         out = slice(into.stop, end)
-        src[out], dst[out], own[out] = number, start + 1, kernel[start + 1]
+        src[out], dst[out], owner[out] = number, start + 1, kernel[start + 1]
         weight[out] = np.repeat(np.array([meeting.transfer_ns for meeting in self.meetings], np.int64), sizes)
-        return src[:end], dst[:end], weight[:end], own[:end]
+        return src[:end], dst[:end], weight[:end], owner[:end]
 
     def bases(self) -> list[int]:
-        """Returns the number of each rank's first node, and last that of the first meeting."""
+        """Return the number of each rank's first node, then the number of the first meeting."""
         return [0, *np.cumsum([len(graph.node) for graph in self.ranks]).tolist()]
 
     def name_of(self, node: int) -> str:
-        """Returns a node of `graph()` as readable text."""
+        """Return a node of `graph()` as readable text."""
         base = self.bases()
         if node >= base[-1]:
             return f"collective {self.meetings[node - base[-1]].collective_id}"
@@ -142,44 +156,44 @@ class JoinedGraph:
 
 
 def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance]) -> JoinedGraph:
-    """Join graphs of ranks, which have common times."""
+    """Join graphs of ranks, which have common times, at the instances with at least two members in them."""
     ranks = tuple(sorted(graphs, key=lambda graph: graph.rank))
-    number = {graph.rank: place for place, graph in enumerate(ranks)}
+    index_of = {graph.rank: index for index, graph in enumerate(ranks)}
     meetings: list[Meeting] = []
     meeting_of: tuple[dict[int, int], ...] = tuple({} for _ in ranks)
     n_outside = 0
     for instance in instances:
         members = []
         for rank, event_id in sorted(instance.members):
-            place = ranks[number[rank]].place_of(2 * event_id) if rank in number else None
-            if place is None:
+            node = ranks[index_of[rank]].place_of(2 * event_id) if rank in index_of else None
+            if node is None:
                 n_outside += 1
             else:
-                members.append((number[rank], place))
+                members.append((index_of[rank], node))
         if len(members) > 1:
-            for rank, place in members:
-                meeting_of[rank][place + 1] = len(meetings)
+            for rank, node in members:
+                meeting_of[rank][node + 1] = len(meetings)
             meetings.append(_meeting(instance.collective_id, members, ranks))
     return JoinedGraph(ranks, tuple(meetings), meeting_of, n_outside)
 
 
 def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGraph]) -> Meeting:
-    starts = [int(ranks[rank].common_ns[place]) for rank, place in members]
-    durations = [int(ranks[rank].at_ns[place + 1] - ranks[rank].at_ns[place]) for rank, place in members]
+    starts = [int(ranks[rank].common_ns[node]) for rank, node in members]
+    durations = [int(ranks[rank].at_ns[node + 1] - ranks[rank].at_ns[node]) for rank, node in members]
     last = int(np.argmax(starts))
     return Meeting(name, tuple(members), starts[last], members[last], min(durations))
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """Returns the length of the longest path of the joined graph, ns: ranks that begin late begin at 0 in it.
+    """Return the length of the longest path of the joined graph, ns; in this graph, all ranks begin at 0.
 
-    Raises RanksDisagree with the strongly connected components if there is a cycle.
+    Raise RanksDisagree with the strongly connected components if there is a cycle.
     """
     graph = joined.graph()
     try:
         return sum(graph.weight[graph.path()].tolist())
     except unfeasible():
         import networkx as nx
-    found = nx.strongly_connected_components(graph.to_networkx())
-    components = [sorted(nodes) for nodes in found if len(nodes) > 1]
+    all_components = nx.strongly_connected_components(graph.to_networkx())
+    components = [sorted(nodes) for nodes in all_components if len(nodes) > 1]
     raise RanksDisagree([[joined.name_of(node) for node in nodes[::-1]] for nodes in components])

@@ -1,4 +1,4 @@
-"""The graphs of a capture's ranks for what-if: those that a lake has stored, else computed from the traces."""
+"""The graphs of a capture's ranks for what-if, as stored in a lake, or else computed from the traces."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pipelines.lake import Lake
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks", "collective_groups")
-"""What `load_capture` reads, besides the traces' own tables."""
+"""Tables that `load_capture` reads, in addition to the tables of the traces."""
 
 
 class NotJoined(TracelakeError, LookupError):
-    """The capture has no ranks that meet; the message says what is missing."""
+    """A capture without ranks that meet in a collective. The message names the tables with the reasons."""
 
     hint = "For one rank: its trace; of a file of several processes, --process PID."
 
@@ -43,9 +43,11 @@ class NotJoined(TracelakeError, LookupError):
 def load_capture(
     con: duckdb.DuckDBPyConnection, capture_id: str, lake: Lake | None = None, scenarios: Sequence[Scenario] = ()
 ) -> Retimed:
-    """Join the graphs of a capture's ranks: those that `lake` has stored and that are up to date, else they are computed from
-    `traces`, `events` and `findings` (of the lake, or in `con`). `scenarios`: those that it will be asked for, which may name operators,
-    modules, layers or causes. Raises NotJoined, NoGraph, GraphHasCycle and BrokenFiles.
+    """Join the graphs of a capture's ranks.
+
+    Up-to-date graphs are read from `lake`. Others are computed from `traces`, `events` and `findings` of the lake, or
+    of `con` without a lake. `scenarios`: the scenarios to be retimed later; if they name operators, modules, layers or
+    causes, these are loaded, too. Raise NotJoined, NoGraph, GraphHasCycle or BrokenFiles.
     """
     instances, ranks = instances_of(con, capture_id), ranks_of(con, capture_id)
     if not instances:
@@ -53,30 +55,33 @@ def load_capture(
             "the capture's ranks meet in no collective (tables capture_quality and collective_groups say why)"
         )
     drifts = drifting_ranks(con, capture_id)
-    windows = [replace(one, drift=drifts.get(one.rank)) for one in _windows(con, ranks, lake, scenarios)]
+    windows = [replace(window, drift=drifts.get(window.rank)) for window in _windows(con, ranks, lake, scenarios)]
     caveats = (*_left_out(con, capture_id, ranks), *_drifting(drifts), *_unseen(windows))
     return replace(retimed(windows, instances), caveats=caveats, matched_by=tuple(evidence_of(con, capture_id)))
 
 
 def _unseen(windows: Iterable[RankedWindow]) -> Iterator[str]:
-    told: dict[str, list[str]] = {}
-    for one in windows:
-        for caveat in unseen_waits(one.window):
-            told.setdefault(caveat["detail"], []).append(str(one.rank))
-    for detail, ranks in told.items():
+    ranks_by_detail: dict[str, list[str]] = {}
+    for window in windows:
+        for caveat in unseen_waits(window.window):
+            ranks_by_detail.setdefault(caveat["detail"], []).append(str(window.rank))
+    for detail, ranks in ranks_by_detail.items():
         yield f"{detail} (ranks {', '.join(ranks)})"
 
 
 def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: Sequence[JoinableRank]) -> Iterator[str]:
     query = f"SELECT DISTINCT rank FROM capture_ranks WHERE capture_id = {quoted(capture_id)} ORDER BY rank"
     joined = {rank.rank for rank in ranks}
-    left = [str(rank) for (rank,) in con.execute(query).fetchall() if rank not in joined]
-    if left:
-        yield f"ranks that are left out, as their clocks or traces cannot be joined: {', '.join(left)}"
+    left_out = [str(rank) for (rank,) in con.execute(query).fetchall() if rank not in joined]
+    if left_out:
+        yield f"ranks that are left out, as their clocks or traces cannot be joined: {', '.join(left_out)}"
 
 
 def _drifting(ranks: Iterable[int]) -> Iterator[str]:
-    """Common times follow the drift; what work takes is told by the rank's own clock."""
+    """Yield a caveat on ranks whose clocks drift.
+
+    Common times follow the drift, but durations are measured on the rank's own clock.
+    """
     if drifting := sorted(ranks):
         yield f"ranks whose clocks drift, which this answer does not correct: {', '.join(map(str, drifting))}"
 
@@ -84,36 +89,36 @@ def _drifting(ranks: Iterable[int]) -> Iterator[str]:
 def _windows(
     con: duckdb.DuckDBPyConnection, ranks: Iterable[JoinableRank], lake: Lake | None, scenarios: Sequence[Scenario]
 ) -> list[RankedWindow]:
-    found: list[RankedWindow] = []
+    windows: list[RankedWindow] = []
     for rank in ranks:
-        with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as own:
-            window = load(own, load_catalog(), WindowRequest(rank.trace_id))
+        with _stored(lake, rank.trace_id) if lake else _alone(con, rank.trace_id) as trace_con:
+            window = load(trace_con, load_catalog(), WindowRequest(rank.trace_id))
             if any(map(owner_kinds, scenarios)):
-                window = replace(window, owners=owners_of(own, load_catalog(), rank.trace_id))
+                window = replace(window, owners=owners_of(trace_con, load_catalog(), rank.trace_id))
             if any(map(names_causes, scenarios)):
-                window = replace(window, causes=causes_of(own, load_catalog(), window))
-        # The connection is closed: names are looked up in the graph alone.
-        found.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
-    return found
+                window = replace(window, causes=causes_of(trace_con, load_catalog(), window))
+        # Without named stretches, because the connection is closed; names are then looked up in the graph only.
+        windows.append(RankedWindow(rank.rank, replace(window, named_stretches=None), rank.offset_ns))
+    return windows
 
 
 @contextmanager
 def _stored(lake: Lake, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens a connection with views of one trace in a lake, and of its edges where they are up to date."""
+    """Open a connection with views of one trace in a lake, including its edges if they are up to date."""
     from pipelines.lake.read.one_trace import show_trace
 
-    with database.connect() as own:
-        show_trace(own, lake, trace_id, lake.known_traces()[trace_id], WINDOW_TABLES)
-        yield own
+    with database.connect() as trace_con:
+        show_trace(trace_con, lake, trace_id, lake.known_traces()[trace_id], WINDOW_TABLES)
+        yield trace_con
 
 
 @contextmanager
 def _alone(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens a connection of its own with the tables of one trace: that of a published lake only reads."""
-    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder, database.connect() as own:
+    """Open a separate connection with the tables of one trace, because a published lake's connection is read-only."""
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder, database.connect() as trace_con:
         for table in ("traces", "events", "findings"):
             file = Path(folder, f"{table}.parquet")
             rows = f"SELECT * FROM {table} WHERE trace_id = {quoted(trace_id)}"
             con.execute(f"COPY ({rows}) TO {quoted(file)} (FORMAT parquet, COMPRESSION lz4)")
-            own.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(file)})")
-        yield own
+            trace_con.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(file)})")
+        yield trace_con

@@ -1,4 +1,4 @@
-"""Stored graphs of traces → graphs of their ranks: the nodes and edges that the path of each rank alone has."""
+"""The graphs of ranks, from the stored nodes and edges of their traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.fleet.path.rank_graph import CPU, EARLIER, FRAME, GPU, INFERRED, 
 from pipelines.models.sqltext import row
 
 WINDOW = "full"
-"""The window that the lake holds of each trace as a whole."""
+"""The stored window that covers a whole trace."""
 _NODES = f"""
     SELECT r.rank, n.node_id AS node, n.at_ns, CASE n.side WHEN 'gpu' THEN {GPU} WHEN 'cpu' THEN {CPU} ELSE {FRAME} END AS side
     FROM critical_path_nodes AS n JOIN ranks AS r ON r.trace_id = n.trace_id
@@ -35,19 +35,22 @@ _EDGES = f"""
 
 
 def load_ranks(con: duckdb.DuckDBPyConnection, ranks: Mapping[int, str]) -> Iterator[RankGraph]:
-    """Returns the whole traces (rank → trace_id) as graphs, from `critical_path_nodes` and `critical_path_edges` in `con`, on the ranks' own clocks.
+    """Yield the graph of each rank's whole trace (rank → trace_id), on the rank's own clock.
 
-    They are read together and must fit into memory.
+    `con` has `critical_path_nodes` and `critical_path_edges`. One query reads all ranks, so they must fit into memory
+    together.
     """
-    listed = ", ".join(row([rank, trace_id]) for rank, trace_id in ranks.items())
+    rank_values = ", ".join(row([rank, trace_id]) for rank, trace_id in ranks.items())
     codes = ", ".join(row([kind.edge_type, kind.edge_code]) for kind in EDGE_TYPES.values())
-    given = f"WITH ranks(rank, trace_id) AS (VALUES {listed}), edge_codes(edge_type, code) AS (VALUES {codes})"
-    nodes, edges = (_by_rank(con.execute(f"{given} {query}").fetchnumpy()) for query in (_NODES, _EDGES))
+    with_clause = (
+        f"WITH ranks(rank, trace_id) AS (VALUES {rank_values}), edge_codes(edge_type, code) AS (VALUES {codes})"
+    )
+    nodes, edges = (_by_rank(con.execute(f"{with_clause} {query}").fetchnumpy()) for query in (_NODES, _EDGES))
     for rank, trace_id in ranks.items():
-        of_rank = _of(edges, rank)
-        # In order of edge_id: of edges that bind alike, the first counts.
-        order = np.argsort(of_rank.pop("edge_id"))
-        yield rank_graph(rank, trace_id, _of(nodes, rank), {name: column[order] for name, column in of_rank.items()})
+        rank_edges = _of(edges, rank)
+        # In order of edge_id, because the first of several equally binding edges counts.
+        order = np.argsort(rank_edges.pop("edge_id"))
+        yield rank_graph(rank, trace_id, _of(nodes, rank), {name: column[order] for name, column in rank_edges.items()})
 
 
 def _by_rank(rows: dict[str, Any]) -> dict[str, np.ndarray]:

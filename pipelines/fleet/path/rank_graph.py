@@ -1,6 +1,7 @@
-"""The dependency graph of one rank as arrays, ready to be walked backward.
+"""The dependency graph of one rank as arrays, for a backward walk.
 
-About 29 bytes per node and 22 per edge, without Python objects for either, so graphs of many ranks fit in memory together.
+It takes about 29 bytes per node and 22 per edge, without Python objects for either, so graphs of many ranks fit in
+memory together.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 FRAME, CPU, GPU = range(3)
-"""What a node belongs to: an annotation or Python function outside operators, an operator or call, GPU work."""
+"""The side of a node: an annotation or Python function outside operators; an operator or call; GPU work."""
 _EDGE_PARTS = {"weight": np.int64, "code": np.int8, "attributed": np.int32, "owner": np.int32, "flags": np.int8}
 INFERRED, EARLIER = 1, 2
-"""Flags of an edge: a wait that no cuda_sync row shows; a wait for GPU work from outside the window."""
+"""Flags of an edge: a wait that no cuda_sync row records; a wait for GPU work from outside the window."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankGraph:
-    """The graph of one rank, as the path of the rank alone has it (`critical_path_nodes`, `critical_path_edges`).
+    """The graph of one rank, as its own critical path has it (`critical_path_nodes`, `critical_path_edges`).
 
-    node (n,): the nodes, ascending: twice the event, plus 1 for its end. at_ns (n,): their times on the rank's own clock,
-    common_ns on the clock of all ranks. side (n,): FRAME, CPU or GPU. The edges into the node at place v are first[v] …
-    first[v + 1] - 1; src (m,) are places of nodes, weight (m,) ns, code (m,) edge types, attributed (m,) the event whose
-    time an edge is and owner (m,) the one that is shown for it (-1: none), flags (m,) INFERRED and EARLIER.
+    node (n,): node ids, ascending: twice the event id, plus 1 for its end. at_ns (n,): their times on the rank's own
+    clock; common_ns (n,): on the clock of all ranks. side (n,): FRAME, CPU or GPU. The edges into the node with index v
+    are first[v] … first[v + 1] - 1. src (m,): node indices. weight (m,): ns. code (m,): edge types. attributed (m,):
+    the event whose time the edge is, -1 for none. owner (m,): the event that is shown for it, -1 for none. flags (m,):
+    INFERRED and EARLIER.
     """
 
     rank: int
@@ -43,24 +45,26 @@ class RankGraph:
     flags: npt.NDArray[np.int8]
 
     def place_of(self, node: int) -> int | None:
-        """Returns the place of a node; None if the graph does not have it."""
-        place = int(np.searchsorted(self.node, node))
-        return place if place < len(self.node) and self.node[place] == node else None
+        """Return the index of a node, or None if the graph does not have it."""
+        index = int(np.searchsorted(self.node, node))
+        return index if index < len(self.node) and self.node[index] == node else None
 
     def destinations(self) -> npt.NDArray[np.int32]:
-        """Returns the place of the node that each edge leads to (m,)."""
+        """Return the index of the node that each edge leads to, (m,)."""
         return np.repeat(np.arange(len(self.node), dtype=np.int32), np.diff(self.first))
 
     def behind(self, offset_ns: int) -> RankGraph:
-        """Returns the graph with common times for a clock that is ahead by `offset_ns`."""
+        """Return the graph with common times for a clock that is ahead by `offset_ns`."""
         return replace(self, common_ns=self.at_ns - offset_ns)
 
 
 def rank_graph(
     rank: int, trace_id: str, nodes: Mapping[str, npt.NDArray], edges: Mapping[str, npt.NDArray]
 ) -> RankGraph:
-    """Sort nodes and edges. `nodes`: arrays (n,) node, at_ns, side; `edges`: arrays (m,) src, dst (nodes), weight, code,
-    attributed, owner, flags. Common times are those of the rank's own clock (`behind`).
+    """Return the graph of a rank, with nodes and edges sorted.
+
+    `nodes`: arrays (n,) node, at_ns, side. `edges`: arrays (m,) src, dst (node ids), weight, code, attributed, owner,
+    flags. Common times are those of the rank's own clock (see `behind`).
     """
     by_node = np.argsort(nodes["node"], kind="stable")
     node, at_ns = (nodes[name][by_node].astype(np.int64) for name in ("node", "at_ns"))

@@ -1,7 +1,7 @@
-"""What if one rank were faster? All ranks of a capture retimed together: each by its own graph, tied at their collectives.
+"""A scenario over a capture: all ranks retimed together, each by its own graph, joined at their collectives.
 
-A collective's kernel ends when the last rank has arrived and the transfer is done; so work that is made faster on one rank
-makes the others wait less, until another rank is the last.
+A collective's kernel ends when the last rank has arrived and the transfer is done. If work on one rank becomes faster,
+the other ranks therefore wait less, until another rank is the last.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
 from pipelines.fleet.path.rank_graph import CPU, FRAME, GPU, RankGraph, rank_graph
 
 _TOLD = 4
-"""Ranks that a caveat names."""
+"""Maximum number of ranks that a caveat names."""
 
 
 @dataclass(frozen=True)
 class CaptureGain:
-    """A scenario over a capture: how long it takes before and after, as its path does (Retimed), and when the last event of each rank
-    ends, us since then.
+    """The result of a scenario over a capture: its length before and after, us, as its path measures it (see Retimed).
 
-    `inferred_waits`: how many waits of the graphs no cuda_sync row tells. `caveats`: sentences on what the numbers lack.
-    `matched_by`: the evidence that its collectives are matched by.
+    `ranks`: by rank, the end of its last event (before, after), us from the start of the capture. `inferred_waits`:
+    number of waits in the graphs that no cuda_sync row records. `caveats`: sentences on the limits of the numbers.
+    `matched_by`: the evidence that matches its collectives.
     """
 
     scenario: Scenario
@@ -51,11 +51,14 @@ class CaptureGain:
     matched_by: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {
             "before": {"length_us": self.before_us},
             "after": {"length_us": self.after_us},
-            "ranks": {str(rank): {"before_us": one, "after_us": other} for rank, (one, other) in self.ranks.items()},
+            "ranks": {
+                str(rank): {"before_us": before_us, "after_us": after_us}
+                for rank, (before_us, after_us) in self.ranks.items()
+            },
             "inferred_waits": self.inferred_waits,
             "caveats": list(self.caveats),
             "matched_by": list(self.matched_by),
@@ -64,7 +67,7 @@ class CaptureGain:
 
 @dataclass(frozen=True)
 class RankedWindow:
-    """The graph of one rank with what a scenario asks of it: `offset_ns`, how far its clock is ahead; `drift`, if that changes."""
+    """A rank's window for retiming. `offset_ns`: how far its clock is ahead. `drift`: two points, if its clock drifts."""
 
     rank: int
     window: Window
@@ -72,25 +75,30 @@ class RankedWindow:
     drift: Points | None = None
 
     def graph(self) -> RankGraph:
-        """Returns what joins it to others; its edges are those of the window, sorted by where they lead to."""
+        """Return the rank's graph for joining. Its edges are those of the window, sorted by destination."""
         events, graph = self.window.events, self.window.graph
-        place, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
-        is_frame = events.of_families(lambda known, _: known == HOST_CLASS)
-        side = np.where(self.window.timeline.is_work, GPU, np.where(is_frame, FRAME, CPU))[place]
-        nodes = {"node": graph.node_ids, "at_ns": events.ts[place] + events.dur[place] * is_end, "side": side}
+        index, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
+        is_frame = events.of_families(lambda event_class, _: event_class == HOST_CLASS)
+        side = np.where(self.window.timeline.is_work, GPU, np.where(is_frame, FRAME, CPU))[index]
+        nodes = {"node": graph.node_ids, "at_ns": events.ts[index] + events.dur[index] * is_end, "side": side}
         edges = {"src": graph.node_ids[graph.src], "dst": graph.node_ids[graph.dst], "weight": graph.weight}
-        untold = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(len(graph.src)))
-        found = rank_graph(self.rank, self.window.trace_id, nodes, {**edges, **untold})
-        return on_common_clock(found, self.drift) if self.drift else found.behind(self.offset_ns)
+        zeros = dict.fromkeys(("code", "attributed", "owner", "flags"), np.zeros(len(graph.src)))
+        graph_on_own_clock = rank_graph(self.rank, self.window.trace_id, nodes, {**edges, **zeros})
+        return (
+            on_common_clock(graph_on_own_clock, self.drift) if self.drift else graph_on_own_clock.behind(self.offset_ns)
+        )
 
 
 @dataclass(frozen=True)
 class Retimed:
-    """All graphs of a capture as one, whose nodes without edges in begin at `begin` (n,). `of`: for each edge the number of its rank, `edge`:
-    its place among the rank's edges; -1 for those into collectives, which have no time. Those out of them stand for the kernel's own edge.
+    """All graphs of a capture joined to one. Nodes without incoming edges begin at `begin` (n,), ns.
 
-    A capture takes from the start of its first operator, call or GPU work to the end of its last GPU work, as its path does; without GPU
-    work to its last event. `first` and `last`: the nodes that may be these.
+    `of`: for each edge, the index of its rank. `edge`: its index among the rank's edges; -1 for edges into collectives,
+    which take no time. An edge out of a collective represents the kernel's own edge.
+
+    The length of a capture is the time from the start of its first operator, call or GPU work to the end of its last
+    GPU work, as for its path. Without GPU work, it ends with the last event. `first` and `last`: the candidates for
+    these nodes.
     """
 
     ranks: list[RankedWindow]
@@ -104,41 +112,42 @@ class Retimed:
     matched_by: tuple[str, ...] = ()
 
     def gain(self, scenario: Scenario) -> CaptureGain:
-        """Returns what a scenario gains. `rank:2:NAME` names something on one rank. Raises NothingMatches."""
+        """Return the gain of a scenario. The target `rank:2:NAME` selects NAME on one rank only. Raise NothingMatches."""
         change = self._change(scenario)
         before, after = self._before, self._at(change)
-        bounds = np.cumsum([0, *(len(one.window.graph) for one in self.ranks)])
+        bounds = np.cumsum([0, *(len(rank_window.window.graph) for rank_window in self.ranks)])
         ranks = {
-            one.rank: tuple(
-                float(at[bounds[i] : bounds[i + 1]].max() - self._start(at)) / 1000 for at in (before, after)
+            rank_window.rank: tuple(
+                float(node_ns[bounds[number] : bounds[number + 1]].max() - self._start(node_ns)) / 1000
+                for node_ns in (before, after)
             )
-            for i, one in enumerate(self.ranks)
+            for number, rank_window in enumerate(self.ranks)
         }
         lengths = (self.length_ns / 1000, max(self._takes(after), change.ahead_ns) / 1000)
-        n_inferred = sum(one.window.n_inferred for one in self.ranks)
+        n_inferred = sum(rank_window.window.n_inferred for rank_window in self.ranks)
         caveats = (*self.caveats, *self._unselected(scenario), *self._lacking((change.factor < 1) | change.gone))
         return CaptureGain(scenario, *lengths, ranks, n_inferred, caveats, self.matched_by)  # type: ignore[arg-type]
 
     @property
     def length_ns(self) -> int:
-        """Returns how long the capture takes as it is."""
+        """Return the length of the unchanged capture."""
         return self._takes(self._before)
 
     def saved_ns(self, scenario: Scenario) -> int:
-        """Returns what the capture is shorter under a scenario. Raises NothingMatches."""
+        """Return by how much a scenario shortens the capture, ns. Raise NothingMatches."""
         change = self._change(scenario)
         return self.length_ns - max(self._takes(self._at(change)), change.ahead_ns)
 
-    def _start(self, at: Ints) -> int:
-        return int(at[self.first].min())
+    def _start(self, node_ns: Ints) -> int:
+        return int(node_ns[self.first].min())
 
-    def _takes(self, at: Ints) -> int:
-        return int(at[self.last].max()) - self._start(at)
+    def _takes(self, node_ns: Ints) -> int:
+        return int(node_ns[self.last].max()) - self._start(node_ns)
 
     @cached_property
     def _edges(self) -> list[Ints]:
-        """The places of each rank's edges."""
-        return [np.flatnonzero(self.of == number) for number in range(len(self.ranks))]
+        """Return the indices of each rank's edges."""
+        return [np.flatnonzero(self.of == number).astype(np.int32) for number in range(len(self.ranks))]
 
     @cached_property
     def _before(self) -> Ints:
@@ -148,27 +157,27 @@ class Retimed:
         return self.graph.forward(changed(self.graph.weight, self.graph.dst, change.factor, change.gone), self.begin)
 
     def _change(self, scenario: Scenario) -> _Change:
-        """Raises NothingMatches for what no rank has."""
+        """Return the change of all edges. Raise NothingMatches if no target of the scenario matches on any rank."""
         change = _Change(np.ones(len(self.of)), np.zeros(len(self.of), dtype=bool))
-        parts = [(target, Scenario(((target, by),))) for target, by in scenario.scale]
+        parts = [(target, Scenario(((target, factor),))) for target, factor in scenario.scale]
         parts += [(target, Scenario(ahead=(target,))) for target in scenario.ahead]
         missing = dict[str, NothingMatches]()
-        for number, of_rank in enumerate(self.ranks):
-            mine = self._edges[number]
+        for number, rank_window in enumerate(self.ranks):
+            rank_edges = self._edges[number]
             for target, part in parts:
                 try:
-                    on_rank = _on_rank(target, part, of_rank.rank)
+                    on_rank = _on_rank(target, part, rank_window.rank)
                 except NothingMatches as error:
                     missing.setdefault(target, error)
                     continue
                 try:
-                    own = change_of(of_rank.window, on_rank)
+                    rank_change = change_of(rank_window.window, on_rank)
                 except NothingMatches as error:
-                    missing[target] = error  # it says what that rank has
+                    missing[target] = error  # this message lists what the rank has
                     continue
-                change.factor[mine] *= own.factor[self.edge[mine]]
-                change.gone[mine] |= own.gone[self.edge[mine]]
-                change.ahead_ns = max(change.ahead_ns, own.ahead_ns)
+                change.factor[rank_edges] *= rank_change.factor[self.edge[rank_edges]]
+                change.gone[rank_edges] |= rank_change.gone[self.edge[rank_edges]]
+                change.ahead_ns = max(change.ahead_ns, rank_change.ahead_ns)
         if scenario.perfect_overlap:
             self._overlap(change)
         if (
@@ -181,42 +190,47 @@ class Retimed:
         return change
 
     def _overlap(self, change: _Change) -> None:
-        """Hide of each rank's communication what its computation can: of a collective the time since the last rank arrived."""
-        for mine, of_rank in zip(self._edges, self.ranks, strict=True):
-            window, place = of_rank.window, self.edge[mine]
-            event = window.own_time_of[place]
-            takes = window.events.dur.copy()
-            takes[event[event >= 0]] = self.graph.weight[mine[event >= 0]]
-            change.factor[mine] *= hidden_communication(window, takes)[place]
+        """Hide the part of each rank's communication that its computation can hide.
+
+        A collective counts from the arrival of the last rank.
+        """
+        for rank_edges, rank_window in zip(self._edges, self.ranks, strict=True):
+            window, edges = rank_window.window, self.edge[rank_edges]
+            event = window.own_time_of[edges]
+            durations = window.events.dur.copy()
+            durations[event[event >= 0]] = self.graph.weight[rank_edges[event >= 0]]
+            change.factor[rank_edges] *= hidden_communication(window, durations)[edges]
 
     def _unselected(self, scenario: Scenario) -> Iterator[str]:
-        """The caveat on GPU time that no target of a kind can select."""
+        """Yield a caveat on GPU time that no target of a kind can select."""
         for kind in owner_kinds(scenario):
-            owners = [one.window.owners for one in self.ranks]
-            if most := max(one.unknown_percent[kind] for one in owners if one):
-                yield f"up to {most:.1f} % of a rank's GPU time {unselected(kind)}"
+            owners = [rank_window.window.owners for rank_window in self.ranks]
+            if max_percent := max(owner.unknown_percent[kind] for owner in owners if owner):
+                yield f"up to {max_percent:.1f} % of a rank's GPU time {unselected(kind)}"
 
     def _lacking(self, less: Flags) -> Iterator[str]:
-        """The caveat that one rank's answer has: the gain is of gaps of a rank's path in which its trace may lack events."""
+        """Yield a caveat if the gain comes from gaps in ranks' paths in which their traces may lack events."""
         idle_us: dict[int, float] = {}
-        for number, one in enumerate(self.ranks):
-            window, shorter = one.window, self.edge[(self.of == number) & less]
+        for number, rank_window in enumerate(self.ranks):
+            window, shorter = rank_window.window, self.edge[(self.of == number) & less]
             if not len(long_gaps(window, shorter, window.graph.weight)):
                 continue
             path = LongestPath.under(window, Weights(window.graph.weight, window.duration))
             if np.isin(path.long_gaps, shorter).any():
                 for caveat in path.idle_gaps:
-                    idle_us[one.rank] = caveat["time_us"]
+                    idle_us[rank_window.rank] = caveat["time_us"]
         if idle_us:
-            most = sorted(idle_us, key=lambda rank: -idle_us[rank])
-            told = [f"{round(idle_us[rank] / 1000, 2)} ms of the path of rank {rank}" for rank in most[:_TOLD]]
-            more = f" and less of {len(most) - _TOLD} more" if len(most) > _TOLD else ""
-            yield f"{', '.join(told)}{more} {LACKING}"
+            ranks_by_gap = sorted(idle_us, key=lambda rank: -idle_us[rank])
+            clauses = [
+                f"{round(idle_us[rank] / 1000, 2)} ms of the path of rank {rank}" for rank in ranks_by_gap[:_TOLD]
+            ]
+            more = f" and less of {len(ranks_by_gap) - _TOLD} more" if len(ranks_by_gap) > _TOLD else ""
+            yield f"{', '.join(clauses)}{more} {LACKING}"
 
 
 @dataclass
 class _Change:
-    """What becomes of the edges of the joined graph (m,), as in Change of a window."""
+    """The change of the edges of the joined graph, (m,), as in Change of a window."""
 
     factor: Floats
     gone: Flags
@@ -224,9 +238,9 @@ class _Change:
 
 
 def _on_rank(target: str, part: Scenario, rank: int) -> Scenario:
-    """What the scenario of a target is on one rank. Raises NothingMatches where it names another one."""
-    prefix, _, rest = target.partition(":")
-    number, colon, inner = rest.partition(":")
+    """Return the scenario of a target on one rank. Raise NothingMatches if it names another rank."""
+    prefix, _, after_prefix = target.partition(":")
+    number, colon, inner = after_prefix.partition(":")
     if prefix != "rank" or not colon:
         return part
     if number != str(rank):
@@ -235,19 +249,29 @@ def _on_rank(target: str, part: Scenario, rank: int) -> Scenario:
 
 
 def retimed(ranks: list[RankedWindow], instances: Sequence[Instance]) -> Retimed:
-    """Join the graphs of ranks, in order, at the collectives that two or more of them have. Raises GraphHasCycle."""
-    order = [np.argsort(one.window.graph.dst, kind="stable") for one in ranks]
-    return of_joined(ranks, join_ranks([one.graph() for one in ranks], instances), order)
+    """Join the graphs of ranks, in order, at the collectives that two or more of them have.
+
+    Raise GraphHasCycle.
+    """
+    order = [np.argsort(window.window.graph.dst, kind="stable") for window in ranks]
+    return of_joined(ranks, join_ranks([window.graph() for window in ranks], instances), order)
 
 
 def of_joined(ranks: list[RankedWindow], joined: JoinedGraph, order: Sequence[Ints]) -> Retimed:
-    """Returns the joined graph of some ranks, in order, for scenarios. `order`: for each rank the places of its edges in the window by
-    their places in the joined graph's rank (m,).
+    """Return the joined graph of ranks, in order, for scenarios.
+
+    `order`: for each rank (m,), the index in the window of each edge of the rank's graph.
     """
-    graph, begin, own = joined.timed()
-    first, place = np.cumsum([0, *map(len, order)]), np.concatenate(order)
-    edge, of = np.where(own < 0, -1, place[own]), np.searchsorted(first, own, "right") - 1
+    graph, begin, owner = joined.timed()
+    first_edge, window_edge = np.cumsum([0, *map(len, order)]), np.concatenate(order)
+    edge = np.where(owner < 0, -1, window_edge[owner]).astype(np.int32)
+    rank_index = (np.searchsorted(first_edge, owner, "right") - 1).astype(np.int32)
+    del window_edge, owner
     side = np.concatenate([graph.side for graph in joined.ranks])
-    ends = np.concatenate([graph.node % 2 == 1 for graph in joined.ranks])
-    starts, last = np.flatnonzero(side != FRAME), np.flatnonzero((side == GPU) & ends)
-    return Retimed(ranks, graph, begin, edge, of, starts, last if len(last) else np.flatnonzero(ends))
+    is_end = np.concatenate([graph.node % 2 == 1 for graph in joined.ranks])
+    first_nodes, last_nodes = (
+        np.flatnonzero(nodes).astype(np.int32) for nodes in (side != FRAME, (side == GPU) & is_end)
+    )
+    return Retimed(
+        ranks, graph, begin, edge, rank_index, first_nodes, last_nodes if len(last_nodes) else np.flatnonzero(is_end)
+    )

@@ -1,4 +1,7 @@
-"""What the segments of the path through all ranks are causes of: each by the edge of its rank's graph, as in table `causes`."""
+"""The causes of the segments of paths through all ranks.
+
+A segment's cause is that of an edge of its rank's graph, as in table `causes`.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,9 @@ _OUTSIDE = "outside operators"
 
 @dataclass(frozen=True)
 class SegmentCause:
-    """The cause of a segment, what it is named after (a name's number, or a text), and the part of its time by which its rank is
-    later than the median of the others, which wait for it.
+    """The cause of a segment, with its name (a number, or a label).
+
+    `late_ns`: the part of the segment in which the median of the other ranks waits for this rank.
     """
 
     cause: str
@@ -56,8 +60,10 @@ class SegmentCause:
 
 @dataclass(frozen=True)
 class CapturePaths:
-    """The causes of the segments of each path, by its target. What the capture saves without the causes of the one to the last GPU
-    work, and by fixes, and how long it takes as it is, ns: none where its graphs have too many edges.
+    """The causes of the segments of each path, by target.
+
+    For the path to the last GPU work, `savings` has the savings without its causes and `fixes` those of fixes.
+    `length_ns`: the capture's length. These are empty or None if its graphs have too many edges.
     """
 
     causes: dict[str, list[SegmentCause]]
@@ -67,7 +73,7 @@ class CapturePaths:
 
 
 class CausesOfSegments:
-    """Reads what is known of the names once, and of each rank its events."""
+    """A reader of causes: it reads the names once, and the events of each rank."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con, self.names, self.rules = con, names_of(con), cause_rules(con)
@@ -77,42 +83,43 @@ class CausesOfSegments:
         self.text = rows.fetchnumpy()["text"].astype(np.int64)
 
     def of_paths(self, joined: JoinedGraph, paths: dict[str, list[Segment]]) -> CapturePaths:
-        """Returns what the segments of each path are causes of, and what would help the capture."""
-        found = {target: [_without_edge(segment) for segment in path] for target, path in paths.items()}
-        keys: dict[int, Key] = {}  # by the place of a segment of the path that is retimed
+        """Return the causes of the segments of each path, and savings and fixes of the capture."""
+        causes_by_target = {target: [_without_edge(segment) for segment in path] for target, path in paths.items()}
+        keys: dict[int, Key] = {}  # by the position of a segment on the path that is retimed
         on_path: dict[int, RankOnPath] = {}
         is_small = joined.n_edges <= MOST_EDGES
         for graph in joined.ranks:
-            told, window = self._of_rank(graph, with_window=is_small)
+            causes, window = self._of_rank(graph, with_window=is_small)
             if window is not None:
-                on_path[graph.rank] = RankOnPath(graph.rank, window, RankCauses.of(told, self.text))
+                on_path[graph.rank] = RankOnPath(graph.rank, window, RankCauses.of(causes, self.text))
             for target, path in paths.items():
-                for place, segment in enumerate(path):
+                for position, segment in enumerate(path):
                     edge = _edge(graph, segment) if segment.rank == graph.rank else None
                     if edge is None:
                         continue
-                    cause = _cause(told, edge)
-                    if segment.edge is not None or cause.cause == "communication":  # of a transfer the kernel's name
-                        found[target][place] = cause
+                    cause = _cause(causes, edge)
+                    # A transfer is named after its kernel.
+                    if segment.edge is not None or cause.cause == "communication":
+                        causes_by_target[target][position] = cause
                     if target == RETIMED and window is not None:
-                        keys[place] = on_path[graph.rank].causes.key_of(edge)
+                        keys[position] = on_path[graph.rank].causes.key_of(edge)
                         on_path[graph.rank].path.append(edge)
-        late = {target: _late(joined, path, found[target]) for target, path in paths.items()}
+        late = {target: _late(joined, path, causes_by_target[target]) for target, path in paths.items()}
         if RETIMED not in paths or not on_path:
             return CapturePaths(late)
-        path, told = paths[RETIMED], late[RETIMED]
-        self._note_late(on_path, path, told, keys)
+        path, causes = paths[RETIMED], late[RETIMED]
+        self._note_late(on_path, path, causes, keys)
         ranks = list(on_path.values())
         windows = [RankedWindow(rank.rank, rank.window, 0) for rank in ranks]
-        whole = of_joined(windows, joined, [np.arange(len(one.window.graph.src)) for one in windows])
-        saved = cause_savings(whole, self._on_path(path, told))
-        return CapturePaths(late, saved, capture_fixes(whole, ranks, self.factors), whole.length_ns)
+        retimed_capture = of_joined(windows, joined, [np.arange(len(window.window.graph.src)) for window in windows])
+        saved = cause_savings(retimed_capture, self._on_path(path, causes))
+        return CapturePaths(late, saved, capture_fixes(retimed_capture, ranks, self.factors), retimed_capture.length_ns)
 
     def _of_rank(self, graph: RankGraph, *, with_window: bool) -> tuple[Found, Window | None]:
-        to = graph.destinations()
+        destination = graph.destinations()
         edges = Edges(
             graph.node[graph.src],
-            graph.node[to],
+            graph.node[destination],
             graph.weight,
             graph.code,
             graph.attributed,
@@ -123,43 +130,43 @@ class CausesOfSegments:
         if not with_window:
             return found, None
         return found, numbered_window(
-            edges, events, ArrayGraph(graph.node, graph.src, to, graph.weight), found, self.labels
+            edges, events, ArrayGraph(graph.node, graph.src, destination, graph.weight), found, self.labels
         )
 
     def _note_late(
-        self, ranks: dict[int, RankOnPath], path: list[Segment], told: list[SegmentCause], keys: dict[int, Key]
+        self, ranks: dict[int, RankOnPath], path: list[Segment], path_causes: list[SegmentCause], keys: dict[int, Key]
     ) -> None:
-        """Tell each rank how long the others waited for it, and for what."""
-        for place, (_, key) in keys.items():
-            one = told[place]
-            if one.late_ns:
-                late, of = ranks[path[place].rank].late, (one.cause, _glob(self._name(one)), key)
-                late[of] = late.get(of, 0) + one.late_ns
+        """Record for each rank how long the other ranks waited for it, by cause."""
+        for position, (_, key) in keys.items():
+            cause = path_causes[position]
+            if cause.late_ns:
+                late, late_key = ranks[path[position].rank].late, (cause.cause, _glob(self._name(cause)), key)
+                late[late_key] = late.get(late_key, 0) + cause.late_ns
 
-    def _on_path(self, path: list[Segment], told: list[SegmentCause]) -> list[OnPath]:
-        """Returns the time of each name on the path, and of it what the others wait for by rank."""
-        time: dict[tuple[str, str, int | None], int] = {}
-        for segment, one in zip(path, told, strict=True):
-            name = self._name(one)
-            for rank, ns in ((None, segment.duration_ns - one.late_ns), (segment.rank, one.late_ns)):
-                of = one.cause, name, rank
-                time[of] = time.get(of, 0) + ns
-        return [OnPath(cause, name, _glob(name), rank, ns) for (cause, name, rank), ns in time.items() if ns]
+    def _on_path(self, path: list[Segment], path_causes: list[SegmentCause]) -> list[OnPath]:
+        """Return the time of each name on the path. The time that other ranks wait for a rank is a separate item."""
+        ns_by_item: dict[tuple[str, str, int | None], int] = {}
+        for segment, cause in zip(path, path_causes, strict=True):
+            name = self._name(cause)
+            for rank, ns in ((None, segment.duration_ns - cause.late_ns), (segment.rank, cause.late_ns)):
+                item_key = cause.cause, name, rank
+                ns_by_item[item_key] = ns_by_item.get(item_key, 0) + ns
+        return [OnPath(cause, name, _glob(name), rank, ns) for (cause, name, rank), ns in ns_by_item.items() if ns]
 
-    def _name(self, one: SegmentCause) -> str:
-        """Returns what a cause is named after; an empty text where nothing is known to what it belongs."""
-        return self.names.text[one.name_no - 1] if one.name_no is not None else one.label or ""
+    def _name(self, cause: SegmentCause) -> str:
+        """Return the name of a cause, or an empty text if it has none."""
+        return self.names.text[cause.name_no - 1] if cause.name_no is not None else cause.label or ""
 
 
 def _edge(graph: RankGraph, segment: Segment) -> int | None:
-    """The edge whose time a segment is: of a transfer, that of its kernel."""
+    """Return the index of the edge whose time a segment is, or None. The edge of a transfer is that of its kernel."""
     if segment.edge is not None or segment.kind != "transfer":
         return segment.edge
     end = graph.place_of(2 * segment.event_id + 1)
     if end is None:
         return None
-    own = np.flatnonzero(graph.src[graph.first[end] : graph.first[end + 1]] == end - 1)
-    return int(graph.first[end] + own[0]) if len(own) else None
+    kernel_edges = np.flatnonzero(graph.src[graph.first[end] : graph.first[end + 1]] == end - 1)
+    return int(graph.first[end] + kernel_edges[0]) if len(kernel_edges) else None
 
 
 def _events(con: duckdb.DuckDBPyConnection, graph: RankGraph) -> Events:
@@ -168,10 +175,10 @@ def _events(con: duckdb.DuckDBPyConnection, graph: RankGraph) -> Events:
         f"WHERE trace_id = {quoted(graph.trace_id)} ORDER BY event_id"
     ).fetchnumpy()
     columns = {name: lean(column) for name, column in rows.items()}
-    shown = np.full(len(columns["event_id"]), -1)
+    shown_event_id = np.full(len(columns["event_id"]), -1)
     gaps = np.flatnonzero((graph.code == _GAP) & (graph.attributed >= 0))
-    shown[np.searchsorted(columns["event_id"], graph.attributed[gaps])] = graph.owner[gaps]
-    return events_of({**columns, "owner_event_id": shown})
+    shown_event_id[np.searchsorted(columns["event_id"], graph.attributed[gaps])] = graph.owner[gaps]
+    return events_of({**columns, "owner_event_id": shown_event_id})
 
 
 def _cause(found: Found, edge: int) -> SegmentCause:
@@ -184,7 +191,7 @@ def _cause(found: Found, edge: int) -> SegmentCause:
 
 
 def _glob(name: str) -> str:
-    """Returns what scenarios call a name of a cause: threads are named one by one in them."""
+    """Return the pattern for a cause's name in scenarios, in which each thread has a separate name."""
     return f"{name}*" if name == _OUTSIDE else name
 
 
@@ -198,7 +205,10 @@ def _without_edge(segment: Segment) -> SegmentCause:
 
 @dataclass(frozen=True)
 class _Waited:
-    """When others waited for one rank, on the common clock: starts and ends (k,), ascending and apart from each other."""
+    """The times when other ranks waited for one rank, on the common clock, ns.
+
+    starts, ends (k,): ascending, disjoint intervals.
+    """
 
     starts: Ints
     ends: Ints
@@ -215,36 +225,38 @@ class _Waited:
         return cls(starts, ends)
 
     def during(self, start_ns: int, end_ns: int) -> int:
-        """Returns how much of a stretch it is, ns."""
+        """Return how much of an interval overlaps these times, ns."""
         first, past = np.searchsorted(self.ends, start_ns, "right"), np.searchsorted(self.starts, end_ns, "left")
-        within = np.minimum(self.ends[first:past], end_ns) - np.maximum(self.starts[first:past], start_ns)
-        return int(within.sum())
+        overlaps = np.minimum(self.ends[first:past], end_ns) - np.maximum(self.starts[first:past], start_ns)
+        return int(overlaps.sum())
 
 
-def _late(joined: JoinedGraph, path: Sequence[Segment], found: list[SegmentCause]) -> list[SegmentCause]:
-    """Marks what a rank did while the others waited for it, in whichever collective: a host goes on to the next one before
-    the GPU has done the last.
+def _late(joined: JoinedGraph, path: Sequence[Segment], causes: list[SegmentCause]) -> list[SegmentCause]:
+    """Return the causes with `late_ns`: what a rank did while other ranks waited for it in any collective.
+
+    The collective need not be the next on the path, because a host may start the next one before the GPU has finished
+    the last.
     """
     waited = _waited(joined)
     return [
         replace(cause, late_ns=waited[segment.rank].during(segment.start_ns, segment.end_ns))
         if segment.collective_id is None and segment.rank in waited
         else cause
-        for segment, cause in zip(path, found, strict=True)
+        for segment, cause in zip(path, causes, strict=True)
     ]
 
 
 def _waited(joined: JoinedGraph) -> dict[int, _Waited]:
-    """Returns by rank when the median of the others waited in a collective that it was last to join."""
-    stretches: dict[int, list[tuple[int, int]]] = {}
+    """Return by rank when the median of the other ranks waited in a collective that it was the last to join."""
+    intervals: dict[int, list[tuple[int, int]]] = {}
     for meeting in joined.meetings:
         last, since = _arrivals(joined, meeting)
         if since < last:
-            stretches.setdefault(joined.ranks[meeting.last[0]].rank, []).append((since, last))
-    return {rank: _Waited.of(own) for rank, own in stretches.items()}
+            intervals.setdefault(joined.ranks[meeting.last[0]].rank, []).append((since, last))
+    return {rank: _Waited.of(rank_intervals) for rank, rank_intervals in intervals.items()}
 
 
 def _arrivals(joined: JoinedGraph, meeting: Meeting) -> tuple[int, int]:
-    """Returns when the last rank arrived, and the median of the others."""
-    *others, last = sorted(int(joined.ranks[rank].common_ns[place]) for rank, place in meeting.members)
-    return last, others[(len(others) - 1) // 2]
+    """Return when the last rank arrived, and the median arrival of the other ranks, ns on the common clock."""
+    *earlier, last = sorted(int(joined.ranks[rank].common_ns[node]) for rank, node in meeting.members)
+    return last, earlier[(len(earlier) - 1) // 2]

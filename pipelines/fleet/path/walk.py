@@ -1,10 +1,10 @@
-"""Finds the critical path through several ranks: from the end backward, along what held each event up.
+"""The critical path through several ranks: a walk backward from the end, along the edge that delayed each event.
 
-Why not the longest path: clocks of ranks differ, and one that begins late begins at 0 in it, so that the heaviest path may
-lead through a rank that was not last. Here every step follows the binding edge of a rank's own graph: the incoming edge
-whose source time plus weight is latest; at the end of a collective, to the last rank that arrived. The segments tile the
-time from the first event to the target without gap or overlap. Shortening a segment of work or transfer shortens the
-whole by as much, until something else binds.
+It is not the longest path. Clocks of ranks differ, and a rank that begins late begins at 0 in the joined graph, so the
+longest path may lead through a rank that was not last. Here every step follows the binding edge of a rank's graph,
+which is the incoming edge whose source time plus weight is latest. At the end of a collective, it moves to the last
+rank that arrived. The segments tile the time from the first event to the target without gap or overlap. Shortening a
+segment of work or transfer shortens the whole by as much, until something else binds.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ TARGETS = ("last_gpu_end", "last_collective_end", "last_event_end")
 
 
 class NoTarget(TracelakeError, LookupError):
-    """The capture has no event of the kind that the path should end with."""
+    """A capture without an event of the kind that the path should end with."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of the path; times in ns on the common clock.
+    """A segment of the path; times in ns on the common clock.
 
     kind: cpu_op, gpu_kernel, transfer (of a collective, after all ranks have arrived), launch_delay, kernel_delay
     (between work of one stream), cross_stream_wait, sync_return (from the GPU's end to the call that waited for it),
     thread_hand_off, gap (of a host thread outside its operators), head (before the rank's first event). event_id: the
-    event that it leads into, or whose time it is; owner_event_id: the event whose time it is, shown_event_id: the one that
-    is shown as its owner; None if there is none. edge_type: of the edge that it is; None for transfer and head.
-    guessed: a wait that is inferred; earlier: one for GPU work from outside the trace; edge: its place in the rank's graph.
+    event that it leads into, or whose time it is. owner_event_id: the event whose time it is, or None. shown_event_id:
+    the event that is shown as its owner, or None. edge_type: None for a segment without an edge. guessed: an inferred
+    wait. earlier: a wait for GPU work from outside the trace. edge: the index of its edge in the rank's graph.
     """
 
     rank: int
@@ -52,44 +52,53 @@ class Segment:
 
     @property
     def duration_ns(self) -> int:
-        """Returns its length."""
+        """Return the segment's length."""
         return self.end_ns - self.start_ns
 
 
 def walk_back(joined: JoinedGraph, target: str = "last_gpu_end") -> list[Segment]:
-    """Returns the path to the target, first segment first. Raises NoTarget, and ValueError for an unknown target."""
+    """Return the path to the target, first segment first.
+
+    Raise NoTarget, or ValueError for an unknown target.
+    """
     return _Walk(joined, *find_target(joined, target)).run()
 
 
 def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
-    """Returns the node that the path ends with, as (index of the rank, place): the latest; of several, the lowest rank."""
+    """Return the last node of the path as (index of the rank, index of the node): the latest of the target's nodes.
+
+    If several ranks have it, the lowest rank counts. Raise NoTarget, or ValueError for an unknown target.
+    """
     if target not in TARGETS:
         raise ValueError(f"no target {target!r}: give one of {', '.join(TARGETS)}")
     best: tuple[int, int, int] | None = None
     for rank, graph in enumerate(joined.ranks):
         if target == "last_collective_end":
-            places = np.array(sorted(joined.meeting_of[rank]), np.int64)
+            nodes = np.array(sorted(joined.meeting_of[rank]), np.int64)
         else:
-            counts = graph.side == GPU if target == "last_gpu_end" else graph.side != FRAME
-            places = np.flatnonzero(counts & (graph.node % 2 == 1))
-        if len(places):
-            place = int(places[np.argmax(graph.common_ns[places])])
-            end = int(graph.common_ns[place])
+            is_counted = graph.side == GPU if target == "last_gpu_end" else graph.side != FRAME
+            nodes = np.flatnonzero(is_counted & (graph.node % 2 == 1))
+        if len(nodes):
+            node = int(nodes[np.argmax(graph.common_ns[nodes])])
+            end = int(graph.common_ns[node])
             if best is None or end > best[0]:
-                best = end, rank, place
+                best = end, rank, node
     if best is None:
         raise NoTarget(f"no rank has an event for target {target}")
     return best[1], best[2]
 
 
 def first_ns(joined: JoinedGraph) -> int:
-    """Returns the start of the first operator, call or GPU work of all ranks, ns on the common clock."""
+    """Return the start of the first operator, call or GPU work of all ranks, ns on the common clock."""
     times = [graph.common_ns[graph.side != FRAME] for graph in joined.ranks]
-    return min(int(of_rank.min()) for of_rank in times if len(of_rank))
+    return min(int(rank_times.min()) for rank_times in times if len(rank_times))
 
 
 class _Walk:
-    """The position of a walk: at the node at `place` of rank number `rank`; everything later than `now` is explained."""
+    """The state of a walk: the current node `place` of the rank with index `rank`.
+
+    The segments so far explain the time after `now`.
+    """
 
     def __init__(self, joined: JoinedGraph, rank: int, place: int) -> None:
         self.joined, self.rank, self.place = joined, rank, place
@@ -113,18 +122,18 @@ class _Walk:
         return self.joined.ranks[self.rank]
 
     def _emit(self, kind: str, start_ns: int, edge: int | None, collective_id: str | None = None) -> None:
-        """`edge`: the place of the edge whose time it is; a transfer's is that of its kernel."""
+        """Add a segment unless it is empty. `edge`: the index of the edge whose time it is, or None."""
         graph, start = self.graph, max(min(start_ns, self.now), self.begin)
         event = int(graph.node[self.place]) // 2
         if start < self.now:
-            owner = shown = event if collective_id is not None else None
+            owner = shown_event = event if collective_id is not None else None
             edge_type, flags = None, 0
             if edge is not None:
-                owner, shown = (_known(ids[edge]) for ids in (graph.attributed, graph.owner))
+                owner, shown_event = (_known(ids[edge]) for ids in (graph.attributed, graph.owner))
                 edge_type, flags = _TYPES[int(graph.code[edge])].edge_type, int(graph.flags[edge])
             self.segments.append(
                 Segment(
-                    graph.rank, kind, start, self.now, event, owner, shown, edge_type, bool(flags & INFERRED),
+                    graph.rank, kind, start, self.now, event, owner, shown_event, edge_type, bool(flags & INFERRED),
                     bool(flags & EARLIER), collective_id, edge,
                 )
             )  # fmt: skip
@@ -138,16 +147,17 @@ class _Walk:
     def _follow(self, edge: int) -> None:
         graph = self.graph
         source = int(graph.src[edge])
-        # Where clocks drift, common times are stretched: what is left is told by the rank's own clock.
-        rest = int(graph.at_ns[self.place] - graph.at_ns[source] - graph.weight[edge])
-        if rest > 0:
-            self._emit("gap", self.now - rest, None)
+        # If clocks drift, common times are stretched, so the gap is measured on the rank's own clock.
+        gap_ns = int(graph.at_ns[self.place] - graph.at_ns[source] - graph.weight[edge])
+        if gap_ns > 0:
+            self._emit("gap", self.now - gap_ns, None)
         self._emit(self._kind(edge), int(graph.common_ns[source]), edge)
         self.place = source
 
     def _binding(self) -> int | None:
-        """Returns the edge into the node whose source time plus weight is latest; of several, the latest source, then
-        the first.
+        """Return the edge into the node whose source time plus weight is latest, or None without incoming edges.
+
+        Of several such edges, it is the one with the latest source, then the first.
         """
         graph = self.graph
         first, past = int(graph.first[self.place]), int(graph.first[self.place + 1])
@@ -156,8 +166,8 @@ class _Walk:
 
         def end(edge: int) -> tuple[int, int, int]:
             source = int(graph.src[edge])
-            at = int(graph.at_ns[source])
-            return at + int(graph.weight[edge]), at, -source
+            source_ns = int(graph.at_ns[source])
+            return source_ns + int(graph.weight[edge]), source_ns, -source
 
         return max(range(first, past), key=end)
 
@@ -171,10 +181,13 @@ class _Walk:
         return kind.segment or ("gpu_kernel" if self._is_gpu(edge) else "cpu_op")
 
     def _is_gpu(self, edge: int) -> bool:
-        """Whether the time of an edge is GPU work's: of the event whose time it is, else of the one it starts from."""
+        """Return whether an edge's time is GPU work.
+
+        That is decided by the event whose time it is, or else by the event that the edge starts from.
+        """
         attributed = int(self.graph.attributed[edge])
-        place = self.graph.place_of(2 * attributed) if attributed >= 0 else None
-        return bool(self.graph.side[int(self.graph.src[edge]) if place is None else place] == GPU)
+        node = self.graph.place_of(2 * attributed) if attributed >= 0 else None
+        return bool(self.graph.side[int(self.graph.src[edge]) if node is None else node] == GPU)
 
 
 def _known(event_id: np.int64) -> int | None:

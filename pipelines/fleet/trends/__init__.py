@@ -1,1 +1,1 @@
-"""Captures against each other: today, regressions, comparisons, metrics."""
+"""Comparisons of captures: the fleet today, regressions, comparisons of two sides, metrics."""

@@ -1,4 +1,7 @@
-"""Compares windows of two sides by what their GPU time went into: sql/fleet/comparison/_compared_parts.sql with its two sides filled in."""
+"""The GPU time of windows of two sides, compared by operator, category, module, shape, kernel or cause.
+
+The comparison itself is sql/fleet/comparison/_compared_parts.sql, with the windows of both sides as its input.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.sqltext import quoted, row
 
 TABLES = ("traces", "kernels", "kernel_owners", "op_work", "step_lengths", "step_times", "temporal_breakdown")  # fmt: skip
-"""Tables and views that a connection must have for `facts_of`, besides `events`; RULES, too."""
+"""Tables and views that a connection must have for `facts_of`, in addition to `events` and RULES."""
 WITH_CAUSES = (*TABLES, "causes", "step_causes")
-"""The same for `facts_of` with causes."""
+"""TABLES plus those that `facts_of` reads for causes."""
 RULES = ("category_sides", "op_kinds", "kernel_categories")
-_FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read those before it
+_FACTS = ("_compared_windows", "_compared_work", "_compared_host")  # each may read the preceding ones
 
 BY = ("operator", "category", "module", "shape", "kernel", "cause")
-"""What can be told apart on both sides: GPU time, or by cause all time of the windows."""
+"""The keys to compare by. `cause` divides all time of the windows, the others divide GPU time."""
 CAUSE = "cause"
 WORK = "work"
-"""Operators by the category of their work: what a verdict names."""
+"""Operators by the category of their work, for the sentence of the verdict."""
 OWNER = "owner"
-"""Causes (`cat`) by what they are named after: what a verdict names of the host."""
+"""Owners of causes (`cat` is the cause), for the host's part of the verdict."""
 _CAUSES = "_compared_causes"
 _OF_CAUSES = "trace_id VARCHAR, step BIGINT, cause VARCHAR, name VARCHAR, times HUGEINT, duration_ns HUGEINT"
 _HOST = "host"
@@ -38,17 +41,17 @@ _ENOUGH = threshold("compare_operators")
 
 
 class CompareError(TracelakeError, ValueError):
-    """What was asked for is not there; the message says what is."""
+    """A requested trace, rank or step that does not exist. The message lists the existing ones."""
 
 
 @dataclass(frozen=True)
 class Window:
     """A profiler step of a trace, or the whole trace (`step` None); times in ns.
 
-    host_ns: how long its annotation is on the host; None for the whole trace. idle_ns: nothing ran on the device that worked
-    most; None without GPU work in the trace. earlier_ns: GPU time in it of work that was launched before it, or by a call that
-    the trace does not have. warm_up_times: how many times as long as those after it a first
-    step is that may be warm-up; None of others.
+    host_ns: duration of the step's annotation on the host; None for the whole trace. idle_ns: idle time of the device
+    that worked most; None without GPU work in the trace. earlier_ns: GPU time in the window of work that was launched
+    before it, or whose launch is not in the trace. warm_up_times: how many times as long as the following steps a first
+    step is that may be warm-up; None for other windows.
     """
 
     trace_id: str
@@ -86,7 +89,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two windows that are compared with each other. `where`: the rank or process of a side that has several; else ""."""
+    """Two windows that are compared. `where`: the rank or process if a side has several, else ""."""
 
     where: str
     rank: int | None
@@ -96,9 +99,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Difference:
-    """A name (and shape) on both sides; times in ns. `change` is of time: added, deleted, increased, decreased, unchanged.
+    """A name (and shape) on both sides; times in ns.
 
-    device: gpu (time of GPU work), cpu (own time of events of the host) or None (causes, which are of both).
+    change: of the time: added, deleted, increased, decreased or unchanged. device: gpu (time of GPU work), cpu (self
+    time of host events) or None (causes, which cover both).
     """
 
     device: str | None
@@ -116,24 +120,25 @@ class Difference:
 
 
 class Totals(NamedTuple):
-    """The summed times of both sides, ns."""
+    """Summed times of both sides, ns."""
 
     control_ns: int
     test_ns: int
 
 
 def totals(rows: Iterable[Difference]) -> Totals:
-    """The summed times of rows."""
+    """Return the summed times of rows."""
     rows = list(rows)
-    return Totals(sum(one.control_ns for one in rows), sum(one.test_ns for one in rows))
+    return Totals(sum(row.control_ns for row in rows), sum(row.test_ns for row in rows))
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the pairs, compared: rows by what was asked for, by category, by category and operator (`cat` is the category), by
-    cause and by what owns it (none where those are not known), and of the host; largest change first.
+    """A group of pairs, compared. Rows are sorted by the size of their change, largest first.
 
-    Of one of several ranks, the host's are left out where all its traces have GPU work.
+    rows: by the requested key. categories: by category. work: by category (`cat`) and operator. causes, owners: by
+    cause, and by its owner; empty if the causes are unknown. host: self times of host events. The host rows of one of
+    several ranks are omitted if all its traces have GPU work.
     """
 
     pairs: Sequence[Pair]
@@ -146,12 +151,12 @@ class Part:
 
     @property
     def has_gpu_work(self) -> bool:
-        """Whether there is GPU work in the traces of all of its windows."""
-        return all(one.idle_ns is not None for pair in self.pairs for one in (pair.control, pair.test))
+        """Return whether the traces of all windows contain GPU work."""
+        return all(window.idle_ns is not None for pair in self.pairs for window in (pair.control, pair.test))
 
 
 class Short(NamedTuple):
-    """Rows in short: their summed times, and which of them changed and grew most, and by how much; times in ns."""
+    """A summary of rows: their summed times, the name that changed most and the name that grew most; times in ns."""
 
     control_ns: int = 0
     test_ns: int = 0
@@ -163,7 +168,7 @@ class Short(NamedTuple):
 
 @dataclass(frozen=True)
 class OnePair:
-    """A pair of windows, compared: its GPU time by what was asked for, the host's own time, and its length by causes."""
+    """A pair of windows, compared: GPU time by the requested key, self time of the host, and length by cause."""
 
     pair: Pair
     gpu: Short
@@ -173,9 +178,9 @@ class OnePair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything together, each place (a rank, or a process of a file) and each pair of windows.
+    """A comparison of all pairs together, of each place (a rank, or a process of a file) and of each pair.
 
-    Where there is only one place, that is the same Part as the whole.
+    If there is only one place, `places` contains `whole`.
     """
 
     by: str
@@ -191,18 +196,21 @@ def facts_of(
     *,
     with_causes: bool = False,
 ) -> list[Trace]:
-    """Copy what a comparison reads of some traces from `own`, which has TABLES (or WITH_CAUSES), `events` and RULES, to `con`."""
+    """Copy the facts that a comparison needs of some traces from `own` to `con`, and return the traces.
+
+    `own` has TABLES (or WITH_CAUSES), `events` and RULES.
+    """
     traces = list(trace_ids)
     models = load_catalog().models
     con.execute(f"CREATE TABLE IF NOT EXISTS {_CAUSES} ({_OF_CAUSES})")
     for name in (*_FACTS, _CAUSES) if with_causes else _FACTS:
         own.execute(f"DROP TABLE IF EXISTS temp.{name}")
-        for trace_id in traces:  # a trace at a time: of a lake, only its files are opened
-            made = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"
-            begun = own.execute("SELECT 1 FROM duckdb_tables() WHERE temporary AND table_name = ?", [name]).fetchone()
-            own.execute(f"INSERT INTO temp.{name} {made}" if begun else f"CREATE TEMP TABLE {name} AS {made}")
-        found = database.arrow_result(own, f"FROM temp.{name}").to_arrow_table()
-        con.register("given", found)
+        for trace_id in traces:  # one trace per query, so that DuckDB opens only its files of a lake
+            query = f"SELECT * FROM ({models[name].sql}) WHERE trace_id = {quoted(trace_id)}"
+            exists = own.execute("SELECT 1 FROM duckdb_tables() WHERE temporary AND table_name = ?", [name]).fetchone()
+            own.execute(f"INSERT INTO temp.{name} {query}" if exists else f"CREATE TEMP TABLE {name} AS {query}")
+        facts = database.arrow_result(own, f"FROM temp.{name}").to_arrow_table()
+        con.register("given", facts)
         con.execute(f"CREATE TABLE IF NOT EXISTS {name} AS FROM given LIMIT 0")
         # Both sides may be the same trace.
         con.execute(f"INSERT INTO {name} FROM given WHERE trace_id NOT IN (SELECT trace_id FROM {name})")
@@ -211,36 +219,39 @@ def facts_of(
 
 
 def _trace(con: duckdb.DuckDBPyConnection, own: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
-    of = f"WHERE trace_id = {quoted(trace_id)}"
+    trace_filter = f"WHERE trace_id = {quoted(trace_id)}"
     ((path, file, rank, device, status),) = own.execute(
-        f"SELECT path, file, rank, device_name, status FROM traces {of}"
+        f"SELECT path, file, rank, device_name, status FROM traces {trace_filter}"
     ).fetchall()
-    found = con.execute(
+    rows = con.execute(
         "SELECT trace_id, step, start_ns, end_ns, duration_ns, idle_ns, earlier_ns, host_ns, warm_up_times "
-        f"FROM _compared_windows {of} ORDER BY step NULLS LAST"
+        f"FROM _compared_windows {trace_filter} ORDER BY step NULLS LAST"
     ).fetchall()
-    ((known, every),) = con.execute(
+    ((operator_ns, total_ns),) = con.execute(
         "SELECT coalesce(sum(duration_ns) FILTER (WHERE has_operator), 0), coalesce(sum(duration_ns), 0) "
-        f"FROM _compared_work {of}"
+        f"FROM _compared_work {trace_filter}"
     ).fetchall()
-    *steps, whole = (Window(*one) for one in found)
-    has_operators = known > 0 and known >= _ENOUGH * every
-    windows = (*steps, _as_long_as_its_path(con, whole))
+    *steps, whole_trace = (Window(*row) for row in rows)
+    has_operators = operator_ns > 0 and operator_ns >= _ENOUGH * total_ns
+    windows = (*steps, _as_long_as_its_path(con, whole_trace))
     return Trace(trace_id, path, file, rank, device, status == "partial", has_operators, windows)
 
 
-def _as_long_as_its_path(con: duckdb.DuckDBPyConnection, whole: Window) -> Window:
-    """Returns the window of a whole trace, which begins and ends with annotations, too, where its causes say how long it is."""
-    of = f"WHERE trace_id = {quoted(whole.trace_id)} AND step IS NULL"
-    ((length,),) = con.execute(f"SELECT CAST(sum(duration_ns) AS BIGINT) FROM {_CAUSES} {of}").fetchall()
-    if length is None:
-        return whole
-    idle = None if whole.idle_ns is None else max(whole.idle_ns + length - whole.duration_ns, 0)
-    return replace(whole, duration_ns=length, idle_ns=idle)
+def _as_long_as_its_path(con: duckdb.DuckDBPyConnection, whole_trace: Window) -> Window:
+    """Return the window of a whole trace with the length of its critical path, if its causes are known.
+
+    The path also covers annotations, so its length may differ. The idle time changes by the difference.
+    """
+    window_filter = f"WHERE trace_id = {quoted(whole_trace.trace_id)} AND step IS NULL"
+    ((length_ns,),) = con.execute(f"SELECT CAST(sum(duration_ns) AS BIGINT) FROM {_CAUSES} {window_filter}").fetchall()
+    if length_ns is None:
+        return whole_trace
+    idle_ns = None if whole_trace.idle_ns is None else max(whole_trace.idle_ns + length_ns - whole_trace.duration_ns, 0)
+    return replace(whole_trace, duration_ns=length_ns, idle_ns=idle_ns)
 
 
 def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
-    """Operators, where most GPU time of every trace that has any has one; else kernels."""
+    """Return "operator" if in every trace with GPU work most of its time has an operator, else "kernel"."""
     measured = [trace for traces in sides for trace in traces if trace.whole.idle_ns is not None]
     return "operator" if all(trace.has_operators for trace in measured) else "kernel"
 
@@ -262,18 +273,21 @@ def usual_by(sides: Iterable[Sequence[Trace]]) -> str:
     ),
 )
 def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str) -> Comparison:
-    """Compare pairs of windows whose facts are in `con`: together, by place, and one by one."""
+    """Compare pairs of windows whose facts are in `con`: together, by place, and each pair separately."""
     places: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
         places[pair.where].append(pair)
     parts = [Part(pairs), *(Part(group) for group in places.values() if len(places) > 1)]
-    told = (by, "category", WORK, CAUSE, OWNER)
-    # Of places, the host is told where a window has no GPU work that would tell more.
-    hosts = [(_HOST,) if not part.has_gpu_work else () for part in parts[1:]]
-    asked = [(parts[0], (*told, _HOST)), *((part, (*told, *host)) for part, host in zip(parts[1:], hosts, strict=True))]
+    keys = (by, "category", WORK, CAUSE, OWNER)
+    # A place gets host rows only if a window has no GPU work, because GPU work is more informative.
+    host_keys = [(_HOST,) if not part.has_gpu_work else () for part in parts[1:]]
+    requests = [
+        (parts[0], (*keys, _HOST)),
+        *((part, (*keys, *host)) for part, host in zip(parts[1:], host_keys, strict=True)),
+    ]
     of_gpu = "category" if by == CAUSE else by  # causes divide all time
-    asked += [(Part([pair]), (of_gpu, _HOST, CAUSE)) for pair in pairs]
-    _fill_compared(con, asked)
+    requests += [(Part([pair]), (of_gpu, _HOST, CAUSE)) for pair in pairs]
+    _fill_compared(con, requests)
     models = load_catalog().models
     for name in _ANSWERS:
         con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {models[name].sql}")
@@ -281,39 +295,39 @@ def compare_pairs(con: duckdb.DuckDBPyConnection, pairs: Sequence[Pair], by: str
         "SELECT part, by_what, * EXCLUDE (part, by_what) FROM _comparison "
         f"WHERE part < {len(parts)} ORDER BY abs(diff_ns) DESC, control_ns DESC, cat, name, input_dims, input_types"
     )
-    for number, what, *values in con.execute(query).fetchall():
-        part, found = parts[number], Difference(*values)
-        if what == by:
-            part.rows.append(found)
-        if what == "category":
-            part.categories.append(found)
-        if what == WORK:
-            part.work.append(found)
-        if what == CAUSE:
-            part.causes.append(found)
-        if what == OWNER:
-            part.owners.append(found)
-        if what == _HOST:
-            part.host.append(found)
+    for number, key, *values in con.execute(query).fetchall():
+        part, difference = parts[number], Difference(*values)
+        if key == by:
+            part.rows.append(difference)
+        if key == "category":
+            part.categories.append(difference)
+        if key == WORK:
+            part.work.append(difference)
+        if key == CAUSE:
+            part.causes.append(difference)
+        if key == OWNER:
+            part.owners.append(difference)
+        if key == _HOST:
+            part.host.append(difference)
     short = {
-        (number, what): Short(*values)
-        for number, what, *values in con.execute(
+        (number, key): Short(*values)
+        for number, key, *values in con.execute(
             "SELECT part, by_what, control_ns, test_ns, changed_name, changed_ns, grown_name, grown_ns FROM _compared_parts"
         ).fetchall()
     }
-    one_by_one = [
-        OnePair(pair, *(short.get((number, what), Short()) for what in (of_gpu, _HOST, CAUSE)))
+    compared_pairs = [
+        OnePair(pair, *(short.get((number, key), Short()) for key in (of_gpu, _HOST, CAUSE)))
         for number, pair in enumerate(pairs, len(parts))
     ]
-    return Comparison(by, parts[0], parts[1:] or parts[:1], one_by_one)
+    return Comparison(by, parts[0], parts[1:] or parts[:1], compared_pairs)
 
 
-def _fill_compared(con: duckdb.DuckDBPyConnection, asked: Sequence[tuple[Part, Sequence[str]]]) -> None:
+def _fill_compared(con: duckdb.DuckDBPyConnection, requests: Sequence[tuple[Part, Sequence[str]]]) -> None:
     create_table(con, "compared", "OR REPLACE TEMP TABLE")
     values = {
-        row([number, what, side, window.trace_id, window.step]): None  # once, if a window is in two pairs
-        for number, (part, by) in enumerate(asked)
-        for what in by
+        row([number, key, side, window.trace_id, window.step]): None  # a dict, because a window may be in two pairs
+        for number, (part, keys) in enumerate(requests)
+        for key in keys
         for pair in part.pairs
         for side, window in (("control", pair.control), ("test", pair.test))
     }

@@ -1,4 +1,4 @@
-"""What a comparison comes to: one sentence, what casts doubt on it, and whether it stays within a limit."""
+"""The result of a comparison: one sentence, the caveats on it, and whether it stays within a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _APART = threshold("compare_apart_percent") / 100
 _MOST = 5  # kinds of work in a sentence
 _NAME = 40  # characters
 _NOBODY = ("outside operators", "stream ")
-"""How names begin that say no more than their cause."""
+"""Prefixes of names that identify no more than their cause does."""
 
 WORDS = {
     "gemm": "matrix products",
@@ -30,19 +30,19 @@ WORDS = {
     "fused": "fused kernels",
     "other": "other work",
 }
-"""Categories in words; the others are words."""
+"""Categories in words. A category without an entry is already a word."""
 
 _BEFORE, _LAUNCHED_BEFORE = "(launch not in the trace)", "work launched before"
 _SAID_BY_KIND = ("attention", "communication")
-"""Categories that say more than the names of their operators."""
+"""Categories whose own name is clearer than the names of their operators."""
 _TITLES = {row["cause"]: row["title"].partition(" (")[0] for row in rule_rows("cause_kinds")}
 _WAITING = ("gpu_waiting", "earlier_work", "late_rank", "unknown")
-"""Causes that are neither the host's time nor GPU work of the window."""
+"""Causes that are neither time of the host nor GPU work of the window."""
 _NOT_HOST = ("gpu_computing", "copies", "communication", *_WAITING)
 
 
 def percent(control: float, test: float) -> str:
-    """The growth from control to test: `+10.8 %`."""
+    """Return the growth from control to test as text: `+10.8 %`."""
     if not control:
         return "new" if test else "+0.0 %"
     grown = 100 * (test - control) / control
@@ -50,47 +50,48 @@ def percent(control: float, test: float) -> str:
 
 
 def sentence(part: Part) -> str:
-    """What became of the window, what of its GPU time changed, whether the GPU waits longer for the host, or for something else.
+    """Return how the length of the window changed, and which GPU work, host time and other waiting changed with it.
 
-    The length is that of all steps divided by their number, of several ranks the slowest one's; changes are means of all windows.
-    What changed by less than 1 % of the window is not told, but in all; unchanged is what changed by less than 1 % of itself.
+    The length is the mean over all steps; a step of several ranks is as long as on its slowest rank. The changes are
+    means over all windows. A change below 1 % of the window is omitted, except in sums. "Unchanged" means a change
+    below 1 % of the value itself.
     """
     control, test = lengths(part.pairs)
-    what = "step" if part.pairs[0].control.step is not None else "trace"
-    many = _many(part.pairs)
-    grown = ", ".join([percent(control, test), *many]) + _in_the_median(part.pairs, test - control, control)
+    unit = "step" if part.pairs[0].control.step is not None else "trace"
+    qualifiers = _many(part.pairs)
+    grown = ", ".join([percent(control, test), *qualifiers]) + _in_the_median(part.pairs, test - control, control)
     if abs(test - control) <= _TOLD * control:
-        told = f"The {what} takes {units.time(test)}, unchanged ({grown})"
+        opening = f"The {unit} takes {units.time(test)}, unchanged ({grown})"
     else:
-        told = f"The {what} takes {units.time(test)} instead of {units.time(control)} ({grown})"
-    return "; ".join([f"{told}: {_work(part, control)}", _host(part, control), *_waiting(part, control)])
+        opening = f"The {unit} takes {units.time(test)} instead of {units.time(control)} ({grown})"
+    return "; ".join([f"{opening}: {_work(part, control)}", _host(part, control), *_waiting(part, control)])
 
 
 def lengths(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Returns the length of a step, or of the whole trace, on both sides, ns: all of them divided by their number."""
+    """Return the mean length of a step (or of the whole traces) on both sides, ns."""
     control, test = map(fmean, zip(*lengths_of_steps(pairs), strict=True))
     return control, test
 
 
 def lengths_of_steps(pairs: Sequence[Pair]) -> list[tuple[int, int]]:
-    """Returns the length of each step on both sides, ns: a job's step ends when its slowest rank's does."""
+    """Return the length of each step on both sides, ns: that of the step's slowest rank."""
     steps: dict[tuple[int | None, int | None], list[Pair]] = {}
     for pair in pairs:
         steps.setdefault((pair.control.step, pair.test.step), []).append(pair)
     return [
-        (max(pair.control.duration_ns for pair in of), max(pair.test.duration_ns for pair in of))
-        for of in steps.values()
+        (max(pair.control.duration_ns for pair in pairs_of_step), max(pair.test.duration_ns for pair in pairs_of_step))
+        for pairs_of_step in steps.values()
     ]
 
 
 def in_words(one: Difference, by: str) -> str:
-    """Returns the name of a row for people: categories and causes in words, shapes behind the operator."""
+    """Return the name of a row for the user: categories and causes in words, an operator followed by its shapes."""
     words = {"category": WORDS, "cause": _TITLES}.get(by, {})
     return words.get(one.name, one.name) + (f" {one.input_dims}" if one.input_dims else "")
 
 
 def changed_most(part: Part) -> str:
-    """Returns what of a part's GPU time changed most, and by how much in the mean of its windows."""
+    """Return the name whose GPU time changed most in a part, after its mean change per window; empty without rows."""
     return f"{units.difference(part.rows[0].diff_ns / len(part.pairs))} {part.rows[0].name}" if part.rows else ""
 
 
@@ -99,22 +100,25 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[Window], list[Window]]:
 
 
 def _many(pairs: Sequence[Pair]) -> list[str]:
-    """What a length is of: how many steps, and of which of the ranks."""
+    """Return the qualifiers of a length: the number of steps in the mean, and of ranks of which the slowest counts."""
     steps, places = len(lengths_of_steps(pairs)), len({pair.where for pair in pairs})
-    many = [f"mean of {steps} steps"] if steps > 1 else []
-    return many + [f"{'of each ' if many else ''}the slowest of {places} ranks"] * (places > 1)
+    qualifiers = [f"mean of {steps} steps"] if steps > 1 else []
+    return qualifiers + [f"{'of each ' if qualifiers else ''}the slowest of {places} ranks"] * (places > 1)
 
 
 def _in_the_median(pairs: Sequence[Pair], of_mean: float, window: float) -> str:
-    """Where the median of the windows changed otherwise than their mean: by how much, and which window changed most."""
+    """Return a clause with the median change and the window that changed most, or an empty text.
+
+    The text is empty where the median change is close to the mean change, `of_mean`, relative to `window` (all in ns).
+    """
     control, test = map(median, zip(*lengths_of_steps(pairs), strict=True))
     if abs(of_mean - (test - control)) <= _APART * window:
         return ""
     changes = [pair.test.duration_ns - pair.control.duration_ns for pair in pairs]
-    most = max(range(len(pairs)), key=lambda place: abs(changes[place]))
-    which = named(pairs[most])
-    said = f"; in the median {units.difference(test - control)}"
-    return said + (f", {which} {units.difference(changes[most])}" if which else "")
+    largest = max(range(len(pairs)), key=lambda index: abs(changes[index]))
+    window_name = named(pairs[largest])
+    clause = f"; in the median {units.difference(test - control)}"
+    return clause + (f", {window_name} {units.difference(changes[largest])}" if window_name else "")
 
 
 def _work(part: Part, window: float) -> str:
@@ -124,119 +128,135 @@ def _work(part: Part, window: float) -> str:
     if not (control and test):
         return f"no GPU work in {'test' if control else 'control'}"
     if _by_kernels(part):
-        means = [(short_name(one.name, _NAME), one.diff_ns / len(part.pairs)) for one in part.rows]
-        told = [one for one in means if abs(one[1]) > _TOLD * window]
+        means = [(short_name(row.name, _NAME), row.diff_ns / len(part.pairs)) for row in part.rows]
+        changes = [change for change in means if abs(change[1]) > _TOLD * window]
     else:
         kinds = _kinds_of_work(part).items()
-        told = [one for category, work in kinds for one in _told(category, work, len(part.pairs), window)]
-    told.sort(key=lambda one: -abs(one[1]))
-    if told:
-        return ", ".join(f"{name} {units.difference(mean)}" for name, mean in told[:_MOST])
+        changes = [change for category, work in kinds for change in _told(category, work, len(part.pairs), window)]
+    changes.sort(key=lambda change: -abs(change[1]))
+    if changes:
+        return ", ".join(f"{name} {units.difference(mean)}" for name, mean in changes[:_MOST])
     return f"GPU work {_or_unchanged(control / len(part.pairs), test / len(part.pairs))}"
 
 
 def _or_unchanged(control: float, test: float) -> str:
-    """A change, of which nothing is worth telling beside the window: unchanged is what is within 1 % of itself, as in the rows."""
+    """Return "unchanged" for a change within 1 % of the larger side (the limit of the rows), else the change."""
     return "unchanged" if abs(test - control) <= _TOLD * max(control, test) else units.difference(test - control)
 
 
 def _by_kernels(part: Part) -> bool:
-    """Whether only one side knows the operators of most of its work, and rows are kernels: its categories are none of the other's."""
-    every = totals(part.work)
-    without = totals(one for one in part.work if one.name.startswith("("))
-    lacks = [2 * ns > of_all for ns, of_all in zip(without, every, strict=True)]
-    return lacks[0] != lacks[1] and all(one.cat for one in part.rows)
+    """Return whether most work has operators on one side only and all rows have a category, as kernels do.
+
+    In this case the operators' categories of one side have no counterpart on the other.
+    """
+    total_ns = totals(part.work)
+    without = totals(row for row in part.work if row.name.startswith("("))
+    mostly_without = [2 * ns > of_all for ns, of_all in zip(without, total_ns, strict=True)]
+    return mostly_without[0] != mostly_without[1] and all(row.cat for row in part.rows)
 
 
 def _kinds_of_work(part: Part) -> dict[str, list[Difference]]:
-    """Operators by category; work that was launched before is of its own, unless it is most of a side's."""
-    before = totals(one for one in part.work if one.name == _BEFORE)
-    apart = all(2 * ns <= of_all for ns, of_all in zip(before, totals(part.work), strict=True))
-    found: dict[str, list[Difference]] = {}
-    for one in part.work:
-        found.setdefault(_LAUNCHED_BEFORE if apart and one.name == _BEFORE else one.cat or "", []).append(one)
-    return found
+    """Return operators by category.
+
+    Work whose launch is not in the trace is a separate category, unless it is more than half of a side's work.
+    """
+    before_ns = totals(row for row in part.work if row.name == _BEFORE)
+    is_separate = all(2 * ns <= of_all for ns, of_all in zip(before_ns, totals(part.work), strict=True))
+    rows_by_category: dict[str, list[Difference]] = {}
+    for row in part.work:
+        rows_by_category.setdefault(
+            _LAUNCHED_BEFORE if is_separate and row.name == _BEFORE else row.cat or "", []
+        ).append(row)
+    return rows_by_category
 
 
 def _told(category: str, work: Sequence[Difference], windows: int, window: float) -> list[tuple[str, float]]:
-    """What changed of a category, and by how much in the mean: the operator that is three quarters of it, else itself."""
-    mean = sum(one.diff_ns for one in work) / windows
+    """Return the name and mean change per window of a category, or nothing if it changed too little.
+
+    If one operator's change is within a quarter of the category's, that operator is named instead.
+    """
+    mean = sum(row.diff_ns for row in work) / windows
     if abs(mean) <= _TOLD * window:
         return []
-    most = max(work, key=lambda one: (abs(one.diff_ns), one.name))
-    alone = abs(most.diff_ns / windows - mean) <= abs(mean) / 4 and not most.name.startswith("(")
-    if category in _SAID_BY_KIND or not alone:
+    largest = max(work, key=lambda row: (abs(row.diff_ns), row.name))
+    explains_it = abs(largest.diff_ns / windows - mean) <= abs(mean) / 4 and not largest.name.startswith("(")
+    if category in _SAID_BY_KIND or not explains_it:
         return [(WORDS.get(category, category), mean)]
-    return [(most.name.rpartition("::")[2], most.diff_ns / windows)]
+    return [(largest.name.rpartition("::")[2], largest.diff_ns / windows)]
 
 
 def _host(part: Part, window: float) -> str:
-    """The host's time on the critical path, by its causes; where those are not known, the host as the GPU sees it: how long that
-    has nothing to do.
+    """Return how the host's time on the critical path changed, by cause.
+
+    Without causes, return how the idle time of the GPU changed; without idle times, how the host's events changed.
     """
-    silent = [side for side, ns in zip(("control", "test"), totals(part.host), strict=True) if part.host and not ns]
-    if silent:
-        return f"no events of the host in {' and '.join(silent)}"
+    silent_sides = [
+        side for side, ns in zip(("control", "test"), totals(part.host), strict=True) if part.host and not ns
+    ]
+    if silent_sides:
+        return f"no events of the host in {' and '.join(silent_sides)}"
     if all(totals(part.causes)):
-        not_host = (
-            _NOT_HOST if any(totals(part.categories)) else _WAITING
-        )  # without a GPU, communication is the host's, too
-        causes = [one for one in part.causes if one.name not in not_host]
-        means = {one.name: one.diff_ns / len(part.pairs) for one in causes}
-        told = [_told_cause(part, *one) for one in means.items() if abs(one[1]) > _TOLD * window][:2]
-        more = sum(means.values())
-        if abs(more) <= _TOLD * window:
-            said = f"host {_or_unchanged(*(ns / len(part.pairs) for ns in totals(causes)))}"
-            return f"{said} in all: {', '.join(told)}" if told else said
-        return f"host {units.difference(more)}" + (f" ({', '.join(told)})" if told else "")
-    idle = [(pair.control.idle_ns, pair.test.idle_ns) for pair in part.pairs]
-    known = [test - control for control, test in idle if control is not None and test is not None]
-    if known:
-        more = sum(known) / len(known)
-        return "GPU idle unchanged" if abs(more) <= _TOLD * window else f"GPU idle {units.difference(more)}"
-    means_of_names = [(one.name, one.diff_ns / len(part.pairs)) for one in part.host]
-    told = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
-    return f"host: {', '.join(told[:2])}" if told else "host unchanged"
+        # Without GPU work, communication is time of the host, too.
+        not_host = _NOT_HOST if any(totals(part.categories)) else _WAITING
+        causes = [row for row in part.causes if row.name not in not_host]
+        means = {row.name: row.diff_ns / len(part.pairs) for row in causes}
+        clauses = [_told_cause(part, *change) for change in means.items() if abs(change[1]) > _TOLD * window][:2]
+        growth_ns = sum(means.values())
+        if abs(growth_ns) <= _TOLD * window:
+            total = f"host {_or_unchanged(*(ns / len(part.pairs) for ns in totals(causes)))}"
+            return f"{total} in all: {', '.join(clauses)}" if clauses else total
+        return f"host {units.difference(growth_ns)}" + (f" ({', '.join(clauses)})" if clauses else "")
+    idle_by_pair = [(pair.control.idle_ns, pair.test.idle_ns) for pair in part.pairs]
+    growths_ns = [test - control for control, test in idle_by_pair if control is not None and test is not None]
+    if growths_ns:
+        growth_ns = sum(growths_ns) / len(growths_ns)
+        return "GPU idle unchanged" if abs(growth_ns) <= _TOLD * window else f"GPU idle {units.difference(growth_ns)}"
+    means_of_names = [(row.name, row.diff_ns / len(part.pairs)) for row in part.host]
+    clauses = [f"{name} {units.difference(mean)}" for name, mean in means_of_names if abs(mean) > _TOLD * window]
+    return f"host: {', '.join(clauses[:2])}" if clauses else "host unchanged"
 
 
 def _waiting(part: Part, window: float) -> list[str]:
-    """What else of the path changed: nobody's time on the host, and no work that the window has."""
+    """Return the changes of the path's other causes: neither time of the host nor GPU work of the window."""
     if not all(totals(part.causes)):
         return []
-    means = {one.name: one.diff_ns / len(part.pairs) for one in part.causes if one.name in _WAITING}
+    means = {row.name: row.diff_ns / len(part.pairs) for row in part.causes if row.name in _WAITING}
     return [f"{_TITLES[name]} {units.difference(mean)}" for name, mean in means.items() if abs(mean) > _TOLD * window]
 
 
 def _told_cause(part: Part, cause: str, mean: float) -> str:
-    """A cause and by how much it changed; with its name, where one name is three quarters of that."""
-    owners = {one.name: one.diff_ns / len(part.pairs) for one in part.owners if one.cat == cause}
-    most = max(owners, key=lambda name: (abs(owners[name]), name), default="")
-    alone = most and abs(owners[most] - mean) <= abs(mean) / 4 and not most.startswith(_NOBODY)
-    return f"{_TITLES[cause]} {units.difference(mean)}" + (f": {short_name(most, _NAME)}" if alone else "")
+    """Return a cause and its change. If one name's change is within a quarter of the cause's, append that name."""
+    owners = {row.name: row.diff_ns / len(part.pairs) for row in part.owners if row.cat == cause}
+    largest = max(owners, key=lambda name: (abs(owners[name]), name), default="")
+    explains_it = largest and abs(owners[largest] - mean) <= abs(mean) / 4 and not largest.startswith(_NOBODY)
+    return f"{_TITLES[cause]} {units.difference(mean)}" + (f": {short_name(largest, _NAME)}" if explains_it else "")
 
 
 def doubts(pairs: Sequence[Pair], control: Sequence[Trace], test: Sequence[Trace]) -> list[str]:
-    """Sentences on windows that hold work of before the window, or that are partial."""
-    found = []
+    """Return caveats on windows with work that was launched earlier, and on truncated traces."""
+    caveats = []
     for side, traces, windows in zip(("control", "test"), (control, test), _sides(pairs), strict=True):
-        earlier, every = (sum(getattr(one, key) for one in windows) for key in ("earlier_ns", "duration_ns"))
-        if earlier > _TOLD * every:
+        earlier, total_ns = (sum(getattr(window, key) for window in windows) for key in ("earlier_ns", "duration_ns"))
+        if earlier > _TOLD * total_ns:
             mean = units.time(earlier / len(windows))
-            found.append(
+            caveats.append(
                 f"{side}: {mean} of the GPU work in its window was launched before it, or its launch is not in the trace"
             )
         cut = {trace.trace_id: trace.file for trace in traces if trace.is_cut}
-        found += [
+        caveats += [
             f"{side}: {name} is cut off, its last step may be partial"
             for trace_id, name in cut.items()
             if trace_id in {window.trace_id for window in windows}
         ]
-    return found
+    return caveats
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether all windows stay within a limit, and the sentence that says so. `is_judged`: there was something to judge."""
+    """A verdict on whether all windows stay within a limit.
+
+    `is_judged`: False if there is nothing to compare. `said`: the verdict as a sentence.
+    """
 
     is_judged: bool
     is_fine: bool
@@ -244,37 +264,38 @@ class Judgement:
 
 
 def judge(comparison: Comparison, most: float) -> Judgement:
-    """Judge GPU time, if there is any, and of steps their length: the mean over all windows, and the worst window of test.
+    """Judge GPU time and, for steps, their length: the mean over all windows, and the worst window of test.
 
-    `most`: how much longer test may take, percent. GPU time that grows in a step that became shorter has made nothing slower.
+    `most`: by how much test may exceed control, percent. GPU time that grows in a step that became shorter does not
+    count.
     """
     pairs = comparison.pairs
     are_steps = pairs[0].pair.control.step is not None
-    durations = [(one.pair.control.duration_ns, one.pair.test.duration_ns) for one in pairs]
-    length = lengths([one.pair for one in pairs])
+    durations = [(pair.pair.control.duration_ns, pair.pair.test.duration_ns) for pair in pairs]
+    length = lengths([pair.pair for pair in pairs])
     work = [
-        _Times(one.gpu.control_ns, one.gpu.test_ns, are_steps and _is_shorter(*both))
-        for one, both in zip(pairs, durations, strict=True)
+        _Times(pair.gpu.control_ns, pair.gpu.test_ns, are_steps and _is_shorter(*duration))
+        for pair, duration in zip(pairs, durations, strict=True)
     ]
-    control, test = sum(one.control for one in work), sum(one.test for one in work)
+    control, test = sum(time.control for time in work), sum(time.test for time in work)
     if not control and (test or not are_steps):
-        what = "GPU time" if test else "GPU time and the length of steps"
-        return Judgement(False, False, f"--fail-on compares {what}, and the control has none in what is compared")
+        missing = "GPU time" if test else "GPU time and the length of steps"
+        return Judgement(False, False, f"--fail-on compares {missing}, and the control has none in what is compared")
     mean = _Times(control / len(work), test / len(work), are_steps and _is_shorter(*length))
     judged = [_judged(work, mean, pairs, "GPU time", _grown_work)] if control else []
     if are_steps:
         judged.append(
             _judged([_Times(*both) for both in durations], _Times(*length), pairs, "the length", _grown_anywhere)
         )
-    broken = [one for one in judged if one.grown > most]
+    broken = [verdict for verdict in judged if verdict.grown > most]
     if broken:
-        worst = max(broken, key=lambda one: one.grown)
+        worst = max(broken, key=lambda verdict: verdict.grown)
         return Judgement(True, False, f"{worst.said}, more than {most:g} %; grew most: {worst.blamed}")
-    return Judgement(True, True, f"{'; '.join(one.said for one in judged)}; at most {most:g} % allowed")
+    return Judgement(True, True, f"{'; '.join(verdict.said for verdict in judged)}; at most {most:g} % allowed")
 
 
 class _Times(NamedTuple):
-    """Times of both sides, ns; of GPU time also whether its step became shorter."""
+    """Times of both sides, ns. `in_a_shorter_step`: GPU time of a step that became shorter."""
 
     control: float
     test: float
@@ -282,7 +303,7 @@ class _Times(NamedTuple):
 
     @property
     def grown(self) -> float:
-        """By how much, percent, as far as that counts."""
+        """Return the growth, percent; in a shorter step at most 0."""
         grown = _grown(self.control, self.test)
         return min(grown, 0.0) if self.in_a_shorter_step else grown
 
@@ -298,24 +319,29 @@ def _judged(
     times: Sequence[_Times],
     mean: _Times,
     pairs: Sequence[OnePair],
-    what: str,
+    subject: str,
     blame: Callable[[OnePair], str],
 ) -> _Judged:
-    """The worst of the windows, whose times in control and test are given, and their `mean`. What may be warm-up on one side is
-    judged in the mean alone.
+    """Return the verdict on the worst window and the mean.
+
+    `times`: one per pair. A window that may be warm-up on one side counts in the mean only, unless all may be.
+    `subject` names the value. `blame` names the work or event that grew most in a pair.
     """
-    alone = [one for one in zip(times, pairs, strict=True) if not _may_be_warm_up(one[1].pair)]
-    longest, worst = max(alone or zip(times, pairs, strict=True), key=lambda one: (one[0].grown, _grown(*one[0][:2])))
-    which = named(worst.pair)
-    of = f" of {which}" if which else ""
-    said = f"{what}{of} went from {units.time(longest.control)} to {units.time(longest.test)}, {percent(*longest[:2])}"
+    candidates = [candidate for candidate in zip(times, pairs, strict=True) if not _may_be_warm_up(candidate[1].pair)]
+    longest, worst = max(
+        candidates or zip(times, pairs, strict=True),
+        key=lambda candidate: (candidate[0].grown, _grown(*candidate[0][:2])),
+    )
+    window_name = named(worst.pair)
+    of_window = f" of {window_name}" if window_name else ""
+    text = f"{subject}{of_window} went from {units.time(longest.control)} to {units.time(longest.test)}, {percent(*longest[:2])}"
     if len(times) > 1:
-        said += f", the worst of {len(alone or times)}; the mean {percent(*mean[:2])}"
-    return _Judged(max(longest.grown, mean.grown), said, blame(worst))
+        text += f", the worst of {len(candidates or times)}; the mean {percent(*mean[:2])}"
+    return _Judged(max(longest.grown, mean.grown), text, blame(worst))
 
 
 def _may_be_warm_up(pair: Pair) -> bool:
-    return any(one.warm_up_times is not None for one in (pair.control, pair.test))
+    return any(window.warm_up_times is not None for window in (pair.control, pair.test))
 
 
 def _is_shorter(control: float, test: float) -> bool:
@@ -326,24 +352,28 @@ def _grown(control: float, test: float) -> float:
     return 100 * (test - control) / control if control else (float("inf") if test else 0.0)
 
 
-def _grown_work(one: OnePair) -> str:
-    return f"{one.gpu.grown_name} {units.difference(one.gpu.grown_ns)}"
+def _grown_work(pair: OnePair) -> str:
+    return f"{pair.gpu.grown_name} {units.difference(pair.gpu.grown_ns)}"
 
 
-def _grown_anywhere(one: OnePair) -> str:
-    """What grew most in a longer step: of its GPU time or, where that explains less than half, of the host, and of its causes."""
-    longer = one.pair.test.duration_ns - one.pair.control.duration_ns
-    if not one.host.grown_name or one.gpu.grown_ns >= longer / 2:
-        return _grown_work(one)
-    said = f"on the host {one.host.grown_name} {units.difference(one.host.grown_ns)}"
-    causes = one.causes
-    if not causes.grown_name or not (causes.control_ns and causes.test_ns):  # not known of both
-        return said
-    return f"{_TITLES[causes.grown_name]} {units.difference(causes.grown_ns)}; {said}"
+def _grown_anywhere(pair: OnePair) -> str:
+    """Return the name that grew most in a longer step, and by how much.
+
+    It is GPU work. If GPU work explains less than half of the growth, it is an event of the host, after its cause if
+    the causes of both sides are known.
+    """
+    longer_ns = pair.pair.test.duration_ns - pair.pair.control.duration_ns
+    if not pair.host.grown_name or pair.gpu.grown_ns >= longer_ns / 2:
+        return _grown_work(pair)
+    on_host = f"on the host {pair.host.grown_name} {units.difference(pair.host.grown_ns)}"
+    causes = pair.causes
+    if not causes.grown_name or not (causes.control_ns and causes.test_ns):  # causes of one side are unknown
+        return on_host
+    return f"{_TITLES[causes.grown_name]} {units.difference(causes.grown_ns)}; {on_host}"
 
 
 def named(pair: Pair) -> str:
-    """Returns which windows these are: `step 7`, `step 7 of control, 3 of test`, and of which rank, if there are several."""
+    """Return the step numbers of a pair, `step 7` or `step 7 of control, 3 of test`, and the rank if there are several."""
     control, test = pair.control.step, pair.test.step
     step = (
         ""
@@ -352,4 +382,4 @@ def named(pair: Pair) -> str:
         if control == test
         else f"step {control} of control, {test} of test"
     )
-    return ", ".join(one for one in (step, pair.where) if one)
+    return ", ".join(part for part in (step, pair.where) if part)

@@ -1,4 +1,4 @@
-"""What somebody should be told about the fleet: a sentence each, told once."""
+"""Findings about the fleet that are posted to a webhook: one sentence each, posted once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ _SECONDS = 10.0
 
 
 class NotTold(RuntimeError):
-    """A message did not arrive; the text says where it should have gone and why."""
+    """A message that did not arrive. The text names the host and the reason."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to tell. `kind`: regression, straggler, rejected, failed_model or failed_run; `says`: a sentence."""
+    """A finding to post. `kind`: regression, straggler, rejected, failed_model or failed_run; `says`: a sentence.
+
+    `about` identifies the subject, without numbers that change from run to run.
+    """
 
     kind: str
     says: str
@@ -33,38 +36,42 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """The same finding has the same key the next time: what it is about, not its numbers."""
+        """Return a hash over kind and subject, so a finding keeps its key while its numbers change."""
         return sha256(f"{self.kind}\n{self.about}".encode()).hexdigest()[:16]
 
 
 def findings(fleet: Fleet) -> Iterator[Finding]:
-    """Each regression, straggler, file that was not read, and model that failed."""
-    for one in fleet.worse:
-        if one.verdict.status == "REGRESSION":
-            change = "" if one.verdict.effect is None else f" by {100 * one.verdict.effect:+.1f} %"
-            says = f"{one.job} ({one.n_ranks} ranks): {one.metric} got worse{change}; newest capture {one.newest}"
-            yield Finding("regression", says, f"{one.job}\n{one.hardware}\n{one.n_ranks}\n{one.metric}")
+    """Yield each regression, persistent straggler, rejected file and failed model."""
+    for job_verdict in fleet.worse:
+        if job_verdict.verdict.status == "REGRESSION":
+            change = "" if job_verdict.verdict.effect is None else f" by {100 * job_verdict.verdict.effect:+.1f} %"
+            sentence = f"{job_verdict.job} ({job_verdict.n_ranks} ranks): {job_verdict.metric} got worse{change}; newest capture {job_verdict.newest}"
+            yield Finding(
+                "regression",
+                sentence,
+                f"{job_verdict.job}\n{job_verdict.hardware}\n{job_verdict.n_ranks}\n{job_verdict.metric}",
+            )
     for row in fleet.stragglers:
         job = row["job"] or "captures without a job"
-        says = f"{job}: rank {row['rank']} is the straggler in {row['n_straggler']} of {row['n_captures']} captures"
-        yield Finding("straggler", says, f"{row['job']}\n{row['rank']}")
+        sentence = f"{job}: rank {row['rank']} is the straggler in {row['n_straggler']} of {row['n_captures']} captures"
+        yield Finding("straggler", sentence, f"{row['job']}\n{row['rank']}")
     for row in fleet.rejects:
-        says = f"{Path(row['path']).name} was not read: {row['reason']}"
-        yield Finding("rejected", says, f"{row['path']}\n{row['reason']}")
+        sentence = f"{Path(row['path']).name} was not read: {row['reason']}"
+        yield Finding("rejected", sentence, f"{row['path']}\n{row['reason']}")
     for row in fleet.failures:
-        says = (
+        sentence = (
             f"{row['table_name']} lacks a trace: the model {row['model']} failed on {row['trace_id']}: {row['reason']}"
         )
-        yield Finding("failed_model", says, f"{row['table_name']}\n{row['trace_id']}")
+        yield Finding("failed_model", sentence, f"{row['table_name']}\n{row['trace_id']}")
 
 
 def tell(url: str, finding: Finding, form: str = "json") -> None:
-    """Post a finding to a webhook: as an object with kind, says and about, or as Slack takes it. Raises NotTold."""
-    said = visible(finding.says)
+    """Post a finding to a webhook: as an object with kind, says and about, or in Slack's format. Raise NotTold."""
+    sentence = visible(finding.says)
     body = (
-        {"text": f"*tracelake*, {finding.kind}: {_in_slack(said)}"}
+        {"text": f"*tracelake*, {finding.kind}: {_in_slack(sentence)}"}
         if form == "slack"
-        else {**asdict(finding), "says": said}
+        else {**asdict(finding), "says": sentence}
     )
     headers = {"Content-Type": "application/json", "User-Agent": "tracelake"}
     try:
@@ -74,7 +81,7 @@ def tell(url: str, finding: Finding, form: str = "json") -> None:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             answer.read(1)
     except (urllib.error.URLError, OSError, ValueError) as error:
-        # Not the address: a webhook's path is its password.
+        # The message names only the host, because a webhook's path is a secret.
         raise NotTold(f"the webhook at {_host(url)} did not take the message: {_why(error)}") from None
 
 
@@ -93,5 +100,5 @@ def _host(url: str) -> str:
 
 
 def _in_slack(text: str) -> str:
-    """Slack's three characters: https://api.slack.com/reference/surfaces/formatting#escaping."""
+    """Escape Slack's three special characters: https://api.slack.com/reference/surfaces/formatting#escaping."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

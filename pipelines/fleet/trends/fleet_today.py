@@ -1,4 +1,4 @@
-"""What the fleet is doing: each job's newest capture, what got worse, who is waited for, and what was not read."""
+"""The current state of the fleet: each job's newest capture, regressions, stragglers and rejected files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from pipelines.models.questions import rows_of_question
 from pipelines.models.sqltext import quoted
 
 TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "span_attribution", "causes")
-"""The tables that its views read."""
+"""The tables that the views of the analysts' file read here."""
 MOST = 50
-"""Rejected files and failures that are listed; all are counted."""
+"""The maximum number of rejected files and of failures that are listed. All are counted."""
 _BAD = ("REGRESSION", "SUSPECT")
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Rows of tables, as dictionaries by column. `worse`: the verdicts that are not OK; of rejects and failures the first MOST.
-    `causes`: the answer to the question fleet-causes.
+    """The state of the fleet as rows of tables, each a dictionary by column.
+
+    `worse`: the verdicts REGRESSION and SUSPECT. `rejects`, `failures`: the first MOST of them. `causes`: the answer to
+    the question fleet-causes.
     """
 
     n_traces: int
@@ -39,22 +41,22 @@ class Fleet:
     causes: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
-        """The object for programs."""
+        """Return the object for programs."""
         worse = [{**{k: v for k, v in asdict(w).items() if k != "verdict"}, **asdict(w.verdict)} for w in self.worse]
         return {**{name: value for name, value in vars(self).items() if name != "worse"}, "worse": worse}
 
 
 def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet:
     """Read the fleet, or one job of it, from a connection to the analysts' file."""
-    of = "true" if job is None else f"job = {quoted(job)}"
+    job_filter = "true" if job is None else f"job = {quoted(job)}"
     return Fleet(
-        n_traces=_count(con, f"traces WHERE {of}"),
-        n_captures=_count(con, f"captures WHERE {of}"),
-        jobs=rows_of(con, f"SELECT * FROM jobs WHERE {of} ORDER BY began_at DESC, job"),
-        days=rows_of(con, f"SELECT * FROM job_days WHERE {of} ORDER BY job, hardware, n_ranks, began_on"),
-        worse=[found for found in regressions(con, job) if found.verdict.status in _BAD],
+        n_traces=_count(con, f"traces WHERE {job_filter}"),
+        n_captures=_count(con, f"captures WHERE {job_filter}"),
+        jobs=rows_of(con, f"SELECT * FROM jobs WHERE {job_filter} ORDER BY began_at DESC, job"),
+        days=rows_of(con, f"SELECT * FROM job_days WHERE {job_filter} ORDER BY job, hardware, n_ranks, began_on"),
+        worse=[verdict for verdict in regressions(con, job) if verdict.verdict.status in _BAD],
         stragglers=rows_of(
-            con, f"SELECT * FROM persistent_stragglers WHERE {of} ORDER BY caused_wait_ns DESC, job, rank"
+            con, f"SELECT * FROM persistent_stragglers WHERE {job_filter} ORDER BY caused_wait_ns DESC, job, rank"
         ),
         n_rejects=_count(con, "rejects"),
         rejects=rows_of(con, f"SELECT path, reason, seen_at FROM rejects ORDER BY seen_at DESC, path LIMIT {MOST}"),
@@ -68,5 +70,5 @@ def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet
     )
 
 
-def _count(con: duckdb.DuckDBPyConnection, of: str) -> int:
-    return con.execute(f"SELECT count(*) FROM {of}").fetchall()[0][0]
+def _count(con: duckdb.DuckDBPyConnection, source: str) -> int:
+    return con.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0]

@@ -1,5 +1,6 @@
-"""Compares the newest captures of each job with those before: sql/fleet/trends/regression_samples.sql, judged by
-regression.py.
+"""The newest captures of each job compared with the captures before them.
+
+The samples come from sql/fleet/trends/regression_samples.sql; regression.py judges them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import duckdb
 from pipelines.fleet.trends.regression import LEAST_BASE, LEAST_NEW, Verdict, judge
 from pipelines.models.sqltext import quoted
 
-TABLES = ("captures", "capture_ranks", "capture_metrics")  # tables that view regression_samples reads besides traces
+TABLES = ("captures", "capture_ranks", "capture_metrics")
+"""Tables that the view regression_samples reads, in addition to traces."""
 MOST_BASE = 20
 
 
@@ -32,11 +34,11 @@ class JobVerdict:
 def regressions(
     con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: int = LEAST_NEW, most_base: int = MOST_BASE
 ) -> list[JobVerdict]:
-    """Returns a verdict on every tested metric of every job (or one job), the worst first.
+    """Return a verdict on every tested metric of every job (or one job), the worst first.
 
-    The new side is the last `n_new` good captures, the base up to `most_base` captures before them, at least 10. `con`
-    has the view regression_samples. Metrics of one job are tested together, so that many metrics do not cause many
-    false alarms.
+    The new side is the last `n_new` good captures; the base is up to `most_base` captures before them; with
+    fewer than LEAST_BASE, the verdict is INSUFFICIENT. `con` has the view regression_samples. Metrics of one job are tested together, so that many metrics do not cause many false
+    alarms.
     """
     only = f"AND job = {quoted(job)}" if job is not None else ""
     rows = con.execute(
@@ -50,17 +52,26 @@ def regressions(
     for *key, metric, unit, ordinal, value, capture_id in rows:
         newest.setdefault(tuple(key), capture_id)
         histories[tuple(key)][metric, unit][0 if ordinal > n_new else 1].append(value)
-    found = []
+    job_verdicts = []
     for key, samples in histories.items():
         job_name, hardware, n_ranks = key
-        verdicts = judge({f"{metric}\n{unit}": both for (metric, unit), both in samples.items()}, LEAST_BASE, n_new)
+        verdicts = judge({f"{metric}\n{unit}": values for (metric, unit), values in samples.items()}, LEAST_BASE, n_new)
         for name, verdict in verdicts.items():
             metric, unit = name.split("\n")
-            found.append(JobVerdict(job_name, hardware, n_ranks, metric, unit, newest[key], verdict))
+            job_verdicts.append(JobVerdict(job_name, hardware, n_ranks, metric, unit, newest[key], verdict))
     order = ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")
-    return sorted(found, key=lambda f: (order.index(f.verdict.status), f.job, f.hardware or "", f.n_ranks, f.metric))
+    return sorted(
+        job_verdicts,
+        key=lambda job_verdict: (
+            order.index(job_verdict.verdict.status),
+            job_verdict.job,
+            job_verdict.hardware or "",
+            job_verdict.n_ranks,
+            job_verdict.metric,
+        ),
+    )
 
 
 def without_job(con: duckdb.DuckDBPyConnection) -> int:
-    """Returns how many captures have no job and so cannot be compared."""
+    """Return the number of captures without a job, which cannot be compared."""
     return con.execute("SELECT count(*) FROM captures WHERE job IS NULL").fetchall()[0][0]

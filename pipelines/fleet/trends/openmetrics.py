@@ -1,7 +1,7 @@
-"""The fleet as metrics in OpenMetrics text, which Prometheus scrapes and node_exporter's textfile collector reads.
+"""The state of the fleet as metrics in OpenMetrics text, for Prometheus and node_exporter's textfile collector.
 
-https://github.com/prometheus/OpenMetrics: a family is `# HELP`, `# TYPE`, `# UNIT`, then its samples; the text ends with `# EOF`.
-What is not measured has no sample.
+https://github.com/prometheus/OpenMetrics: a family is `# HELP`, `# TYPE`, `# UNIT`, then its samples; the text ends
+with `# EOF`. A value that was not measured has no sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 
 
 class Family(NamedTuple):
-    """A metric: its name without the prefix, unit ('' for none) and meaning, with labels and value of each sample."""
+    """A metric family: its name without the prefix, unit ('' for none), help text, and labels and value of each sample."""
 
     name: str
     unit: str
@@ -27,15 +27,15 @@ class Family(NamedTuple):
 
 
 def openmetrics(families: Iterable[Family]) -> str:
-    """Returns the text. Samples without a value, and families without samples, are left out."""
+    """Return the OpenMetrics text. Samples without a value, and families without samples, are omitted."""
     return "".join(line for family in families for line in _lines(family)) + "# EOF\n"
 
 
 def families_of(fleet: Fleet) -> Iterator[Family]:
-    """The fleet's metrics, all gauges: of each job its newest capture."""
+    """Yield the fleet's metrics, all gauges; a job's metrics are those of its newest capture."""
 
-    def of_jobs(name: str, unit: str, says: str, column: str, scale: float = 1) -> Family:
-        return Family(name, unit, says, [(_of(job), _scaled(job[column], scale)) for job in fleet.jobs])
+    def of_jobs(name: str, unit: str, help_text: str, column: str, scale: float = 1) -> Family:
+        return Family(name, unit, help_text, [(_of(job), _scaled(job[column], scale)) for job in fleet.jobs])
 
     yield Family("traces", "", "Traces in the lake", [({}, fleet.n_traces)])
     yield Family("captures", "", "Captures in the lake", [({}, fleet.n_captures)])
@@ -82,9 +82,12 @@ def _of(job: dict[str, Any]) -> dict[str, Any]:
     return {"job": job["job"] or ""}
 
 
-def _scaled(value: float | None, by: float) -> float | None:
-    """Rounded to 12 places: the last digits of a sum depend on the order of its rows, which differs from lake to lake."""
-    return None if value is None else round(value / by, 12)
+def _scaled(value: float | None, divisor: float) -> float | None:
+    """Return value / divisor, rounded to 12 decimal places.
+
+    The last digits of a sum depend on the order of its rows, which differs between lakes.
+    """
+    return None if value is None else round(value / divisor, 12)
 
 
 def _lines(family: Family) -> Iterator[str]:
@@ -96,9 +99,9 @@ def _lines(family: Family) -> Iterator[str]:
     if family.unit:
         yield f"# UNIT {name} {family.unit}\n"
     for labels, value in samples:
-        told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        yield f"{name}{'{' + told + '}' if told else ''} {value!r}\n"
+        label_text = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        yield f"{name}{'{' + label_text + '}' if label_text else ''} {value!r}\n"
 
 
 def _escaped(text: Any) -> str:
-    return re.sub(r'[\\"\n]', lambda found: _ESCAPES[found.group()], visible(str(text)))
+    return re.sub(r'[\\"\n]', lambda match: _ESCAPES[match.group()], visible(str(text)))

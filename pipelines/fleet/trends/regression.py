@@ -1,8 +1,8 @@
-"""Tests whether a metric of the new captures is worse than the base's, allowing for noise. One number per capture.
+"""A test of whether a metric of the new captures, one number each, is worse than the base's, allowing for noise.
 
 Two criteria must agree: a median effect above a floor derived from the base's own spread (MAD), and a one-sided exact
-Mann-Whitney test. Ranks are permuted, not the difference of medians: with 5 + 5 captures the latter never gets below 1
-%.
+Mann-Whitney test. The test permutes ranks. A permutation of the difference of medians would not get below p = 1 % with
+5 + 5 captures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ LEAST_EFFECT, _ERRORS = threshold("regression_effect"), threshold("regression_er
 P_LIMIT = threshold("regression_p")
 FALSE_DISCOVERY_RATE = threshold("regression_false_discoveries")
 LEAST_BASE, LEAST_NEW = threshold("regression_base"), threshold("regression_new")
-# Standard error of a median, from the MAD: 1.4826 makes it a normal's sigma, 1.2533 = sqrt(pi / 2) is the median's cost.
+# Standard error of a median in units of the MAD, for normal noise: sigma is 1.4826 MAD, and the median's standard error
+# is 1.2533 = sqrt(pi / 2) times that of the mean.
 _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 
 
@@ -28,8 +29,8 @@ _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 class Verdict:
     """The test's verdict on a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
 
-    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None if that median is 0 or values are
-    missing. `p_value` is None if there is nothing to compare.
+    `effect` and `floor` are relative to the base's median (0.02 is 2 %). Both are None if that median is 0, or for
+    INSUFFICIENT. `p_value` is None for INSUFFICIENT.
     """
 
     status: str
@@ -44,11 +45,11 @@ class Verdict:
 
 
 def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
-    """Returns the one-sided exact Mann-Whitney p value: the share of all draws of `len(new)` pooled values that rank as
-    high.
+    """Return the one-sided exact Mann-Whitney p value.
 
-    Equal values share the mean of their ranks, and the distribution is the one given these ties, so it is exact with
-    ties as well; without ties it is the classical one. Raises ValueError if a side is empty.
+    That is the share of all draws of `len(new)` pooled values that rank as high. Equal values share the mean of their
+    ranks. The distribution is conditional on these ties, so it is exact with ties, too; without ties it is the
+    classical one. Raise ValueError if a side is empty.
     """
     if not base or not new:
         raise ValueError("both sides need a value")
@@ -58,17 +59,17 @@ def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
     for value in sorted(pooled):
         twice_rank[value] = 2 * below + pooled[value] + 1
         below += pooled[value]
-    seen = sum(twice_rank[value] for value in new)
-    ways = _rank_sums(sizes, len(new))
-    return sum(n for total, n in ways.items() if total >= seen) / math.comb(len(base) + len(new), len(new))
+    rank_sum = sum(twice_rank[value] for value in new)
+    ways_by_sum = _rank_sums(sizes, len(new))
+    return sum(n for total, n in ways_by_sum.items() if total >= rank_sum) / math.comb(len(base) + len(new), len(new))
 
 
 @lru_cache(maxsize=256)
 def _rank_sums(sizes: tuple[int, ...], drawn: int) -> dict[int, int]:
-    """Returns in how many ways `drawn` values have each doubled sum of mid-ranks; `sizes` are the groups of equal
-    values.
+    """Return the number of ways in which `drawn` values have each doubled sum of mid-ranks.
 
-    Group after group: of `size` equal values any k may be drawn, in C(size, k) ways, each with the group's mid-rank.
+    `sizes`: the sizes of the groups of equal values, ascending by value. For each group of `size` equal values, any k
+    may be drawn, in C(size, k) ways, each with the group's mid-rank.
     """
     by_drawn: list[dict[int, int]] = [{0: 1}, *({} for _ in range(drawn))]
     below = 0
@@ -76,25 +77,29 @@ def _rank_sums(sizes: tuple[int, ...], drawn: int) -> dict[int, int]:
         twice_rank = 2 * below + size + 1
         below += size
         grown: list[dict[int, int]] = [dict(sums) for sums in by_drawn]
-        for already, sums in enumerate(by_drawn):
-            for k in range(1, min(size, drawn - already) + 1):
-                more, target = math.comb(size, k), grown[already + k]
+        for n_drawn, sums in enumerate(by_drawn):
+            for k in range(1, min(size, drawn - n_drawn) + 1):
+                n_choices, target = math.comb(size, k), grown[n_drawn + k]
                 for total, ways in sums.items():
-                    target[total + k * twice_rank] = target.get(total + k * twice_rank, 0) + ways * more
+                    target[total + k * twice_rank] = target.get(total + k * twice_rank, 0) + ways * n_choices
         by_drawn = grown
     return by_drawn[drawn]
 
 
 def discoveries(p_values: Mapping[str, float], rate: float = FALSE_DISCOVERY_RATE) -> set[str]:
-    """Returns the names that the Benjamini-Hochberg step-up procedure keeps at a false discovery rate."""
+    """Return the names that the Benjamini-Hochberg step-up procedure accepts at a false discovery rate."""
     ordered = sorted(p_values, key=lambda name: p_values[name])
-    kept = max((i for i, name in enumerate(ordered, 1) if p_values[name] <= rate * i / len(ordered)), default=0)
-    return set(ordered[:kept])
+    n_accepted = max(
+        (position for position, name in enumerate(ordered, 1) if p_values[name] <= rate * position / len(ordered)),
+        default=0,
+    )
+    return set(ordered[:n_accepted])
 
 
 def noise_floor(base: Sequence[float], n_new: int) -> float | None:
-    """Returns the smallest effect that counts: 1 %, or three standard errors of the new median by the base's MAD; None
-    at median 0.
+    """Return the smallest effect that counts, or None if the base's median is 0.
+
+    That is 1 % or three standard errors of the new median by the base's MAD, whichever is larger.
     """
     middle = median(base)
     if middle == 0:
@@ -108,20 +113,21 @@ def judge(
     least_base: int = LEAST_BASE,
     least_new: int = LEAST_NEW,
 ) -> dict[str, Verdict]:
-    """Returns a verdict for each metric's (base, new) values, where higher is worse; all metrics are tested together.
+    """Return a verdict for each metric's (base, new) values, where higher is worse; all metrics are tested together.
 
-    REGRESSION: effect above the floor, p < 1 %, and the p value among the discoveries at a false discovery rate of 5 %
-    over all metrics tested. INSUFFICIENT: too few captures, or so few that even the highest ranks cannot reach p < 1 %.
+    REGRESSION: effect above the floor, p < 1 %, and the p value is among the discoveries at a false discovery rate of 5
+    % over all metrics tested. INSUFFICIENT: too few captures, or so few that even the highest ranks cannot reach p < 1
+    %.
     """
-    lacking = {name: _too_few(len(base), len(new), least_base, least_new) for name, (base, new) in samples.items()}
-    tested = {name: exact_p(*samples[name]) for name, reason in lacking.items() if reason is None}
-    found = discoveries(tested)
+    reasons = {name: _too_few(len(base), len(new), least_base, least_new) for name, (base, new) in samples.items()}
+    tested = {name: exact_p(*samples[name]) for name, reason in reasons.items() if reason is None}
+    discovered = discoveries(tested)
     verdicts = {}
     for name, (base, new) in samples.items():
-        if reason := lacking[name]:
+        if reason := reasons[name]:
             verdicts[name] = Verdict("INSUFFICIENT", reason, len(base), len(new))
         else:
-            verdicts[name] = _verdict(base, new, tested[name], name in found)
+            verdicts[name] = _verdict(base, new, tested[name], name in discovered)
     return verdicts
 
 
@@ -132,11 +138,11 @@ def _too_few(n_base: int, n_new: int, least_base: int, least_new: int) -> str | 
     return None if 1 / ways < P_LIMIT else f"with {n_base} and {n_new} captures, p cannot be below 1/{ways}"
 
 
-def _verdict(base: Sequence[float], new: Sequence[float], p_value: float, found: bool) -> Verdict:
+def _verdict(base: Sequence[float], new: Sequence[float], p_value: float, is_discovery: bool) -> Verdict:
     before, after, floor = median(base), median(new), noise_floor(base, len(new))
     effect = after / before - 1 if floor is not None else None
     is_large = effect is not None and floor is not None and effect > floor
-    is_rare = p_value < P_LIMIT and found
+    is_rare = p_value < P_LIMIT and is_discovery
     status = "REGRESSION" if is_large and is_rare else "SUSPECT" if is_large or is_rare else "OK"
     return Verdict(
         status, _reason(is_large, is_rare, effect), len(base), len(new), before, after, effect, floor, p_value

@@ -1,4 +1,4 @@
-"""64 ranks with a planted straggler: the path names it, and memory grows with the joined graph only."""
+"""64 and 128 ranks with a planted straggler: the path names it, and memory grows with the joined graph only."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("Vm
 print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))
 """
 # What an edge of the joined graph and its share of nodes take: 50 bytes in the graphs of ranks, the rest while the joined
-# graph is sorted, for its heaviest path and then to retime its causes. 183 to 211 were measured in November 2026.
+# graph is sorted for its heaviest path. Between 64 and 128 ranks 202 were measured in November 2026; of fewer ranks the
+# models before the walk take part of the peak.
 _BYTES_AN_EDGE = 220
-# While fixes are judged, of graphs up to threshold retimed_edges, the windows of all ranks are there, too: 375 were measured.
+# While causes and fixes are retimed, of graphs up to threshold retimed_edges, the windows of all ranks are there, too: 371.
 _BYTES_WITH_FIXES = 400
 
 
@@ -66,7 +67,7 @@ class Run:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
     """By number of ranks."""
-    return {ranks: _run(ranks, tmp_path_factory.mktemp(f"ranks{ranks}")) for ranks in (16, 64)}
+    return {ranks: _run(ranks, tmp_path_factory.mktemp(f"ranks{ranks}")) for ranks in (64, 128)}
 
 
 def _run(ranks: int, folder: Path) -> Run:
@@ -77,15 +78,16 @@ def _run(ranks: int, folder: Path) -> Run:
     ingest(capture.paths, lake)
     materialize_captures(lake, [*TABLES, "capture_critical_path"])
 
-    # Peaks vary by some 5 %, of few ranks most: the median of three is compared.
     def walk(most_edges: int) -> list[int]:
+        """Peak, nodes and edges; peaks vary by some percent: of the run with the median of three."""
         command = [sys.executable, "-c", _WALK, str(lake.root), str(most_edges)]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)]
+        return sorted(map(json.loads, outputs))[1]
 
-    return Run(capture, lake, walk(10**9)[0], *sorted(walk(0) for _ in range(3))[1])
+    return Run(capture, lake, walk(10**9)[0], *walk(0))
 
 
-@pytest.mark.parametrize("ranks", [16, 64])
+@pytest.mark.parametrize("ranks", [64, 128])
 def test_the_straggler_is_named(runs: dict[int, Run], ranks: int) -> None:
     run = runs[ranks]
     con = duckdb.connect(str(run.lake.root / "analyst.duckdb"), read_only=True)
@@ -111,8 +113,8 @@ def test_the_straggler_is_named(runs: dict[int, Run], ranks: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_grows_with_the_joined_graph(runs: dict[int, Run]) -> None:
-    few, many = runs[16], runs[64]
-    assert many.n_edges > 3.9 * few.n_edges
+    few, many = runs[64], runs[128]
+    assert many.n_edges > 1.9 * few.n_edges
     more = many.n_edges - few.n_edges
     grown, with_fixes = (many.peak - few.peak) / more, (many.peak_with_fixes - few.peak_with_fixes) / more
     assert grown < _BYTES_AN_EDGE, f"{grown:.0f} bytes an edge: {few.peak} to {many.peak}"
