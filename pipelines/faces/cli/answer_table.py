@@ -1,4 +1,4 @@
-"""An answer for people: no cell is longer than three lines, and what has no room as a table is shown row by row."""
+"""Human-readable answers: a table with at most three lines per cell, or one block per row if a table does not fit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from pipelines.faces.cli.console import styled
 from pipelines.faces.cli.narrow_tables import LEAST, Kind
 
 MOST_LINES = 3
-"""Lines of a cell."""
-_WORD = 5  # characters of a word in a heading that is never cut: rank, steps
+"""Maximum number of lines in a cell."""
+_WORD = 5  # words of a heading with at most this many characters are never split: rank, steps
 
 
 def print_answer(
     to: Console, columns: Sequence[Sequence[str]], kinds: Sequence[Kind], on_right: Sequence[bool]
 ) -> bool:
-    """Print an answer, column by column, headings first. Returns whether it was a table; else it was one block per row."""
+    """Print an answer as a table, or as one block per row if a table does not fit. Return True for a table.
+
+    `columns`: the cells of each column, its heading first. `on_right`: whether a column is right-aligned.
+    """
     widths = _widths(columns, kinds, to.width)
     if widths is None:
         _print_blocks(to, columns, kinds)
@@ -43,26 +46,31 @@ def print_answer(
 
 
 def _widths(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int) -> list[int] | None:
-    """Returns the width of each column: numbers and ids on one line, their headings over several if need be; None without room."""
+    """Return the width of each column in characters, or None if a table does not fit into `width`.
+
+    Numbers and ids stay on one line. Headings may take up to MOST_LINES lines.
+    """
     room = width - 3 * len(columns) - 1
     for lines in range(1, MOST_LINES + 1):
-        whole, others = [], []
+        fixed_widths, flexible_widths = [], []
         for (heading, *values), kind in zip(columns, kinds, strict=True):
             shortest = max((len(word) for word in heading.split("_") if len(word) <= _WORD), default=1)
-            least = next(size for size in count(shortest) if len(_parts(heading, size)) <= lines)
-            (whole if kind is Kind.WHOLE else others).append(max(least, *map(len, values), 1) if values else least)
-        wished = widest = max(others, default=0)
-        while widest > LEAST and sum(whole) + sum(min(size, widest) for size in others) > room:
+            min_width = next(size for size in count(shortest) if len(_parts(heading, size)) <= lines)
+            (fixed_widths if kind is Kind.WHOLE else flexible_widths).append(
+                max(min_width, *map(len, values), 1) if values else min_width
+            )
+        wished = widest = max(flexible_widths, default=0)
+        while widest > LEAST and sum(fixed_widths) + sum(min(size, widest) for size in flexible_widths) > room:
             widest -= 1
-        fits = sum(whole) + sum(min(size, widest) for size in others) <= room
+        fits = sum(fixed_widths) + sum(min(size, widest) for size in flexible_widths) <= room
         if fits and (widest == wished or widest >= 2 * LEAST or lines == MOST_LINES):
-            left, right = iter(whole), iter(others)
-            return [next(left) if kind is Kind.WHOLE else min(next(right), widest) for kind in kinds]
+            fixed, flexible = iter(fixed_widths), iter(flexible_widths)
+            return [next(fixed) if kind is Kind.WHOLE else min(next(flexible), widest) for kind in kinds]
     return None
 
 
 def _parts(heading: str, width: int) -> list[str]:
-    """A heading in lines of at most a width, cut after `_`, else anywhere."""
+    """Split a heading into lines of at most `width` characters: after `_`, or anywhere in a word that is longer."""
     lines = [""]
     for piece in heading.replace("_", "_\n").splitlines():
         if len(lines[-1]) + len(piece) > width and lines[-1]:
@@ -79,17 +87,18 @@ def _folded(heading: str, width: int) -> Text:
 
 
 def in_lines(to: Console, texts: Sequence[str], width: int, kind: Kind) -> list[str]:
-    """Returns texts that take at most three lines of a width, with … for what is left out: of names the middle, of sentences
-    the end.
+    """Shorten texts to at most MOST_LINES lines of `width` characters.
+
+    An ellipsis replaces the middle of names and the end of sentences.
     """
-    size, found = MOST_LINES * width, list(texts)
-    while any(len(text) > width and _n_lines(to, text, width) > MOST_LINES for text in found) and size > 1:
+    size, fitted = MOST_LINES * width, list(texts)
+    while any(len(text) > width and _n_lines(to, text, width) > MOST_LINES for text in fitted) and size > 1:
         if kind is Kind.PROSE:
-            found = [text if len(text) <= size else f"{text[: size - 1]}…" for text in texts]
+            fitted = [text if len(text) <= size else f"{text[: size - 1]}…" for text in texts]
         else:
-            found = shortened(texts, max(size, LEAST))
+            fitted = shortened(texts, max(size, LEAST))
         size -= max(width // 4, 1)
-    return found
+    return fitted
 
 
 def _n_lines(to: Console, text: str, width: int) -> int:
@@ -114,7 +123,10 @@ def _print_blocks(to: Console, columns: Sequence[Sequence[str]], kinds: Sequence
 
 
 def _said(to: Console, texts: Sequence[str], room: int, kind: Kind) -> Sequence[str]:
-    """Names as people say them where they have no room on one line, in a narrow column on three; a pipe gets them as they are."""
+    """Return short names if a name is longer than `room` characters on a terminal, otherwise the texts unchanged.
+
+    In a narrow column, short names may take three lines. A pipe gets the full names.
+    """
     is_long = kind is Kind.NAME and max(map(len, texts), default=0) > room
     return short_names(texts, max(room, MOST_LINES * LEAST)) if is_long and to.is_terminal else texts
 

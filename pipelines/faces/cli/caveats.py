@@ -1,6 +1,6 @@
-"""What every number of a command is subject to: it stands above the answer for people, and in `--json` under `caveats`.
+"""Caveats about the traces of a command: printed above its answer, and in `--json` under `caveats`.
 
-A command notes it when it opens its traces. What it prints then has it, whatever it prints.
+A command notes its caveats when it opens its traces. Every answer that it prints afterwards carries them.
 """
 
 from __future__ import annotations
@@ -13,33 +13,38 @@ from pipelines.faces.incomplete import Incomplete, incomplete_of_saved, incomple
 
 _SHOWN = 5
 _noted: dict[tuple[str, str], Incomplete] | None = None
-"""By trace and check; None in a command that opened none. A process runs one command at a time."""
+"""By trace and check. None if the command has opened no trace. A process runs one command at a time."""
 
 
 def begin() -> None:
-    """A command begins: nothing is known of its traces."""
+    """Clear the noted caveats at the start of a command."""
     global _noted
     _noted = None
     print_above(())
 
 
 def note(con: Any, of: str = "") -> None:
-    """Note the traces in `con` that lack a part of their run (see `incomplete_traces`)."""
+    """Note the traces in `con` of which a part of the run is missing.
+
+    `of`: see `incomplete_traces`.
+    """
     add(incomplete_traces(con, of))
 
 
 def note_saved(meta: dict[str, Any]) -> None:
-    """Note the trace of a saved path, which may be gone. `meta`: as in SavedPath."""
+    """Note the trace of a saved path, if it is incomplete. The trace need not exist any more. `meta`: as in SavedPath."""
     add(incomplete_of_saved(meta))
 
 
 def add(traces: Iterable[Incomplete]) -> None:
-    """Note these traces."""
+    """Note these traces, and queue at most five caveats of each check to be printed above the answer."""
     global _noted
-    _noted = (_noted or {}) | {(one.trace_id, one.check): one for one in traces}
+    _noted = (_noted or {}) | {(trace.trace_id, trace.check): trace for trace in traces}
     lines = []
-    for check in dict.fromkeys(one.check for one in _noted.values()):
-        of_check = [styled("[yellow]caveat:[/] {}", one.sentence) for one in _noted.values() if one.check == check]
+    for check in dict.fromkeys(trace.check for trace in _noted.values()):
+        of_check = [
+            styled("[yellow]caveat:[/] {}", trace.sentence) for trace in _noted.values() if trace.check == check
+        ]
         lines += of_check[:_SHOWN]
         if len(of_check) > _SHOWN:
             lines.append(styled("[yellow]caveat:[/] so do {:,} other files", len(of_check) - _SHOWN))
@@ -47,33 +52,39 @@ def add(traces: Iterable[Incomplete]) -> None:
 
 
 def noted() -> list[Incomplete]:
-    """Returns what was noted."""
+    """Return the noted traces."""
     return list((_noted or {}).values())
 
 
 def with_caveats(value: Any) -> Any:
-    """Returns an answer of `--json` with its caveats: those of all traces, or in a row that names its trace, those of it."""
+    """Return an answer of `--json` with its caveats.
+
+    A row with a `trace_id` gets the caveats of its trace, any other row those of all traces.
+    """
     print_above(())
     if _noted is None:
         return value
     if isinstance(value, list):
-        return [with_caveats(one) if isinstance(one, dict) else one for one in value]
-    of = value.get("trace_id")
-    ours = [one for one in _noted.values() if of in (None, one.trace_id)]
-    there = value.get("caveats", [])
-    known = {one.get("detail") for one in there if isinstance(one, dict)}
-    return {**value, "caveats": [*there, *(one.as_json() for one in ours if one.detail not in known)]}
+        return [with_caveats(row) if isinstance(row, dict) else row for row in value]
+    trace_id = value.get("trace_id")
+    applicable = [trace for trace in _noted.values() if trace_id in (None, trace.trace_id)]
+    existing = value.get("caveats", [])
+    known_details = {caveat.get("detail") for caveat in existing if isinstance(caveat, dict)}
+    return {
+        **value,
+        "caveats": [*existing, *(trace.as_json() for trace in applicable if trace.detail not in known_details)],
+    }
 
 
 on_json.append(with_caveats)
 
 
 def is_above(detail: str) -> bool:
-    """Returns whether a caveat of a table is one that was noted, so that it stands above already."""
-    return any(one.detail == detail for one in noted())
+    """Return whether a caveat of a table was noted, so that it is printed above the answer already."""
+    return any(trace.detail == detail for trace in noted())
 
 
 def end() -> None:
-    """A command ends: what it printed no answer for is told on stderr."""
+    """Print the caveats to stderr at the end of a command that printed no answer."""
     for line in print_above(()):
         err.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""How every command ends: errors are sentences, and the reader of the output may stop early."""
+"""Classes of the commands: errors are printed as sentences, and the reader of the output may stop early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.faces.cli import overview
 from pipelines.faces.cli.option_values import take_no_help, take_simple_values
 
 _READ_ONLY = "it is mounted read-only; commands that only read answer from what is computed in such a lake"
-_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer bundle
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's UsageError; newer versions of typer bundle click
 
 
 class Commands(TyperGroup):
@@ -38,19 +38,20 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The options before a command, and the command; one that belongs behind it is told so."""
-        given = list(args)
+        """Parse the options before the command. If an option belongs after it, say so in the error."""
+        words = list(args)
         try:
             return super().parse_args(ctx, args)
         except _USAGE_ERROR as error:
             option = getattr(error, "option_name", None)
-            if command := next((word for word in given if word in self.commands), None):
+            if command := next((word for word in words if word in self.commands), None):
                 error.message += f": options stand behind the command: tracelake {command} {option} …"  # pyright: ignore
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command: of a file or folder alone, `why`; a saved question, and a name that is nearly one, are told apart from
-        what nobody knows.
+        """Resolve the name of a command. The path of a file or folder in its place means `why`.
+
+        The error for an unknown name states whether it is a saved question, or suggests similar commands.
         """
         if args and args[0] not in self.commands and os.path.exists(args[0]):
             args = ["why", *args]
@@ -73,24 +74,24 @@ class Commands(TyperGroup):
         return option
 
     def get_params(self, ctx: Any) -> Any:
-        """The options before a command; those of shell completion are rarely given."""
-        found = super().get_params(ctx)
-        for option in found:
+        """Return the options before a command. Those of shell completion skip validation, because they are rarely given."""
+        options = super().get_params(ctx)
+        for option in options:
             if option.name in ("install_completion", "show_completion"):
                 take_no_help(option)
-        return found
+        return options
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show all commands; typer's own way takes three times as long."""
+        """Print the list of all commands. Typer's own help takes three times as long."""
         if not overview.is_usual():
             super().format_help(ctx, formatter)
             return
         usage = " ".join((ctx.command_path, *self.collect_usage_pieces(ctx)))
-        shown = [(name, one.help or "") for name, one in self.commands.items() if not one.hidden]
-        overview.write(overview.overview(usage, self.help or "", self.get_params(ctx), shown))
+        rows = [(name, command.help or "") for name, command in self.commands.items() if not command.hidden]
+        overview.write(overview.overview(usage, self.help or "", self.get_params(ctx), rows))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse and run a command, and leave."""
+        """Parse and run a command, and exit."""
         if sys.stdout is None:
             raise SystemExit("error: stdout is closed, so there is nowhere to print the answer")
         with _ended_by_readers():
@@ -102,18 +103,20 @@ class Commands(TyperGroup):
 
 
 class Later(TyperCommand):
-    """A command by its name and the beginning of its help; its module is imported when it is asked for."""
+    """A command known by its name and one line of help. Its module is imported when it is called."""
 
     where = ""  # module:function in pipelines/faces/cli
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the command itself."""
+        """Import the command and return its context."""
         module, _, function = self.where.partition(":")
-        own = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-        called = getattr(import_module(f"pipelines.faces.cli.{module}"), function)
-        own.command(self.name, cls=Command)(called)
-        command = typer.main.get_command(own)
-        take_simple_values(command, called)
+        single_command_app = typer.Typer(
+            add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
+        )
+        callback = getattr(import_module(f"pipelines.faces.cli.{module}"), function)
+        single_command_app.command(self.name, cls=Command)(callback)
+        command = typer.main.get_command(single_command_app)
+        take_simple_values(command, callback)
         return command.make_context(info_name, args, parent=parent, **extra)
 
 
@@ -126,7 +129,7 @@ class Command(TyperCommand):
         return option
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it."""
+        """Run the command and flush its output, so that a failed write is reported."""
         from pipelines.faces.cli import caveats
 
         caveats.begin()
@@ -148,7 +151,7 @@ class Command(TyperCommand):
 
 @contextmanager
 def _words_told_as_text() -> Iterator[None]:
-    """Typer quotes arguments that it does not understand, which may be names of files from a glob."""
+    """Escape the arguments that typer quotes in usage errors: they may be file names from a glob."""
     try:
         yield
     except _USAGE_ERROR as error:
@@ -158,7 +161,7 @@ def _words_told_as_text() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_readers() -> Iterator[None]:
-    """If the reader is gone, end the process quietly, with the status that other Unix tools use."""
+    """If the reader closes the pipe, end the process quietly, with the exit status of other Unix tools."""
     before = _on_broken_pipe(signal.SIG_DFL)
     try:
         yield
@@ -170,6 +173,7 @@ def _ended_by_readers() -> Iterator[None]:
 
 @contextmanager
 def _wrong_input_told() -> Iterator[None]:
+    """Print errors of the input, the system and DuckDB as sentences, and exit with status 1."""
     try:
         yield
     except BrokenPipeError:
@@ -178,8 +182,8 @@ def _wrong_input_told() -> Iterator[None]:
         stopping.raise_if_stopped(error)
         from pipelines.faces.cli.console import fail
 
-        told = _READ_ONLY if error.errno == errno.EROFS else error.strerror or str(error)
-        raise fail(f"{error.filename}: {told}" if error.filename else told) from None
+        reason = _READ_ONLY if error.errno == errno.EROFS else error.strerror or str(error)
+        raise fail(f"{error.filename}: {reason}" if error.filename else reason) from None
     except typer.Exit:
         raise
     except Exception as error:
@@ -192,13 +196,13 @@ def _wrong_input_told() -> Iterator[None]:
 
 
 def _of_duckdb() -> tuple[type[Exception], ...]:
-    """Errors of DuckDB that are sentences: files, and error() in the analysts' file, which says what it cannot answer."""
-    duckdb = sys.modules.get("duckdb")  # where it is not imported, it raised nothing
+    """Return the errors of DuckDB whose messages are sentences: about files, and from error() in the analysts' file."""
+    duckdb = sys.modules.get("duckdb")  # if it is not imported, it raised nothing
     return (duckdb.IOException, duckdb.InvalidInputException) if duckdb else ()
 
 
 def _flush() -> None:
-    """Write what is buffered: at interpreter exit it would be too late to report a failure."""
+    """Flush stdout. Raise BrokenPipeError or OSError now, because at interpreter exit it is too late to report a failure."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -209,7 +213,10 @@ def _flush() -> None:
 
 
 def _on_broken_pipe(handler: Any) -> Any:
-    """Sets what SIGPIPE does; returns the previous handler. None if it cannot be set: threads, other systems."""
+    """Set the handler of SIGPIPE and return the previous one.
+
+    Return None if the handler is None or cannot be set: outside the main thread, or on systems without SIGPIPE.
+    """
     if handler is None or not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
         return None
     return signal.signal(signal.SIGPIPE, handler)

@@ -1,4 +1,4 @@
-"""What the commands share: options, consoles, errors with hints, progress bars."""
+"""Shared parts of the commands: options, consoles, errors with hints, progress bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from pipelines.base.paths import DUCKLAKE, UnusablePath, local_path
 
 
 def local(given: str | Path, instead: str = "give a path on this machine") -> Path:
-    """Returns a path that the user gave; an error if it is not on this machine. `instead`: what to do for a DuckLake."""
+    """Return the user's path. Raise typer.BadParameter if it is not on this machine.
+
+    `instead`: the advice for the address of a DuckLake.
+    """
     if str(given).startswith(DUCKLAKE):
         raise typer.BadParameter(f"this needs a folder, and {visible(given)} is the address of a DuckLake: {instead}")
     try:
@@ -31,7 +34,7 @@ def local(given: str | Path, instead: str = "give a path on this machine") -> Pa
 
 
 def new_file(given: str | Path) -> Path:
-    """Returns the path of a file to be written, whose folder is made if it is not there."""
+    """Return the path of a file to write, and create its folder. Raise typer.BadParameter if that fails."""
     path = local(given)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +44,7 @@ def new_file(given: str | Path) -> Path:
 
 
 def folder_option(instead: str) -> Any:
-    """The option --lake of a command that needs a folder; `instead`: what to do for a DuckLake."""
+    """Return the option --lake of a command that needs a folder. `instead`: the advice for the address of a DuckLake."""
     return typer.Option(
         "--lake",
         envvar="TRACELAKE_LAKE",
@@ -53,7 +56,7 @@ def folder_option(instead: str) -> Any:
 
 
 def local_or_store(given: str | Path) -> Path | str:
-    """Returns a path that the user gave, or the address of a DuckLake as it was given: see pipelines/runs/store."""
+    """Return the user's path, or the address of a DuckLake unchanged (see pipelines/runs/store)."""
     return str(given) if str(given).startswith(DUCKLAKE) else local(given)
 
 
@@ -72,7 +75,7 @@ AnyLakeOption = Annotated[
 
 
 def is_store(lake: Any) -> bool:
-    """Whether a lake is not a folder: it is asked by its address."""
+    """Return whether a lake is a DuckLake, which is queried by its address, and not a folder."""
     return str(lake).startswith(DUCKLAKE)
 
 
@@ -81,38 +84,42 @@ DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):
-    """A console that prints strings as one line of plain text: names are shown, never interpreted as markup.
+    """A console that prints strings as one line of plain text. Names are never interpreted as markup.
 
-    Our own colors and lines are Text: see `styled`.
+    Our own colours and lines are Text (see `styled`).
     """
 
     def render_str(self, text: str, *, style: Any = "", justify: Any = None, overflow: Any = None, **_: Any) -> Text:
         return Text(visible(text), style=style, justify=justify, overflow=overflow)
 
     def print(self, *things: Any, **how: Any) -> None:
-        """Print, below what has to stand above it (`print_above`)."""
+        """Print. On stdout, print the lines queued by `print_above` first."""
         while self is out and _above:
             super().print(_above.pop(0), soft_wrap=True)
         super().print(*things, **how)
 
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1, and still print what is buffered; commands.py ends the process as other tools do."""
+        """Raise the exception again. commands.py then ends the process as other tools do.
+
+        Rich would exit with 1, and print its buffer before.
+        """
         raise  # the exception that rich is handling
 
 
 def make_console(**options: Any) -> Console:
-    """A console that takes strings as text."""
+    """Return a console that prints strings as plain text."""
     return _Console(highlight=False, **options)
 
 
 def styled(template: str, *values: Any, **named: Any) -> Text:
-    """Returns rich's markup with `{}`, `{:,}` and `{name}` filled in afterward, so that values are text:
-    `styled("[red]{}[/]", name)`.
+    """Return rich's markup with its fields `{}`, `{:,}` and `{name}` filled in.
+
+    The fields are filled after the markup is parsed, so markup in a value is plain text: `styled("[red]{}[/]", name)`.
     """
     text = Text.from_markup(template, emoji=False)
     fields = list(_FIELD.finditer(text.plain))
-    pieces = text.divide([at for field in fields for at in field.span()])
-    unnamed, whole = iter(values), Text(style=text.style, end=text.end)
+    pieces = text.divide([position for field in fields for position in field.span()])
+    unnamed, filled_text = iter(values), Text(style=text.style, end=text.end)
     for number, piece in enumerate(pieces):
         if number % 2:  # a field
             name, how = fields[number // 2].groups()
@@ -120,8 +127,8 @@ def styled(template: str, *values: Any, **named: Any) -> Text:
             for span in piece.spans:
                 filled.stylize(span.style)
             piece = filled
-        whole.append_text(piece)
-    return whole
+        filled_text.append_text(piece)
+    return filled_text
 
 
 _FIELD = re.compile(r"\{(\w*)(?::([^{}]*))?\}")
@@ -131,21 +138,22 @@ out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() 
 err = make_console(stderr=True)
 _above: list[Text] = []
 on_json: list[Callable[[Any], Any]] = []
-"""What is called with each answer of `--json` and returns what is printed: caveats.py adds to it."""
+"""Functions that are called with each answer of `--json` and return the answer to print. caveats.py adds one."""
 
 
 def print_above(lines: Iterable[Text]) -> list[Text]:
-    """Print these lines above the answer, once something of it is printed on stdout; returns those that were not printed yet,
-    which they take the place of.
+    """Queue lines that are printed above the answer, before its first output on stdout.
+
+    They replace the queued lines. Return the replaced lines, which were not printed.
     """
     before, _above[:] = list(_above), lines
     return before
 
 
 def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
-    """Print an error and a hint to stderr; raise what this returns to exit with status 1.
+    """Print an error and a hint to stderr, and return the exception with which the caller exits with status 1.
 
-    `lines`: newlines in the message come from us, or from DuckDB.
+    `lines`: the newlines in the message come from our code or DuckDB, so they are printed as such.
     """
     first, *more = message.split("\n") if lines else [message]
     err.print(styled("[bold red]error:[/] {}", first), soft_wrap=True)
@@ -157,19 +165,19 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 
 
 def print_json(value: Any) -> None:
-    """Write one JSON value to stdout, unstyled, with what others add to it (`on_json`)."""
+    """Write one JSON value to stdout, unstyled, with the additions of `on_json`."""
     print(json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """Returns what `print_json` writes."""
+    """Return the text that `print_json` writes."""
     for add in on_json:
         value = add(value)
     return json.dumps(value, default=str)
 
 
 def print_parts(parts: Iterable[str]) -> None:
-    """Write one JSON value to stdout that comes in parts, its caveats among them."""
+    """Write one JSON value to stdout, part by part. The parts contain its caveats, so the queued ones are dropped."""
     print_above(())
     for part in parts:
         sys.stdout.write(part)
@@ -178,9 +186,9 @@ def print_parts(parts: Iterable[str]) -> None:
 
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
-    """Shows a progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`.
+    """Show a progress bar on stderr (none if stderr is not a terminal). Yield `advance(n, text)`.
 
-    With a `total` it has percent and the time left. Where more is done than was expected, both go away.
+    With a `total`, the bar has a percentage and the time left. Both disappear if more than `total` is done.
     """
     if not err.is_terminal:
         yield lambda *_: None
@@ -197,13 +205,13 @@ def progress(total: int | None, what: str) -> Iterator[Any]:
     )
 
     columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
-    known: list[ProgressColumn] = [
+    estimate_columns: list[ProgressColumn] = [
         TaskProgressColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(compact=True),
         TextColumn("so far:"),
     ]
-    columns += [*(known if total else ()), TimeElapsedColumn()]
+    columns += [*(estimate_columns if total else ()), TimeElapsedColumn()]
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(visible(what), total=total)
 
@@ -217,7 +225,7 @@ def progress(total: int | None, what: str) -> Iterator[Any]:
 
 
 def print_rows(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:
-    """Print rows as a table, or as JSON with the headings as names."""
+    """Print rows as a table, or as JSON with the headings as keys."""
     if json:
         print_json([dict(zip(headings, row, strict=True)) for row in rows])
         return

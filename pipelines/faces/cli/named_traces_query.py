@@ -1,4 +1,4 @@
-"""A query of a few traces, answered without a look at the rest of the lake."""
+"""Queries of a few named traces, answered without checking the rest of the lake."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any, limits: Any) -> tuple[Any, str] | None:
-    """Returns a LockedLake, and the query to be asked there (named_traces.py); None where the lake has to be brought up to
-    date first, or looked at as a whole.
+    """Return a LockedLake and the query to run there (see named_traces.py), or None if the whole lake must be checked.
 
-    That is so unless the analysts' file shows all that is committed, the query reads large tables of traces that it names
-    only, and these are computed and undamaged. `tables`: what it reads, as of `tables_read`; `parser`: see connect_parser.
+    The rest of the lake need not be checked if three conditions hold. The analysts' file shows everything that is committed.
+    The query reads large tables only of traces that it names. Their tables are computed and undamaged.
+    `tables`: the tables that the query reads, from `tables_read`. `parser`: see connect_parser.
     """
     import duckdb
 
@@ -24,11 +24,11 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
 
     lake = Lake(folder)
     catalog = lake.catalog()
-    said = condition_in(parser, query)
-    if said is None or lake.without_broken or not set(tables) <= set(catalog.materialized):
+    condition = condition_in(parser, query)
+    if condition is None or lake.without_broken or not set(tables) <= set(catalog.materialized):
         return None
     of_traces = {MARK, "events", "findings", *catalog.materialized}
-    if not said.tables <= of_traces or not said.others <= {MARK} or not published_whole_and_now(lake):
+    if not condition.tables <= of_traces or not condition.others <= {MARK} or not published_whole_and_now(lake):
         return None
 
     def connect(settings: Any) -> Any:
@@ -38,10 +38,10 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
 
     try:
         locked = LockedLake(connect, limits)
-    except duckdb.Error:  # the file is not for this version of DuckDB, or was replaced at this moment
+    except duckdb.Error:  # the file needs another version of DuckDB, or was replaced at this moment
         return None
     try:
-        named = said.known(locked.con)
+        named = condition.known(locked.con)
         if named and _is_ready(lake, locked.con, tables, named):
             return locked, named.query
     except BaseException:
@@ -52,14 +52,14 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
 
 
 def _is_ready(lake: Any, con: Any, tables: Sequence[str], named: Any) -> bool:
-    """Whether the tables of the traces' batches are computed and as they were written."""
+    """Return whether the tables of the named traces' batches are computed and undamaged."""
     from pipelines.lake.names import Batch
     from pipelines.lake.publish.analyst_file import tables_to_check
     from pipelines.models.sqltext import row
     from pipelines.runs.materialize.per_trace import stale_batches
 
-    found = con.execute(f"SELECT DISTINCT batch_id FROM traces WHERE trace_id IN {row(named.ids)}").fetchall()
-    batches = [Batch(name) for (name,) in found]
+    rows = con.execute(f"SELECT DISTINCT batch_id FROM traces WHERE trace_id IN {row(named.ids)}").fetchall()
+    batches = [Batch(name) for (name,) in rows]
     if not batches or stale_batches(lake, lake.catalog(), tables, batches):
         return False
     return not lake.broken(tables_to_check([*tables, *named.tables]), batches)

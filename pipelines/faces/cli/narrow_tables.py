@@ -1,4 +1,4 @@
-"""Tables that fit a narrow terminal: numbers stay whole, names lose their middle."""
+"""Tables that fit a narrow terminal: numbers are never cut, names lose their middle."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from pipelines.base.kernel_names import short_names
 
 LEAST = 8
-"""Names and sentences get no less room than this, in characters."""
+"""Minimum width of names and sentences, in characters."""
 
 
 class Kind(Enum):
-    """What a column holds, which says how it may be made narrower."""
+    """Kind of a column's values, which determines how the column may be narrowed."""
 
     WHOLE = "numbers and ids: never"
     NAME = "its middle is left out"
@@ -21,26 +21,26 @@ class Kind(Enum):
 
 
 class Fitted(NamedTuple):
-    """The cells of a table, column by column, and whether it has room where numbers and ids stay on one line."""
+    """The cells of a table by column, and whether the table fits with numbers and ids on one line."""
 
     columns: list[Sequence[str]]
     has_room: bool
 
 
 def fit(columns: Sequence[Sequence[str]], kinds: Sequence[Kind], width: int, shorten: bool = True) -> Fitted:
-    """Shorten the names in the widest columns of a table, headings first, until it has room in `width` characters.
+    """Shorten the names in the widest columns of a table until it fits into `width` characters.
 
-    Without `shorten` all cells stay as they are, to be folded.
+    Each column begins with its heading, which stays unchanged. Without `shorten` no cell changes, and the caller folds them.
     """
     widths = [max(map(len, column), default=0) for column in columns]
     room = width - 3 * len(columns) - 1
-    whole = sum(size for size, kind in zip(widths, kinds, strict=True) if kind is Kind.WHOLE)
-    others = [size for size, kind in zip(widths, kinds, strict=True) if kind is not Kind.WHOLE]
-    widest = max(others, default=0)
-    while widest > LEAST and whole + sum(min(size, widest) for size in others) > room:
+    fixed_width = sum(size for size, kind in zip(widths, kinds, strict=True) if kind is Kind.WHOLE)
+    flexible_widths = [size for size, kind in zip(widths, kinds, strict=True) if kind is not Kind.WHOLE]
+    widest = max(flexible_widths, default=0)
+    while widest > LEAST and fixed_width + sum(min(size, widest) for size in flexible_widths) > room:
         widest -= 1
     fitted = [
         [column[0], *short_names(column[1:], widest)] if shorten and kind is Kind.NAME and size > widest else column
         for column, size, kind in zip(columns, widths, kinds, strict=True)
     ]
-    return Fitted(fitted, whole + sum(min(size, widest) for size in others) <= room)
+    return Fitted(fitted, fixed_width + sum(min(size, widest) for size in flexible_widths) <= room)

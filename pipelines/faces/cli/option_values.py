@@ -1,7 +1,7 @@
-"""Turns the words of a command line into the values of a command's parameters, without typer's way through pydantic.
+"""Conversion of the words of a command line into parameter values, without typer's validation by pydantic.
 
-Newer versions of typer check every value, defaults too, with pydantic, whose import takes longer than most commands. The
-values that are simple and right are taken here; typer gets everything else, and says what is wrong with it.
+Newer versions of typer check every value, defaults too, with pydantic, whose import takes longer than most commands. Simple
+valid values are converted here. Typer converts all others and reports their errors.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 def take_simple_values(command: Any, function: Callable[..., Any]) -> None:
-    """Give the parameters of a command, made from a function, the quick way for values that it can take."""
+    """Make the parameters of a command convert simple values without typer. `function`: the command's function."""
     hints = get_type_hints(function, include_extras=True)
     for parameter in command.params:
-        # Older versions of typer let click check the values, which is quick.
+        # Older versions of typer let click check the values, which is fast.
         if parameter.name in hints and hasattr(parameter, "get_runtime_param"):
             kind, option = get_args(hints[parameter.name])
             parameter.process_value = _quick(parameter, *_bare(kind), option)
 
 
 def take_no_help(option: Any) -> None:
-    """Give the option `--help` the quick way where it is not given."""
+    """Make an option such as `--help` skip typer's validation if it is not given."""
     if option is not None and "process_value" not in vars(option):
         slowly = option.process_value
         option.process_value = lambda context, value: slowly(context, value) if value else None
 
 
 def _bare(kind: Any) -> tuple[Any, bool]:
-    """Returns a type without `| None`, and of a list the type of its items; whether it is a list."""
+    """Return a type without `| None`, or the type of a list's items, and whether it is a list."""
     if get_origin(kind) in (Union, UnionType):
         kind = next(part for part in get_args(kind) if part is not NoneType)
     return (get_args(kind)[0], True) if get_origin(kind) is list else (kind, False)
 
 
 def _quick(parameter: Any, kind: Any, is_list: bool, option: Any) -> Callable[[Any, Any], Any]:
-    """Returns the parameter's `process_value(context, value)`, which asks the parameter itself where it cannot tell."""
+    """Return a `process_value(context, value)` that leaves values that are not simple to the parameter's own."""
     slowly = parameter.process_value
 
     def process_value(context: Any, value: Any) -> Any:
@@ -46,16 +46,16 @@ def _quick(parameter: Any, kind: Any, is_list: bool, option: Any) -> Callable[[A
             return slowly(context, value)
         try:
             if is_list:
-                return () if value is None else [_converted(kind, option, one) for one in value]
+                return () if value is None else [_converted(kind, option, item) for item in value]
             return None if value is None else _converted(kind, option, value)
-        except Exception:  # typer says what is wrong with it
+        except Exception:  # typer reports the error
             return slowly(context, value)
 
     return process_value
 
 
 def _converted(kind: Any, option: Any, value: Any) -> Any:
-    """Returns a value as its type. Raises ValueError where only typer knows whether it is right."""
+    """Return a value converted to `kind`. Raise ValueError if only typer can validate it."""
     if option.parser is not None:
         return option.parser(value)
     if kind is str and isinstance(value, str):
@@ -64,9 +64,9 @@ def _converted(kind: Any, option: Any, value: Any) -> Any:
         return value
     if kind in (int, float):
         number = kind(value)
-        least = -math.inf if option.min is None else option.min
-        most = math.inf if option.max is None else option.max
-        if math.isfinite(number) and least <= number <= most:
+        minimum = -math.inf if option.min is None else option.min
+        maximum = math.inf if option.max is None else option.max
+        if math.isfinite(number) and minimum <= number <= maximum:
             return number
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)

@@ -1,6 +1,6 @@
-"""The list of all commands as `tracelake --help` shows it, drawn without rich, which takes longer to import than all else.
+"""The list of all commands that `tracelake --help` prints, drawn without rich, which takes longer to import than all else.
 
-A test compares it with what typer and rich draw; terminals out of the ordinary are left to them.
+A test compares it with the output of typer and rich. Unusual terminals are left to them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 import typer
 
-_NARROW = 60  # columns below which rich knows better how to fold
+_NARROW = 60  # columns; on narrower terminals rich folds better
 _UNUSUAL = ("TERMINAL_WIDTH", "_TYPER_FORCE_DISABLE_TERMINAL", "NO_COLOR", "GITHUB_ACTIONS", "PY_COLORS")
 _BORDER, _NAME, _BOLD, _USAGE, _TYPE = "2", "1;36", "1", "1;33", "1;33"
 
 
 def is_usual() -> bool:
-    """Whether the terminal, file or pipe is one that `overview` can be written to."""
+    """Return whether the terminal, file or pipe of stdout can display the text of `overview`."""
     utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
     unusual = any(os.environ.get(name) for name in _UNUSUAL) or os.environ.get("TERM") in ("dumb", "unknown")
     return utf8 and not unusual and sys.platform != "win32" and _width() >= _NARROW
 
 
 def overview(usage: str, told: str, options: Iterable[Any], commands: Iterable[tuple[str, str]]) -> str:
-    """The text, with colours: how to call it, what it is, its options, and its commands with their first sentences."""
+    """Return the help with colours: usage, description, options, and the commands with their first sentences."""
     width = _width()
     blank = _styled(" " * width, _BOLD)
     lines = [blank, " " + _styled("Usage: ", _USAGE) + _styled(usage.ljust(width - 8), _BOLD), blank]
@@ -39,7 +39,7 @@ def overview(usage: str, told: str, options: Iterable[Any], commands: Iterable[t
 
 
 def write(text: str) -> None:
-    """Write it to stdout, without colours where nobody sees them."""
+    """Write a text to stdout, without colours unless stdout is a terminal or FORCE_COLOR is set."""
     typer.echo(text, color=True if os.environ.get("FORCE_COLOR") else None)
 
 
@@ -48,10 +48,10 @@ def _width() -> int:
 
 
 def _panel(title: str, rows: list[tuple[str, str, str]], width: int) -> list[str]:
-    """A box with a name, what kind of value it takes, and a text in each row."""
+    """Return the lines of a box. Each row has a name, the kind of its value, and a text."""
     column = max(len(name) for name, _, _ in rows) + 2
     kinds = max(len(kind) for _, _, kind in rows)
-    before = column + (kinds + 8 if kinds else 0)  # 8: where typer shows short and negative names
+    before = column + (kinds + 8 if kinds else 0)  # 8: columns for short and negative names in typer's layout
     side = _styled("│", _BORDER)
     lines = [_styled(f"╭─ {title} ".ljust(width - 1, "─") + "╮", _BORDER)]
     for name, text, kind in rows:

@@ -1,4 +1,4 @@
-"""What a computation is doing, in words, and in how many steps it will be done."""
+"""Steps of a computation: their description in words, and their number."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _OF_TABLES = {
 
 
 def in_words(catalog: Catalog, step: str) -> str:
-    """Returns what the computation of a table does, and the table: `building the dependency graph (critical_path_edges)`.
+    """Return the description of a step, with its table: `building the dependency graph (critical_path_edges)`.
 
-    `step` is the table's name, perhaps followed by more.
+    `step`: the table's name, optionally followed by more words. Return it unchanged if it does not begin with a model's name.
     """
     name, _, more = step.partition(" ")
     model = catalog.models.get(name)
     if model is None:
         return step
-    said = _OF_TABLES.get(name) or _WORDS.get(model.layer, f"computing {model.layer}")
-    return f"{said} ({name.lstrip('_')}{' ' + more if more else ''})"
+    description = _OF_TABLES.get(name) or _WORDS.get(model.layer, f"computing {model.layer}")
+    return f"{description} ({name.lstrip('_')}{' ' + more if more else ''})"
 
 
 def steps_for(catalog: Catalog, tables: Iterable[str]) -> int:
-    """Returns how many models have to run for tables, once each."""
+    """Return the number of models that run to compute these tables, each counted once."""
     needed: set[str] = set()
     todo = [name for name in tables if name in catalog.models]
     while todo:

@@ -40,9 +40,9 @@ def report(
     from pipelines.faces.report.subject import find_subject
     from pipelines.faces.why import why
 
-    with _opened(what, lake) as (con, beginning):
+    with _opened(what, lake) as (con, id_prefix):
         keep_trace(con, to)
-        subject = find_subject(con, beginning, rank)
+        subject = find_subject(con, id_prefix, rank)
         html = page(con, subject)
         answer = why(con, subject.shown["trace_id"]) if json else None
     to.write_text(html, encoding="utf-8")
@@ -53,21 +53,22 @@ def report(
 
 
 @contextmanager
-def _opened(what: list[str], lake: Path | str) -> Iterator[tuple[Any, str]]:
-    """Yields a connection with the tables of the page, and the beginning of the id that was named ('' for files). One trace file
-    needs no lake: making one, and the tables of a capture in it, took a third of the time.
+def _opened(subjects: list[str], lake: Path | str) -> Iterator[tuple[Any, str]]:
+    """Yield a connection with the tables of the page, and the id prefix that the user gave ('' for files).
+
+    A single trace file is opened without a lake: creating one, with the tables of a capture, took a third of the time.
     """
     from pipelines.base import database
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, compute_tables
 
-    if len(what) == 1 and Path(what[0]).is_file() and not is_several(what[0]):
-        with opened(what[0], lake, with_arguments=True) as (con, trace_id):
-            at_once = use_memory(con, trace_id)
+    if len(subjects) == 1 and Path(subjects[0]).is_file() and not is_several(subjects[0]):
+        with opened(subjects[0], lake, with_arguments=True) as (con, trace_id):
+            n_concurrent = use_memory(con, trace_id)
             con.execute(f"SET memory_limit = '{database.for_models()}'")
-            compute_tables(con, trace_id, at_once)
+            compute_tables(con, trace_id, n_concurrent)
             yield con, ""
         return
     from pipelines.lake.publish.prices import PRICE_TABLE
 
-    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as found:
-        yield found
+    with opened_capture(subjects, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as con_and_prefix:
+        yield con_and_prefix

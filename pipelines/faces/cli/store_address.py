@@ -1,4 +1,4 @@
-"""A store that is not a folder, for commands that read."""
+"""DuckLake stores, for commands that only read."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pipelines.faces.cli.console import err, styled
 
 
 def connection(address: str, locked: bool) -> Callable[[Any], Any]:
-    """How LockedLake connects to a DuckLake. Its tables are as they were committed: nothing is computed first."""
+    """Return the function with which LockedLake connects to a DuckLake. Its tables are not recomputed first."""
     from pipelines.runs.store import open_store
 
     return lambda settings: open_store(address).connect(settings, locked=locked)
 
 
 def tell_outdated(con: Any, tables: Iterable[str]) -> None:
-    """Say on stderr which of these tables of a DuckLake are not as the models of today would compute them."""
+    """Print on stderr which of these tables of a DuckLake are outdated: the current models would compute other rows."""
     from pipelines.runs.store.ducklake.outdated_tables import outdated
 
-    for told in outdated(con, tables):
-        err.print(styled("[yellow]out of date:[/] {}", told), soft_wrap=True)
+    for message in outdated(con, tables):
+        err.print(styled("[yellow]out of date:[/] {}", message), soft_wrap=True)

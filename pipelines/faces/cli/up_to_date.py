@@ -1,4 +1,4 @@
-"""Tables brought up to date before a command reads them, and what they lack."""
+"""Refreshing of tables before a command reads them, and messages about data that they do not contain."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
 
 def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
-    """The analysts' file opened read-only for queries of ours, with the named model tables up to date.
+    """Open the analysts' file read-only for our own queries, with the named model tables up to date.
 
-    See bring_up_to_date. What others ask goes through pipelines/lake/read/sandbox.py. `folder`: or the address of a DuckLake,
-    whose tables are as they were committed; which of them are not of today's models is said. Raises StoreError.
+    See bring_up_to_date for the parameters and errors. Queries of users go through pipelines/lake/read/sandbox.py instead.
+    `folder`: a folder, or the address of a DuckLake. The tables of a DuckLake are not recomputed; outdated ones are named on
+    stderr. Raise StoreError if the DuckLake cannot be opened.
     """
     if is_store(folder):
         from pipelines.faces.cli.store_address import tell_outdated
@@ -36,7 +37,7 @@ def open_analyst(folder: Path | str, tables: list[str], of: str = "", without_br
 
 
 class Ready(NamedTuple):
-    """A lake whose `tables` are up to date; `read` are all tables they depend on."""
+    """A lake whose `tables` are up to date. `read`: these tables and all tables that they depend on."""
 
     lake: Any
     tables: list[str]
@@ -44,54 +45,56 @@ class Ready(NamedTuple):
 
 
 def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
-    """Compute the named model tables that are missing or out of date (`asked_tables`), and show how far that is.
+    """Compute the named model tables that are missing or out of date (`asked_tables`), with a progress bar.
 
-    `of`: only compute for traces or captures whose ids start with this; for others the tables stay as they are.
-    `without_broken`: answer without missing or damaged files and say so on stderr; otherwise what needs them fails.
-    Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, NoTraces,
-    BrokenFiles where tables cannot be computed. In a lake that cannot be written they stay as they are, and this is said.
+    `of`: prefix of the ids of traces or captures. The tables of all others stay unchanged.
+    `without_broken`: answer without missing or damaged files, and name them on stderr. By default, tables that need them fail.
+    If the lake cannot be written, the tables stay unchanged, and stderr says so.
+    Raise CatalogError or RolesError if a prices.csv or roles.csv that they need cannot be read, NoTraces if the lake has no
+    traces, BrokenFiles if tables cannot be computed.
     """
     from pipelines.faces.asked_tables import asked_tables, left_out, told_broken
     from pipelines.lake import Lake
 
-    asked = asked_tables(Lake(folder, without_broken), tables, of)
-    if broken := left_out(asked.lake):
-        for one in told_broken(broken):
-            err.print(styled("[yellow]left out:[/] {}", one), soft_wrap=True)
-        asked = replace(asked, of_captures=[])  # nothing is stored from an incomplete lake
-    if asked.are_stale and asked.lake.is_writable:
-        catalog = asked.lake.catalog()
-        with progress(steps_for(catalog, asked.stored), "computing tables") as advance:
-            asked.compute(lambda text: advance(1, in_words(catalog, text)))
+    requested = asked_tables(Lake(folder, without_broken), tables, of)
+    if broken := left_out(requested.lake):
+        for line in told_broken(broken):
+            err.print(styled("[yellow]left out:[/] {}", line), soft_wrap=True)
+        requested = replace(requested, of_captures=[])  # nothing is stored from an incomplete lake
+    if requested.are_stale and requested.lake.is_writable:
+        catalog = requested.lake.catalog()
+        with progress(steps_for(catalog, requested.stored), "computing tables") as advance:
+            requested.compute(lambda text: advance(1, in_words(catalog, text)))
     else:
-        for told in asked.bring_up():
-            err.print(styled("[yellow]not computed:[/] {}", told), soft_wrap=True)
-    return Ready(asked.lake, asked.stored, asked.read)
+        for message in requested.bring_up():
+            err.print(styled("[yellow]not computed:[/] {}", message), soft_wrap=True)
+    return Ready(requested.lake, requested.stored, requested.read)
 
 
 def tell_damage(caveats: list[str]) -> None:
+    """Print caveats about damaged or missing data on stderr."""
     for caveat in caveats:
         err.print(styled("[yellow]damaged:[/] {}", caveat), soft_wrap=True)
 
 
 def tell_left_out(address: str, tables: Iterable[str] | None = None, traces: Collection[str] | None = None) -> bool:
-    """Say on stderr which traces these tables (by default all) lack, and how to get them; return whether they lack any.
+    """Print on stderr which traces are missing from these tables (None: from any), and how to add them.
 
-    `traces`: only of these.
+    `traces`: consider only the traces with these ids. Return whether any trace is missing.
     """
     from pipelines.lake.commit.model_failures import sentences, ways_out
     from pipelines.runs.left_out import left_out_at
 
-    left = [one for one in left_out_at(address, tables) if traces is None or one.trace_id in traces]
-    for line in sentences(left):
+    entries = [entry for entry in left_out_at(address, tables) if traces is None or entry.trace_id in traces]
+    for line in sentences(entries):
         err.print(styled("[bold red]left out:[/] {}", line), soft_wrap=True)
-    for line in ways_out(left, address):
+    for line in ways_out(entries, address):
         err.print(styled("[dim]{}[/]", line), soft_wrap=True)
-    return bool(left)
+    return bool(entries)
 
 
 def warn_of_prices(lake: Path) -> None:
-    """Say on stderr that prices.csv cannot be read: everything but prices is still computed."""
+    """Print on stderr if prices.csv cannot be read. Everything except prices is still computed."""
     from pipelines.lake.publish.prices import PRICES, read_prices
     from pipelines.models.errors import CatalogError
 

@@ -43,8 +43,8 @@ def capture_path(
 
     if target not in TARGETS:
         raise fail(f"no target {target!r}", f"There are: {', '.join(TARGETS)}")
-    with opened_capture(capture, lake, TABLES, process=process) as (con, beginning):
-        capture_id = find_capture(con, beginning)
+    with opened_capture(capture, lake, TABLES, process=process) as (con, id_prefix):
+        capture_id = find_capture(con, id_prefix)
         answer = answer_of(con, capture_id, target)
     if json:
         print_json(answer.as_json())
@@ -76,7 +76,7 @@ def _print(answer: CapturePath) -> None:
 
 
 def _shares(answer: CapturePath) -> Table:
-    """Time by rank and kind; kinds that are inferred in part or whole are marked."""
+    """Return a table of the time by rank and kind. The inferred time of a kind has a separate row, which is marked."""
     end = answer.target.replace("_", " ").replace("gpu", "GPU")
     heading = f"critical path through {answer.n_ranks} ranks to the {end}: {units.time_us(answer.span_us)}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
@@ -85,63 +85,63 @@ def _shares(answer: CapturePath) -> Table:
     for name in ("segments", "time", "percent"):
         table.add_column(name, justify="right")
     for rank, share in list(answer.share_us.items())[:_RANKS]:
-        own = [segment for segment in answer.segments if segment.rank == rank]
+        segments = [segment for segment in answer.segments if segment.rank == rank]
         percent = f"{answer.share_percent[rank]:.2f}"
         table.add_row(
             *(styled("[bold]{}[/]", t) for t in (rank, "all")),
-            f"{len(own):,}",
+            f"{len(segments):,}",
             units.time_us(share),
             styled("[bold]{}[/]", percent),
         )
-        parts = sorted({(s.kind, s.guessed) for s in own}, key=lambda part: -_time(own, *part))
+        parts = sorted({(s.kind, s.guessed) for s in segments}, key=lambda part: -_time(segments, *part))
         for kind, guessed in parts:
-            time = _time(own, kind, guessed)
-            n = sum((s.kind, s.guessed) == (kind, guessed) for s in own)
+            time = _time(segments, kind, guessed)
+            n = sum((s.kind, s.guessed) == (kind, guessed) for s in segments)
             label = styled("{}" + (" [yellow](inferred)[/]" if guessed else ""), in_words(kind))
             table.add_row("", label, f"{n:,}", units.time_us(time), f"{100 * time / answer.span_us:.2f}")
         table.add_section()
-    rest = list(answer.share_us.items())[_RANKS:]
-    if rest:
-        time, n = sum(share for _, share in rest), len(rest)
+    remaining = list(answer.share_us.items())[_RANKS:]
+    if remaining:
+        time, n = sum(share for _, share in remaining), len(remaining)
         percent = f"{100 * time / answer.span_us:.2f}"
         table.add_row("…", f"{n:,} more ranks", "", units.time_us(time), percent)
     return table
 
 
 def _owners(answer: CapturePath) -> Table:
-    """Whose time it is, on any rank."""
+    """Return a table of the time by owner, summed over the ranks."""
     table = Table(title="by owner", title_justify="left")
     table.add_column("owner", overflow="fold")
     for name in ("time", "percent"):
         table.add_column(name, justify="right")
-    shown = list(answer.owner_us.items())[:_SHOWN]
-    names = short_names((owner or "(no name)" for owner, _ in shown), _NAME)
-    for name, (_, time) in zip(names, shown, strict=True):
+    top_owners = list(answer.owner_us.items())[:_SHOWN]
+    names = short_names((owner or "(no name)" for owner, _ in top_owners), _NAME)
+    for name, (_, time) in zip(names, top_owners, strict=True):
         table.add_row(name, units.time_us(time), f"{100 * time / answer.span_us:.2f}")
     if len(answer.owner_us) > _SHOWN:
-        rest = sum(list(answer.owner_us.values())[_SHOWN:])
+        remaining_us = sum(list(answer.owner_us.values())[_SHOWN:])
         more = f"{len(answer.owner_us) - _SHOWN} more owners"
-        table.add_row(more, units.time_us(rest), f"{100 * rest / answer.span_us:.2f}")
+        table.add_row(more, units.time_us(remaining_us), f"{100 * remaining_us / answer.span_us:.2f}")
     return table
 
 
-def _time(own: list[Any], kind: str, guessed: bool) -> float:
-    return sum(s.dur_us for s in own if (s.kind, s.guessed) == (kind, guessed))
+def _time(segments: list[Any], kind: str, guessed: bool) -> float:
+    return sum(segment.dur_us for segment in segments if (segment.kind, segment.guessed) == (kind, guessed))
 
 
 def _stretches(answer: CapturePath) -> Table:
-    """How the path moves from rank to rank, and what takes longest on each stretch."""
+    """Return a table of the intervals that the path spends on one rank, with the longest segment of each."""
     table = Table(title="from rank to rank", title_justify="left")
     for name in ("from", "rank", "time"):
         table.add_column(name, justify="right")
     table.add_column("mostly", overflow="fold")
     for stretch in answer.stretches[:_SHOWN]:
         end = stretch.start_us + stretch.dur_us
-        own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
-        longest = max(own, key=lambda s: s.dur_us)
+        segments = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
+        longest = max(segments, key=lambda s: s.dur_us)
         time = units.time_us(longest.dur_us)
-        most = f"{in_words(longest.kind)} {time} {short_name(longest.owner or '', _NAME)}"
-        table.add_row(units.time_us(stretch.start_us), str(stretch.rank), units.time_us(stretch.dur_us), most)
+        longest_text = f"{in_words(longest.kind)} {time} {short_name(longest.owner or '', _NAME)}"
+        table.add_row(units.time_us(stretch.start_us), str(stretch.rank), units.time_us(stretch.dur_us), longest_text)
     if len(answer.stretches) > _SHOWN:
         table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")
     return table

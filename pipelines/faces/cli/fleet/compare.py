@@ -85,45 +85,46 @@ def compare(
 
     if by is not None and by not in BY:
         raise fail(f"--by {by!r} is none of {', '.join(BY)}")
-    steps = [_choice(one, "step") for one in step or []]
+    steps = [_choice(text, "step") for text in step or []]
     if len(steps) > len((control, test)):
         raise fail("--step was given more than twice", "Give it once, or for the control and then for the test.")
     ranks = _choice(rank, "rank")
-    most = None if fail_on is None else _percent(fail_on)
+    limit_percent = None if fail_on is None else _percent(fail_on)
     processes = _processes(process or [], control, test)
     with database.connect() as con:
-        sides = [
-            open_side(con, given, lake, ranks, which) for given, which in zip((control, test), processes, strict=True)
-        ]
+        sides = [open_side(con, side, lake, ranks, pid) for side, pid in zip((control, test), processes, strict=True)]
         chosen = choose(sides[0], sides[1], (steps[0], steps[-1]) if steps else None)
-        found = compare_pairs(con, chosen.pairs, by or usual_by(sides))
+        comparison = compare_pairs(con, chosen.pairs, by or usual_by(sides))
     notes = [*doubts(chosen.pairs, *sides), *chosen.left_out]
     if to:
-        _write(to, found, (control, test), sides, [*notes, *(one.sentence for one in caveats.noted())])
+        _write(to, comparison, (control, test), sides, [*notes, *(trace.sentence for trace in caveats.noted())])
     if json:
-        print_json(as_json(found, (control, test), sides, notes))
+        print_json(as_json(comparison, (control, test), sides, notes))
     else:
-        for line in lines(found, (control, test), sides, notes, limit, min(out.width, 80)):
+        for line in lines(comparison, (control, test), sides, notes, limit, min(out.width, 80)):
             out.print(line, soft_wrap=True)
     if to and not json:
         out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)
-    if most is not None:
-        _judge(found, most, chosen.left_out)
+    if limit_percent is not None:
+        _judge(comparison, limit_percent, chosen.left_out)
 
 
 def _write(
-    to: Path, found: Comparison, given: tuple[str, str], sides: Sequence[Sequence[Trace]], notes: Sequence[str]
+    to: Path, comparison: Comparison, names: tuple[str, str], sides: Sequence[Sequence[Trace]], notes: Sequence[str]
 ) -> None:
     from pipelines.faces.report.comparison import page
 
     paths = [Path(trace.path) for traces in sides for trace in traces]
     if to.exists() and any(path.exists() and path.samefile(to) for path in paths):
         raise fail(f"{to} is one of the traces", "Give another name to --out.")
-    to.write_text(page(found, given, sides, notes), encoding="utf-8")
+    to.write_text(page(comparison, names, sides, notes), encoding="utf-8")
 
 
 def _processes(named: list[str], *sides: str) -> list[str | None]:
-    """Returns the process of each side, None for all of them. One that is named once is that of every file with several."""
+    """Return the process of each side, or None for all of its processes.
+
+    A single process applies to the sides that hold several processes, or to both if neither does.
+    """
     if len(named) > len(sides):
         raise fail("--process was given more than twice", "Give it once, or for the control and then for the test.")
     if len(named) != 1:
@@ -150,15 +151,15 @@ def _percent(text: str) -> float:
     return percent
 
 
-def _judge(found: Comparison, most: float, left_out: Sequence[str]) -> None:
-    """Say whether every step stays within `most` percent. Exits with 3 if not; 1 if there is nothing to judge."""
+def _judge(comparison: Comparison, limit_percent: float, left_out: Sequence[str]) -> None:
+    """Print whether every step stays within `limit_percent`. Exit with 3 if not, with 1 if there is nothing to judge."""
     from pipelines.fleet.trends.comparison_verdict import judge
 
-    judged = judge(found, most)
+    judged = judge(comparison, limit_percent)
     if not judged.is_judged:
         raise fail(judged.said)
-    for said in left_out:
-        err.print(styled("[dim]not judged:[/] {}", said), soft_wrap=True)
+    for reason in left_out:
+        err.print(styled("[dim]not judged:[/] {}", reason), soft_wrap=True)
     if not judged.is_fine:
         err.print(styled("[red]slower:[/] {}", judged.said), soft_wrap=True)
         raise typer.Exit(3)

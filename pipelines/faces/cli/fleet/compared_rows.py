@@ -1,4 +1,4 @@
-"""A comparison for people, in 80 columns, and as one JSON object."""
+"""Output of a comparison: as text and tables in 80 columns, and as one JSON object."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from pipelines.fleet.trends.comparison_verdict import (
 )
 
 Sides = tuple[str, str]
-"""What was given: control and test."""
+"""The user's names of control and test."""
 _PLACES_SHOWN = 16
 
 
 def as_json(found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str]) -> dict[str, Any]:
-    """The comparison with all its rows; of several ranks, each with its own. Times in ns, of all windows together."""
+    """Return the comparison with all its rows, and for several ranks those of each rank.
+
+    Times are in ns. Those of the rows are of all windows together.
+    """
     answer = {**_part(found.whole, found.by, given, sides), "notes": list(notes), "steps": [*map(_step, found.pairs)]}
     if len(found.places) > 1:
         answer["ranks"] = [
@@ -43,31 +46,31 @@ def as_json(found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], n
 
 
 def rows_of(part: Part) -> list[Difference]:
-    """What is shown: GPU work; where neither side has any, the events of the host."""
+    """Return the rows to show: those of GPU work, or those of the host if neither side has GPU work."""
     return part.rows or part.host
 
 
-def _part(part: Part, by: str, given: Sides, sides: Sequence[Sequence[Trace]]) -> dict[str, Any]:
+def _part(part: Part, by: str, names: Sides, sides: Sequence[Sequence[Trace]]) -> dict[str, Any]:
     return {
         "verdict": sentence(part),
         "by": by,
-        "windows": [_window(part, given[side], sides[side], side) for side in (0, 1)],
-        "rows": [asdict(one) for one in rows_of(part)],
-        "host": [asdict(one) for one in part.host] if part.rows else [],
+        "windows": [_window(part, names[side], sides[side], side) for side in (0, 1)],
+        "rows": [asdict(row) for row in rows_of(part)],
+        "host": [asdict(row) for row in part.host] if part.rows else [],
     }
 
 
-def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[str, Any]:
+def _window(part: Part, name: str, traces: Sequence[Trace], side: int) -> dict[str, Any]:
     windows = [(pair.control, pair.test)[side] for pair in part.pairs]
     used = {window.trace_id: None for window in windows}
-    of = [trace for trace in traces if trace.trace_id in used]
+    used_traces = [trace for trace in traces if trace.trace_id in used]
     idle = [window.idle_ns for window in windows]
     host = [window.host_ns for window in windows]
     return {
-        "given": given,
+        "given": name,
         "trace_ids": [*used],
-        "ranks": [trace.rank for trace in of],
-        "device_name": next((trace.device_name for trace in of if trace.device_name), None),
+        "ranks": [trace.rank for trace in used_traces],
+        "device_name": next((trace.device_name for trace in used_traces if trace.device_name), None),
         "steps": sorted({window.step for window in windows if window.step is not None}),
         "n_windows": len(windows),
         "duration_ns": lengths(part.pairs)[side],
@@ -77,12 +80,12 @@ def _window(part: Part, given: str, traces: Sequence[Trace], side: int) -> dict[
         "gpu_ns": totals(part.categories)[side],
         "idle_ns": None if None in idle else sum(ns for ns in idle if ns is not None),
         "earlier_ns": sum(window.earlier_ns for window in windows),
-        "is_partial": any(trace.is_cut for trace in of),
+        "is_partial": any(trace.is_cut for trace in used_traces),
     }
 
 
-def _step(one: OnePair) -> dict[str, Any]:
-    pair = one.pair
+def _step(compared: OnePair) -> dict[str, Any]:
+    pair = compared.pair
     return {
         "rank": pair.rank,
         "where": pair.where,
@@ -92,16 +95,16 @@ def _step(one: OnePair) -> dict[str, Any]:
         "test_ns": pair.test.duration_ns,
         "control_host_ns": pair.control.host_ns,
         "test_host_ns": pair.test.host_ns,
-        "control_gpu_ns": one.gpu.control_ns,
-        "test_gpu_ns": one.gpu.test_ns,
-        "grew_most": one.gpu.grown_name if one.gpu.grown_ns > 0 else None,
+        "control_gpu_ns": compared.gpu.control_ns,
+        "test_gpu_ns": compared.gpu.test_ns,
+        "grew_most": compared.gpu.grown_name if compared.gpu.grown_ns > 0 else None,
     }
 
 
 def lines(
     found: Comparison, given: Sides, sides: Sequence[Sequence[Trace]], notes: Sequence[str], limit: int, width: int
 ) -> Iterator[Text | Table]:
-    """The verdict, what is compared, what to know of it, ranks if there are several, and the rows."""
+    """Yield the verdict, the two sides, the notes, a table of ranks if there are several, and the table of rows."""
     yield from _wrapped(sentence(found.whole), width, "bold")
     for side, name in enumerate(("control", "test")):
         yield from _wrapped(f"{name}: {_described(_window(found.whole, given[side], sides[side], side))}", width, "")
@@ -114,35 +117,40 @@ def lines(
     rows = rows_of(found.whole)
     yield _table(found, rows[: limit or None], width)
     if 0 < limit < len(rows):
-        rest = sum(one.diff_ns for one in rows[limit:]) / len(found.pairs)
-        yield styled("[dim]{:,} more, {} together: --limit 0 shows them[/]", len(rows) - limit, units.difference(rest))
+        rest_ns = sum(row.diff_ns for row in rows[limit:]) / len(found.pairs)
+        yield styled(
+            "[dim]{:,} more, {} together: --limit 0 shows them[/]", len(rows) - limit, units.difference(rest_ns)
+        )
 
 
-def _wrapped(said: str, width: int, style: str) -> Iterator[Text]:
-    for line in textwrap.wrap(visible(said), width, subsequent_indent="  ", break_on_hyphens=False):
+def _wrapped(text: str, width: int, style: str) -> Iterator[Text]:
+    for line in textwrap.wrap(visible(text), width, subsequent_indent="  ", break_on_hyphens=False):
         yield Text(line, style=style)
 
 
 def _described(window: dict[str, Any]) -> str:
-    """Returns what a side is: its file, not its id in a lake, which the reader gave; which windows; and their means."""
+    """Return the description of a side: its file, device, windows, and their mean times.
+
+    The id of a trace in a lake is omitted, because the reader gave it.
+    """
     steps, traces = window["steps"], len(window["trace_ids"])
     path = Path(window["given"])
     name = f"{path.name}, " if path.exists() else ""
     device = f"{window['device_name']}, " if window["device_name"] else ""
-    what = f"step{'s' if len(steps) > 1 else ''} {_numbers(steps)}" if steps else "the whole trace"
-    of = f" of {traces} traces" if traces > 1 else ""
+    steps_text = f"step{'s' if len(steps) > 1 else ''} {_numbers(steps)}" if steps else "the whole trace"
+    count_text = f" of {traces} traces" if traces > 1 else ""
     idle = "" if window["idle_ns"] is None else f", {units.time(window['idle_ns'] / window['n_windows'])} idle"
     work = f"; GPU time {units.time(window['gpu_ns'] / window['n_windows'])}{idle}" if window["gpu_ns"] else ""
-    return f"{name}{device}{what}{of}: {units.time(window['duration_ns'])}{work}"
+    return f"{name}{device}{steps_text}{count_text}: {units.time(window['duration_ns'])}{work}"
 
 
 def _numbers(steps: Sequence[int]) -> str:
     return f"{steps[0]} to {steps[-1]}" if len(steps) > 2 else " and ".join(map(str, steps))
 
 
-def _places(found: Comparison, width: int) -> Table:
+def _places(comparison: Comparison, width: int) -> Table:
     cells = [("", "control", "test", "change", "GPU time", "of that most")]
-    for part in found.places[:_PLACES_SHOWN]:
+    for part in comparison.places[:_PLACES_SHOWN]:
         control, test = lengths(part.pairs)
         gpu = totals(part.categories)
         change = units.difference((gpu.test_ns - gpu.control_ns) / len(part.pairs))
@@ -151,22 +159,22 @@ def _places(found: Comparison, width: int) -> Table:
     return _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4, Kind.NAME], width)
 
 
-def _table(found: Comparison, rows: Sequence[Difference], width: int) -> Table:
-    windows = len(found.pairs)
-    what = found.by if found.whole.rows else "own time on the host"
-    cells = [(what, "n", "control", "test", "diff")]
-    for one in rows:
-        n = _count(one.control_n, windows)
-        n += "" if one.diff_n == 0 else f" → {_count(one.test_n, windows)}"
+def _table(comparison: Comparison, rows: Sequence[Difference], width: int) -> Table:
+    windows = len(comparison.pairs)
+    heading = comparison.by if comparison.whole.rows else "own time on the host"
+    cells = [(heading, "n", "control", "test", "diff")]
+    for row in rows:
+        n = _count(row.control_n, windows)
+        n += "" if row.diff_n == 0 else f" → {_count(row.test_n, windows)}"
         times = (
-            units.time(one.control_ns / windows),
-            units.time(one.test_ns / windows),
-            units.difference(one.diff_ns / windows),
+            units.time(row.control_ns / windows),
+            units.time(row.test_ns / windows),
+            units.difference(row.diff_ns / windows),
         )
-        cells.append((visible(in_words(one, found.by)), n, *times))
+        cells.append((visible(in_words(row, comparison.by)), n, *times))
     table = _fitted(cells, [Kind.NAME, *[Kind.WHOLE] * 4], width)
-    of = "step" if found.pairs[0].pair.control.step is not None else "trace"
-    table.title = f"per {of}, mean of {windows}" if windows > 1 else None
+    window_noun = "step" if comparison.pairs[0].pair.control.step is not None else "trace"
+    table.title = f"per {window_noun}, mean of {windows}" if windows > 1 else None
     return table
 
 

@@ -1,4 +1,4 @@
-"""`tracelake fleet` and `tracelake metrics`: what all jobs are doing, for people and for monitoring."""
+"""`tracelake fleet` and `tracelake metrics`: the state of all jobs, for users and for monitoring."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pipelines.faces.cli.up_to_date import open_analyst
 JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
 _SHOWN = 10
 _CAUSES = 5
-_GREW = 1  # percent of a job's time that a cause has more than before
+_GREW = 1  # percentage points of a job's time by which a cause must grow to be printed
 
 
 def fleet(
@@ -55,15 +55,15 @@ def fleet(
     from pipelines.lake.publish.prices import PRICE_TABLE
 
     with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
-        found = fleet_today(con, job)
+        report = fleet_today(con, job)
     if to is not None:
-        index = _write_pages(found, lake, to)
+        index = _write_pages(report, lake, to)
     if json:
-        print_json(found.as_json())
+        print_json(report.as_json())
     elif to is not None:
         out.print(styled("open in a browser: [bold]{}[/]", index), soft_wrap=True)
     else:
-        _show(found)
+        _show(report)
 
 
 def metrics(
@@ -93,8 +93,8 @@ def metrics(
     _write(to, text)
 
 
-def _write_pages(found: Any, lake: Path | str, folder: Path) -> Path:
-    """Write a report of each job's newest capture, then the page that links them. Exits if they cannot be written."""
+def _write_pages(report: Any, lake: Path | str, folder: Path) -> Path:
+    """Write a report of each job's newest capture, then the page that links them. Return the path of the page."""
     from pipelines.faces.report.fleet import fleet_page
     from pipelines.faces.report.page import page
     from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
@@ -102,7 +102,7 @@ def _write_pages(found: Any, lake: Path | str, folder: Path) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     links = {}
-    captures = [one["capture_id"] for one in found.jobs]
+    captures = [job["capture_id"] for job in report.jobs]
     if captures:
         with (
             open_analyst(lake, [*TABLES, *CAPTURE_TABLES, PRICE_TABLE]) as con,
@@ -113,58 +113,59 @@ def _write_pages(found: Any, lake: Path | str, folder: Path) -> Path:
                 links[capture] = f"{capture}.html"
                 advance(1)
     index = folder / "index.html"
-    _write(index, fleet_page(found, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
+    _write(index, fleet_page(report, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
     return index
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file whole or not at all: others may read it at any time."""
+    """Write a file atomically, because other processes may read it at any time."""
     unfinished = file.with_name(f".{file.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, file)
 
 
-def _show(found: Any) -> None:
-    counts = {"trace": found.n_traces, "capture": found.n_captures, "job": len(found.jobs)}
+def _show(report: Any) -> None:
+    counts = {"trace": report.n_traces, "capture": report.n_captures, "job": len(report.jobs)}
     out.print(", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items()))
-    out.print(_jobs_table(found.jobs))
-    for said in _causes(found.causes):
-        out.print(said)
-    for worse in found.worse[:_SHOWN]:
+    out.print(_jobs_table(report.jobs))
+    for content in _causes(report.causes):
+        out.print(content)
+    for worse in report.worse[:_SHOWN]:
         colour = "red" if worse.verdict.status == "REGRESSION" else "yellow"
         change = "" if worse.verdict.effect is None else f" {100 * worse.verdict.effect:+.1f} %"
         out.print(styled(f"[{colour}]{{}}[/]: {{}}: {{}}{{}}", worse.verdict.status, worse.job, worse.metric, change))
-    for row in found.stragglers[:_SHOWN]:
-        said = (row["job"] or "no job", row["rank"], row["n_straggler"], row["n_captures"])
-        out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *said))
-    if found.n_rejects:
-        were = "file was" if found.n_rejects == 1 else "files were"
-        err.print(styled("[yellow]{:,} {} not read[/]: tracelake ask rejected-files", found.n_rejects, were))
-    if found.n_failures:
+    for row in report.stragglers[:_SHOWN]:
+        content = (row["job"] or "no job", row["rank"], row["n_straggler"], row["n_captures"])
+        out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *content))
+    if report.n_rejects:
+        were = "file was" if report.n_rejects == 1 else "files were"
+        err.print(styled("[yellow]{:,} {} not read[/]: tracelake ask rejected-files", report.n_rejects, were))
+    if report.n_failures:
         err.print(
             styled(
                 "[yellow]{:,} tables lack a trace[/]: SELECT * FROM model_failures WHERE outcome = 'left_out'",
-                found.n_failures,
+                report.n_failures,
             )
         )
 
 
 def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """What the GPU time of the newest week goes to: the largest causes over all jobs, each with the job that has most of it; and
-    which cause grew most in a job since the weeks before.
+    """Yield the largest causes of the newest week's GPU time over all jobs, each with the job that has most of it.
+
+    Then yield the cause that grew most in a job since the weeks before, if it grew by at least _GREW.
     """
     titles = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
     seconds: defaultdict[str, float] = defaultdict(float)
-    most: dict[str, dict[str, Any]] = {}
+    top_row_by_cause: dict[str, dict[str, Any]] = {}
     for row in rows:
         seconds[row["cause"]] += row["gpu_seconds"] or 0
-        most.setdefault(row["cause"], row)
-    whole = sum(seconds.values())
-    for cause, of in sorted(seconds.items(), key=lambda one: -one[1])[:_CAUSES]:
-        if of:
-            share = 100 * (most[cause]["gpu_seconds"] or 0) / of
-            told = f"{titles[cause]}: {_gpu_time(of, whole)} this week ({100 * of / whole:.0f} %)"
-            yield visible(f"{told}, {share:.0f} % of it job {most[cause]['job']}")
+        top_row_by_cause.setdefault(row["cause"], row)
+    total = sum(seconds.values())
+    for cause, cause_seconds in sorted(seconds.items(), key=lambda item: -item[1])[:_CAUSES]:
+        if cause_seconds:
+            share = 100 * (top_row_by_cause[cause]["gpu_seconds"] or 0) / cause_seconds
+            text = f"{titles[cause]}: {_gpu_time(cause_seconds, total)} this week ({100 * cause_seconds / total:.0f} %)"
+            yield visible(f"{text}, {share:.0f} % of it job {top_row_by_cause[cause]['job']}")
     both = [row for row in rows if row["job_percent"] is not None and row["before_percent"] is not None]
     new = max(both, key=lambda row: row["job_percent"] - row["before_percent"], default=None)
     if new and new["job_percent"] - new["before_percent"] >= _GREW:
@@ -174,19 +175,19 @@ def _causes(rows: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def _gpu_time(of: float, whole: float) -> str:
-    """Seconds as hours of a fleet; less than a minute, as a few short traces have, in the units of a trace."""
-    if whole < 60:
-        return f"{units.time(of * 1e9)} of {units.time(whole * 1e9)} of GPU time"
-    return f"{of / 3600:,.2f} GPU-hours of {whole / 3600:,.2f}"
+def _gpu_time(seconds: float, total: float) -> str:
+    """Return seconds as GPU-hours, or in the units of a trace if the total is below a minute, as in a few short traces."""
+    if total < 60:
+        return f"{units.time(seconds * 1e9)} of {units.time(total * 1e9)} of GPU time"
+    return f"{seconds / 3600:,.2f} GPU-hours of {total / 3600:,.2f}"
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
     table = Table()
-    for at, name in enumerate(
+    for index, name in enumerate(
         ("job", "newest capture", "began", "ranks", "step", "earlier", "change", "idle", "exposed", "straggler")
     ):
-        table.add_column(name, justify="left" if at < 3 else "right", overflow="fold")
+        table.add_column(name, justify="left" if index < 3 else "right", overflow="fold")
     for row in jobs:
         step, earlier = (("" if row[n] is None else units.time(row[n])) for n in ("step_ns", "earlier_step_ns"))
         change = "" if row["step_change_percent"] is None else f"{row['step_change_percent']:+.1f} %"

@@ -51,8 +51,8 @@ def flight_recorder(
         dumps = [inner for inner in inside if is_dump(inner)] if path.is_dir() else inside
         if not dumps:
             raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
-        if others := [inner.name for inner in inside if inner not in dumps]:
-            err.print(f"skipped, not dumps: {', '.join(others)}", soft_wrap=True)
+        if non_dumps := [inner.name for inner in inside if inner not in dumps]:
+            err.print(f"skipped, not dumps: {', '.join(non_dumps)}", soft_wrap=True)
         paths += dumps
     verdict = judge([read_dump(path) for path in paths])
     if json:
@@ -64,12 +64,12 @@ def flight_recorder(
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """Returns the verdict with all groups, for a program."""
+    """Return the verdict with all groups, for JSON."""
     groups = [_group_json(group) for group in verdict.groups]
     root = verdict.root and groups[verdict.groups.index(verdict.root)]
-    unplaced = [vars(one) for one in verdict.unplaced]
-    said = {"verdict": verdict.verdict, "root": root, "is_circle": verdict.is_circle, "groups": groups}
-    return {**said, "doubts": verdict.doubts, "unplaced": unplaced}
+    unplaced = [vars(entry) for entry in verdict.unplaced]
+    document = {"verdict": verdict.verdict, "root": root, "is_circle": verdict.is_circle, "groups": groups}
+    return {**document, "doubts": verdict.doubts, "unplaced": unplaced}
 
 
 def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
 
 
 def groups_table(verdict: Verdict) -> Table:
-    """One line per process group."""
+    """Return a table with one row per process group."""
     table = Table("group", "ranks", "compared from", "to", "finding", "at", "confidence", title_justify="left")
     for group in verdict.groups:
         finding = group.finding
@@ -107,7 +107,7 @@ def groups_table(verdict: Verdict) -> Table:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """What to do next, in a few lines of plain text."""
+    """Return the verdict and what to do next, in a few lines of plain text."""
     return "\n".join(visible(line) for line in _lines(verdict))
 
 
@@ -118,35 +118,39 @@ def _lines(verdict: Verdict) -> list[str]:
         if verdict.doubts:
             return ["undecided: no mismatch was found, but the job cannot be shown to be healthy:", *doubts]
         return [_MATCHED]
-    found = root.finding
-    op = found.op or "a collective"
-    without = found.kind == "all_joined_not_completed" and root.dump_missing
-    is_untold = found.kind == "missing_rank" and found.ambiguous
-    says = (_WITHOUT_DUMPS if without else _UNTOLD if is_untold else _SAYS[found.kind]).format(
-        culprits=_named(found.culprits),
-        waiting=_named(found.waiting),
-        wait="waits" if len(found.waiting) == 1 else "wait",
+    finding = root.finding
+    op = finding.op or "a collective"
+    lacks_dumps = finding.kind == "all_joined_not_completed" and root.dump_missing
+    is_untold = finding.kind == "missing_rank" and finding.ambiguous
+    sentence = (_WITHOUT_DUMPS if lacks_dumps else _UNTOLD if is_untold else _SAYS[finding.kind]).format(
+        culprits=_named(finding.culprits),
+        waiting=_named(finding.waiting),
+        wait="waits" if len(finding.waiting) == 1 else "wait",
         missing=_named(root.dump_missing),
-        ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(found.ops.items())),
+        ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(finding.ops.items())),
     )
-    when = f" ({datetime.fromtimestamp(found.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)" if found.created_ns else ""
-    lines = [f"the job is stuck on {op} number {found.seq} of group {root.group.name}{when}: {says}"]
-    lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(found.frames.items())]
-    lines += [f"  rank {rank}, last call: {call}" for rank, call in sorted(found.last_calls.items())]
-    if found.may_be_slow and found.waited_ns is not None and found.timeout_ms is not None:
+    when = (
+        f" ({datetime.fromtimestamp(finding.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)"
+        if finding.created_ns
+        else ""
+    )
+    lines = [f"the job is stuck on {op} number {finding.seq} of group {root.group.name}{when}: {sentence}"]
+    lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(finding.frames.items())]
+    lines += [f"  rank {rank}, last call: {call}" for rank, call in sorted(finding.last_calls.items())]
+    if finding.may_be_slow and finding.waited_ns is not None and finding.timeout_ms is not None:
         lines.append(
-            f"written at most {found.waited_ns / 1e9:.1f} s after the call, whose timeout is {found.timeout_ms / 1e3:g} s: "
+            f"written at most {finding.waited_ns / 1e9:.1f} s after the call, whose timeout is {finding.timeout_ms / 1e3:g} s: "
             "a rank that is merely late looks the same; dump again to tell them apart"
         )
-    if root.dump_missing and not without:
+    if root.dump_missing and not lacks_dumps:
         lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change the verdict")
-    others = [group.group.name for group in verdict.groups if group.finding and group is not root]
+    other_groups = [group.group.name for group in verdict.groups if group.finding and group is not root]
     if verdict.is_circle:
         lines.append(
-            f"the rank that the others wait for is itself waiting in another group ({', '.join(others)}): do all ranks call the groups in the same order?"
+            f"the rank that the others wait for is itself waiting in another group ({', '.join(other_groups)}): do all ranks call the groups in the same order?"
         )
-    elif others:
-        lines.append(f"the findings of groups {', '.join(others)} probably follow from it")
+    elif other_groups:
+        lines.append(f"the findings of groups {', '.join(other_groups)} probably follow from it")
     return lines + (["also not compared:", *doubts] if doubts else [])
 
 
@@ -154,6 +158,6 @@ def _named(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {_ranks(ranks)}"
 
 
-def _ranks(ranks: tuple[int, ...], shown: int = 8) -> str:
-    more = f", … {len(ranks)} in all" if len(ranks) > shown else ""
-    return ", ".join(map(str, ranks[:shown])) + more
+def _ranks(ranks: tuple[int, ...], limit: int = 8) -> str:
+    more = f", … {len(ranks)} in all" if len(ranks) > limit else ""
+    return ", ".join(map(str, ranks[:limit])) + more

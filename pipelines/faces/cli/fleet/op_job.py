@@ -48,60 +48,60 @@ def op_job(
 
     if not file.is_file():
         raise fail(f"{file}: there is no such file", "Give the Parquet file of an op-level job trace.")
-    found = what_if(read_job(file, meta))
+    result = what_if(read_job(file, meta))
     if json:
-        print_json(_answer(found))
+        print_json(_answer(result))
     else:
-        _print(found)
+        _print(result)
     if svg:
-        svg.write_text(score_heat_map(found), encoding="utf-8")
+        svg.write_text(score_heat_map(result), encoding="utf-8")
         if not json:
             out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
 
 
-def _answer(found: WhatIf) -> dict:
+def _answer(result: WhatIf) -> dict:
     from pipelines.fleet.op_job.result_rows import excess_rows, job_row, part_rows, score_rows, step_rows
 
     return {
-        "job": job_row(found),
-        "ideal_seconds": found.ideals,
-        "parts": part_rows(found),
-        "alone": {scope: excess_rows(found, scope) for scope in _SCOPES},
-        "steps": step_rows(found),
-        "rank_scores": score_rows(found),
+        "job": job_row(result),
+        "ideal_seconds": result.ideals,
+        "parts": part_rows(result),
+        "alone": {scope: excess_rows(result, scope) for scope in _SCOPES},
+        "steps": step_rows(result),
+        "rank_scores": score_rows(result),
     }
 
 
-def _print(found: WhatIf) -> None:
-    meta, lost = found.job.meta, found.gpu_seconds
-    shape = f"{meta.pp} stages, {meta.dp} dp ranks, {meta.world_size} GPUs, {len(found.job.steps)} steps"
+def _print(result: WhatIf) -> None:
+    meta, lost = result.job.meta, result.gpu_seconds
+    shape = f"{meta.pp} stages, {meta.dp} dp ranks, {meta.world_size} GPUs, {len(result.job.steps)} steps"
     out.print(styled("[bold]{}[/]: {}", meta.name, shape))
-    means = [float(steps.mean()) for steps in (found.base, found.now, found.ideal)]
+    means = [float(steps.mean()) for steps in (result.base, result.now, result.ideal)]
     out.print("mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means))
-    by_stage = found.parts[0].slowdown_stage_ideal or 0
-    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with one ideal per stage)", found.slowdown, by_stage)
-    out.print(slowdown.append(f", by launch gaps {found.launch_slowdown:.4f}"))
+    by_stage = result.parts[0].slowdown_stage_ideal or 0
+    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with one ideal per stage)", result.slowdown, by_stage)
+    out.print(slowdown.append(f", by launch gaps {result.launch_slowdown:.4f}"))
     out.print(
         f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
     )
-    if found.scores is None:
+    if result.scores is None:
         out.print("Too small to say which part is to blame.")
         return
     for scope, name in (("last_stage", "last stage"), ("worst_ranks", "worst ranks")):
-        for key, part in found.of(scope).items():
+        for key, part in result.of(scope).items():
             removed = "an unknown part" if part.explained is None else units.share(part.explained)
             out.print(f"{name} ({key}): making only these ideal removes {removed} of the loss")
     for scope, title in _SCOPES.items():
-        out.print(_table(found, scope, title))
+        out.print(_table(result, scope, title))
     out.print("Parts overlap: shares do not add up to 100 %, and the residual may be negative.", style="dim")
 
 
-def _table(found: WhatIf, scope: str, title: str) -> Table:
-    """Returns the parts of a scope, slowest first, and the residual."""
+def _table(result: WhatIf, scope: str, title: str) -> Table:
+    """Return a table of the parts of a scope, slowest first, and the residual."""
     from pipelines.fleet.op_job.result_rows import excess_rows
 
-    shares = {row["key"]: row["share"] for row in excess_rows(found, scope)}
-    parts = sorted(found.of(scope).items(), key=lambda item: -item[1].slowdown)
+    shares = {row["key"]: row["share"] for row in excess_rows(result, scope)}
+    parts = sorted(result.of(scope).items(), key=lambda item: -item[1].slowdown)
     table = Table("", "slowdown", "with one ideal per stage", "alone, share of the job's loss", title=title)
     table.title_justify = "left"
     for column in table.columns[1:]:

@@ -1,4 +1,4 @@
-"""Opens one capture: by its id in a lake, or from its files."""
+"""One capture, opened by its id in a lake or from its files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def opened_capture(
     only: bool = False,
     process: str | None = None,
 ) -> Iterator[tuple[Any, str]]:
-    """Returns a connection with the capture tables, and a prefix of the capture's id ('' for files).
+    """Yield a connection with the capture tables, and a prefix of the capture's id ('' for files).
 
-    `given`, `process`: see `lake_of`; `roles`: a table of roles for a lake of files; `only`: compute only captures and traces whose
-    ids begin with this. Exits if there is nothing to open. Raises RolesError.
+    `given`, `process`: see `lake_of`. `roles`: a table of roles for a lake of files. `only`: compute only the captures and
+    traces whose ids have the prefix. Exit if there is nothing to open. Raise RolesError if `roles` is invalid.
     """
     from pipelines.faces.cli.up_to_date import open_analyst
     from pipelines.fleet.captures.roles import ROLES, read_roles
@@ -35,25 +35,27 @@ def opened_capture(
     if roles and not roles.is_file():
         raise fail(f"{roles}: there is no such file")
     if roles:
-        read_roles(roles)  # rejects it with an error that names it
-    with lake_of(given, lake, process) as (folder, beginning):
-        if roles and not beginning:
+        read_roles(roles)  # raises RolesError, which names the file
+    with lake_of(given, lake, process) as (folder, id_prefix):
+        if roles and not id_prefix:
             shutil.copyfile(roles, Path(folder) / ROLES)
-        con = open_analyst(folder, list(tables), beginning if only else "")
+        con = open_analyst(folder, list(tables), id_prefix if only else "")
         try:
-            if beginning:
-                caveats.note(con, beginning)
-            yield con, beginning
+            if id_prefix:
+                caveats.note(con, id_prefix)
+            yield con, id_prefix
         finally:
             con.close()
 
 
 @contextmanager
 def lake_of(given: list[str], lake: Path | str, process: str | None = None) -> Iterator[tuple[Path | str, str]]:
-    """Yields the folder or address of the lake to ask, and the beginning of an id in it: `given` is one, or files, folders and globs,
-    of which a temporary lake is made ('': all of it). `process`: of files with several, only this one.
+    """Yield the folder or address of the lake to query, and an id prefix in it ('' for the whole lake).
+
+    `given`: an id prefix, the file name of a trace in the lake, or files, folders and globs. Those are ingested into a
+    temporary lake. `process`: ingest only this process of files that hold several.
     """
-    if process and not any(Path(one).is_file() for one in given):
+    if process and not any(Path(name).is_file() for name in given):
         raise fail("--process is for files that hold several processes", "Leave it out, or give such a file.")
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
         yield lake, given[0]
@@ -67,25 +69,25 @@ def lake_of(given: list[str], lake: Path | str, process: str | None = None) -> I
 
 
 def is_several(given: str | Path) -> bool:
-    """Whether it is a folder, or a file with several processes: a capture of ranks."""
+    """Return whether a path is a capture of ranks: a folder, or a file with several processes."""
     path = Path(given)
     return path.is_dir() or len(processes_of(path)) > 1
 
 
 def processes_of(path: Path) -> list[str]:
-    """Returns the processes of a file that holds several: it is a capture, of which each is a rank."""
+    """Return the processes of a file that holds several, each a rank of its capture; [] for other files."""
     from pipelines.readers.inputs.find import events_input
     from pipelines.readers.kineto import TraceRejected
 
     try:
         parts = events_input(path).parts if path.is_file() else None
         return list(parts(path)) if parts else []
-    except (TraceRejected, OSError):  # reading it tells why
+    except (TraceRejected, OSError):  # reported when the file is read
         return []
 
 
 def _named(file: str, lake: Path | str) -> str:
-    """The id of the trace of the lake whose file is named so. Raises NoSuchTrace."""
+    """Return the id of the trace of the lake with this file name. Raise NoSuchTrace if there is none."""
     from pipelines.lake import Lake
     from pipelines.lake.read.one_trace import find_trace
 
@@ -99,15 +101,15 @@ def _named(file: str, lake: Path | str) -> str:
 
 
 def ingest_files(given: list[str], folder: Path, process: str | None = None) -> None:
-    """Put files into a new lake; exits if none of them is a trace."""
+    """Ingest files into a new lake. Exit if none of them is a trace."""
     from pipelines.lake import Lake
     from pipelines.readers.ingest import expand, ingest
 
     files = expand(given)
     size = sum(path.stat().st_size for path in files if path.is_file())
     with progress(size, "reading") as advance:
-        told = {"on_bytes": advance, "on_file": lambda row: advance(0, Path(row.path).name)}
-        report = ingest(files, Lake(folder), process=process, **told)
+        callbacks = {"on_bytes": advance, "on_file": lambda row: advance(0, Path(row.path).name)}
+        report = ingest(files, Lake(folder), process=process, **callbacks)
     if any(row.trace_id for row in report.rows):
         with Lake(folder).connect(["traces", "findings"]) as con:
             caveats.note(con)
@@ -120,7 +122,7 @@ def ingest_files(given: list[str], folder: Path, process: str | None = None) -> 
 
 
 def keep_trace(con: Any, target: Path) -> None:
-    """Exit if a file to be written is one of the traces in `con`."""
+    """Exit if a file to write is one of the traces in `con`."""
     from pipelines.models.sqltext import row
 
     if not target.exists():

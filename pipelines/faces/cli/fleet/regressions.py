@@ -1,4 +1,4 @@
-"""`tracelake regressions`: are a job's newest captures worse than the earlier ones?"""
+"""`tracelake regressions`: a test whether a job's newest captures are worse than the earlier ones."""
 
 from __future__ import annotations
 
@@ -29,23 +29,28 @@ def regressions(
     from pipelines.fleet.trends.history import regressions as find
 
     con = open_analyst(lake, list(TABLES))
-    found = find(con, job, new)
-    if job is not None and not found:
+    results = find(con, job, new)
+    if job is not None and not results:
         _refuse_unknown(con, job)
     if json:
-        print_json([{**{k: v for k, v in asdict(f).items() if k != "verdict"}, **asdict(f.verdict)} for f in found])
+        print_json(
+            [
+                {**{k: v for k, v in asdict(result).items() if k != "verdict"}, **asdict(result.verdict)}
+                for result in results
+            ]
+        )
     else:
-        out.print(_table(found) if found else "no job has a complete capture")
-        for status, reason in dict.fromkeys((f.verdict.status, f.verdict.reason) for f in found):
+        out.print(_table(results) if results else "no job has a complete capture")
+        for status, reason in dict.fromkeys((result.verdict.status, result.verdict.reason) for result in results):
             out.print(f"{status}: {reason}", soft_wrap=True)
         if job is None and (unnamed := without_job(con)):
             err.print(styled("[dim]{} captures have no job and are not compared; ingest them with --job[/]", unnamed))
-    if any(f.verdict.status == "REGRESSION" for f in found):
+    if any(result.verdict.status == "REGRESSION" for result in results):
         raise typer.Exit(1)
 
 
 def _refuse_unknown(con: Any, job: str) -> None:
-    """Exit if no trace is of this job: "no complete capture" would say that it is there."""
+    """Exit if no trace belongs to this job, because "no complete capture" would imply that the job exists."""
     from pipelines.base.close_names import meant
 
     jobs = [name for (name,) in con.execute("SELECT DISTINCT job FROM traces WHERE job IS NOT NULL").fetchall()]
@@ -53,7 +58,7 @@ def _refuse_unknown(con: Any, job: str) -> None:
         raise fail(f"no job {job!r} in the lake: {meant(job, sorted(jobs)[:50]) if jobs else 'no trace has one'}")
 
 
-def _table(found: list) -> Table:
+def _table(results: list) -> Table:
     table = Table()
     for name in ("job", "hardware", "ranks", "metric"):
         table.add_column(name, overflow="fold")
@@ -61,7 +66,7 @@ def _table(found: list) -> Table:
         table.add_column(name, justify="right")
     table.add_column("status")
     colours = {"REGRESSION": "bold red", "SUSPECT": "yellow", "INSUFFICIENT": "dim", "OK": "green"}
-    for row in found:
+    for row in results:
         v = row.verdict
         sizes = (_number(v.base_median), _number(v.new_median), _percent(v.effect), _percent(v.floor))
         p = "" if v.p_value is None else f"{v.p_value:.2g}"

@@ -1,4 +1,4 @@
-"""`tracelake stragglers`: which rank the others wait for."""
+"""`tracelake stragglers`: the rank that the others wait for."""
 
 from __future__ import annotations
 
@@ -64,64 +64,64 @@ def stragglers(
 
     if f"{metric}_ns" not in METRICS:
         raise fail(f"no metric {metric!r}", f"There are: {', '.join(name.removesuffix('_ns') for name in METRICS)}")
-    with opened_capture(capture, lake, TABLES, roles, process=process) as (con, beginning):
-        found = stragglers_of(con, find_capture(con, beginning))
+    with opened_capture(capture, lake, TABLES, roles, process=process) as (con, id_prefix):
+        result = stragglers_of(con, find_capture(con, id_prefix))
     if json:
-        print_json({**asdict(found), "stragglers": found.stragglers})
+        print_json({**asdict(result), "stragglers": result.stragglers})
     else:
-        _print(found)
+        _print(result)
     if svg:
-        cells, which = found.drawn()
-        title = f"{found.job or 'capture ' + found.capture_id}: {which or f'{found.n_ranks} ranks'}"
-        svg.write_text(rank_step_heat_map(title, cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8")
+        cells, which = result.drawn()
+        title = f"{result.job or 'capture ' + result.capture_id}: {which or f'{result.n_ranks} ranks'}"
+        svg.write_text(rank_step_heat_map(title, cells, f"{metric}_ns", frozenset(result.stragglers)), encoding="utf-8")
         if not json:
             if which:
                 out.print(f"drawn: {which}; table rank_steps has all", soft_wrap=True)
             out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
 
 
-def _print(found: Stragglers) -> None:
+def _print(result: Stragglers) -> None:
     from pipelines.fleet.collectives.evidence import evidence_in_words
 
-    world = "" if found.world_size is None else f" of {found.world_size}"
-    out.print(styled("[bold]{}[/]: {}{} ranks", found.job or found.capture_id, found.n_ranks, world))
-    if found.ranks:
-        out.print(_ranks(found))
-        if found.groups:
-            out.print(_groups(found.groups))
-        out.print(_verdict(found), soft_wrap=True)
-        if found.matched_by:
-            out.print(evidence_in_words(list(found.matched_by)), soft_wrap=True)
+    world = "" if result.world_size is None else f" of {result.world_size}"
+    out.print(styled("[bold]{}[/]: {}{} ranks", result.job or result.capture_id, result.n_ranks, world))
+    if result.ranks:
+        out.print(_ranks(result))
+        if result.groups:
+            out.print(_groups(result.groups))
+        out.print(_verdict(result), soft_wrap=True)
+        if result.matched_by:
+            out.print(evidence_in_words(list(result.matched_by)), soft_wrap=True)
     else:
         out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
-    for row in found.quality:
+    for row in result.quality:
         colour = "yellow" if row["severity"] == "warning" else "dim"
         out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check_name"], row["detail"]), soft_wrap=True)
 
 
-def _verdict(found: Stragglers) -> Text:
-    if found.agreement is None:
+def _verdict(result: Stragglers) -> Text:
+    if result.agreement is None:
         return styled("[yellow]clocks are not aligned, so the culprits are uncertain and no straggler is named[/]")
-    agreed = f"durations and clocks name the same culprit in {100 * found.agreement:.0f} % of the collectives"
-    if found.culprit_uncertain:
+    agreed = f"durations and clocks name the same culprit in {100 * result.agreement:.0f} % of the collectives"
+    if result.culprit_uncertain:
         return styled("[yellow]culprits uncertain:[/] {}", agreed)
-    names = ", ".join(f"rank {rank}" for rank in found.stragglers)
+    names = ", ".join(f"rank {rank}" for rank in result.stragglers)
     return styled("[bold]straggler: {}[/]; {}", names, agreed) if names else styled("no straggler; {}", agreed)
 
 
-def _ranks(found: Stragglers) -> Table:
+def _ranks(result: Stragglers) -> Table:
     table = Table(
         *("rank", "waits", "causes waiting", "share", "goes back to it", "late", "gain if fixed", "of the span"),
         *("last", "clock"),
     )
     for column in table.columns:
         column.justify = "right"
-    for row in found.ranks[:_SHOWN]:
+    for row in result.ranks[:_SHOWN]:
         style = "bold red" if row["is_straggler"] else ""
         last = f"{row['n_last']} of {row['n_collectives']}"
         table.add_row(str(row["rank"]), *_waits(row), last, _clock(row), style=style)
-    if len(found.ranks) > _SHOWN:
-        table.add_row(f"{len(found.ranks) - _SHOWN} more", style="dim")
+    if len(result.ranks) > _SHOWN:
+        table.add_row(f"{len(result.ranks) - _SHOWN} more", style="dim")
     return table
 
 
@@ -138,7 +138,7 @@ def _waits(row: Row) -> list[str]:
 
 
 def _clock(row: Row) -> str:
-    """The offset of the rank's clock with its error bar."""
+    """Return the offset of the rank's clock with its error, in us."""
     if row["offset_ns"] is None:
         return "not aligned"
     return f"{row['offset_ns'] / 1000:+,.1f} ± {row['error_ns'] / 1000:.1f} us"
@@ -148,18 +148,18 @@ def _groups(groups: list[Row]) -> Table:
     table = Table("role", "group", "ranks", "wait", "cause waiting", "share", "worst rank")
     for column in table.columns[2:]:
         column.justify = "right"
-    shown = _worst_of_each_role(groups)
-    for row in shown:
+    top_groups = _worst_of_each_role(groups)
+    for row in top_groups:
         caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"
         waits = [_time(row["wait_ns"]), _time(row["caused_wait_ns"])]
         table.add_row(row["role"], row["group_name"], str(row["n_ranks"]), *waits, caused, str(row["worst_rank"]))
-    if len(groups) > len(shown):
-        table.add_row(f"{len(groups) - len(shown)} more", style="dim")
+    if len(groups) > len(top_groups):
+        table.add_row(f"{len(groups) - len(top_groups)} more", style="dim")
     return table
 
 
 def _worst_of_each_role(groups: list[Row]) -> list[Row]:
-    """Returns all groups if they are few, else as many of each role: a large job has hundreds of pairs of stages."""
+    """Return all groups if they are few, else equally many of each role: a large job has hundreds of pairs of stages."""
     if len(groups) <= _SHOWN:
         return groups
     by_role: dict[str, list[Row]] = {}

@@ -51,14 +51,14 @@ def timeline(
     from pipelines.faces.drawings.timeline import TABLES, write_timeline
     from pipelines.fleet.path.answer import find_capture
 
-    with opened_capture(capture, lake, TABLES, process=process) as (con, beginning):
+    with opened_capture(capture, lake, TABLES, process=process) as (con, id_prefix):
         keep_trace(con, out_file)
-        name = find_capture(con, beginning)
+        name = find_capture(con, id_prefix)
         written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)
     if json:
-        told = {"path": str(written.path), "ranks": written.ranks, "not_aligned": written.not_aligned}
-        told |= {"shown": written.shown} if written.shown else {}
-        print_json({**told, "error_us": written.error_us, "n_arrows": written.n_arrows})
+        document = {"path": str(written.path), "ranks": written.ranks, "not_aligned": written.not_aligned}
+        document |= {"shown": written.shown} if written.shown else {}
+        print_json({**document, "error_us": written.error_us, "n_arrows": written.n_arrows})
         return
     clocks = "" if written.error_us is None else f"; error of each clock at most {units.time_us(written.error_us)}"
     out.print(f"{len(written.ranks)} ranks, {written.n_arrows:,} collectives tied{clocks}")

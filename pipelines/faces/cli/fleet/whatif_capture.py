@@ -21,42 +21,44 @@ _RANKS = 16
 
 
 def capture_what_if(folder: str, lake: Path | str, scenarios: list[Scenario], json: bool) -> None:
-    """Print what each scenario gains of the whole capture, and when each rank ends; exits where there is no answer."""
+    """Print the gain of each scenario for the whole capture, and when each rank ends. Exit if there is no answer."""
     from pipelines.fleet.collectives.evidence import evidence_in_words
     from pipelines.fleet.path.answer import find_capture
     from pipelines.fleet.path.load_capture import TABLES, load_capture
     from pipelines.lake import Lake
 
-    with opened_capture([folder], lake, TABLES) as (con, beginning):
-        # Of files a lake was made just now, which has no graphs.
-        there = Lake(lake) if beginning and not is_store(lake) else None
-        whole = load_capture(con, find_capture(con, beginning), there, scenarios)
-        found = [whole.gain(scenario) for scenario in scenarios]
+    with opened_capture([folder], lake, TABLES) as (con, id_prefix):
+        # A lake that was just created from files has no stored graphs.
+        graph_lake = Lake(lake) if id_prefix and not is_store(lake) else None
+        capture = load_capture(con, find_capture(con, id_prefix), graph_lake, scenarios)
+        gains = [capture.gain(scenario) for scenario in scenarios]
     if json:
-        told = [gain.as_json() for gain in found]
+        documents = [gain.as_json() for gain in gains]
         print_json(
-            told[0] if len(told) == 1 else [{"name": g.scenario.name, **t} for g, t in zip(found, told, strict=True)]
+            documents[0]
+            if len(documents) == 1
+            else [{"name": g.scenario.name, **t} for g, t in zip(gains, documents, strict=True)]
         )
         return
-    for gain in found:
+    for gain in gains:
         out.print(_table(folder, gain))
-    for caveat in dict.fromkeys(caveat for gain in found for caveat in gain.caveats):
+    for caveat in dict.fromkeys(caveat for gain in gains for caveat in gain.caveats):
         out.print(styled("[yellow]caveat[/]: {}", caveat))
-    if found[0].matched_by:
-        out.print(evidence_in_words(found[0].matched_by))
-    tell_inferred(found[0].inferred_waits)
+    if gains[0].matched_by:
+        out.print(evidence_in_words(gains[0].matched_by))
+    tell_inferred(gains[0].inferred_waits)
 
 
 def _table(folder: str, gain: CaptureGain) -> Table:
-    what = f", {gain.scenario.name}" if gain.scenario.name else ""
+    scenario_name = f", {gain.scenario.name}" if gain.scenario.name else ""
     change = f" ({100 * (gain.after_us / gain.before_us - 1):+.1f} %)" if gain.before_us else ""
-    heading = f"{visible(Path(folder).name + what)}: the capture takes {units.time_us(gain.after_us)} instead of {units.time_us(gain.before_us)}{change}"
+    heading = f"{visible(Path(folder).name + scenario_name)}: the capture takes {units.time_us(gain.after_us)} instead of {units.time_us(gain.before_us)}{change}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     for name in ("rank", "ends before", "ends after"):
         table.add_column(name, justify="right")
     for rank, (before, after) in list(gain.ranks.items())[:_RANKS]:
         table.add_row(str(rank), units.time_us(before), units.time_us(after))
-    left = len(gain.ranks) - _RANKS
-    if left > 0:
-        table.caption, table.caption_justify = f"and {left} more ranks", "left"
+    n_more = len(gain.ranks) - _RANKS
+    if n_more > 0:
+        table.caption, table.caption_justify = f"and {n_more} more ranks", "left"
     return table

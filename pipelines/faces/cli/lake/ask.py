@@ -1,4 +1,4 @@
-"""`tracelake ask`: the questions that most people have, as saved queries."""
+"""`tracelake ask`: common questions, as saved queries."""
 
 from __future__ import annotations
 
@@ -47,35 +47,35 @@ def ask(
     if name not in load_questions() and (about := questions_about(name)):
         _list(about, format)
         return
-    asked = question_named(name)
-    query = asked.asked(top, job=job, capture=capture, trace=trace, rank=rank)
+    saved_question = question_named(name)
+    query = saved_question.asked(top, job=job, capture=capture, trace=trace, rank=rank)
     if show_sql:
         print(query)
         return
     if not isinstance(lake, str):
         _refuse_unknown(lake, {"job": job, "capture_id": capture, "trace": trace, "rank": rank})
     if format is Format.table:
-        out.print(styled("[bold]{}[/]", asked.question))
+        out.print(styled("[bold]{}[/]", saved_question.question))
     sql(query, lake, format, limit=0, engine=engine, master=master)
     if format is Format.table:
-        err.print(styled("[dim]{}[/]", asked.reading))
+        err.print(styled("[dim]{}[/]", saved_question.reading))
 
 
-def _refuse_unknown(lake: Path, given: dict[str, str | int | None]) -> None:
-    """Exit if the lake has no such job, capture, trace or rank: an empty table would say that there is nothing to tell."""
+def _refuse_unknown(lake: Path, filters: dict[str, str | int | None]) -> None:
+    """Exit if the lake has no such job, capture, trace or rank, because an empty table would be misleading."""
     from pipelines.base.close_names import meant
     from pipelines.lake import Lake
     from pipelines.lake.read.one_trace import find_trace
 
-    there = Lake(lake)
-    if not there.exists or not any(value is not None for value in given.values()):
+    local_lake = Lake(lake)
+    if not local_lake.exists or not any(value is not None for value in filters.values()):
         return
-    if (trace := given.pop("trace")) is not None and not any(
-        one.startswith(str(trace)) for one in there.known_traces()
+    if (trace := filters.pop("trace")) is not None and not any(
+        trace_id.startswith(str(trace)) for trace_id in local_lake.known_traces()
     ):
-        find_trace(there, str(trace))
-    with there.connect(["traces"]) as con:
-        for column, value in given.items():
+        find_trace(local_lake, str(trace))
+    with local_lake.connect(["traces"]) as con:
+        for column, value in filters.items():
             names = [
                 str(name)
                 for (name,) in con.execute(f"SELECT DISTINCT {column} FROM traces").fetchall()
@@ -85,20 +85,20 @@ def _refuse_unknown(lake: Path, given: dict[str, str | int | None]) -> None:
                 name.startswith(str(value)) if column == "capture_id" else name == str(value) for name in names
             )
             if value is not None and not is_there:
-                what = column.removesuffix("_id")
+                noun = column.removesuffix("_id")
                 raise fail(
-                    f"no {what} {value!r} in the lake {lake}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"
+                    f"no {noun} {value!r} in the lake {lake}: {meant(str(value), sorted(names)[:50]) if names else 'no trace has one'}"
                 )
 
 
 def _list(questions: Iterable[Question], format: Format) -> None:
     if format is Format.json:
         keys = ("topic", "name", "question", "words")
-        print_json([{key: getattr(one, key) for key in keys} for one in questions])
+        print_json([{key: getattr(question, key) for key in keys} for question in questions])
         return
     topic = ""
-    for one in questions:
-        if one.topic != topic:
-            out.print(styled("\n[bold]{}[/]" if topic else "[bold]{}[/]", topic := one.topic))
-        words = f" ({one.words})" if one.words else ""
-        out.print(styled("  [cyan]{}[/] {}[dim]{}[/]", f"{one.name:<22}", one.question, words))
+    for question in questions:
+        if question.topic != topic:
+            out.print(styled("\n[bold]{}[/]" if topic else "[bold]{}[/]", topic := question.topic))
+        words = f" ({question.words})" if question.words else ""
+        out.print(styled("  [cyan]{}[/] {}[dim]{}[/]", f"{question.name:<22}", question.question, words))

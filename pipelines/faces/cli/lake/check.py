@@ -1,4 +1,4 @@
-"""`tracelake check`: whether every file of the lake is as it was written."""
+"""`tracelake check`: a check whether every file of the lake is as it was written."""
 
 from __future__ import annotations
 
@@ -63,30 +63,30 @@ def check(
             from pipelines.runs.store.ducklake.file_check import check as check_store
             from pipelines.runs.store.ducklake.store import DuckLakeStore
 
-            found = check_store(DuckLakeStore(lake), lambda name: advance(1, name))
+            report = check_store(DuckLakeStore(lake), lambda name: advance(1, name))
         else:
-            found = check_lake(Lake(lake), repair, lambda name: advance(1, name))
-    left = [fault for fault in found.faults if fault.repaired is None]
+            report = check_lake(Lake(lake), repair, lambda name: advance(1, name))
+    unrepaired = [fault for fault in report.faults if fault.repaired is None]
     if json:
-        counts = {"files": found.n_files, "not_recorded": found.n_not_recorded, "broken": len(left)}
-        print_json({**counts, "faults": [asdict(fault) for fault in found.faults]})
+        counts = {"files": report.n_files, "not_recorded": report.n_not_recorded, "broken": len(unrepaired)}
+        print_json({**counts, "faults": [asdict(fault) for fault in report.faults]})
     else:
-        _show(found, is_store(lake))
-    if left:
+        _show(report, is_store(lake))
+    if unrepaired:
         raise typer.Exit(1)
 
 
-def _show(found, is_ducklake: bool) -> None:
-    if found.faults:
+def _show(report, is_ducklake: bool) -> None:
+    if report.faults:
         table = Table("file", "why", "traces", "repaired")
-        for fault in found.faults:
+        for fault in report.faults:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
-    out.print(f"{found.n_files:,} files read, {len(found.faults):,} faults found")
+    out.print(f"{report.n_files:,} files read, {len(report.faults):,} faults found")
     if is_ducklake:
         out.print("a DuckLake has no checksums: sizes and rows are those of its catalog, and every value could be read")
-    elif found.n_not_recorded:
+    elif report.n_not_recorded:
         out.print(
-            f"{found.n_not_recorded:,} files have no checksums, because the catalog was made again since: they are readable"
+            f"{report.n_not_recorded:,} files have no checksums, because the catalog was made again since: they are readable"
         )

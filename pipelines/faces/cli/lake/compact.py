@@ -46,42 +46,52 @@ def compact(
     if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
     grace = timedelta(hours=grace_hours)
-    found = merge_batches(Lake(lake), older_than, int(smaller_than * 1e6), grace, dry_run)
+    result = merge_batches(Lake(lake), older_than, int(smaller_than * 1e6), grace, dry_run)
     if json:
-        print_json({"merges": [asdict(one) for one in found.merges], "removed": [asdict(one) for one in found.removed]})
+        print_json(
+            {
+                "merges": [asdict(merge) for merge in result.merges],
+                "removed": [asdict(batch) for batch in result.removed],
+            }
+        )
         return
     table = Table(title="would be" if dry_run else None, title_justify="left")
     for name in ("day", "state", "into"):
         table.add_column(name)
     for name in ("batches", "traces", "files", "then", "MB", "then"):
         table.add_column(name, justify="right")
-    for one in found.merges:
-        files = f"{one.n_files:,}", "" if one.n_files_after is None else f"{one.n_files_after:,}"
-        size = _mb(one.n_bytes), _mb(one.n_bytes_after)
-        table.add_row(one.day, one.state, one.into or "", f"{len(one.batches):,}", f"{one.n_traces:,}", *files, *size)
-    out.print(table if found.merges else "there is nothing to merge")
-    if found.removed:
-        n_files, n_bytes = sum(one.n_files for one in found.removed), sum(one.n_bytes for one in found.removed)
-        out.print(f"deleted {n_files:,} files ({_mb(n_bytes)} MB) of {len(found.removed):,} batches merged earlier")
+    for batch in result.merges:
+        files = f"{batch.n_files:,}", "" if batch.n_files_after is None else f"{batch.n_files_after:,}"
+        size = _mb(batch.n_bytes), _mb(batch.n_bytes_after)
+        table.add_row(
+            batch.day, batch.state, batch.into or "", f"{len(batch.batches):,}", f"{batch.n_traces:,}", *files, *size
+        )
+    out.print(table if result.merges else "there is nothing to merge")
+    if result.removed:
+        n_files, n_bytes = (
+            sum(batch.n_files for batch in result.removed),
+            sum(batch.n_bytes for batch in result.removed),
+        )
+        out.print(f"deleted {n_files:,} files ({_mb(n_bytes)} MB) of {len(result.removed):,} batches merged earlier")
 
 
 def _compact(address: str, grace: timedelta, dry_run: bool, json: bool) -> None:
-    """Of a DuckLake, by table."""
+    """Compact a DuckLake, and print the number of files by table."""
     from pipelines.runs.store import open_store
 
     store = open_store(address)
-    found = store.compact(dry_run, grace)
+    compacted = store.compact(dry_run, grace)
     swept = [] if dry_run else store.sweep()
     if json:
-        print_json({"tables": [asdict(one) for one in found], "swept": [str(one) for one in swept]})
+        print_json({"tables": [asdict(entry) for entry in compacted], "swept": [str(entry) for entry in swept]})
         return
     table = Table(title="would be" if dry_run else None, title_justify="left")
     table.add_column("table")
     for name in ("files", "then"):
         table.add_column(name, justify="right")
-    for one in found:
-        table.add_row(one.what, f"{one.files_before:,}", f"{one.files_after:,}")
-    out.print(table if found else "there is nothing to merge")
+    for entry in compacted:
+        table.add_row(entry.what, f"{entry.files_before:,}", f"{entry.files_after:,}")
+    out.print(table if compacted else "there is nothing to merge")
     if swept:
         out.print(f"deleted {len(swept):,} files that killed writers left")
 

@@ -38,9 +38,9 @@ def demo(
 
     need("dagster", "tracelake demo")
     lake = Lake(folder / "lake")
-    given = traces or [str(one) for one in synthetic(folder)]
+    paths = traces or [str(path) for path in synthetic(folder)]
     with progress(None, "ingesting") as advance:
-        report = ingest(given, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
+        report = ingest(paths, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
     out.print(report_table(report.rows))
     if not lake.exists:
         raise fail("no trace was ingested", "Look at the reasons above.")
@@ -62,8 +62,9 @@ def demo(
 
 
 def synthetic(folder: Path) -> list[Path]:
-    """Writes the demo's traces where they are not there yet: four ranks that train, of which one is late, and a server that
-    reads the prompts of eight requests and then decodes.
+    """Write the demo's traces unless they exist, and return their paths.
+
+    The traces are those of four ranks that train, one of them late, and of a server that prefills requests and then decodes.
     """
     from pipelines.synthetic import CaptureSpec, write_capture
     from pipelines.synthetic.programs.inference import REQUESTS
@@ -138,20 +139,20 @@ def ui(
         **os.environ,
         "TRACELAKE_LAKE": str(lake if is_store(lake) else lake.absolute()),
         "DAGSTER_HOME": str(home),
-        "TRACELAKE_UI_STARTER": str(os.getpid()),  # a kill of this process is noticed there
+        "TRACELAKE_UI_STARTER": str(os.getpid()),  # by which the UI notices that this process was killed
         "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
     }
-    shown = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host
-    err.print(f"Dagster UI: http://{shown}:{port}  (Ctrl-C stops it)")
+    shown_host = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host
+    err.print(f"Dagster UI: http://{shown_host}:{port}  (Ctrl-C stops it)")
     if host not in ("127.0.0.1", "localhost", "::1"):
         err.print("caveat: the UI has no users; whoever reaches this address can start and delete runs", style="yellow")
     if host in ANY and not allow_host:
         err.print("hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow")
-    served = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)
+    server = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)
 
     def pass_on(number: int, _: Any) -> None:
-        served.send_signal(number)
+        server.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, pass_on)
-    raise typer.Exit(served.wait())
+    raise typer.Exit(server.wait())

@@ -1,4 +1,4 @@
-"""`--engine` of `tracelake ingest` and `tracelake materialize`: what it is told, how it goes, what failed."""
+"""`--engine` of `tracelake ingest` and `tracelake materialize`: its options, progress and failures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LOG_EVERY_S = 30.0
 
 @contextmanager
 def engine_at(name: str | None, address: str | None, store: str | None) -> Iterator[Any]:
-    """Yields the engine, None if none was asked for. Ctrl-C in the block cancels what was submitted, and exits with 130."""
+    """Yield the engine, or None if none is requested. Ctrl-C in the block cancels the submitted units, and exits with 130."""
     if name is None:
         if address or store:
             raise typer.BadParameter(f"--address and --store need --engine: {_NAMES}")
@@ -78,31 +78,41 @@ def engine_at(name: str | None, address: str | None, store: str | None) -> Itera
 
 @contextmanager
 def following(what: str) -> Iterator[Callable[[Any, Any], None]]:
-    """Shows on stderr how many units are done and failed: a bar with the time left or, in a log, a line each half minute."""
+    """Yield a callback `on_unit(so_far, unit)` that shows on stderr how many units are done and failed.
+
+    A terminal gets a bar with the time left, a log a line every LOG_EVERY_S seconds.
+    """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(visible(what), total=None)
-        told_at = time.monotonic()
+        logged_at = time.monotonic()
 
         def on_unit(so_far: Any, _: Any) -> None:
-            nonlocal told_at
+            nonlocal logged_at
             failed = f", {len(so_far.failed)} failed" if so_far.failed else ""
-            told = f"{what}: {so_far.n_done} of {so_far.n_units} units{failed}"
-            bar.update(task, description=visible(told), completed=so_far.size_done, total=so_far.size)
-            if not err.is_terminal and time.monotonic() - told_at >= LOG_EVERY_S:
-                told_at = time.monotonic()
-                err.print(visible(told), soft_wrap=True, markup=False)
+            message = f"{what}: {so_far.n_done} of {so_far.n_units} units{failed}"
+            bar.update(task, description=visible(message), completed=so_far.size_done, total=so_far.size)
+            if not err.is_terminal and time.monotonic() - logged_at >= LOG_EVERY_S:
+                logged_at = time.monotonic()
+                err.print(visible(message), soft_wrap=True, markup=False)
 
         yield on_unit
 
 
 def tell_failed(run: Any) -> None:
-    """Say on stderr which units failed; the files are in `rejects` too. Raises Exit."""
-    for one in run.failed[:_SHOWN]:
-        shown = ", ".join(Path(item).name for item in one.items[:3])
-        more = f" and {len(one.items) - 3} more" if len(one.items) > 3 else ""
+    """Print on stderr which units failed. Their files are in `rejects`, too. Raise typer.Exit if a unit failed."""
+    for failure in run.failed[:_SHOWN]:
+        file_names = ", ".join(Path(item).name for item in failure.items[:3])
+        more = f" and {len(failure.items) - 3} more" if len(failure.items) > 3 else ""
         err.print(
-            styled("[red]unit {} failed[/] {} times ({}{}): {}", one.unit, one.attempts, shown, more, one.error),
+            styled(
+                "[red]unit {} failed[/] {} times ({}{}): {}",
+                failure.unit,
+                failure.attempts,
+                file_names,
+                more,
+                failure.error,
+            ),
             soft_wrap=True,
         )
     if len(run.failed) > _SHOWN:
@@ -114,10 +124,10 @@ def tell_failed(run: Any) -> None:
 
 
 def units_as_json(run: Any) -> dict[str, Any]:
-    """Returns what became of the units, for programs."""
+    """Return the numbers of done and failed units and their cost on the workers, in seconds, for JSON."""
     return {
         "units": run.n_done,
-        "failed_units": [asdict(one) for one in run.failed],
+        "failed_units": [asdict(failure) for failure in run.failed],
         "worker_seconds": round(run.seconds, 3),
         "worker_cpu_seconds": round(run.cpu_seconds, 3),
     }

@@ -41,14 +41,20 @@ def forget(
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
     with progress(None, "forgetting") as advance:
         if is_store(lake):
-            gone = _from_store(lake, trace, for_good, advance)
+            forgotten = _from_store(lake, trace, for_good, advance)
         else:
-            gone = forget_trace(Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}"))
+            forgotten = forget_trace(
+                Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}")
+            )
     if json:
-        print_json(asdict(gone))
+        print_json(asdict(forgotten))
         return
-    again = "its content will not be ingested again" if gone.for_good else "ingesting its file again brings it back"
-    out.print(f"trace {gone.trace_id} ({gone.path or 'path unknown'}) is gone, {gone.n_rows:,} rows; {again}")
+    again = (
+        "its content will not be ingested again" if forgotten.for_good else "ingesting its file again brings it back"
+    )
+    out.print(
+        f"trace {forgotten.trace_id} ({forgotten.path or 'path unknown'}) is gone, {forgotten.n_rows:,} rows; {again}"
+    )
 
 
 def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
@@ -61,11 +67,11 @@ def _from_store(address: str, trace: str, for_good: bool, advance: Any) -> Any:
     from pipelines.runs.store.ducklake.store import DuckLakeStore
 
     store = DuckLakeStore(address)
-    gone = forget_trace(store, trace, for_good)
+    forgotten = forget_trace(store, trace, for_good)
     if has_captures(store):
         advance(1, "forgetting: computing its captures again")
         with open_engine(IN_PROCESS) as engine:
             run = materialize_on(engine, address, load_catalog().of_captures)
         if run.failed:
             raise fail(f"the trace is gone, but its captures were not computed again: {run.failed[0].error}", "Run `tracelake materialize`.")  # fmt: skip
-    return gone
+    return forgotten

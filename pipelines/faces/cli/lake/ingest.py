@@ -1,4 +1,4 @@
-"""`tracelake ingest`."""
+"""`tracelake ingest`: files put into the lake."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def ingest(
 
 
 def _compute(folder: Path, traces: set[str]) -> None:
-    """Compute all tables of these traces and of the captures that they are in, and publish."""
+    """Compute all tables of these traces and of the captures that contain them, and publish."""
     from pipelines.lake import Lake
     from pipelines.runs.materialize.per_capture import part_with
     from pipelines.runs.materialize.run_order import materialize_all
@@ -118,7 +118,7 @@ def _compute(folder: Path, traces: set[str]) -> None:
 
 
 def report_table(rows: list) -> Table:
-    """One row per file: trace, rank, events, MB/s, status and why."""
+    """Return a table with one row per file: trace, rank, events, MB/s, status and reason."""
     table = Table(title="ingested", title_justify="left")
     for name in ("file", "trace"):
         table.add_column(name, overflow="fold")
@@ -129,7 +129,7 @@ def report_table(rows: list) -> Table:
     colours = {"ok": "green", "known": "dim", "repaired": "yellow", "partial": "yellow", "rejected": "red"}
     for row in rows:
         speed = f"{row.unpacked_bytes / 1e6 / row.seconds:.0f}" if row.unpacked_bytes and row.seconds else ""
-        at = f"byte {row.byte_offset}: " if row.byte_offset is not None else ""
+        position = f"byte {row.byte_offset}: " if row.byte_offset is not None else ""
         table.add_row(
             Path(row.path).name,
             row.trace_id or "",
@@ -137,6 +137,6 @@ def report_table(rows: list) -> Table:
             "" if row.n_events is None else f"{row.n_events:,}",
             speed,
             styled(f"[{colours.get(row.status, 'white')}]{{}}[/]", row.status),
-            f"{at}{row.reason}" if row.reason else "",
+            f"{position}{row.reason}" if row.reason else "",
         )
     return table

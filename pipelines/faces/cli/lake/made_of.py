@@ -1,4 +1,4 @@
-"""What a table is made of: the models behind it, in the order in which they run, and what each costs on one trace."""
+"""Models that a table depends on, in the order in which they run, and the cost of each on one trace."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _COSTS = ("rows", "seconds")
 
 
 class Cost(NamedTuple):
-    """Of a model on one trace: `seconds` is None for what ingestion wrote, and for a table that came with another one."""
+    """Cost of a model on one trace. `seconds` is None if ingestion or the function of an earlier table computed it."""
 
     rows: int
     seconds: float | None
 
 
 def print_made_of(table: str, trace: str | None, lake: Path | str, json: bool) -> None:
-    """Print the models behind a table; with a trace, run them all on it, one after another, and print rows and seconds."""
+    """Print the models that a table depends on. With a trace, run them all on it, and print their rows and seconds."""
     from pipelines.faces.subject import catalog_of
     from pipelines.models.catalog import load_catalog
 
@@ -73,7 +73,7 @@ def _costs(catalog: Catalog, table: str, trace: str, lake: Path | str) -> dict[s
 
 
 def measured(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str, on_model: Any = None) -> dict[str, Cost]:
-    """Make a table and all that it reads in `con`, and keep all of it to count its rows."""
+    """Compute a table and all its inputs in `con`, and return the cost of each. Keep all tables to count their rows."""
     from pipelines.models.run import run_models
 
     names = catalog.closure([table])

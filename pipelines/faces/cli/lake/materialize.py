@@ -68,11 +68,11 @@ def materialize(
         done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
     warn_of_prices(Path(lake))
     headings = ("table", "batch", "rows", "seconds")
-    found = [(d.table, d.batch.batch_id, d.n_rows, round(d.seconds, 2)) for d in done]
+    rows = [(d.table, d.batch.batch_id, d.n_rows, round(d.seconds, 2)) for d in done]
     if json:
-        print_json([dict(zip(headings, row, strict=True)) for row in found])
+        print_json([dict(zip(headings, row, strict=True)) for row in rows])
     else:
-        print_rows(headings, [(table, batch, f"{n:,}", f"{s:.2f}") for table, batch, n, s in found], json=False)
+        print_rows(headings, [(table, batch, f"{n:,}", f"{s:.2f}") for table, batch, n, s in rows], json=False)
     if tell_left_out(str(lake), names or None):
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""`tracelake sql`: the lake for analysts."""
+"""`tracelake sql`: SQL queries of the lake."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pipelines.faces.cli.store_address import connection, tell_outdated
 from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tell_damage
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
-"""Columns of sentences: folded where they are too wide, and cut after three lines."""
+"""Columns of sentences: folded if they are too wide, and cut after three lines."""
 _NUMBERED = re.compile(
     r"(^|_)(id|ids|rank|step|device|stream|pid|tid|port|line|number|place|layer|repetition|correlation|ns)$"
 )
-"""Columns of numbers that name something: ranks, steps, devices, ids."""
+"""Columns of numbers that identify something, such as ranks, steps, devices and ids, or that are times in ns."""
 
 
 class Format(StrEnum):
-    """How a result is printed."""
+    """Output format of a result."""
 
     table = "table"
     csv = "csv"
@@ -36,7 +36,7 @@ class Format(StrEnum):
 
 
 class SqlEngine(StrEnum):
-    """What computes the answer to a query."""
+    """Engine that computes the answer to a query."""
 
     duckdb = "duckdb"
     spark = "spark"
@@ -143,9 +143,11 @@ def sql(
             tell_damage(caveats(locked.con, ready.read))
             if isinstance(lake, str):
                 tell_outdated(locked.con, tables)
-            shown = limit + 1 if limit and format is Format.table else 0
-            asked = on_spark.asked(locked, ready.lake, query, shown) if on_spark else locked.asked(opened[1])
-            with asked as answer:
+            max_rows_shown = limit + 1 if limit and format is Format.table else 0
+            running_query = (
+                on_spark.asked(locked, ready.lake, query, max_rows_shown) if on_spark else locked.asked(opened[1])
+            )
+            with running_query as answer:
                 if answer is not None:
                     _give(answer, format, limit, for_spreadsheet)
     except QueryRefused as error:
@@ -158,19 +160,19 @@ _NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([
 
 
 def _hint(error: str, tables: list[str]) -> str:
-    """What to do about an error of DuckDB: the column that was meant, of the tables that the query names."""
+    """Return the advice for an error of DuckDB: similar column names in the tables of the query, and how to list columns."""
     from pipelines.base.close_names import near
     from pipelines.models.catalog import load_catalog
 
     models = load_catalog().models
     columns = {column.name for table in tables if table in models for column in models[table].columns}
     unknown = _NO_COLUMN.search(error)
-    meant = list(near(unknown[1], sorted(columns))) if unknown else []
-    return " ".join([*meant, "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."])
+    suggestions = list(near(unknown[1], sorted(columns))) if unknown else []
+    return " ".join([*suggestions, "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."])
 
 
 def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str, memory: str) -> Any:
-    """Returns what asks Spark; None for DuckDB. Exits for options that do not go together."""
+    """Return the runner of queries on Spark, or None for DuckDB. Exit if the options contradict each other."""
     if engine is SqlEngine.duckdb:
         if compute:
             raise fail("--compute is for --engine spark")
@@ -196,18 +198,20 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 
 def _print_table(answer: Any, limit: int) -> None:
     rows = answer.rows(limit + 1 if limit else 0)
-    cells = [[name, *(_cell(name, row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
+    cells = [
+        [name, *(_cell(name, row[index]) for row in rows[: limit or None])] for index, name in enumerate(answer.columns)
+    ]
     are_numbers = [is_number(kind) for kind in answer.types]
     kinds = [_kind(name, number) for name, number in zip(answer.columns, are_numbers, strict=True)]
     if not print_answer(out, cells, kinds, are_numbers):
-        told = "wider than {} columns, so each row is a block; --format csv has them in lines, with all of each value"
-        err.print(styled(f"[dim]{told}[/]", out.width), soft_wrap=True)
+        note = "wider than {} columns, so each row is a block; --format csv has them in lines, with all of each value"
+        err.print(styled(f"[dim]{note}[/]", out.width), soft_wrap=True)
     if limit and len(rows) > limit:
         err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
 
 
 def _cell(column: str, value: Any) -> str:
-    """A value for people: counts with thousands apart; numbers that name something, and ns, as a query takes them."""
+    """Return a value as text: counts with thousands separators, other numbers and ns in a form that a query accepts."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and not _NUMBERED.search(column)
     return f"{value:,}" if is_count else shown(value)
 
@@ -219,7 +223,10 @@ def _kind(column: str, is_number: bool) -> Kind:
 
 
 def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
-    """CSV to a pipe keeps every text unchanged; on a terminal it is shown as in a table."""
+    """Write the answer to stdout as CSV or Parquet.
+
+    CSV to a pipe keeps every text unchanged. On a terminal, texts are shown as in a table.
+    """
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet

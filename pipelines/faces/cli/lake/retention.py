@@ -36,32 +36,32 @@ def retention(
         return
     if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
-    found = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
+    batches = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
     if json:
-        print_json([asdict(row) for row in found])
+        print_json([asdict(batch) for batch in batches])
         return
     table = Table(title="would be" if dry_run else None, title_justify="left")
     for name in ("batch", "ingested", "state"):
         table.add_column(name)
     for name in ("traces", "files", "MB"):
         table.add_column(name, justify="right")
-    for row in found:
-        counts = f"{len(row.traces):,}", f"{row.n_files:,}", f"{row.n_bytes / 1e6:,.1f}"
-        table.add_row(row.batch_id, row.day, row.state, *counts)
-    out.print(table if found else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")
+    for batch in batches:
+        counts = f"{len(batch.traces):,}", f"{batch.n_files:,}", f"{batch.n_bytes / 1e6:,.1f}"
+        table.add_row(batch.batch_id, batch.day, batch.state, *counts)
+    out.print(table if batches else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")
 
 
 def _expire(address: str, keep_days: int, grace: timedelta, dry_run: bool, json: bool) -> None:
     from pipelines.runs.store import open_store
 
-    found = open_store(address).expire(keep_days, grace, dry_run)
+    batches = open_store(address).expire(keep_days, grace, dry_run)
     if json:
-        print_json([asdict(row) for row in found])
+        print_json([asdict(batch) for batch in batches])
         return
     table = Table(title="would be" if dry_run else None, title_justify="left")
     for name in ("batch", "ingested", "state"):
         table.add_column(name)
     table.add_column("traces", justify="right")
-    for row in found:
-        table.add_row(row.batch_id, row.day, row.state, f"{len(row.traces):,}")
-    out.print(table if found else f"nothing is older than {keep_days} days")
+    for batch in batches:
+        table.add_row(batch.batch_id, batch.day, batch.state, f"{len(batch.traces):,}")
+    out.print(table if batches else f"nothing is older than {keep_days} days")

@@ -1,4 +1,4 @@
-"""`tracelake serve` and `tracelake mcp`: the lake for a browser, and for language models."""
+"""`tracelake serve` and `tracelake mcp`: servers of the lake for a browser, and for language models."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def serve(
     named = (*(allow_host or ()), *([] if host in _ANY else [host]))
     app = make_app(Settings(lake, limits, max_rows, queries, named, without_broken))
     with _listening(host, port) as listening:
-        shown = "127.0.0.1" if host in _ANY else f"[{host}]" if ":" in host else host
-        err.print(f"tracelake: http://{shown}:{listening.getsockname()[1]}  (Ctrl-C stops it)")
+        shown_host = "127.0.0.1" if host in _ANY else f"[{host}]" if ":" in host else host
+        err.print(f"tracelake: http://{shown_host}:{listening.getsockname()[1]}  (Ctrl-C stops it)")
         if host not in ("127.0.0.1", "localhost", "::1"):
             err.print("caveat: there is no login; whoever reaches this address can read the lake", style="yellow")
         if host in _ANY and not allow_host:
@@ -77,7 +77,7 @@ def serve(
 
 
 def _server(config: Any, stop_queries: Callable[[], None]) -> Any:
-    """Returns a uvicorn server that stops its queries first when it is to end: it waits for their answers."""
+    """Return a uvicorn server that stops its queries before it exits, because it waits for their answers."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -113,11 +113,11 @@ def mcp(
 
 
 def _there(lake: Any) -> Path | str:
-    """Returns the lake. Exits if there is none; one without traces may get some later."""
+    """Return the lake. Exit if the folder does not exist. A lake without traces is valid, because it may get some later."""
     if isinstance(lake, str):
         from pipelines.runs.store import open_store
 
-        open_store(lake).connect().close()  # raises a StoreError that says what is wrong
+        open_store(lake).connect().close()  # raises StoreError if it cannot be opened
         return lake
     folder = Path(lake)
     if not folder.is_dir():
@@ -126,7 +126,7 @@ def _there(lake: Any) -> Path | str:
 
 
 def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:
-    """Returns the limits of each query. Exits for sizes that DuckDB cannot parse."""
+    """Return the limits of each query. Raise WrongValue for a size that DuckDB cannot parse."""
     from pipelines.faces.asking import default_memory, memory_bytes
     from pipelines.lake.read.sandbox import Limits
 
@@ -136,13 +136,13 @@ def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens. Exits if the port is taken, or the address is not of this machine."""
+    """Return a listening socket. Exit if the port is taken, or the address does not belong to this machine."""
     try:
         kind = socket.AF_INET6 if ":" in host else socket.AF_INET
-        found = socket.socket(kind, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(128)  # from here on requests wait until the server is ready
-        return found
+        listener = socket.socket(kind, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)  # from here on requests wait until the server is ready
+        return listener
     except OSError as error:
         raise fail(f"{host}:{port}: {error.strerror}", "--port 0 takes a free port.") from None

@@ -1,4 +1,4 @@
-"""`tracelake status`."""
+"""`tracelake status`: the health of the lake."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ def status(
     idle = None if max_idle is None else max_idle * 60
     max_rejected = 0 if strict and max_rejected is None else max_rejected
     limits = Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free)
-    found = _of_store(lake, inbox, limits) if is_store(lake) else look(Lake(lake), inbox, limits)
+    report = _of_store(lake, inbox, limits) if is_store(lake) else look(Lake(lake), inbox, limits)
     if json:
-        print_json(found.as_json())
+        print_json(report.as_json())
     else:
         table = Table(show_header=False)
-        for name, value in _lines(found):
+        for name, value in _lines(report):
             table.add_row(name, value)
         out.print(table)
-    for sentence in found.warnings:
+    for sentence in report.warnings:
         err.print(styled("[yellow]warning:[/] {}", sentence), soft_wrap=True)
-    for sentence in found.wrong:
+    for sentence in report.wrong:
         err.print(styled("[bold red]wrong:[/] {}", sentence), soft_wrap=True)
-    if found.wrong:
+    if report.wrong:
         raise typer.Exit(1)
 
 
 def _of_store(address: str, inbox: Path | None, limits: Any) -> Any:
-    """What a DuckLake tells: no disk, no runs of Dagster, nothing published."""
+    """Return the status of a DuckLake, which has no disk, no runs of Dagster, and nothing published."""
     from pipelines.lake.status import status_of_store
     from pipelines.runs.store import open_store
     from pipelines.runs.store.ducklake.schema import KEYS_TABLE
@@ -94,21 +94,21 @@ def _of_store(address: str, inbox: Path | None, limits: Any) -> Any:
         return status_of_store(con, opened.address, [batch for (batch,) in batches], limits)
 
 
-def _lines(found) -> list[tuple[str, str]]:
-    gigabytes = f"{found.lake_bytes / 1e9:,.2f} GB, of that .dagster {found.dagster_bytes / 1e9:,.2f} GB"
+def _lines(report) -> list[tuple[str, str]]:
+    gigabytes = f"{report.lake_bytes / 1e9:,.2f} GB, of that .dagster {report.dagster_bytes / 1e9:,.2f} GB"
     lines = [
-        ("lake", found.lake),
-        ("last commit", found.last_commit or "none"),
-        ("batches", f"{found.batches:,} with {found.traces:,} traces"),
-        ("rejected in the last day", f"{found.rejected_last_day:,}"),
-        ("newest runs that failed", ", ".join(found.failed_runs) or "none"),
-        ("models that failed", ", ".join(found.failed_models) or "none"),
-        ("analyst.duckdb", found.published),
-        ("disk", f"{gigabytes}; free {found.free_bytes / 1e9:,.1f} GB ({found.free_percent:g} %)"),
+        ("lake", report.lake),
+        ("last commit", report.last_commit or "none"),
+        ("batches", f"{report.batches:,} with {report.traces:,} traces"),
+        ("rejected in the last day", f"{report.rejected_last_day:,}"),
+        ("newest runs that failed", ", ".join(report.failed_runs) or "none"),
+        ("models that failed", ", ".join(report.failed_models) or "none"),
+        ("analyst.duckdb", report.published),
+        ("disk", f"{gigabytes}; free {report.free_bytes / 1e9:,.1f} GB ({report.free_percent:g} %)"),
     ]
-    if is_store(found.lake):
+    if is_store(report.lake):
         lines = [line for line in lines if line[0] not in ("newest runs that failed", "analyst.duckdb", "disk")]
-    if found.inbox:
-        lag = "" if found.lag_seconds is None else f", the oldest for {found.lag_seconds:,.0f} s"
-        lines += [("watched folder", found.inbox), ("waiting files", f"{found.backlog}{lag}")]
-    return lines + [("skipped", f"{path} {why}") for path, why in found.passed_over.items()]
+    if report.inbox:
+        lag = "" if report.lag_seconds is None else f", the oldest for {report.lag_seconds:,.0f} s"
+        lines += [("watched folder", report.inbox), ("waiting files", f"{report.backlog}{lag}")]
+    return lines + [("skipped", f"{path} {why}") for path, why in report.passed_over.items()]

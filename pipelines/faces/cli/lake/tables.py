@@ -1,4 +1,4 @@
-"""`tracelake tables`: what the tables and their columns are."""
+"""`tracelake tables`: the meaning of the tables and their columns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tables(
         if search and name is None:
             from pipelines.models.questions import questions_about
 
-            rows = [(f"ask {one.name}", "", one.question) for one in questions_about(search)] + rows
+            rows = [(f"ask {question.name}", "", question.question) for question in questions_about(search)] + rows
         print_rows(("table", "column", "meaning"), rows, json)
         return
     types = dict(column_types(catalog)[name])
@@ -73,18 +73,21 @@ def tables(
 
 
 def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
-    """Returns table, column and meaning of what has a text in its name or meaning; a table itself has no column."""
+    """Return (table, column, meaning) of all tables and columns whose name or meaning contains a text.
+
+    The row of a table itself has an empty column. `table`: search only this table, or all if None.
+    """
     rows = []
     for model in (catalog.models[name] for name in catalog.public if table in (None, name)):
         if search.lower() in f"{model.name} {model.doc}".lower():
             rows.append((model.name, "", model.doc.removeprefix("One row: ")))
-        named = (column for column in model.columns if search.lower() in f"{column.name} {column.doc}".lower())
-        rows += [(model.name, column.name, column.doc) for column in named]
+        columns = (column for column in model.columns if search.lower() in f"{column.name} {column.doc}".lower())
+        rows += [(model.name, column.name, column.doc) for column in columns]
     return rows
 
 
 def _tell_failures(folder: Path | str, table: str) -> None:
-    """Say on stderr which traces a table lacks, if there is a lake."""
+    """Print on stderr which traces are missing from a table, if there is a lake."""
     from pipelines.lake import Lake
     from pipelines.lake.commit.model_failures import caveats, failures_of
 

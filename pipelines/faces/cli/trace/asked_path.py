@@ -1,4 +1,4 @@
-"""Options that say which critical path is meant, and what they mean for a trace."""
+"""Options that select a critical path, and the window and switches that they select in a trace."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch
 
 
 class AskedPath:
-    """The options that say which path is meant: its window, profile, switches and dependencies.
+    """Options that select a critical path: its window, profile, switches and dependencies.
 
-    Exits with an error if an option is unusable, before any file is read.
+    Exit with an error if an option is invalid, before any file is read.
     """
 
     def __init__(
@@ -65,17 +65,18 @@ class AskedPath:
         self.by_data = dependencies == "data"
         if execution_trace and not self.by_data:
             raise fail("--execution-trace needs --dependencies data")
-        named = [(name, value) for name, _, value in (given.partition("=") for given in settings or [])]
+        switches = [(name, value) for name, _, value in (setting.partition("=") for setting in settings or [])]
         self.first, self.last = parse_instance(instance, annotation)
-        self.overrides = switch_overrides(profile, named)
+        self.overrides = switch_overrides(profile, switches)
         if self.by_data:
             self.overrides[profile, SWITCH] = dependencies
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
     def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
-        """Returns the window request and switch overrides for a trace in `con`; joins its execution trace if one is
-        needed.
+        """Return the window request and switch overrides for a trace in `con`.
+
+        With `--dependencies data`, join its execution trace first.
         """
         from pipelines.critical_path.graph.windows import WindowRequest
 
@@ -85,21 +86,21 @@ class AskedPath:
         return WindowRequest(trace_id, window, self.profile, self.annotation, self.first, self.last), self.overrides
 
 
-def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
-    """Read the given execution trace, or the one next to the trace, and join it to the operators."""
+def _join_execution(con: Any, trace_id: str, execution_trace: Path | None) -> None:
+    """Read the execution trace, by default the file next to the trace, and join it to the operators."""
     from pipelines.base.paths import text_path
     from pipelines.models.sqltext import quoted
     from pipelines.readers.execution import load_execution
     from pipelines.readers.execution.beside import execution_trace_beside
 
     path, rank = con.execute(f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}").fetchone()
-    file = given or execution_trace_beside(text_path(path), rank)
+    file = execution_trace or execution_trace_beside(text_path(path), rank)
     with progress(None, f"reading {file.name}") as advance:
         load_execution(con, file, trace_id, on_bytes=advance)
 
 
 def untraced_ns(text: str) -> int | None:
-    """Returns the time of `--untraced` in ns; None if it is not given. Raises WrongValue."""
+    """Return the time of `--untraced` in ns, or None if it is empty. Raise WrongValue if it is not a time with a unit."""
     time_ns = nanoseconds(text)
     if text and time_ns is None:
         raise WrongValue(f"--untraced {text}: give a time with its unit: 12.3ms, 900us, 1.2s")

@@ -44,7 +44,9 @@ def breakdown(
         caveats.note(con)
         rows = rows_of(con)
     else:
-        rows = [row for one in _asked(trace, lake) for row in _breakdown(one, lake, profile, overrides, process)]
+        rows = [
+            row for requested in _asked(trace, lake) for row in _breakdown(requested, lake, profile, overrides, process)
+        ]
     if json:
         print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
     else:
@@ -55,20 +57,20 @@ def breakdown(
 
 
 def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
-    """Returns the switches that `breakdown --set` gives. Exits for a switch that changes nothing in a breakdown."""
+    """Return the switches of `breakdown --set`. Exit if a switch does not affect a breakdown."""
     from pipelines.critical_path.graph.switches import switch_overrides
     from pipelines.critical_path.graph.windows import PROFILES
 
     if profile not in PROFILES:
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
-    given = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
-    if given and (profile != "hta" or {name for name, _ in given} != {"drop_last_step"}):
+    switches = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
+    if switches and (profile != "hta" or {name for name, _ in switches} != {"drop_last_step"}):
         raise fail("--set affects a breakdown only with --profile hta", "Give --set drop_last_step=false there.")
-    return switch_overrides(profile, given)
+    return switch_overrides(profile, switches)
 
 
 def _asked(trace: str | None, folder: Path) -> list[str]:
-    """Yields the requested trace, or all traces of the lake, by file. Exits if there is no lake."""
+    """Return the requested trace, or the ids of all traces in the lake, ordered by file. Exit if there is no lake."""
     if trace is not None:
         return [trace]
     from pipelines.faces.cli.up_to_date import open_analyst
@@ -89,7 +91,7 @@ def _breakdown(
 
 
 def earlier_note(row: dict[str, Any]) -> Text:
-    """Says how much of a row is work that was launched before the trace began."""
+    """Return a note on the GPU work of a row that was launched before the trace began: its time and count."""
     gpu, device = units.time(row["earlier_ns"]), row["device"]
     return styled(
         "[yellow]note:[/] {}, device {}: {} of its GPU time ({:,} pieces) were launched before the trace began",
@@ -98,7 +100,7 @@ def earlier_note(row: dict[str, Any]) -> Text:
 
 
 def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Table:
-    """Temporal breakdown for people: percent of the span, times in readable units."""
+    """Return the temporal breakdown as a table: percent of the span, times in readable units."""
     counted = "" if profile == "default" else f", as profile {profile} counts it"
     table = Table(title=f"temporal breakdown of the GPU{counted}", title_justify="left")
     for name in ("trace", "rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed"):

@@ -41,30 +41,31 @@ def flame(
     from pipelines.models.sqltext import quoted
 
     con = open_analyst(lake, ["recordings", "stack_samples"])
-    wanted = quoted(recording)
-    found = con.execute(
+    quoted_name = quoted(recording)
+    matches = con.execute(
         "SELECT recording_id, state, n_samples, interval_ns, source FROM recordings WHERE kind = 'stacks' "
-        f"AND (starts_with(recording_id, {wanted}) OR run_id = {wanted})"
+        f"AND (starts_with(recording_id, {quoted_name}) OR run_id = {quoted_name})"
     ).fetchall()
-    if len(found) != 1:
+    if len(matches) != 1:
         rows = con.execute("SELECT recording_id FROM recordings WHERE kind = 'stacks' ORDER BY 1").fetchall()
-        known = ", ".join(row[0] for row in rows[:10]) or "none"
+        recording_ids = ", ".join(row[0] for row in rows[:10]) or "none"
         raise fail(
-            f"{recording!r} matches {len(found)} recordings of stacks in the lake {lake}", f"Recordings: {known}"
+            f"{recording!r} matches {len(matches)} recordings of stacks in the lake {lake}",
+            f"Recordings: {recording_ids}",
         )
-    ((recording_id, state, n_samples, interval_ns, timer),) = found
+    ((recording_id, state, n_samples, interval_ns, timer),) = matches
     weight = "cpu_ns // 1000" if cpu else "n_samples"
-    only = "" if thread is None else f" AND thread = {quoted(thread)}"
-    query = f"SELECT thread, frames, coalesce({weight}, 0) FROM stack_samples WHERE recording_id = {quoted(recording_id)}{only}"
+    thread_clause = "" if thread is None else f" AND thread = {quoted(thread)}"
+    query = f"SELECT thread, frames, coalesce({weight}, 0) FROM stack_samples WHERE recording_id = {quoted(recording_id)}{thread_clause}"
     stacks = [Seen(name, frames_of(frames), int(n)) for name, frames, n in con.execute(query).fetchall()]
-    how = f"{n_samples or 0:,} samples {(interval_ns or 0) / 1e6:g} ms apart by {timer}" + (
+    description = f"{n_samples or 0:,} samples {(interval_ns or 0) / 1e6:g} ms apart by {timer}" + (
         "" if state == "complete" else f", {state}"
     )
     try:
-        svg = flame(f"{recording_id}: {how}", stacks, "us of CPU time" if cpu else "samples")
+        svg = flame(f"{recording_id}: {description}", stacks, "us of CPU time" if cpu else "samples")
     except ValueError as error:
-        of = f" in threads named {thread!r}" if thread is not None else ""
-        raise fail(f"{recording_id}{of}: {error}") from None
+        thread_text = f" in threads named {thread!r}" if thread is not None else ""
+        raise fail(f"{recording_id}{thread_text}: {error}") from None
     out_file.write_text(svg, encoding="utf-8")
     if folded_file is not None:
         folded_file.write_text(folded(stacks), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`tracelake gantt`: a picture of a schedule's run; and the comparison of engines at the end of the demo."""
+"""`tracelake gantt`: a picture of a schedule's run. Also the demo's comparison of engines."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def gantt(
     from pipelines.models.sqltext import quoted
 
     con = open_analyst(lake, [])
-    found = con.execute(f"SELECT run_id FROM schedule_runs WHERE starts_with(run_id, {quoted(run)})").fetchall()
-    if len(found) != 1:
-        known = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
-        raise fail(f"{run!r} matches {len(found)} runs in the lake {lake}", f"Runs: {known}")
-    out_file.write_text(picture_of_run(con, found[0][0], iterations), encoding="utf-8")
+    matches = con.execute(f"SELECT run_id FROM schedule_runs WHERE starts_with(run_id, {quoted(run)})").fetchall()
+    if len(matches) != 1:
+        run_ids = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
+        raise fail(f"{run!r} matches {len(matches)} runs in the lake {lake}", f"Runs: {run_ids}")
+    out_file.write_text(picture_of_run(con, matches[0][0], iterations), encoding="utf-8")
     out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
 
 
 def run_simulated(lake: Any, plan: str) -> None:
-    """Run a plan with every engine on the simulated device and ingest the runs: needs neither torch nor a GPU."""
+    """Run a plan with every engine on the simulated device, without torch or a GPU, and ingest the runs."""
     from pipelines.readers.ingest import ingest
 
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def run_simulated(lake: Any, plan: str) -> None:
 
 
 def compared_table(con: Any) -> Table:
-    """The latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
+    """Return a table of the latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
     from pipelines.models.questions import rows_of_question
 
     title = "schedules: one plan, three engines"

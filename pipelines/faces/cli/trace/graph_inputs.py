@@ -1,4 +1,4 @@
-"""A trace with graph replays, opened together with what tells how its graphs were captured: another trace, annotations."""
+"""Traces with graph replays, opened with the inputs that identify the captured work: another trace, annotations."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ AnnotationsOption = Annotated[
 ]
 _TRIED = 16
 NONE = "none"
-"""Given as the capture trace: the trace is looked up in itself only."""
+"""Value of --capture-trace: look up the trace in itself only."""
 
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """What else was read: the id of the trace with the captures, and the file of annotations; None without.
+    """Inputs that were read in addition to a trace: the id of the trace with the captures, and the file of annotations.
 
-    `is_found`: nobody named that trace, it was found in the lake.
+    Each is None without such an input. `is_found`: that trace was found in the lake, not named by the user.
     """
 
     capture_trace_id: str | None = None
@@ -60,10 +60,10 @@ def opened_with_graphs(
     process: str | None,
     tables: Iterable[str] = (),
 ) -> Iterator[tuple[Any, str, GraphInputs]]:
-    """Yields a private connection with `events`, `traces` and `findings`, the trace's id, and what else was read into it.
+    """Yield a private connection with `events`, `traces` and `findings`, the trace's id, and the additional inputs.
 
-    `tables`: see `subject`; they are those of the trace alone. Ends the command for a file that is not there or not what it
-    is given as.
+    `tables`: see `subject`. They contain the rows of the trace alone. End the command if a file does not exist or is of the
+    wrong kind.
     """
     from pipelines.modelling.graph_captures import use_capture
 
@@ -71,18 +71,21 @@ def opened_with_graphs(
         tempfile.TemporaryDirectory() as folder,
         opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id),
     ):
-        alone = capture or Path(trace).exists() or is_store(lake)  # a DuckLake's traces are not looked through
-        found = None if alone else _found(con, trace_id, Path(lake))
-        other = None if capture == NONE else capture or found
+        skips_lookup = capture or Path(trace).exists() or is_store(lake)  # traces of a DuckLake are not searched
+        nearest_id = None if skips_lookup else _found(con, trace_id, Path(lake))
+        other = None if capture == NONE else capture or nearest_id
         capture_id = _add(con, trace_id, other, lake, Path(folder)) if other else None
         if capture_id:
             use_capture(con, trace_id, capture_id)
-        named = _named(con, trace_id, annotations)
-        yield con, trace_id, GraphInputs(capture_id, bool(found), named)
+        annotations_path = _named(con, trace_id, annotations)
+        yield con, trace_id, GraphInputs(capture_id, bool(nearest_id), annotations_path)
 
 
 def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
-    """Gives the nodes of the trace's graphs the names of a file: the one that was asked for, else the one beside it."""
+    """Name the nodes of the trace's graphs by a file of annotations: the requested file, or the file next to the trace.
+
+    Return the file, or None if there is none. Exit if it cannot be read.
+    """
     from pipelines.base.paths import text_path
     from pipelines.modelling.graph_captures import use_names
     from pipelines.models.sqltext import quoted
@@ -103,8 +106,10 @@ def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
 
 
 def _found(con: Any, trace_id: str, folder: Path) -> str | None:
-    """Returns the nearest trace of the lake, of the same job or folder and the same rank, that captured graphs; None where
-    the trace is known to have no replays.
+    """Return the id of the trace of the lake that captured graphs nearest to this trace, earlier traces first.
+
+    The trace has the same job or folder and the same rank. Return None if none of the _TRIED nearest traces captured graphs,
+    or if the stored tables show that this trace has no replays.
     """
     from pipelines.base.datafiles import rule_rows
     from pipelines.lake import Lake
@@ -114,25 +119,25 @@ def _found(con: Any, trace_id: str, folder: Path) -> str | None:
     replays = f"SELECT 1 FROM {STORED}.graph_kernels LIMIT 1"
     if "graph_kernels" in stored_tables(con) and not con.execute(replays).fetchall():
         return None
-    begins = row([one["name"] for one in rule_rows("capture_calls") if one["role"] == "begin"])
+    begin_calls = row([call["name"] for call in rule_rows("capture_calls") if call["role"] == "begin"])
     with Lake(folder).connect(["traces", "events"]) as all_traces:
-        near = all_traces.execute(
+        nearby = all_traces.execute(
             "SELECT t.trace_id FROM traces AS t, traces AS o WHERE o.trace_id = "
             f"{quoted(trace_id)} AND t.trace_id <> o.trace_id AND t.rank IS NOT DISTINCT FROM o.rank "
             "AND (t.job = o.job OR t.group_id = o.group_id) "
             "ORDER BY t.trace_start_ns > o.trace_start_ns, abs(t.trace_start_ns - o.trace_start_ns), t.trace_id "
             f"LIMIT {_TRIED}"
         ).fetchall()
-        for (one,) in near:
+        for (candidate_id,) in nearby:
             if all_traces.execute(
-                f"SELECT 1 FROM events WHERE trace_id = {quoted(one)} AND name IN {begins} LIMIT 1"
+                f"SELECT 1 FROM events WHERE trace_id = {quoted(candidate_id)} AND name IN {begin_calls} LIMIT 1"
             ).fetchall():
-                return one
+                return candidate_id
     return None
 
 
 def _add(con: Any, trace_id: str, capture: str, lake: Path | str, folder: Path) -> str:
-    """Adds the rows of the trace that shows how graphs were captured, which are kept in `folder`; returns its id."""
+    """Add the rows of the trace that captured the graphs, from files in `folder`. Return its id."""
     from pipelines.lake.read.one_trace import INGESTED
     from pipelines.models.sqltext import quoted
 

@@ -36,31 +36,31 @@ def graphs(
     from pipelines.faces.subject import catalog_of
 
     with opened_with_graphs(trace, lake, capture, annotations, process, TABLES) as (con, trace_id, inputs):
-        found = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _told(inputs)
+        answer = _answer(con, catalog_of(trace, lake), trace_id, inputs) | _told(inputs)
     if json:
-        print_json({**found, "caveats": _lacking(found)})
+        print_json({**answer, "caveats": _lacking(answer)})
         return
-    if not found["n_kernels"]:
+    if not answer["n_kernels"]:
         out.print(styled("{} has no replays of CUDA or HIP graphs", trace))
         return
     out.print(
         styled(
             "{} of {} of GPU time ran in {:,} replay{}; the operator or module of {:.1f} % of that is known",
-            units.time(found["graph_ns"]),
-            units.time(found["gpu_ns"]),
-            found["n_replays"],
-            "" if found["n_replays"] == 1 else "s",
-            100 * found["known_ns"] / max(found["graph_ns"], 1),
+            units.time(answer["graph_ns"]),
+            units.time(answer["gpu_ns"]),
+            answer["n_replays"],
+            "" if answer["n_replays"] == 1 else "s",
+            100 * answer["known_ns"] / max(answer["graph_ns"], 1),
         )
     )
-    if found["known_ns"] < found["graph_ns"]:
+    if answer["known_ns"] < answer["graph_ns"]:
         out.print(styled("the rest would be known from {}", REPLAY_INPUTS), soft_wrap=True)
     if inputs.capture_trace_id:
         how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
         out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))
     if inputs.annotations:
         out.print(styled("names of graph nodes are from {}", inputs.annotations))
-    out.print(_table(found["kernels"], top, found["graph_ns"]))
+    out.print(_table(answer["kernels"], top, answer["graph_ns"]))
 
 
 def _told(inputs: GraphInputs) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def _told(inputs: GraphInputs) -> dict[str, Any]:
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
 
-def _lacking(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The caveat that a NULL operator is not one that there is none, and what would tell it."""
-    unknown = found["graph_ns"] - found["known_ns"]
+def _lacking(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the caveat that NULL operators are unknown, and which inputs would identify them; [] if all are known."""
+    unknown = answer["graph_ns"] - answer["known_ns"]
     if not unknown:
         return []
     detail = f"operator and module of {units.time(unknown)} of replays are not known; what would tell: {REPLAY_INPUTS}"
@@ -83,9 +83,9 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
     from pipelines.models.questions import rows_of_question
     from pipelines.models.run import run_models
 
-    # Launches are known in traces with a window only; the trace with the capture needs them, too.
+    # Launches are known only in traces with a window, and the trace with the capture needs its launches, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
-    request_windows(con, [WindowRequest(one) for (one,) in traces])
+    request_windows(con, [WindowRequest(loaded_id) for (loaded_id,) in traces])
     is_usual = not (inputs.capture_trace_id or inputs.annotations)
     stored = use_stored(con, catalog, WindowRequest(trace_id)) if is_usual else frozenset()
     run_models(con, catalog, TABLES, stored)
@@ -94,25 +94,25 @@ def _answer(con: Any, catalog: Any, trace_id: str, inputs: GraphInputs) -> dict[
         rows = rows_of_question(con, question, trace=trace_id)
         return [{name: value for name, value in row.items() if name not in ("job", "rank")} for row in rows]
 
-    (whole,) = asked("graph-time")
+    (totals,) = asked("graph-time")
     return {
         "trace_id": trace_id,
-        **whole,
+        **totals,
         "kernels": asked("graph-kernels"),
         "repetitions": asked("graph-repetitions"),
     }
 
 
 def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
-    shown = rows[:top] if top else rows
-    names = short_names((row["name"] for row in shown), _NAME)
-    more = f"; {len(rows) - len(shown)} more rows: --top 0" if len(rows) > len(shown) else ""
+    top_rows = rows[:top] if top else rows
+    names = short_names((row["name"] for row in top_rows), _NAME)
+    more = f"; {len(rows) - len(top_rows)} more rows: --top 0" if len(rows) > len(top_rows) else ""
     table = Table(title=f"kernels of graph replays{more}", title_justify="left")
     for heading in ("kernel", "class", "operator", "module", "known from"):
         table.add_column(heading, overflow="fold")
     for heading in ("times", "layers", "GPU time", "%"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in zip(names, shown, strict=True):
+    for name, row in zip(names, top_rows, strict=True):
         table.add_row(
             name,
             in_words(row["class"] or ""),

@@ -1,4 +1,4 @@
-"""`tracelake memory`: what held the memory of a GPU at its peak, from a memory snapshot."""
+"""`tracelake memory`: the allocations of a GPU at its memory peak, from a memory snapshot."""
 
 from __future__ import annotations
 
@@ -60,108 +60,116 @@ def memory(
 
     try:
         with opened_snapshot(file) as con:
-            found = answer(con, top)
+            document = answer(con, top)
     except Rejected as error:
         raise fail(f"{path_text(file)}: {error}") from None
     except OSError as error:
         raise fail(f"{path_text(file)}: {error.strerror or error}") from None
     if json:
-        print_json(found)
+        print_json(document)
     else:
-        _show(found)
+        _show(document)
 
 
 def answer(con: duckdb.DuckDBPyConnection, top: int) -> dict[str, Any]:
-    """Returns what the command tells of the one snapshot in `con`; bytes, ns since the Unix epoch, None where unknown."""
+    """Return the answer for the snapshot in `con`: sizes in bytes, times in ns since the Unix epoch, None if unknown."""
     from pipelines.base.database import rows_of
     from pipelines.models.questions import rows_of_question
 
     about = "SELECT snapshot_id, path, rank, first_event_ns, last_event_ns, n_events, n_unknown_actions FROM memory_snapshots"
-    (told,) = rows_of(con, about)
+    (snapshot,) = rows_of(con, about)
     failed = rows_of_question(con, "out-of-memory")
     devices = [_device(con, row, failed, top) for row in rows_of_question(con, "snapshot-memory")]
-    caveats = [f"device {one['device']}: {said}" for one in devices for said in _caveats(one)]
-    if told["n_unknown_actions"]:
+    caveats = [f"device {device['device']}: {caveat}" for device in devices for caveat in _caveats(device)]
+    if snapshot["n_unknown_actions"]:
         caveats.append(
-            f"{told['n_unknown_actions']:,} events are of kinds that this version does not know, and left out"
+            f"{snapshot['n_unknown_actions']:,} events are of kinds that this version does not know, and left out"
         )
     if not devices:
         caveats.append("it has neither segments nor a history: nothing was allocated, or CUDA was not used")
-    return {**told, "devices": devices, "caveats": caveats}
+    return {**snapshot, "devices": devices, "caveats": caveats}
 
 
 def _device(
-    con: duckdb.DuckDBPyConnection, row: dict[str, Any], failed: list[dict[str, Any]], top: int
+    con: duckdb.DuckDBPyConnection, row: dict[str, Any], failures: list[dict[str, Any]], top: int
 ) -> dict[str, Any]:
     from pipelines.base.database import rows_of
     from pipelines.readers.flight_recorder.frames import called_frames, frame_text, is_python
 
     stacks = rows_of(con, _STACKS, {"device": row["device"]})
-    shown, others = stacks[:top], stacks[top:]
-    for stack in shown:
+    top_stacks, omitted_stacks = stacks[:top], stacks[top:]
+    for stack in top_stacks:
         frames = called_frames(rows_of(con, _FRAMES, {"stack_id": stack["stack_id"]}))
         stack["frames"] = [frame_text(frame) for frame in frames]
         inner = next((frame for frame in frames if is_python(frame)), None) or next(iter(frames), None)
         stack["called"] = frame_text(inner) if inner else None
-    own = [one for one in failed if one["device"] == row["device"]][:top]
+    device_failures = [failure for failure in failures if failure["device"] == row["device"]][:top]
     return {
         **{name: row[name] for name in _PEAKS},
-        "without_stack_percent": sum((one["size_percent"] or 0 for one in stacks if one["stack_id"] is None), 0.0),
+        "without_stack_percent": sum(
+            (stack["size_percent"] or 0 for stack in stacks if stack["stack_id"] is None), 0.0
+        ),
         "n_stacks_at_peak": len(stacks),
-        "alive_at_peak": shown,
-        "left_out_bytes": sum(one["size_bytes"] for one in others),
+        "alive_at_peak": top_stacks,
+        "left_out_bytes": sum(stack["size_bytes"] for stack in omitted_stacks),
         "fragmentation": {name: row[name] for name in _SEGMENTS} if row["n_segments"] else None,
-        "out_of_memory": [{**{name: one[name] for name in _FAILED}, "user_frame": one["frame"]} for one in own],
+        "out_of_memory": [
+            {**{name: failure[name] for name in _FAILED}, "user_frame": failure["frame"]} for failure in device_failures
+        ],
     }
 
 
-def _caveats(one: dict[str, Any]) -> list[str]:
-    """What a reader of a device's numbers must know."""
-    found = []
-    if one["peak_allocated_bytes"] is None:
-        found.append(
+def _caveats(device: dict[str, Any]) -> list[str]:
+    """Return the caveats about a device's numbers."""
+    caveats = []
+    if device["peak_allocated_bytes"] is None:
+        caveats.append(
             "no history was recorded, so the peak is not known: what is shown was in use at the snapshot "
             "(torch.cuda.memory._record_memory_history before the program allocates)"
         )
-    elif one["is_consistent"] and one["first_allocated_bytes"]:
-        found.append(
-            f"{_size(one['first_allocated_bytes'])} were in use when the history begins: an earlier peak may have been "
+    elif device["is_consistent"] and device["first_allocated_bytes"]:
+        caveats.append(
+            f"{_size(device['first_allocated_bytes'])} were in use when the history begins: an earlier peak may have been "
             "higher, and what was released since has no stack (a longer history: max_entries)"
         )
-    if one["is_consistent"] is False:
-        n = one["n_contradictions"]
+    if device["is_consistent"] is False:
+        n = device["n_contradictions"]
         why = f"{n:,} allocations are gone without a release" if n else "more is released than was in use"
-        found.append(
+        caveats.append(
             f"the history does not fit the snapshot ({why}): levels and peak are off; was recording stopped before the snapshot?"
         )
-    if one["without_stack_percent"]:
-        found.append(f"{one['without_stack_percent']:.1f} % of that memory has no stack: it was not recorded")
-    return found
+    if device["without_stack_percent"]:
+        caveats.append(f"{device['without_stack_percent']:.1f} % of that memory has no stack: it was not recorded")
+    return caveats
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(document: dict[str, Any]) -> None:
     levels = Table("device", "", "in use", "reserved", "at")
-    for one in found["devices"]:
+    for device in document["devices"]:
         levels.add_row(
-            str(one["device"]), "peak in use", _size(one["peak_allocated_bytes"]), "", _peak_at(one, "peak", found)
+            str(device["device"]),
+            "peak in use",
+            _size(device["peak_allocated_bytes"]),
+            "",
+            _peak_at(device, "peak", document),
         )
-        at = _peak_at(one, "peak_reserved", found)
-        levels.add_row("", "peak reserved", "", _size(one["peak_reserved_bytes"]), at)
-        levels.add_row("", "at the snapshot", _size(one["allocated_bytes"]), _size(one["reserved_bytes"]), "")
+        peak_time = _peak_at(device, "peak_reserved", document)
+        levels.add_row("", "peak reserved", "", _size(device["peak_reserved_bytes"]), peak_time)
+        levels.add_row("", "at the snapshot", _size(device["allocated_bytes"]), _size(device["reserved_bytes"]), "")
     out.print(levels)
-    for one in found["devices"]:
-        out.print(_stacks(one))
-        for line in _ends(one, found):
+    for device in document["devices"]:
+        out.print(_stacks(device))
+        for line in _ends(device, document):
             out.print(line, soft_wrap=True)
-    for said in found["caveats"]:
-        out.print(f"note: {said}", soft_wrap=True)
+    for caveat in document["caveats"]:
+        out.print(f"note: {caveat}", soft_wrap=True)
 
 
-def _stacks(one: dict[str, Any]) -> Table:
-    when = "at the snapshot" if one["peak_allocated_bytes"] is None else "at the peak"
+def _stacks(device: dict[str, Any]) -> Table:
+    when = "at the snapshot" if device["peak_allocated_bytes"] is None else "at the peak"
     table = Table("allocated by", "called", "allocations", "size", "share", title_justify="left")
-    table.title = f"device {one['device']}: in use {when}"
-    for stack in one["alive_at_peak"]:
+    table.title = f"device {device['device']}: in use {when}"
+    for stack in device["alive_at_peak"]:
         share = "" if stack["size_percent"] is None else f"{stack['size_percent']:.1f} %"
         called = "" if stack["called"] == stack["user_frame"] else _short(stack["called"])
         row = (f"{stack['n_allocations']:,}", _size(stack["size_bytes"]), share)
@@ -173,24 +181,24 @@ def _short(frame: str | None) -> str:
     return _ARGUMENTS.sub("", frame or "")
 
 
-def _ends(one: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    lines, held = [], one["fragmentation"]
-    if n_more := one["n_stacks_at_peak"] - len(one["alive_at_peak"]):
-        lines.append(f"and {n_more:,} more stacks with {_size(one['left_out_bytes'])} (--top)")
-    if held:
+def _ends(device: dict[str, Any], document: dict[str, Any]) -> list[str]:
+    lines, fragmentation = [], device["fragmentation"]
+    if n_more := device["n_stacks_at_peak"] - len(device["alive_at_peak"]):
+        lines.append(f"and {n_more:,} more stacks with {_size(device['left_out_bytes'])} (--top)")
+    if fragmentation:
         lines.append(
-            f"device {one['device']}, at the snapshot: {_size(held['used_bytes'])} used, {_size(held['rounding_bytes'])} lost "
-            f"to rounding, {_size(held['pending_bytes'])} waiting for another stream, {_size(held['releasable_bytes'])} "
-            f"releasable (torch.cuda.empty_cache), {_size(held['stuck_bytes'])} free between blocks in use; largest free "
-            f"block {_size(held['largest_free_bytes'])}"
+            f"device {device['device']}, at the snapshot: {_size(fragmentation['used_bytes'])} used, {_size(fragmentation['rounding_bytes'])} lost "
+            f"to rounding, {_size(fragmentation['pending_bytes'])} waiting for another stream, {_size(fragmentation['releasable_bytes'])} "
+            f"releasable (torch.cuda.empty_cache), {_size(fragmentation['stuck_bytes'])} free between blocks in use; largest free "
+            f"block {_size(fragmentation['largest_free_bytes'])}"
         )
-    if one["n_ooms"]:
-        lines.append(f"device {one['device']} ran out of memory in its history ({one['n_ooms']:,}), last:")
-    for failed in one["out_of_memory"]:
-        where = failed["user_frame"] or f"stack {_NONE}"
+    if device["n_ooms"]:
+        lines.append(f"device {device['device']} ran out of memory in its history ({device['n_ooms']:,}), last:")
+    for failure in device["out_of_memory"]:
+        where = failure["user_frame"] or f"stack {_NONE}"
         lines.append(
-            f"  {_at(failed['at_ns'], found)}: {_size(failed['size_bytes'])} wanted, {_size(failed['device_free_bytes'])} free "
-            f"on the device, {_size(failed['allocated_bytes'])} in use, {_size(failed['reserved_bytes'])} reserved; {where}"
+            f"  {_at(failure['at_ns'], document)}: {_size(failure['size_bytes'])} wanted, {_size(failure['device_free_bytes'])} free "
+            f"on the device, {_size(failure['allocated_bytes'])} in use, {_size(failure['reserved_bytes'])} reserved; {where}"
         )
     return lines
 
@@ -199,13 +207,13 @@ def _size(n_bytes: int | None) -> str:
     return _NONE if n_bytes is None else units.size(n_bytes)
 
 
-def _peak_at(one: dict[str, Any], which: str, found: dict[str, Any]) -> str:
-    return "when the history begins" if one[f"{which}_seq"] == -1 else _at(one[f"{which}_ns"], found)
+def _peak_at(device: dict[str, Any], which: str, document: dict[str, Any]) -> str:
+    return "when the history begins" if device[f"{which}_seq"] == -1 else _at(device[f"{which}_ns"], document)
 
 
-def _at(ns: int | None, found: dict[str, Any]) -> str:
-    """The time of an event, and how long after the first one of the file that is."""
+def _at(ns: int | None, document: dict[str, Any]) -> str:
+    """Return the time of an event as UTC, and its distance from the first event of the file."""
     if ns is None:
         return _NONE
-    after = units.time(ns - found["first_event_ns"])
+    after = units.time(ns - document["first_event_ns"])
     return f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC (+{after})"

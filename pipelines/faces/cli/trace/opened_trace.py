@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipelines.faces.subject import Subject
 
 _LONG = 1_000_000  # events
-_LONG_GB = 0.2  # what their models may use at first: run_models gives more to one that fails
+_LONG_GB = 0.2  # GB; initial memory limit of their models: run_models gives more to a model that fails
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
 ]
@@ -37,31 +37,33 @@ def opened(
     with_arguments: bool = False,
     process: str | None = None,
 ) -> Iterator[Subject]:
-    """Yields the `subject` of a command, which shows how far a file is read; that a file ends early is noted."""
+    """Yield the `subject` of a command. Show the progress of reading a file, and note the caveat of an incomplete trace."""
     from pipelines.faces.subject import subject
 
     def reading(file: Path) -> Any:
         return progress(file.stat().st_size, f"reading {file.name}")
 
-    with subject(trace, lake, tables, with_arguments=with_arguments, process=process, reading=reading) as found:
-        caveats.note(found.con)
-        yield found
+    with subject(
+        trace, lake, tables, with_arguments=with_arguments, process=process, reading=reading
+    ) as opened_subject:
+        caveats.note(opened_subject.con)
+        yield opened_subject
 
 
 def use_memory(con: Any, trace_id: str) -> int:
-    """Give an opened trace the memory that its models need; returns how many of them run beside each other.
+    """Give an opened trace the memory that its models need. Return how many of its models run concurrently.
 
-    Each on one core; a long trace has one after another on all cores. On two cores, a model of few rows costs a fifth more CPU
-    time and is no faster. Two models of a long trace at once would need too much memory.
+    Each model runs on one core, because on two cores a model of few rows takes a fifth more CPU time and is not faster.
+    The models of a long trace run one after another on all cores, because two of them would need too much memory.
     """
     from pipelines.base.database import at_most, give_back
     from pipelines.models.sqltext import quoted
 
-    found = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
-    if not found or found[0][0] >= _LONG:
-        give_back(con)  # what reading the file took
+    rows = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
+    if not rows or rows[0][0] >= _LONG:
+        give_back(con)  # memory that reading the file took
         _keep_tables_in_file(con)
-        # What DuckDB keeps beyond its tables is soon as much as they are.
+        # Beyond its tables, DuckDB would soon keep as much memory as the tables take.
         con.execute(f"SET memory_limit = '{at_most(_LONG_GB)}'; SET allocator_flush_threshold = '32MB'")
         con.execute("SET enable_external_file_cache = false")
         return 1
@@ -70,10 +72,10 @@ def use_memory(con: Any, trace_id: str) -> int:
 
 
 def _keep_tables_in_file(con: Any) -> None:
-    """From here on, new tables and views of an opened trace are in a file beside it, which goes when the trace is closed.
+    """Store new tables and views of an opened trace in a file, which is deleted when the trace is closed.
 
-    DuckDB compresses the tables of a file, which in memory it does not: those of a long trace take a quarter, and what
-    there is no room for need not be written again. Cursors of `con` do not find them: each has a search path of its own.
+    DuckDB compresses tables in a file, but not in memory, so those of a long trace take a quarter of the memory. Evicted
+    tables need not be written again. Cursors of `con` do not find the tables, because each cursor has its own search path.
     """
     from pipelines.models.sqltext import quoted
 

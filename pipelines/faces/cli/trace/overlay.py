@@ -74,10 +74,10 @@ def overlay(
 
     if all_edges and not all_events:
         raise fail("--all-edges draws edges between events that the overlay leaves out", "Leave out --only-critical.")
-    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     tables = (*PATH_TABLES, *(COUNTED if counters else ()))
     with opened(trace, lake, tables, with_arguments=True, process=process) as (con, trace_id):
-        request, overrides = asked.of(con, trace_id)
+        request, overrides = path_options.of(con, trace_id)
         window = request.window_id
         answer = compute(con, load_catalog(), request, overrides=overrides, with_edges=all_edges)
         if not answer.success:

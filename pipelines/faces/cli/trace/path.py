@@ -74,9 +74,9 @@ def critical_path(
     from pipelines.critical_path.graph.stored_window import GRAPH_TABLES, PATH_TABLES
     from pipelines.models.catalog import load_catalog
 
-    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     if looks_saved(Path(trace)):
-        if edges or save or alternatives or process or not asked.is_usual:
+        if edges or save or alternatives or process or not path_options.is_usual:
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
             )
@@ -92,8 +92,8 @@ def critical_path(
         with path_tables(saved) as con:
             return _show(saved.title, answer, largest_owners(con, load_catalog(), top))
     tables = (*PATH_TABLES, *(("longest_path",) if edges else ()), *(GRAPH_TABLES if save else ()))
-    with opened(trace, lake, tables, with_arguments=asked.by_data, process=process) as (con, trace_id):
-        request, overrides = asked.of(con, trace_id)
+    with opened(trace, lake, tables, with_arguments=path_options.by_data, process=process) as (con, trace_id):
+        request, overrides = path_options.of(con, trace_id)
         catalog = load_catalog()
         steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
         with progress(steps, "computing") as advance:
@@ -118,14 +118,14 @@ def critical_path(
 
 
 def _show_json(title: str, answer: Any, parts: Iterable[str]) -> None:
-    """Print the answer for programs; exits with 1 where there is no path."""
+    """Print the answer as JSON. Exit with 1 if there is no path."""
     print_parts(parts)
     if not answer.success:
         raise fail(pathless(title, answer))
 
 
 def _show(title: str, answer: Any, owners: list[dict[str, Any]]) -> None:
-    """Print the answer for people: first what changes how it is read; exits with 1 where there is no path."""
+    """Print the answer as tables, after the caveats that are more than information. Exit with 1 if there is no path."""
     if not answer.success:
         raise fail(pathless(title, answer))
     print_caveats(caveat for caveat in answer.caveats if caveat["severity"] != "info")
@@ -138,4 +138,5 @@ def _show(title: str, answer: Any, owners: list[dict[str, Any]]) -> None:
 
 
 def pathless(title: str, answer: Any) -> str:
+    """Return the error message for a trace without a critical path."""
     return f"{title} has no critical path: {answer.reason}"

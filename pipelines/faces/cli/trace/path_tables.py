@@ -1,4 +1,4 @@
-"""A critical path for people: its caveats, who owns its time, what bounds it, the next longest paths."""
+"""Tables of a critical path: its caveats, the owners of its time, its boundedness, the next longest paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.faces.cli.console import out, styled
 from pipelines.faces.cli.narrow_tables import Kind, fit
 from pipelines.faces.words import in_words
 
-_WIDTH = 110  # of the table of owners: the table critical_path_by_owner has their names whole
+_WIDTH = 110  # of the table of owners; the table critical_path_by_owner contains their full names
 _WORDS = {
     "kernel": "kernel",
     "gpu_memcpy": "copy",
@@ -28,11 +28,11 @@ _WORDS = {
     "python_function": "Python",
     None: "gap",
 }
-"""Categories in words."""
+"""Display names of the categories."""
 
 
 def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
-    """What to know before reading the numbers, most severe first."""
+    """Print caveats in their order, without those that are already printed above the answer."""
     for caveat in caveats:
         if is_above(caveat["detail"]):
             continue
@@ -41,14 +41,14 @@ def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
 
 
 def tell_inferred(n: int) -> None:
-    """Say below an answer that some waits of its graph are inferred."""
+    """Print below an answer that `n` waits of its graph are inferred; nothing for 0."""
     if n:
         waits = "wait of this graph is" if n == 1 else "waits of this graph are"
         out.print(styled("[yellow]caveat[/]: {:,} {} inferred: no cuda_sync events show them", n, waits))
 
 
 def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table:
-    """Where the time of the window goes, by owner, for people."""
+    """Return a table of the window's time by owner."""
     rows = [
         (
             visible(row["owner"] or "(no name)"),
@@ -62,9 +62,9 @@ def owners_table(title: str, answer: Any, owners: list[dict[str, Any]]) -> Table
     headings = ("where the time goes", "is a", "bound by", "percent", "time")
     kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
     fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
-    left = owners[0]["n_owners"] - len(owners)
-    rest = units.time_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
-    more = f"and {left:,} more owner{'s' if left > 1 else ''}, {rest}" if left else None
+    n_more = owners[0]["n_owners"] - len(owners)
+    more_time = units.time_us((owners[0]["all_ns"] - sum(row["duration_ns"] for row in owners)) / 1000)
+    more = f"and {n_more:,} more owner{'s' if n_more > 1 else ''}, {more_time}" if n_more else None
     heading = _heading(title, answer)
     table = Table(title=heading, title_justify="left", min_width=len(heading), caption=more, caption_justify="left")
     for number, of_column in enumerate(headings):
@@ -81,7 +81,7 @@ def _heading(title: str, answer: Any) -> str:
 
 
 def path_table(title: str, answer: Any) -> Table:
-    """The critical path by boundedness, for people; without a title, below the table of owners."""
+    """Return a table of the critical path by boundedness. An empty title means that the table of owners precedes it."""
     heading = _heading(title, answer) if title else None
     table = Table(
         title=heading,
@@ -102,18 +102,18 @@ def path_table(title: str, answer: Any) -> Table:
 
 
 def _by_data(answer: Any) -> str | None:
-    said = answer.dependencies
-    if said["mode"] == "serial":
+    dependencies = answer.dependencies
+    if dependencies["mode"] == "serial":
         return None
     return (
-        f"data dependencies: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
-        f"{said['execution_trace']} by {said['method']}. Optimistic: one thread runs one operator at a time. "
+        f"data dependencies: {dependencies['joined']:,} of {dependencies['operators']:,} operators ({100 * dependencies['share']:.1f} %) joined to "
+        f"{dependencies['execution_trace']} by {dependencies['method']}. Optimistic: one thread runs one operator at a time. "
         "The path does not cover the window: see docs/data-dependencies.md."
     )
 
 
 def alternatives_table(answer: Any) -> Table:
-    """The next longest paths, for people: how much shorter they are, and which kernels and operators differ."""
+    """Return a table of the next longest paths: how much shorter they are, and which kernels and operators differ."""
     table = Table(title="the next longest paths", title_justify="left")
     table.add_column("shorter by", justify="right")
     table.add_column("with", overflow="fold")
@@ -123,10 +123,10 @@ def alternatives_table(answer: Any) -> Table:
     return table
 
 
-def _most_of(events: list[dict[str, Any]], shown: int = 3) -> Text:
-    named = ((event["name"] or "(no name)", units.time_us(event["duration_us"])) for event in events[:shown])
+def _most_of(events: list[dict[str, Any]], limit: int = 3) -> Text:
+    named = ((event["name"] or "(no name)", units.time_us(event["duration_us"])) for event in events[:limit])
     lines = [styled("{} {}", short_name(name), time) for name, time in named]
-    if len(events) > shown:
-        more = sum(event["duration_us"] for event in events[shown:])
-        lines.append(styled("and {} more, {}", len(events) - shown, units.time_us(more)))
+    if len(events) > limit:
+        more = sum(event["duration_us"] for event in events[limit:])
+        lines.append(styled("and {} more, {}", len(events) - limit, units.time_us(more)))
     return Text("\n").join(lines)

@@ -82,27 +82,27 @@ def slice_(
         with _lake(what or [], lake) as folder:
             number = None if step is None else _step(folder, step, rank, trace)
             query = sql if number is None else step_query(number, rank, trace)
-            found = _draw(folder, query, out_file)
+            written = _draw(folder, query, out_file)
     except duckdb.Error as error:
         raise fail(str(error), "`tracelake tables` lists the tables.", lines=True) from None
     if json:
-        told = {name: value for name, value in vars(found).items() if name != "path"}
-        print_json({"path": str(found.path), **told})
+        fields = {name: value for name, value in vars(written).items() if name != "path"}
+        print_json({"path": str(written.path), **fields})
         return
     counts = {
-        "events": found.n_events,
-        "slices": found.n_slices,
-        "counter values": found.n_counters,
-        "marks": found.n_marks,
+        "events": written.n_events,
+        "slices": written.n_slices,
+        "counter values": written.n_counters,
+        "marks": written.n_marks,
     }
     out.print(", ".join(f"{n:,} {name}" for name, n in counts.items() if n))
-    if found.left_out:
-        err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", found.left_out))
-    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", found.path), soft_wrap=True)
+    if written.left_out:
+        err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", written.left_out))
+    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", written.path), soft_wrap=True)
 
 
 def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
-    """The number of the step to draw; where it is not the one that was given, this is said."""
+    """Return the number of the step to draw. If it differs from `step`, say so on stderr."""
     from pipelines.faces.cli.up_to_date import bring_up_to_date
     from pipelines.faces.drawings.trace_slice import step_meant
     from pipelines.lake.publish.analyst_file import analyst
@@ -116,19 +116,19 @@ def _step(folder: Path, step: int, rank: int | None, trace: str) -> int:
 
 
 @contextmanager
-def _lake(given: list[str], lake: Path) -> Iterator[Path]:
-    """Yields the folder of the lake to ask: one that is given, or a temporary one of the files."""
+def _lake(sources: list[str], lake: Path) -> Iterator[Path]:
+    """Yield the folder of the lake to query: a folder in `sources`, a temporary lake of files, or `lake` without sources."""
     from pipelines.faces.cli.fleet.opened_capture import lake_of
     from pipelines.lake import Lake
 
-    if not given:
+    if not sources:
         yield lake
-    elif len(given) == 1 and Path(given[0]).is_dir() and Lake(Path(given[0])).exists:
-        yield Path(given[0])
+    elif len(sources) == 1 and Path(sources[0]).is_dir() and Lake(Path(sources[0])).exists:
+        yield Path(sources[0])
     else:
-        with lake_of(given, lake) as (folder, beginning):
-            if beginning:
-                raise fail(f"{beginning}: there is no such file or folder", "An id of the lake goes to --trace.")
+        with lake_of(sources, lake) as (folder, id_prefix):
+            if id_prefix:
+                raise fail(f"{id_prefix}: there is no such file or folder", "An id of the lake goes to --trace.")
             yield Path(folder)
 
 
@@ -158,10 +158,10 @@ def _draw(folder: Path, query: str, target: Path) -> Any:
         if not {"trace_id", "event_id"} <= set(columns):
             rows = [dict(zip(columns, row, strict=True)) for row in answer.rows()]
             return write_rows(rows, columns, target)
-        asked = answer.arrow().rename_columns(columns)
-    if (n := len(asked["trace_id"].unique())) > _MOST_TRACES:
+        events = answer.arrow().rename_columns(columns)
+    if (n := len(events["trace_id"].unique())) > _MOST_TRACES:
         raise NoSlice(f"the rows are of {n:,} traces: draw at most {_MOST_TRACES}, see --rank and --trace")
     with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, analyst(ready.lake) as con:
         file = Path(scratch) / "asked.parquet"
-        pyarrow.parquet.write_table(asked, file)
+        pyarrow.parquet.write_table(events, file)
         return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)

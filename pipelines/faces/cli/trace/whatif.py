@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _SHOWN = 15
 _NAME = 60
 _CLASSES = {"CPU": "operators and calls", "HOST": "host outside operators", "GAP": "delay"}
-"""Classes that are of no GPU work, in words."""
+"""Display names of the classes that are not GPU work."""
 
 
 def what_if(
@@ -157,48 +157,48 @@ def what_if(
     from pipelines.critical_path.whatif.targets import names_causes, owner_kinds
     from pipelines.models.catalog import load_catalog
 
-    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    path_options = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     scenarios = _scenarios(scenario, of_options(scale or [], remove or [], perfect_overlap, ahead or []))
     _check(scenarios, sensitivity, redraw)
-    _check_saved(trace, asked, redraw)
+    _check_saved(trace, path_options, redraw)
     if Path(trace).is_dir() or (not process and is_several(trace)):
-        if sensitivity or redraw or process or not asked.is_usual:
-            what = "a file of several processes" if Path(trace).is_file() else "a folder"
+        if sensitivity or redraw or process or not path_options.is_usual:
+            source = "a file of several processes" if Path(trace).is_file() else "a folder"
             rank = "one of its processes (--process PID)" if Path(trace).is_file() else "the trace of one rank"
-            raise fail(f"{what} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
+            raise fail(f"{source} is one capture, all its ranks as a whole", f"For anything else, give {rank}.")
         from pipelines.faces.cli.fleet.whatif_capture import capture_what_if
 
         return capture_what_if(trace, lake, scenarios, json)
-    by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
-    with _window(trace, lake, asked, redraw is not None, process) as (con, window):
+    by_owner = sorted({kind for variant in scenarios for kind in owner_kinds(variant)})
+    with _window(trace, lake, path_options, redraw is not None, process) as (con, window):
         if by_owner and not looks_saved(Path(trace)):
             window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
         if any(map(names_causes, scenarios)) and con is not None:
             window = replace(window, causes=causes_of(con, load_catalog(), window))
         if without_profiler or untraced:
             window = _without_profiler(con, trace, window, untraced_ns(untraced))
-        lost = _unknown_percent(window, by_owner)
+        unknown_percents = _unknown_percent(window, by_owner)
         families = rank_families(window, with_cpu=True) if sensitivity else []
-        lacking = _lacking(window) if sensitivity else []
-        answers = compare(window, scenarios)  # one at a time: each holds arrays of the graph's size
+        gap_caveats = _lacking(window) if sensitivity else []
+        answers = compare(window, scenarios)  # a generator, because each answer holds arrays of the graph's size
         if redraw and con is not None:
             from pipelines.faces.drawings.redraw import write_redrawn
 
             answers = [next(answers)]
             drawn = write_redrawn(con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw)
-            # on stderr: stdout has only the answer
+            # on stderr, because stdout has only the answer
             err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
         if sensitivity and json:
             ranked = [family.as_json() for family in families]
-            return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": lacking})
+            return print_json({"families": ranked, "inferred_waits": window.n_inferred, "caveats": gap_caveats})
         if json:
-            return _print_as_json(answers, scenarios, lost)
+            return _print_as_json(answers, scenarios, unknown_percents)
         tables = [table for answer in answers for table in comparison_tables(trace, answer)]
-    for one in lacking:
-        out.print(styled("[yellow]caveat:[/] {}", one["detail"]))
+    for caveat in gap_caveats:
+        out.print(styled("[yellow]caveat:[/] {}", caveat["detail"]))
     for table in [sensitivity_table(families)] if sensitivity else tables:
         out.print(table)
-    for kind, percent in lost.items():
+    for kind, percent in unknown_percents.items():
         if percent:
             where = f"of the trace's GPU time {unselected(kind)}. What would tell: {REPLAY_INPUTS}"
             out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
@@ -207,9 +207,9 @@ def what_if(
 
 @contextmanager
 def _window(
-    trace: str, lake: Path | str, asked: AskedPath, with_arguments: bool, process: str | None
+    trace: str, lake: Path | str, path_options: AskedPath, with_arguments: bool, process: str | None
 ) -> Iterator[tuple[Any, Window]]:
-    """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
+    """Yield the connection that contains the trace, or None for a saved path, and the window."""
     from pipelines.critical_path.answer.saved_path import looks_saved, restore_path
     from pipelines.critical_path.whatif.window import WINDOW_TABLES, load, of_saved
     from pipelines.models.catalog import load_catalog
@@ -220,7 +220,7 @@ def _window(
         yield None, of_saved(saved)
         return
     with opened(trace, lake, WINDOW_TABLES, with_arguments=with_arguments, process=process) as (con, trace_id):
-        request, overrides = asked.of(con, trace_id)
+        request, overrides = path_options.of(con, trace_id)
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
             window = load(
@@ -243,8 +243,9 @@ def _without_profiler(con: Any, trace: str, window: Window, untraced: int | None
 
 
 def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
-    """To which operators, modules and layers the GPU work of the trace belongs: read with all arguments, which the path
-    does not need.
+    """Return the operators, modules and layers that the GPU work of the trace belongs to.
+
+    The trace is read again with all arguments, which the path does not need.
     """
     from pipelines.critical_path.whatif.owners import owners_of
     from pipelines.faces.subject import catalog_of
@@ -253,13 +254,13 @@ def _owners(trace: str, lake: Path | str, capture: str | None, annotations: Path
         return owners_of(con, catalog_of(trace, lake), trace_id)
 
 
-def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
-    """Reject, with ValueError, options that a saved path cannot answer."""
+def _check_saved(trace: str, path_options: AskedPath, redraw: Path | None) -> None:
+    """Raise WrongValue if the trace is a saved path that cannot answer the options."""
     from pipelines.critical_path.answer.saved_path import looks_saved
 
     if not looks_saved(Path(trace)):
         return
-    if not asked.is_usual:
+    if not path_options.is_usual:
         raise WrongValue(
             f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
         )
@@ -270,8 +271,9 @@ def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
 
 
 def _scenarios(file: Path | None, options: Scenario) -> list[Scenario]:
-    """Returns the scenarios of the file, each with the options on top; without a file only the options. Raises
-    ScenarioError.
+    """Return the scenarios of the file, each with the options added, or only the options without a file.
+
+    Raise ScenarioError if the file is invalid.
     """
     from pipelines.critical_path.whatif.scenario import read_scenarios
 
@@ -281,7 +283,7 @@ def _scenarios(file: Path | None, options: Scenario) -> list[Scenario]:
 
 
 def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
-    """Reject, with ValueError, options that have no answer."""
+    """Raise WrongValue if the options contradict each other or change nothing."""
     if sensitivity and (scenarios or redraw):
         raise WrongValue("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
     if not sensitivity and not scenarios:
@@ -293,7 +295,7 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
 
 
 def _lacking(window: Window) -> list[dict[str, Any]]:
-    """The caveats that waits are not in the trace, and that gaps of the path, which are ranked too, may be events that it lacks."""
+    """Return the caveats about unrecorded waits, and about gaps of the path, which may be missing events."""
     from pipelines.critical_path.whatif.before_after import Path as LongestPath
     from pipelines.critical_path.whatif.before_after import Weights
     from pipelines.critical_path.whatif.lacking import unseen_waits
@@ -303,34 +305,38 @@ def _lacking(window: Window) -> list[dict[str, Any]]:
 
 
 def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
-    """Returns for operators, modules or layers how much of the GPU time no target can select, because of graph replays."""
+    """Return by kind (operators, modules or layers) the percent of GPU time in graph replays that no target can select."""
     if window.owners is None:
         return {}
     return {kind: window.owners.unknown_percent[kind] for kind in kinds}
 
 
-def _print_as_json(answers: Iterable[Comparison], scenarios: list[Scenario], lost: dict[str, float]) -> None:
-    """Print the object of the only scenario, or a list of one with its name for each; nothing if one of them fails.
+def _print_as_json(
+    answers: Iterable[Comparison], scenarios: list[Scenario], unknown_percents: dict[str, float]
+) -> None:
+    """Print one object for a single scenario, or a list of objects with names. Print nothing if a scenario fails.
 
-    A file holds them until then: those of a hundred scenarios may name millions of events.
+    A temporary file buffers the output, because the objects of a hundred scenarios may name millions of events.
     """
-    with TemporaryFile("w+") as told:
+    with TemporaryFile("w+") as spool:
         for n, answer in enumerate(answers):
-            found = answer.as_json() | {f"replays_without_{kind}_percent": percent for kind, percent in lost.items()}
-            named = found if len(scenarios) == 1 else {"name": answer.scenario.name, **found}
-            told.write(f"{', ' if n else ''}{json_text(named)}")
-        told.seek(0)
-        read = iter(partial(told.read, 1 << 20), "")
+            document = answer.as_json() | {
+                f"replays_without_{kind}_percent": percent for kind, percent in unknown_percents.items()
+            }
+            named = document if len(scenarios) == 1 else {"name": answer.scenario.name, **document}
+            spool.write(f"{', ' if n else ''}{json_text(named)}")
+        spool.seek(0)
+        read = iter(partial(spool.read, 1 << 20), "")
         print_parts(read if len(scenarios) == 1 else chain("[", read, "]"))
 
 
 def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
-    """What the gain is subject to, before and after by what bounds the path, then what entered and left it, for people."""
+    """Return the caveats of the gain, the path before and after by boundedness, and the events that entered and left it."""
     before, after = answer.before, answer.after
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
-    what = f", {answer.scenario.name}" if answer.scenario.name else ""
+    scenario_name = f", {answer.scenario.name}" if answer.scenario.name else ""
     window = "the trace" if before.window.window_id == "full" else "the window"
-    heading = f"{visible(Path(trace).name + what)}: {window} takes {units.time_us(after.length_us)} instead of {units.time_us(before.length_us)}{gain}"
+    heading = f"{visible(Path(trace).name + scenario_name)}: {window} takes {units.time_us(after.length_us)} instead of {units.time_us(before.length_us)}{gain}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     table.add_column("bound by")
     for name in ("before %", "after %", "before", "after"):
@@ -343,13 +349,15 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Any]:
             times = (units.time_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
             table.add_row(words.in_words(label or "(none)"), *(f"{percent:.2f}" for percent in percents), *times)
     moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
-    told = [styled("[yellow]caveat:[/] {}", one["detail"]) for one in answer.caveats]
-    return [*told, table, *(_events_table(events, what) for events, what in moved if events)]
+    caveat_lines = [styled("[yellow]caveat:[/] {}", caveat["detail"]) for caveat in answer.caveats]
+    return [*caveat_lines, table, *(_events_table(events, title) for events, title in moved if events)]
 
 
-def _events_table(events: list[dict[str, Any]], what: str) -> Table:
-    shown = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
-    table = Table(title=f"{what}: {len(events):,} event{'' if len(events) == 1 else 's'}{shown}", title_justify="left")
+def _events_table(events: list[dict[str, Any]], title: str) -> Table:
+    suffix = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
+    table = Table(
+        title=f"{title}: {len(events):,} event{'' if len(events) == 1 else 's'}{suffix}", title_justify="left"
+    )
     for name in ("event", "time"):
         table.add_column(name, justify="right")
     table.add_column("name", no_wrap=True)
@@ -359,7 +367,7 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
 
 
 def sensitivity_table(families: list[Family]) -> Table:
-    """Kernels by how much shorter the path would be, for people."""
+    """Return a table of kernels, operators and gaps by how much shorter the path would be."""
     from pipelines.critical_path.whatif.sensitivity import CUTS, GAP
 
     kernels = [family for family in families if family.change_us[100]]
@@ -386,8 +394,10 @@ def sensitivity_table(families: list[Family]) -> Table:
     columns[1] = [headings[1], *short_names(columns[1][1:], _NAME)]
     fitted = fit(columns, kinds, out.width)
     for heading, kind in zip(headings, kinds, strict=True):
-        whole = fitted.has_room and kind is Kind.WHOLE
-        table.add_column(heading, justify="right" if kind is Kind.WHOLE else "left", overflow="fold", no_wrap=whole)
+        is_unwrapped = fitted.has_room and kind is Kind.WHOLE
+        table.add_column(
+            heading, justify="right" if kind is Kind.WHOLE else "left", overflow="fold", no_wrap=is_unwrapped
+        )
     for row in zip(*(column[1:] for column in fitted.columns), strict=True):
         table.add_row(*row)
     return table

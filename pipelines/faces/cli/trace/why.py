@@ -1,4 +1,4 @@
-"""`tracelake why`: what a trace's time goes to, and what it would save without it."""
+"""`tracelake why`: the causes of a trace's length, and what removing each would save."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pipelines.faces.capture_why import CaptureWhy
     from pipelines.faces.why import Cause, Why
 
-_NAMES = 3  # of a cause
+_NAMES = 3  # printed for a cause
 _WIDTH = 80
-_RANKS = 8  # of a capture without a path through them
+_RANKS = 8  # printed for a capture without a path through its ranks
 
 
 def why_command(
@@ -72,20 +72,28 @@ def why_command(
 
     Example: `tracelake why rank0.json.gz --step 5`
     """
-    asked = _Asked(step, annotation, instance, process, without_profiler, untraced)
-    found = [one for subject in subjects for one in _answers(subject, asked, lake)]
+    window_options = _Asked(step, annotation, instance, process, without_profiler, untraced)
+    named_answers = [named for subject in subjects for named in _answers(subject, window_options, lake)]
     if json:
-        documents = [one.answer.as_json(one.subject, asked.options(one.answer, one.process)) for one in found]
+        documents = [
+            named.answer.as_json(named.subject, window_options.options(named.answer, named.process))
+            for named in named_answers
+        ]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
-    for place, one in enumerate(found):
-        if place:
+    for index, named in enumerate(named_answers):
+        if index:
             out.print()
-        show(one.subject, one.answer, named=len(found) > 1, options=asked.options(one.answer, one.process))
+        show(
+            named.subject,
+            named.answer,
+            named=len(named_answers) > 1,
+            options=window_options.options(named.answer, named.process),
+        )
 
 
 class _Asked(NamedTuple):
-    """The options that say what of a trace is meant."""
+    """Options that select a part of a trace."""
 
     step: str
     annotation: str
@@ -96,65 +104,68 @@ class _Asked(NamedTuple):
 
     @property
     def of_a_trace(self) -> str:
-        """The options that have no meaning for a capture, if some of them are given."""
+        """Return the given options that apply only to a trace, as text; empty if none is given."""
         if any(self[:4]):
             return "--step, --annotation and --process"
         is_given = self.without_profiler is not None or bool(self.untraced)
         return "--without-profiler, --with-profiler and --untraced" if is_given else ""
 
     def options(self, answer: Why | CaptureWhy, process: str | None) -> list[str]:
-        """What another command has to be told to speak of the same window."""
-        of_step = cast("Why", answer).window["window_id"] if self.step else "full"  # a capture is asked without steps
-        window = self.annotation or of_step
-        of_window = [] if window == "full" else ["--annotation", window]
-        of_window += ["--instance", self.instance] if self.instance is not None else []
-        return of_window + (["--process", process] if process else [])
+        """Return the options with which other commands select the same window."""
+        # With --step, the answer is that of a trace.
+        step_window = cast("Why", answer).window["window_id"] if self.step else "full"
+        window = self.annotation or step_window
+        arguments = [] if window == "full" else ["--annotation", window]
+        arguments += ["--instance", self.instance] if self.instance is not None else []
+        return arguments + (["--process", process] if process else [])
 
 
 class _Told(NamedTuple):
-    """An answer, with what its trace or capture is called in commands."""
+    """An answer, with the name of its trace or capture in commands."""
 
     subject: str
     answer: Why | CaptureWhy
     process: str | None = None
 
 
-def _answers(subject: str, asked: _Asked, lake: Path | str) -> Sequence[_Told]:
-    if (not asked.process and is_several(subject)) or (not Path(subject).exists() and _is_capture(subject, lake)):
-        if asked.of_a_trace:
+def _answers(subject: str, window_options: _Asked, lake: Path | str) -> Sequence[_Told]:
+    if (not window_options.process and is_several(subject)) or (
+        not Path(subject).exists() and _is_capture(subject, lake)
+    ):
+        if window_options.of_a_trace:
             raise fail(
-                f"{subject} is a capture: {asked.of_a_trace} are for a trace",
+                f"{subject} is a capture: {window_options.of_a_trace} are for a trace",
                 f"Give one of its {'processes: --process PID' if Path(subject).is_file() else 'files'}.",
             )
         return _of_capture(subject, lake)
-    return [_Told(subject, answer, asked.process) for answer in _of_trace(subject, asked, lake)]
+    return [_Told(subject, answer, window_options.process) for answer in _of_trace(subject, window_options, lake)]
 
 
-def _is_capture(beginning: str, lake: Path | str) -> bool:
-    """Whether a capture of the lake has an id that begins so, and no trace."""
+def _is_capture(id_prefix: str, lake: Path | str) -> bool:
+    """Return whether a capture of the lake has this id prefix, and no trace has it."""
     from pipelines.faces.cli.up_to_date import open_analyst
     from pipelines.lake import Lake
     from pipelines.models.sqltext import quoted
 
-    if not set(beginning) <= set("0123456789abcdef"):
+    if not set(id_prefix) <= set("0123456789abcdef"):
         return False
     if is_store(lake):
         with open_analyst(lake, []) as con:
             query = "SELECT {0} FROM {1} WHERE starts_with({0}, {2}) LIMIT 1"
-            of = [con.execute(query.format(key, table, quoted(beginning))).fetchall()
+            matches = [con.execute(query.format(key, table, quoted(id_prefix))).fetchall()
                   for key, table in (("trace_id", "traces"), ("capture_id", "captures"))]  # fmt: skip
-            return not of[0] and bool(of[1])
-    there = Lake(lake)
-    if not there.exists or any(trace_id.startswith(beginning) for trace_id in there.known_traces()):
+            return not matches[0] and bool(matches[1])
+    local_lake = Lake(lake)
+    if not local_lake.exists or any(trace_id.startswith(id_prefix) for trace_id in local_lake.known_traces()):
         return False
 
     with open_analyst(lake, ["captures"]) as con:
-        found = con.execute(f"SELECT 1 FROM captures WHERE starts_with(capture_id, {quoted(beginning)}) LIMIT 1")
-        return bool(found.fetchall())
+        cursor = con.execute(f"SELECT 1 FROM captures WHERE starts_with(capture_id, {quoted(id_prefix)}) LIMIT 1")
+        return bool(cursor.fetchall())
 
 
 def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
-    """The answer for a capture; where no path leads through its ranks, that of each rank alone, the longest first."""
+    """Return the answer for a capture. Without a path through its ranks, return those of its longest ranks, longest first."""
     from pipelines.faces.capture_why import TABLES as CAPTURE_TABLES
     from pipelines.faces.capture_why import capture_why
     from pipelines.faces.cli import caveats
@@ -164,103 +175,109 @@ def _of_capture(subject: str, lake: Path | str) -> Sequence[_Told]:
     from pipelines.fleet.path.answer import find_capture
     from pipelines.models.sqltext import quoted
 
-    with lake_of([subject], lake) as (folder, beginning):
+    with lake_of([subject], lake) as (folder, id_prefix):
         with open_analyst(folder, ["captures", "capture_ranks", *CAPTURE_TABLES]) as con:
-            if beginning:
-                caveats.note(con, beginning)
-            capture_id = find_capture(con, beginning)
+            if id_prefix:
+                caveats.note(con, id_prefix)
+            capture_id = find_capture(con, id_prefix)
             if answer := capture_why(con, capture_id, Path(subject).name):
                 return [_Told(subject, answer)]
-            of = f"capture_id = {quoted(capture_id)}"
-            refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of}").fetchall()[0][0]
+            of_capture = f"capture_id = {quoted(capture_id)}"
+            refused = con.execute(f"SELECT max(refused_reason) FROM capture_paths WHERE {of_capture}").fetchall()[0][0]
             ranks = con.execute(
                 "SELECT trace_id, coalesce('rank ' || r.rank, t.file), t.path FROM capture_ranks AS r "
-                f"JOIN traces AS t USING (trace_id) WHERE r.{of} AND coalesce(r.left_out_reason, 'no_rank') = 'no_rank'"
+                f"JOIN traces AS t USING (trace_id) WHERE r.{of_capture} AND coalesce(r.left_out_reason, 'no_rank') = 'no_rank'"
             ).fetchall()
         processes = processes_of(Path(subject))
         with open_analyst(folder, list(TABLES)) as con:
-            found = [
-                _Told(trace_id if beginning else path, answer, _process_of(con, trace_id, processes))
+            answers = [
+                _Told(trace_id if id_prefix else path, answer, _process_of(con, trace_id, processes))
                 for trace_id, name, path in ranks
                 if (answer := why(con, trace_id, title=name))
             ]
-    found.sort(key=lambda one: -one.answer.length)
-    if not found:
+    answers.sort(key=lambda named: -named.answer.length)
+    if not answers:
         raise fail(f"{subject} has no path through its ranks: {refused}", "None of its ranks has a path, either.")
-    more = f", the {_RANKS} longest of {len(found)}" if len(found) > _RANKS else ""
-    told = styled("[yellow]rank by rank{}:[/] {} has no path through its ranks: {}", more, subject, refused)
-    err.print(told, soft_wrap=True)
-    return found[:_RANKS]
+    more = f", the {_RANKS} longest of {len(answers)}" if len(answers) > _RANKS else ""
+    message = styled("[yellow]rank by rank{}:[/] {} has no path through its ranks: {}", more, subject, refused)
+    err.print(message, soft_wrap=True)
+    return answers[:_RANKS]
 
 
 def _process_of(con: Any, trace_id: str, processes: Sequence[str]) -> str | None:
-    """Which of the processes of a file a trace is of; None for a file with one."""
+    """Return the process of a file that a trace belongs to, or None for a file with one process."""
     from pipelines.models.sqltext import quoted
 
     if not processes:
         return None
-    of = f"WHERE trace_id = {quoted(trace_id)}"
-    label = f"SELECT metadata ->> '$.distributedInfo.label' FROM traces {of}"  # of a rank of a merged file
-    own = con.execute(f"SELECT DISTINCT pid FROM events {of} UNION {label}").fetchall()
-    return next((process for process in processes if (process,) in own), None)
+    trace_clause = f"WHERE trace_id = {quoted(trace_id)}"
+    label = f"SELECT metadata ->> '$.distributedInfo.label' FROM traces {trace_clause}"  # of a rank of a merged file
+    process_rows = con.execute(f"SELECT DISTINCT pid FROM events {trace_clause} UNION {label}").fetchall()
+    return next((process for process in processes if (process,) in process_rows), None)
 
 
-def _of_trace(subject: str, asked: _Asked, lake: Path | str) -> list[Why]:
+def _of_trace(subject: str, window_options: _Asked, lake: Path | str) -> list[Why]:
     from pipelines.critical_path.graph.windows import explain_missing, request_profiler_cost, request_windows
     from pipelines.faces.subject import catalog_of
     from pipelines.faces.why import TABLES, why
     from pipelines.lake.read.one_trace import STORED, stored_tables
     from pipelines.models.run import run_models
 
-    with opened(subject, lake, TABLES, process=asked.process) as (con, trace_id):
-        requests = _windows(con, trace_id, asked)
+    with opened(subject, lake, TABLES, process=window_options.process) as (con, trace_id):
+        requests = _windows(con, trace_id, window_options)
         if (
-            not asked.annotation
-            and asked.without_profiler is None
-            and not asked.untraced
+            not window_options.annotation
+            and window_options.without_profiler is None
+            and not window_options.untraced
             and set(TABLES) <= stored_tables(con)
         ):
             for table in TABLES:
                 con.execute(f"CREATE VIEW {table} AS FROM {STORED}.{table}")
         else:
             request_windows(con, requests)
-            request_profiler_cost(con, requests, asked.without_profiler, untraced_ns(asked.untraced))
+            request_profiler_cost(con, requests, window_options.without_profiler, untraced_ns(window_options.untraced))
             catalog = catalog_of(subject, lake)
             use_memory(con, trace_id)
             with progress(steps_for(catalog, TABLES), "computing") as advance:
                 run_models(con, catalog, TABLES, on_model=lambda name: advance(1, in_words(catalog, name)))
-        name, without = Path(subject).name, asked.without_profiler
-        answers = [why(con, one.trace_id, one.window_id, name, without_profiler=without) for one in requests]
-        found = [replace(one, untraced=asked.untraced) for one in answers if one]
-        _check_profiler(subject, asked, found)
-        if not found:
+        name, without = Path(subject).name, window_options.without_profiler
+        candidates = [
+            why(con, request.trace_id, request.window_id, name, without_profiler=without) for request in requests
+        ]
+        answers = [replace(answer, untraced=window_options.untraced) for answer in candidates if answer]
+        _check_profiler(subject, window_options, answers)
+        if not answers:
             reason = con.execute("SELECT detail FROM critical_path_caveats ORDER BY severity").fetchall()
-            if asked.annotation and not reason:
+            if window_options.annotation and not reason:
                 raise fail(str(explain_missing(con, requests[0])))
             raise fail(
                 f"{subject} has no critical path: {reason[0][0] if reason else 'it has no GPU work, and no operator or annotation that takes time'}"
             )
-        return found
+        return answers
 
 
-def _check_profiler(subject: str, asked: _Asked, answers: Sequence[Why]) -> None:
-    """Refuse to calibrate what is not known; say why causes are not without the profiler although that is asked."""
-    unknown = any(one.without_profiler_ns is None for one in answers)
+def _check_profiler(subject: str, window_options: _Asked, answers: Sequence[Why]) -> None:
+    """Exit if --untraced is given, but the cost of the profiler is unknown.
+
+    Print why the causes include the profiler, if --without-profiler is given.
+    """
+    unknown = any(answer.without_profiler_ns is None for answer in answers)
     why_not = f"what a profiler cost {subject} is not known: PyTorch's did not write it, or it has no operators"
-    if asked.untraced and unknown:
+    if window_options.untraced and unknown:
         raise fail(why_not, "Leave out --untraced.")
-    if asked.without_profiler and not all(one.is_without_profiler for one in answers):
-        told = why_not if unknown else "the profiler cost too little to rank causes without it"
-        err.print(styled("{}", told), soft_wrap=True)
+    if window_options.without_profiler and not all(answer.is_without_profiler for answer in answers):
+        reason = why_not if unknown else "the profiler cost too little to rank causes without it"
+        err.print(styled("{}", reason), soft_wrap=True)
 
 
-def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
-    """The windows that are asked for. Raises WindowNotFound for a step that the trace does not have, ValueError for options
-    that do not go together.
+def _windows(con: Any, trace_id: str, window_options: _Asked) -> list[WindowRequest]:
+    """Return the requested windows.
+
+    Raise WindowNotFound if the trace does not have the step, ValueError if the options contradict each other.
     """
     from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest, parse_instance, usual_windows
 
-    step, annotation, instance, *_ = asked
+    step, annotation, instance, *_ = window_options
     first, last = parse_instance(instance, annotation)
     if annotation and step:
         raise WrongValue("--step and --annotation name two windows: give one of them")
@@ -269,46 +286,47 @@ def _windows(con: Any, trace_id: str, asked: _Asked) -> list[WindowRequest]:
         return [WindowRequest(trace_id, name, annotation=annotation, first=first, last=last)]
     if not step:
         return [WindowRequest(trace_id)]
-    whole, *steps = usual_windows(con, [trace_id])
+    whole_trace, *steps = usual_windows(con, [trace_id])
     if step == "all" and steps:
-        return [whole, *steps]
-    numbers = [one.window_id.partition("#")[2] for one in steps]
+        return [whole_trace, *steps]
+    numbers = [request.window_id.partition("#")[2] for request in steps]
     if step in numbers:
         return [steps[numbers.index(step)]]
     if step.isdecimal() and 1 <= int(step) <= len(steps):
         number = numbers[int(step) - 1]
         err.print(f"there is no step {step}: this is step {number}, number {step} of those that there are")
         return [steps[int(step) - 1]]
-    there = f"its steps are {', '.join(numbers)}" if steps else "it has no profiler steps"
-    raise WindowNotFound(f"the trace has no step {step}: {there}")
+    steps_text = f"its steps are {', '.join(numbers)}" if steps else "it has no profiler steps"
+    raise WindowNotFound(f"the trace has no step {step}: {steps_text}")
 
 
 def show(subject: str, answer: Why | CaptureWhy, *, named: bool, options: Sequence[str] = ()) -> None:
-    """Print the answer for people, in at most 80 columns; `subject` is what they called the trace, `options` are
-    those that other commands need to speak of the same window.
+    """Print the answer in at most 80 columns, with its heading if `named`.
+
+    `subject`: the user's name of the trace. `options`: the options with which other commands select the same window.
     """
     from pipelines.faces.why import on_a_screen
 
     width = min(out.width, _WIDTH)
     if named:
         out.print(styled("[bold]{}[/]", visible(answer.heading)))
-    print_caveats(one for one in answer.caveats if one["severity"] != "info")
+    print_caveats(caveat for caveat in answer.caveats if caveat["severity"] != "info")
     for line in _wrapped(visible(answer.sentence), width):
         out.print(styled("[bold]{}[/]", line), soft_wrap=True)
-    shown, rest = on_a_screen(answer.causes)
-    for cause in shown:
+    main_causes, other_causes = on_a_screen(answer.causes)
+    for cause in main_causes:
         out.print()
         _show_cause(subject, cause, answer, width, options)
     _show_fixes(subject, answer, width, options)
-    if rest:
-        told = ", ".join(one.title for one in rest)
+    if other_causes:
+        titles = ", ".join(cause.title for cause in other_causes)
         out.print()
-        _print_indented(f"{sum(one.share for one in rest):5.1f} %  ", told, width)
-    print_caveats(one for one in answer.caveats if one["severity"] == "info")
+        _print_indented(f"{sum(cause.share for cause in other_causes):5.1f} %  ", titles, width)
+    print_caveats(caveat for caveat in answer.caveats if caveat["severity"] == "info")
 
 
 def _show_fixes(subject: str, answer: Why | CaptureWhy, width: int, options: Sequence[str]) -> None:
-    """Print what to change, largest saving first, each with the command that gives its number."""
+    """Print the proposed changes, largest saving first, each with the command that computes its saving."""
     from pipelines.faces.what_helps import SHOWN, change_of, same_stretch, saving_of
 
     if not answer.fixes:
@@ -332,20 +350,20 @@ def _show_cause(subject: str, cause: Cause, answer: Why | CaptureWhy, width: int
         _print_indented(" " * 9, f"but {doubt}", width)
     for text in (cause.names(_NAMES), cause.advice):
         _print_indented(" " * 9, visible(text), width)
-    # In one line, however long: it is there to be copied.
+    # On one line, however long, so that the user can copy it.
     command = cause.command(subject, answer.options(options))
     out.print(styled("[dim]{}[/]", " " * 9 + visible(command)), soft_wrap=True)
 
 
 def _print_indented(first: str, text: str, width: int) -> None:
-    """Print a text after its first words, and its other lines below its beginning."""
+    """Print a text after `first`, with its other lines indented by the width of `first`."""
     for line in _wrapped(text, width - len(first)):
         out.print(styled("{}{}", first, line), soft_wrap=True)
         first = " " * len(first)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Returns a text's lines. A number stays with its unit."""
+    """Return the lines of a text. A number stays on a line with its unit."""
     import textwrap
 
     together = re.sub(r"(?<=\d) (?=%|[mu]?s\b)", "\N{NO-BREAK SPACE}", text)
