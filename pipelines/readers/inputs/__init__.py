@@ -1,16 +1,16 @@
-"""Inputs: what can be ingested. Each declares which files it takes and how they are read; everything else is shared.
+"""Inputs, the kinds of files that can be ingested. Each declares its files and how to read them; the rest is shared.
 
 An input is a module anywhere in `pipelines/` with a constant
 
-    INPUT = SetInput(scope="run", suffixes=(".parquet",), recognise=…, read=…)    tables of a scope of their own
+    INPUT = SetInput(scope="run", suffixes=(".parquet",), recognise=…, read=…)    the tables of a separate scope
     INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=…)                `events`, one trace per file
 
-It is found by reading the source files (find.py), and imported only if a file has one of its suffixes. Its tables are
-`sql/ingest/`, whose headers declare their scope and which of them is the mark.
+find.py discovers inputs in the source files, and imports an input only if a file has one of its suffixes. Their tables are in
+`sql/ingest/`. The headers there declare the scope, and which of the tables is the commit marker.
 
-    find.py → which input takes which file;  sets.py, events.py → read and commit
+    find.py → the input that reads a file;  file_sets.py, events.py → read and commit
 
-Traces of other tools become `events` by SQL of their own: see pipelines/readers/events_by_sql.py.
+Traces of other tools are converted to `events` by SQL of each tool: see pipelines/readers/events_by_sql.py.
 """
 
 from pipelines.readers.inputs.kinds import EventInput, Read, Rejected, SetInput, TraceRow

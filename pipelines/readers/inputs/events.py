@@ -1,7 +1,7 @@
-"""Files that are one trace each → `events`, `traces`, `findings`; and what is rejected → `rejects`.
+"""Ingestion of trace files into `events`, `traces` and `findings`, and of rejected files into `rejects`.
 
 Each file is read, in bounded memory, into a private Parquet file. A batch of traces becomes visible when its `traces`
-file is put in place, and not before.
+file, the commit marker, is moved into place.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ __all__ = ["EventBatch", "load_trace"]
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
-_TOLD = ("truncated", "counter_ranges", "empty_counter_ranges", "no_counters")  # findings told beside the file's name
-_TABLES = (MARK, "findings", REJECTS)  # their rows are made here; events are written by the reader
+# Findings that are printed with the file's name.
+_TOLD = ("truncated", "counter_ranges", "empty_counter_ranges", "no_counters")
+_TABLES = (MARK, "findings", REJECTS)  # tables whose rows are inserted here; the reader writes `events`
 
 
 class EventBatch:
-    """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
+    """Traces that were read, staged as private Parquet files until `commit` makes all of them visible."""
 
     def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None, process: str | None = None) -> None:
         self.limits = limits or Limits.of_environment()
@@ -74,26 +75,26 @@ class EventBatch:
         return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
 
     def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> list[TraceRow]:
-        """Ingest one file: one row, or one for each trace of a file that holds several (`EventInput.parts`), or for `process`.
+        """Ingest one file. Return a row for the file, or for each of its traces (`EventInput.parts`), or for `process`.
 
-        Any exception rejects only this trace, except those that are no file's fault.
+        An exception rejects only this trace, unless its cause is the lake's disk, the environment or our own rules.
         """
         parts: list[str] = []
 
         def ask() -> None:
-            of_input = events_input(path).parts
-            one = part_of(path, self.process).values()
-            parts.extend(one or (of_input(path) if of_input else ()))
+            parts_of = events_input(path).parts
+            chosen = part_of(path, self.process).values()
+            parts.extend(chosen or (parts_of(path) if parts_of else ()))
 
         if refused := self._tried(path, ask):
             return [refused]
-        first, *others = parts or [None]
-        taken = [self._tried(path, lambda: self._take(path, on_bytes, first))]
-        taken += [self._tried(path, lambda part=part: self._take(path, None, part)) for part in others]
-        return [row for row in taken if row]
+        first, *more_parts = parts or [None]
+        rows = [self._tried(path, lambda: self._take(path, on_bytes, first))]
+        rows += [self._tried(path, lambda part=part: self._take(path, None, part)) for part in more_parts]
+        return [row for row in rows if row]
 
     def _tried(self, path: Path, take: Callable[[], TraceRow | None]) -> TraceRow | None:
-        """Returns what `take` returns, or the rejection of the file."""
+        """Return the row from `take` with its duration, or the row of the file's rejection."""
         started = time.perf_counter()
         try:
             with all_or_nothing(self.rows):
@@ -108,9 +109,9 @@ class EventBatch:
         return self.reject(path, rejection, time.perf_counter() - started)
 
     def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, part: str | None) -> TraceRow:
-        which = {} if part is None else {"part": part}
+        part_argument = {} if part is None else {"part": part}
         read = events_input(path).read
-        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **which)
+        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **part_argument)
         if why := refused(trace.metadata):
             raise TraceRejected(path_text(path), 0, why)
         origin = describe_origin(path, trace.metadata, self.job, part)
@@ -120,13 +121,13 @@ class EventBatch:
         self.known.add(trace.trace_id)
         events = self.folder / f"{trace.trace_id}.parquet"
         self.parts.append(events)
-        if any(one.check_name == "counter_ranges" for one in trace.findings):
+        if any(finding.check_name == "counter_ranges" for finding in trace.findings):
             self.counted[events] = trace
         self.bytes += trace.unpacked_bytes
         row = TraceRow(
             path_text(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes
         )
-        why = [one.detail for one in trace.findings if one.check_name in _TOLD]
+        why = [finding.detail for finding in trace.findings if finding.check_name in _TOLD]
         return replace(row, reason="; ".join(why)) if why else row
 
     def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
@@ -135,9 +136,10 @@ class EventBatch:
         return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
 
     def commit(self) -> set[str]:
-        """Put every table's file in place, the mark last; returns the traces that another process has committed meanwhile.
+        """Move the file of every table into place, the commit marker last.
 
-        Their rows in this batch's files have no mark, so no view shows them.
+        Return the traces that another process committed since they were read here. Their rows in this batch have no commit
+        marker, so no view shows them.
         """
         for table in (MARK, "findings"):
             self.rows.execute(f"CREATE OR REPLACE TABLE {table} AS {self.catalog.models[table].sql}")
@@ -149,16 +151,16 @@ class EventBatch:
         return commit_tables(self.rows, self.lake, self.batch, TRACE, self._put_rejects, early=events)
 
     def _put_rejects(self) -> None:
-        """Add the rejected files to the lake; the same file rejected again for the same reason is not repeated."""
+        """Add the rejected files to the lake, without those that it already has with the same reason."""
         self._tell_superseded()
         if not self._n_rejects():
             return
         with recent_marks(self.rows, self.lake) as marks:
             files = table_files(self.lake.root, REJECTS)
-            known = f"SELECT path, reason FROM read_parquet({file_list(files)})" if files else None
-            if known := marks.rejects() if marks else known:
+            query = f"SELECT path, reason FROM read_parquet({file_list(files)})" if files else None
+            if query := marks.rejects() if marks else query:
                 self.rows.execute(
-                    f"DELETE FROM _staged_rejects WHERE (path, reason) IN (SELECT (path, reason) FROM ({known}))"
+                    f"DELETE FROM _staged_rejects WHERE (path, reason) IN (SELECT (path, reason) FROM ({query}))"
                 )
         if self._n_rejects():
             target = self.folder / "rejects.table"
@@ -166,7 +168,7 @@ class EventBatch:
             self.lake.put(REJECTS, self.batch, target)
 
     def _tell_superseded(self) -> None:
-        """A row in `rejects` for each truncated trace that a better one now replaces."""
+        """Add a row to `_staged_rejects` for each truncated trace that a better trace now replaces."""
         columns = (
             "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, trace_start_ns, trace_end_ns"
         )
@@ -180,17 +182,18 @@ class EventBatch:
             with recent_marks(self.rows, self.lake) as marks:
                 rows = marks.traces() if marks else self._all_marks()
                 # Only traces of the same folder supersede each other.
-                near = f"WHERE {FOLDER} IN (SELECT DISTINCT {FOLDER} FROM main.{MARK})"
-                both = (
-                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows}) {near}"
+                same_folder = f"WHERE {FOLDER} IN (SELECT DISTINCT {FOLDER} FROM main.{MARK})"
+                all_marks = (
+                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows}) {same_folder}"
                     if rows
                     else f"SELECT * FROM {MARK}"
                 )
-                self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({both})")
-            found = self.rows.execute(query).fetchall()
-        except duckdb.Error:  # this only reports what the views do, so an unreadable mark must not stop ingestion
+                self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({all_marks})")
+            superseded_rows = self.rows.execute(query).fetchall()
+        except duckdb.Error:
+            # The rows only report what the views do, so an unreadable commit marker must not stop ingestion.
             return
-        for path, trace_id, n_events, by, by_path, by_events, status in found:
+        for path, trace_id, n_events, by, by_path, by_events, status in superseded_rows:
             reason = (
                 f"trace {trace_id} was truncated ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
                 f"{by} ({by_path}, {by_events:,} events, {status})"
@@ -198,8 +201,8 @@ class EventBatch:
             insert_reject(self.rows, path, reason, self.batch)
 
     def _all_marks(self) -> str:
-        bad = {one.path for one in self.lake.broken({MARK})}
-        files = [path for path in self.lake.committed_files(MARK) if path not in bad]
+        broken_paths = {broken_file.path for broken_file in self.lake.broken({MARK})}
+        files = [path for path in self.lake.committed_files(MARK) if path not in broken_paths]
         return f"SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)" if files else ""
 
     def _n_rejects(self) -> int:
@@ -209,5 +212,5 @@ class EventBatch:
         if len(self.parts) == 1:
             return self.parts[0]
         target = self.folder / "events.table"
-        join_files(sorted(self.parts), target)  # file names are trace ids: sorted, so that queries skip row groups
+        join_files(sorted(self.parts), target)  # sorted by name, which is the trace id, so that queries skip row groups
         return target

@@ -1,4 +1,4 @@
-"""Sets of files → the tables of their scope: all that are new in one batch, visible with the file of its mark."""
+"""Ingestion of sets of files into the tables of their scope. All new sets are one batch, visible with its commit marker."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def ingest_sets(
     job: str | None = None,
     on_bytes: Callable[[int], Any] | None = None,
 ) -> list[TraceRow]:
-    """Ingest sets; returns one row per set, and one per file that is rejected on its own.
+    """Ingest sets. Return one row per set, and one per file that is rejected although its set is not.
 
-    Raises duckdb.IOException or OSError if the lake cannot be written, TooLittleMemory if there is too little to commit them.
+    Raise duckdb.IOException or OSError if the lake cannot be written, and TooLittleMemory if memory does not suffice for
+    the commit.
     """
     mark = tables_of(kind.scope)[0]
     batch = lake.new_batch()
@@ -58,22 +59,24 @@ def ingest_sets(
 
 
 def _take(kind: SetInput, reading: Reading, path: Path, files: Collection[Path], batch: Batch) -> list[TraceRow]:
-    """Read one set. Any exception rejects only this set, except those that are no file's fault."""
+    """Read one set, and return its rows. An exception rejects only this set, unless `reason_of` raises it."""
     started = time.perf_counter()
-    text, row = path_text(path), None
+    path_name, row = path_text(path), None
     reading.begin()
     try:
-        if found := kind.read(reading, path, files):
-            if found.status != "known":
-                reading.keep(found.key, batch)
-                reading.known[found.key] = found.state
-            row = TraceRow(text, found.status, found.key, n_events=found.n_rows, reason=found.reason)
+        if result := kind.read(reading, path, files):
+            if result.status != "known":
+                reading.keep(result.key, batch)
+                reading.known[result.key] = result.state
+            row = TraceRow(path_name, result.status, result.key, n_events=result.n_rows, reason=result.reason)
     except kind.refusals as refusal:
-        row = TraceRow(text, "rejected", reason=as_text(str(refusal)))
+        row = TraceRow(path_name, "rejected", reason=as_text(str(refusal)))
     except duckdb.OutOfMemoryException as error:
         database.raise_if_disk_is_full(error, tempfile.gettempdir())
-        row = TraceRow(text, "rejected", reason=f"{database.too_little(limit())} ({first_line(error)})")
+        row = TraceRow(path_name, "rejected", reason=f"{database.too_little(limit())} ({first_line(error)})")
     except Exception as error:
-        row = TraceRow(text, "rejected", reason=reason_of(error))
-    parts = [TraceRow(path_text(part), "rejected", reason=as_text(why)) for part, why in reading.rejected.items()]
-    return [*([replace(row, seconds=time.perf_counter() - started)] if row else []), *parts]
+        row = TraceRow(path_name, "rejected", reason=reason_of(error))
+    rejections = [
+        TraceRow(path_text(file), "rejected", reason=as_text(reason)) for file, reason in reading.rejected.items()
+    ]
+    return [*([replace(row, seconds=time.perf_counter() - started)] if row else []), *rejections]

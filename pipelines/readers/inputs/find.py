@@ -1,4 +1,4 @@
-"""Which input takes which file. Inputs are asked in turn, and imported only if a file has one of their suffixes."""
+"""Assignment of files to inputs. Inputs are tried in order, and imported only if a file has one of their suffixes."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
 
 
 def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
-    """Returns the sets by scope, the files that belong to no set (at most one trace each), and those at which an input fails."""
-    found: Sets = []
-    left, failed = list(files), {}
+    """Return (sets by input in the order of scopes, files that belong to no set, reason by file at which an input fails)."""
+    sets_by_kind: Sets = []
+    remaining, failed = list(files), {}
     for declared in sorted(_declared("SetInput"), key=_place):
-        if mine := [path for path in left if _fits(declared, path)]:
+        if candidates := [path for path in remaining if _fits(declared, path)]:
             kind: SetInput = import_module(declared.module).INPUT
-            sets, wrong = _asked(kind, mine)
-            found += [(kind, sets)] if sets else []
-            failed |= wrong
-            taken = {*wrong, *(path for paths in sets.values() for path in paths)}
-            left = [path for path in left if path not in taken]
-    return found, _read_for_themselves(left), failed
+            sets, failures = _asked(kind, candidates)
+            sets_by_kind += [(kind, sets)] if sets else []
+            failed |= failures
+            handled = {*failures, *(path for paths in sets.values() for path in paths)}
+            remaining = [path for path in remaining if path not in handled]
+    return sets_by_kind, _read_for_themselves(remaining), failed
 
 
 def _read_for_themselves(files: list[Path]) -> list[Path]:
-    """The files without those that are parts of the trace of another one."""
-    given, parts = set(files), set()
+    """Return the files without those that are read together with another one of them (`EventInput.read_with`)."""
+    file_set, companions = set(files), set()
     for declared in _declared("EventInput"):
         for path in files if declared.suffixes else ():
             if _fits(declared, path):
-                with_which = import_module(declared.module).INPUT.read_with
-                if with_which and _other(with_which, path) in given:
-                    parts.add(path)
-    return [path for path in files if path not in parts]
+                read_with = import_module(declared.module).INPUT.read_with
+                if read_with and _other(read_with, path) in file_set:
+                    companions.add(path)
+    return [path for path in files if path not in companions]
 
 
 def _other(read_with: Callable[[Path], Path | None], path: Path) -> Path | None:
     try:
         return read_with(path)
-    except Exception:  # reading the file tells why
+    except Exception:  # reading the file reports the reason
         return None
 
 
 def _asked(kind: SetInput, files: list[Path]) -> tuple[Mapping[Path, Collection[Path]], dict[Path, str]]:
-    """Returns the sets, and the reasons for files at which `recognise` fails: those must not stop the others."""
+    """Return the sets, and the reason by file at which `recognise` fails. Such files do not affect the others."""
     try:
         return kind.recognise(files), {}
     except Exception:
-        failed = {path: why for path in files if (why := _failure(kind, path))}
+        failed = {path: reason for path in files if (reason := _failure(kind, path))}
         return kind.recognise([path for path in files if path not in failed]), failed
 
 
@@ -66,20 +66,20 @@ def _failure(kind: SetInput, path: Path) -> str | None:
 
 
 def events_input(path: Path) -> EventInput:
-    """Returns the input that reads a file as one trace: the first that recognizes it, else the one that takes any file."""
-    rest: list[EventInput] = []
+    """Return the input that reads a file as a trace: the first that recognizes it, else the one without `recognise`."""
+    fallbacks: list[EventInput] = []
     for declared in _declared("EventInput"):
         if _fits(declared, path):
             kind: EventInput = import_module(declared.module).INPUT
             if kind.recognise is None:
-                rest.append(kind)
+                fallbacks.append(kind)
             elif kind.recognise(path):
                 return kind
-    return rest[0]
+    return fallbacks[0]
 
 
 def _declared(kind: str) -> list[DeclaredInput]:
-    return [one for one in read_code().inputs if one.kind == kind]
+    return [declared for declared in read_code().inputs if declared.kind == kind]
 
 
 def _fits(declared: DeclaredInput, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Inputs whose files grow: how much of each the lake has, so that only a longer one replaces what was read of it."""
+"""Sizes at which growing files were ingested. Only a file that has grown since then replaces its earlier rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipelines.lake.names import KEYS
 
 
 def known_bytes(table: str, lake: Lake) -> dict[str, int]:
-    """Returns how many unpacked bytes were last read of each set, by its key in the commit mark `table`."""
+    """Return the decompressed size of each set, bytes, by its key in the commit marker table `table`."""
     files = lake.committed_files(table)
     if not files:
         return {}

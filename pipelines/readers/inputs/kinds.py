@@ -1,4 +1,4 @@
-"""What an input declares, and the result for each file."""
+"""Declaration of an input, and the result for each file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TraceRow:
     """The result for one file. `status`: ok, repaired, partial, known (its content is in the lake, or was until
     retention removed it) or rejected.
 
-    Files that are ingested together as a set are one row: `path` is their folder (for an op-level job, its Parquet file),
-    `trace_id` is the key of the set (run_id, job_id, set_id, recording_id), `n_events` counts its timings, ops, calls or
-    samples.
+    A set of files that are ingested together is one row. Then `path` is their folder (for an op-level job, its Parquet
+    file), `trace_id` is the key of the set (run_id, job_id, set_id, recording_id), and `n_events` counts its timings, ops,
+    calls or samples.
     """
 
     path: str
@@ -39,14 +39,14 @@ class TraceRow:
 
 
 class Rejected(TracelakeError):
-    """The files are not what they seemed to be; the message says why and what to do."""
+    """Files that an input recognized but cannot read; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A set that was read. `key`: of its mark. `status`: ok, partial (with the `reason`) or known.
+    """A set that was read. `key`: its key in the commit marker. `status`: ok, partial (with the `reason`) or known.
 
-    `state`: what `SetInput.known` would say of it now.
+    `state`: the value that `SetInput.known` would now return for the key.
     """
 
     key: str
@@ -58,13 +58,14 @@ class Read:
 
 @dataclass(frozen=True)
 class SetInput:
-    """Files that fill the tables of a scope together, once by the key of the scope's mark.
+    """An input whose files fill the tables of a scope in sets, each once by its key in the scope's commit marker.
 
-    `scope`, `suffixes` (of names; none: any file) are literals. `recognise(files)`: the sets among files, by the path
-    that each is known by, with its files. `read(reading, path, files)` stages one set's tables, or returns None where none
-    of its files could be read; it raises one of `refusals`, or anything, and only this set is rejected. `known(lake)`: the
-    keys in the lake and what is known of them; `settled(known)`: those of them that stay as they are, by default all.
-    `before_put(con, lake)`: called under the lake's lock before the tables are written.
+    `scope` and `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
+    `recognise(files)` returns the files of each set, by the path that represents it. `read(reading, path, files)` stages the
+    tables of one set, or returns None if none of its files could be read. If it raises, one of `refusals` or anything else,
+    only this set is rejected. `known(lake)` returns the state of each key in the lake; `settled(known)` the keys that a new
+    set does not replace, by default all. `before_put(con, lake)` is called under the lake's lock before the tables are
+    written.
     """
 
     scope: str
@@ -79,14 +80,15 @@ class SetInput:
 
 @dataclass(frozen=True)
 class EventInput:
-    """Files that are each one trace: rows of `events`, `traces` and `findings`, on which all models of traces work.
+    """An input whose files are traces: rows of `events`, `traces` and `findings`, which all models of traces read.
 
-    `suffixes` (of names; none: any file) are literals. `recognise(path)`; None: it takes what no other input does.
-    `read(path, folder, batch_id, known, on_bytes, lean, limits)` writes `<folder>/<trace_id>.parquet`, as `load_events`
-    does (pipelines/readers/kineto/events_file.py), unless the id is in `known`. Raises TraceRejected, or OSError if a file cannot be read.
-    `parts(path)`: names of the traces in a file that holds several, [] for others; `read` gets each as `part`. Without it
-    `read` raises TraceRejected for such a file. `read_with(path)`: the other file with which this one is read, as a part
-    of the same trace; None for a file that is read for itself. Of files given together only the others are read.
+    `suffixes` (of file names, () for any file) must be literals, because they are read without an import.
+    `recognise(path)` returns whether the input reads a file; None if it reads the files that no other input recognizes.
+    `read(path, folder, batch_id, known, on_bytes, lean, limits)` writes `<folder>/<trace_id>.parquet`, like `load_events`
+    (pipelines/readers/kineto/events_file.py), unless the id is in `known`. It raises TraceRejected, or OSError if a file
+    cannot be read. `parts(path)` returns the names of the traces in a file of several, [] for other files. `read` gets each
+    name as `part`, and raises TraceRejected for such a file without `part`. `read_with(path)` returns the other file that is
+    read together with this one as one trace, or None. If both files are passed, only that other file is read.
     """
 
     suffixes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Lines of a file, unpacked, one at a time and none of them larger than memory allows."""
+"""Lines of a decompressed file, one at a time, with a bound on their length."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ _LONGEST_LINE = 4 << 20
 
 
 def lines(source: Source, what: str) -> Iterator[tuple[bytes, bool]]:
-    """Yields lines without their ends, and whether each had one. `what` the file is: for the message of Rejected."""
-    rest = b""
+    """Yield lines without their line ends, and whether each had one. A last line of only whitespace is skipped.
+
+    Raise Rejected if a line or the file is too large. `what`: description of the file for the message.
+    """
+    remainder = b""
     try:
         for chunk in source.chunks():
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
+            *complete_lines, remainder = (remainder + chunk).split(b"\n")
+            for line in complete_lines:
                 yield line, True
-            if len(rest) > _LONGEST_LINE:
+            if len(remainder) > _LONGEST_LINE:
                 raise Rejected(f"{what} with a line of more than {_LONGEST_LINE >> 20} MiB")
     except TooLarge as error:
         raise Rejected(f"{what} that is too large: {error.reason}") from None
-    if rest.strip():
-        yield rest, False
+    if remainder.strip():
+        yield remainder, False

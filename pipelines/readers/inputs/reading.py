@@ -1,4 +1,4 @@
-"""Where an input puts what it reads: the tables of its scope, each filled through the table's SQL."""
+"""Destination of an input's data: the tables of its scope, each filled with the table's SQL."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipelines.readers.secrets import masked, may_be_secret, told_by_dumps
 
 
 class Reading:
-    """The tables of a scope while sets are read: those of one set in schema `one`, those of all in `main`.
+    """Tables of a scope while sets are read. Schema `one` has the rows of the current set, `main` those of all sets.
 
-    `known`: the keys in the lake and those read so far. `job`: its name as given at ingestion. `rejected`: files of the
-    set that do not go in although the set does, each with the reason.
+    `known`: state by key, of the sets in the lake and those read so far. `job`: the job's name if it was passed at ingestion.
+    `rejected`: reason by file, for files that are rejected although their set is ingested.
     """
 
     def __init__(
@@ -38,29 +38,31 @@ class Reading:
         con.execute("CREATE SCHEMA one")
 
     def begin(self) -> None:
-        """Start the next set: nothing of it is staged yet."""
+        """Start the next set, with nothing staged."""
         self.rejected, self.filled = {}, set()
 
     def add_rows(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Fill a table of the set, through its SQL, from rows by the names of what that reads; the rest is NULL."""
+        """Fill a table of the set with its SQL, from rows by the names of staged columns. Missing columns are NULL."""
         insert_rows(self.con, create_staged(self.con, self.catalog, table), rows)
         self._fill(table, "TABLE")
 
     def add_files(self, table: str, paths: Collection[Path]) -> None:
-        """The same from Parquet files (none: no rows); a column that they lack is NULL."""
+        """Fill a table of the set with its SQL, from Parquet files. Missing columns are NULL; without files there are no rows."""
         by_name = ", union_by_name = true" if len(paths) > 1 else ""
         source = f"read_parquet({file_list(paths)}{by_name})" if paths else "(SELECT 0) WHERE false"
-        there = {found[0] for found in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
+        columns_present = {row[0] for row in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
         types = self.catalog.models[table].staged
-        chosen = (f'"{name}"' if name in there else f'CAST(NULL AS {types[name]}) AS "{name}"' for name in types)
-        self.con.execute(f"CREATE OR REPLACE VIEW {STAGED}{table} AS SELECT {', '.join(chosen)} FROM {source}")
+        selected = (
+            f'"{name}"' if name in columns_present else f'CAST(NULL AS {types[name]}) AS "{name}"' for name in types
+        )
+        self.con.execute(f"CREATE OR REPLACE VIEW {STAGED}{table} AS SELECT {', '.join(selected)} FROM {source}")
         self._fill(table, "VIEW")
 
     def _fill(self, table: str, kind: str) -> None:
         model = self.catalog.models[table]
-        for given in (self.catalog.given[name] for name in model.dependencies if name in self.catalog.given):
-            if given.function:  # made from what is staged
-                getattr(import_module(given.module), given.function.partition(":")[2])(self.con)
+        for input_table in (self.catalog.given[name] for name in model.dependencies if name in self.catalog.given):
+            if input_table.function:  # computed from the staged rows
+                getattr(import_module(input_table.module), input_table.function.partition(":")[2])(self.con)
         types = self.con.execute(f"DESCRIBE main.{table}").fetchall()
         self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
         self._mask(table, told_by_dumps(types))
@@ -68,18 +70,18 @@ class Reading:
         self.filled.add(table)
 
     def _mask(self, table: str, names: Sequence[str]) -> None:
-        """Mask the secrets in columns of names: where there may be some, as to plan it takes longer than a small file."""
+        """Mask the secrets in these text columns. Test for any first: planning the UPDATE takes longer than a small file."""
         if not names:
             return
-        asked = ", ".join(f"bool_or({may_be_secret(name)})" for name in names)
-        (found,) = self.con.execute(f"SELECT {asked} FROM one.{table}").fetchall()
-        for name in compress(names, found):
+        conditions = ", ".join(f"bool_or({may_be_secret(name)})" for name in names)
+        (may_be_secrets,) = self.con.execute(f"SELECT {conditions} FROM one.{table}").fetchall()
+        for name in compress(names, may_be_secrets):
             self.con.execute(
                 f"UPDATE one.{table} SET {name} = {masked(name, is_name=True)} WHERE {may_be_secret(name)}"
             )
 
     def count(self, *tables: str) -> int:
-        """Returns how many rows the set has in these tables."""
+        """Return the number of rows of the set in these tables."""
         return sum(
             self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
             for table in tables
@@ -87,16 +89,16 @@ class Reading:
         )
 
     def keep(self, key: str, batch: Batch) -> None:
-        """Add the set to the batch, replacing one with the same key.
+        """Add the set to the batch, and replace an earlier set with the same key.
 
-        Raises LookupError if it has no row in the mark: none of it would ever be visible.
+        Raise LookupError if the set has no row in the commit marker, because it would never be visible.
         """
         if not self.count(self.mark):
             raise LookupError(f"it has no rows in {self.mark}")
         column = KEYS[self.mark]
-        own = f"{quoted(key)} AS {column}, {quoted(batch.batch_id)} AS batch_id"
+        key_columns = f"{quoted(key)} AS {column}, {quoted(batch.batch_id)} AS batch_id"
         with all_or_nothing(self.con):
             for table in self.tables if key in self.known else ():
                 self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
             for table in self.filled:
-                self.con.execute(f"INSERT INTO main.{table} SELECT * REPLACE ({own}) FROM one.{table}")
+                self.con.execute(f"INSERT INTO main.{table} SELECT * REPLACE ({key_columns}) FROM one.{table}")

@@ -1,4 +1,4 @@
-"""Why a file is rejected, from the error that was raised; errors that are no file's fault are raised again."""
+"""Reason for a file's rejection, from the error that was raised. Errors that a file did not cause are re-raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the reason for `rejects`. Raises the error if it concerns the lake's disk, the environment or our own rules."""
+    """Return the reason for `rejects`. Raise the error if its cause is the lake's disk, the environment or our own rules."""
     raise_if_stopped(error)
     if isinstance(error, WrongPattern | CatalogError | WrongDuckDB):
         raise error
@@ -27,4 +27,4 @@ def reason_of(error: Exception) -> str:
         return f"cannot be read: {error.strerror or error}"
     if isinstance(error, duckdb.Error):
         return f"DuckDB cannot read it: {first_line(error)}"
-    return unforeseen(error)  # a bug of ours that this file reveals: the other files are still ingested
+    return unforeseen(error)  # a bug in tracelake that this file reveals; the other files are still ingested

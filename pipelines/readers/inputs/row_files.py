@@ -1,4 +1,4 @@
-"""Rows of an input's tables → Parquet files in a private folder, a bounded number of rows in memory at a time."""
+"""Parquet files of an input's rows in a private folder, written with a bounded number of rows in memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Columns = Mapping[str, Mapping[str, pa.DataType]]
 
 
 class RowFiles:
-    """One Parquet file per table that has rows, complete when its `with` is left. `columns`: names and types by table, as
-    sql/ingest/<table>.sql reads them.
+    """Writer of one Parquet file per table that has rows. The files are complete when the `with` block ends.
+
+    `columns`: names and types by table, as sql/ingest/<table>.sql reads them.
     """
 
     def __init__(self, folder: Path, columns: Columns) -> None:
@@ -45,11 +46,11 @@ class RowFiles:
             self._flush(table)
 
     def count(self, table: str) -> int:
-        """Returns how many rows were added."""
+        """Return the number of rows that were added to the table."""
         return self._counts[table]
 
     def paths(self, table: str) -> list[Path]:
-        """Returns the table's file; none where it has no rows."""
+        """Return the table's file in a list, [] if it has no rows."""
         return [self._path(table)] if table in self._writers else []
 
     def _path(self, table: str) -> Path:
@@ -62,7 +63,7 @@ class RowFiles:
         arrays = [
             pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
         ]
-        import pyarrow.parquet as pq  # with ssl, for files that most runs have none of
+        import pyarrow.parquet as pq  # imports ssl; most runs have no such files
 
         batch = pa.record_batch(arrays, names=list(columns))
         if table not in self._writers:

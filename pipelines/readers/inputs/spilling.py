@@ -1,4 +1,4 @@
-"""A connection for tables that may be larger than memory: those of a memory snapshot are larger than its file."""
+"""Connection for tables that may be larger than memory. The tables of a memory snapshot are larger than its file."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ import duckdb
 from pipelines.base import database
 from pipelines.models.sqltext import first_line
 
-# What DuckDB's tables and sorts take before they go to disk; what the process takes is more, and is measured by
-# tests/readers/memory_snapshots/test_memory.py. The allocator gives back what it keeps beyond that.
+# Memory of DuckDB's tables and sorts before they spill to disk. The process needs more, which
+# tests/readers/memory_snapshots/test_memory.py measures. The allocator returns what it caches beyond that.
 _GIGABYTES = 0.3
-_THREADS = 2  # each has buffers of its own, which the bound has to hold
+_THREADS = 2  # each has its own buffers, which must fit the bound
 
 
 @contextmanager
 def spilling() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yields a connection whose tables go to a temporary folder beyond a bound; the folder goes with it.
+    """Yield a connection whose tables spill beyond a memory bound to a temporary folder, which is deleted at the end.
 
-    Raises TooLittleMemory where what is done with it needs more than that bound at once.
+    Raise TooLittleMemory if an operation needs more memory than the bound at one time.
     """
     with tempfile.TemporaryDirectory() as folder:
         bounds = {"memory_limit": limit(), "threads": database.threads(_THREADS)}
-        spilled = {"temp_directory": folder, "allocator_flush_threshold": "32MB"}
-        with database.connect(config={**bounds, **spilled}) as con:
+        spill_options = {"temp_directory": folder, "allocator_flush_threshold": "32MB"}
+        with database.connect(config={**bounds, **spill_options}) as con:
             try:
                 yield con
             except duckdb.OutOfMemoryException as error:
                 database.raise_if_disk_is_full(error, folder)
-                told = database.too_little(limit())
-                raise database.TooLittleMemory(f"these files were not ingested: {told} ({first_line(error)})") from None
+                message = database.too_little(limit())
+                raise database.TooLittleMemory(
+                    f"these files were not ingested: {message} ({first_line(error)})"
+                ) from None
 
 
 def limit() -> str:
-    """Returns how much memory DuckDB may use for sets, as it takes it."""
+    """Return the memory limit for sets, as the text of DuckDB's option."""
     return database.at_most(_GIGABYTES)

@@ -1,7 +1,7 @@
-"""Finds where the event array of a trace starts and ends, and the metadata before and after it.
+"""Start and end of a trace's event array, and the metadata before and after the array.
 
 A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is found by
-tokenizing (strings and brackets), never by searching: a string may contain `"traceEvents": [`.
+tokenizing (strings and brackets), not by searching, because a string may contain `"traceEvents": [`.
 """
 
 import json
@@ -22,11 +22,11 @@ _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
 _LAST = re.compile(rf"\}}{BLANK}\Z".encode())
 _SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
-# A `]` that may close the array: after an entry (or of an empty array), before the end or another top-level key.
+# A `]` that may close the array: it follows an entry, and the end of the text or another top-level key follows it.
 _END = re.compile(rf'\}}(\s*,?\s*)\](?={BLANK}(?:\}}?{BLANK}\Z|,{BLANK}"|,{BLANK}\}}))'.encode())
 _LONGEST_KEY = 1 << 20
-_MOST_TRIED = 64 << 20  # bytes that are read again to find the array's end
-_SHOWN = 5  # keys, in a message
+_MOST_TRIED = 64 << 20  # bytes that are re-read to find the array's end
+_SHOWN = 5  # keys in a message
 _LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
 _RAW = json.JSONDecoder(strict=False)
 _BLANK = re.compile(BLANK.encode())
@@ -37,7 +37,7 @@ TWO_IN_ONE = "the trace ends here and another JSON document begins: these are tw
 
 
 class NotATrace(Exception):
-    """The text is not a trace: `offset` is the offending byte."""
+    """A text that is not a trace. `offset` is the offending byte."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -55,37 +55,37 @@ class Head:
         self.keys: list[str] = []
         self.has_bom = False
         self.members_end = 0  # end of the last complete member before traceEvents
-        self.n_comments = 0  # blanked, so that only strings and brackets are left to look at
+        self.n_comments = 0  # replaced with spaces, so that the tokenizer sees only strings and brackets
         self._at = 0
         self._opened = False
         # (position, depth, whether in a string) inside an incomplete value
         self._value: tuple[int, int, bool] | None = None
 
     def feed(self, chunk: bytes) -> bool:
-        """Returns whether the array's start is known. Raises NotATrace if the text cannot be a trace."""
+        """Append a chunk, and return whether the array's start is known. Raise NotATrace if the text cannot be a trace."""
         self.text += chunk
         if len(self.text) > self.limits.metadata_bytes:
-            seen = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
-            raise NotATrace(0, f"{seen}; {allow('max_metadata_mib')}")
+            message = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
+            raise NotATrace(0, f"{message}; {allow('max_metadata_mib')}")
         return (self._opened or self._open()) and self._members()
 
     def _seen(self) -> str:
-        more = f" and {len(self.keys) - _SHOWN} more" if len(self.keys) > _SHOWN else ""
-        return (", ".join(self.keys[:_SHOWN]) or "none") + more
+        more_text = f" and {len(self.keys) - _SHOWN} more" if len(self.keys) > _SHOWN else ""
+        return (", ".join(self.keys[:_SHOWN]) or "none") + more_text
 
     def _open(self) -> bool:
         self.has_bom = self.text.startswith(BOM)
-        at = self._blank(3 if self.has_bom else 0)
-        if at is None:
+        pos = self._blank(3 if self.has_bom else 0)
+        if pos is None:
             return False
-        first = self.text[at : at + 1]
+        first = self.text[pos : pos + 1]
         if first == b"[":
-            self.start = at + 1
+            self.start = pos + 1
         elif first == b"{":
             self.is_object = True
         else:
-            raise NotATrace(at, "starts with neither { nor [")
-        self._at = self.members_end = at + 1
+            raise NotATrace(pos, "starts with neither { nor [")
+        self._at = self.members_end = pos + 1
         self._opened = True
         return True
 
@@ -96,19 +96,19 @@ class Head:
         return True
 
     def _member(self) -> bool:
-        """Step over one complete `key: value`, or set `start`; returns False if more text is needed."""
-        text, at = self.text, self._blank(self._at)
-        if at is None:
+        """Step over one complete `key: value`, or set `start`. Return False if more text is needed."""
+        text, pos = self.text, self._blank(self._at)
+        if pos is None:
             return False
-        self._at = at
-        if text[at : at + 1] == b"}":
-            raise NotATrace(at, f"an object without traceEvents (keys: {self._seen()})")
-        key = _STRING.match(text, at)
+        self._at = pos
+        if text[pos : pos + 1] == b"}":
+            raise NotATrace(pos, f"an object without traceEvents (keys: {self._seen()})")
+        key = _STRING.match(text, pos)
         if key is None:
-            if text[at : at + 1] != b'"':
-                raise NotATrace(at, "a key is missing")
-            if len(text) - at > _LONGEST_KEY:
-                raise NotATrace(at, f"a key of more than {_LONGEST_KEY >> 10} KiB")
+            if text[pos : pos + 1] != b'"':
+                raise NotATrace(pos, "a key is missing")
+            if len(text) - pos > _LONGEST_KEY:
+                raise NotATrace(pos, f"a key of more than {_LONGEST_KEY >> 10} KiB")
             return False
         colon = _COLON.match(text, key.end())
         if colon is None or colon.end() >= len(text):
@@ -128,29 +128,29 @@ class Head:
         self._at = self.members_end = end
         return True
 
-    def _blank(self, at: int) -> int | None:
-        """Returns where white space, commas and comments end; None if more text is needed to tell."""
-        while (at := _match_end(_SPACE, self.text, at)) < len(self.text):
-            comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == b"/" else None
+    def _blank(self, pos: int) -> int | None:
+        """Return the position after whitespace, commas and comments, or None if this depends on text still to come."""
+        while (pos := _match_end(_SPACE, self.text, pos)) < len(self.text):
+            comment = _COMMENT.match(self.text, pos) if self.text[pos : pos + 1] == b"/" else None
             if comment is None or comment.end() == len(self.text):
-                return None if _UNFINISHED.match(self.text, at) else at
-            self.text[at : comment.end()] = b" " * (comment.end() - at)
+                return None if _UNFINISHED.match(self.text, pos) else pos
+            self.text[pos : comment.end()] = b" " * (comment.end() - pos)
             self.n_comments += 1
         return None
 
-    def _skip(self, at: int) -> int | None:
-        """Returns the end of the value at `at`, None if it is incomplete; the position reached is remembered."""
+    def _skip(self, begin: int) -> int | None:
+        """Return the end of the value at `begin`, or None if it is incomplete. `_value` keeps the state for the next call."""
         text = self.text
-        if text[at : at + 1] not in (b"{", b"[", b'"'):
-            found = _SCALAR.match(text, at)
-            return found.end() if found else None
-        pos, depth, inside = self._value or (at, 0, False)
+        if text[begin : begin + 1] not in (b"{", b"[", b'"'):
+            match = _SCALAR.match(text, begin)
+            return match.end() if match else None
+        pos, depth, inside = self._value or (begin, 0, False)
         while inside or (token := _TOKEN.search(text, pos)):
             if inside or token.group() == b'"':
-                # Resume where the last chunk ended: reading long strings again from the start with each chunk would be
-                # quadratic.
-                found = _INSIDE.match(text, pos if inside else token.end())
-                pos = found.end() if found else pos
+                # Resume where the last chunk ended. Re-reading a long string from its start with each chunk would take
+                # quadratic time.
+                match = _INSIDE.match(text, pos if inside else token.end())
+                pos = match.end() if match else pos
                 if text[pos : pos + 1] != b'"':
                     self._value = (pos, depth, True)
                     return None
@@ -165,7 +165,7 @@ class Head:
         return None
 
     def metadata(self, counter: FindingCounter) -> dict:
-        """Returns the members before the array."""
+        """Return the members before the array, {} for a top-level array."""
         counter.add("repaired_comment", self.n_comments, "the metadata")
         if not self.is_object:
             return {}
@@ -173,13 +173,13 @@ class Head:
         return members(bytes(self.text[begin : self.members_end]), counter)
 
 
-def _match_end(pattern: re.Pattern[bytes], text: bytearray, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _match_end(pattern: re.Pattern[bytes], text: bytearray, begin: int) -> int:
+    match = pattern.match(text, begin)
+    return match.end() if match else begin
 
 
 def members(text: bytes, counter: FindingCounter) -> dict:
-    """Returns `"key": value, ...` as a dict; broken text is repaired and counted, what stays unreadable is left out."""
+    """Parse `"key": value, ...` into a dict. Repair broken text and count the repairs; return {} if it stays unreadable."""
     source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
@@ -197,38 +197,43 @@ def members(text: bytes, counter: FindingCounter) -> dict:
 
 
 def _load(source: str, counter: FindingCounter) -> dict:
-    unusable: list[str] = []
+    unusable_numbers: list[str] = []
 
     def number(text: str) -> int | float | None:
-        """None for what is not a number in any column, nor in JSON when it is written again."""
+        """Parse a number, or return None if it is not finite or longer than _LONGEST_NUMBER."""
         if len(text) <= _LONGEST_NUMBER:
-            found = int(text) if text.lstrip("-").isdigit() else float(text)
-            if math.isfinite(found):
-                return found
-        unusable.append(text)
+            value = int(text) if text.lstrip("-").isdigit() else float(text)
+            if math.isfinite(value):
+                return value
+        unusable_numbers.append(text)
         return None
 
-    twice: list[str] = []
+    duplicate_keys: list[str] = []
 
     def first_holds(pairs: list[tuple[str, object]]) -> dict:
-        found: dict[str, object] = {}
+        value_by_key: dict[str, object] = {}
         for key, value in pairs:
-            if key in found:
-                twice.append(key)
+            if key in value_by_key:
+                duplicate_keys.append(key)
             else:
-                found[key] = value
-        return found
+                value_by_key[key] = value
+        return value_by_key
 
-    found = json.loads(
+    loaded = json.loads(
         source, parse_constant=_no_constant, parse_float=number, parse_int=number, object_pairs_hook=first_holds
     )
     if re.search(r"\\u[dD][89a-fA-F]", source):
-        json.dumps(found, ensure_ascii=False).encode("utf-8")  # UnicodeEncodeError (a ValueError): a lone surrogate
-    more = [found.pop("traceEvents")] if "traceEvents" in found else []
-    counter.add("second_event_array", len(more) + twice.count("traceEvents"), "the metadata")
-    counter.add("duplicate_metadata_key", len(twice) - twice.count("traceEvents"), ", ".join(twice[:5]))
-    counter.add("unusable_number", len(unusable), "the metadata")
-    return found
+        # Raises UnicodeEncodeError, a ValueError, for a lone surrogate.
+        json.dumps(loaded, ensure_ascii=False).encode("utf-8")
+    second_arrays = [loaded.pop("traceEvents")] if "traceEvents" in loaded else []
+    counter.add("second_event_array", len(second_arrays) + duplicate_keys.count("traceEvents"), "the metadata")
+    counter.add(
+        "duplicate_metadata_key",
+        len(duplicate_keys) - duplicate_keys.count("traceEvents"),
+        ", ".join(duplicate_keys[:5]),
+    )
+    counter.add("unusable_number", len(unusable_numbers), "the metadata")
+    return loaded
 
 
 def _no_constant(name: str) -> None:
@@ -236,10 +241,10 @@ def _no_constant(name: str) -> None:
 
 
 def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCounter) -> tuple[int, dict] | None:
-    """Returns (offset of the end of the last entry, metadata after the array), or None if no `]` fits.
+    """Return (offset of the end of the last entry, metadata after the array), or None if no `]` fits.
 
-    The end is the first `]` after an entry from which the rest of the file parses as the rest of the top-level object
-    (or as nothing, for a top-level array). A surplus comma before it is counted.
+    The array ends at the first `]` after an entry for which the text after it parses as the rest of the top-level
+    object. Only whitespace and comments may follow a top-level array. A trailing comma before the `]` is counted.
     """
     candidates = [(0, m.end(), b"") for m in [_EMPTY.match(tail)] if m and is_first]
     doubtful, tried = None, 0
@@ -248,22 +253,22 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
         if tried > _MOST_TRIED + len(tail):
             break
         trial = FindingCounter()
-        found = suffix(tail[after:], is_object, trial)
-        if found is None:
+        metadata = suffix(tail[after:], is_object, trial)
+        if metadata is None:
             continue
         trial.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
         trial.add("repaired_control_character", int(bool(gap.strip(b", \t\r\n"))), "the end of traceEvents")
         if not trial.counts["repaired_quote"]:
-            return _accepted(end, found, trial, counter)
-        # With a surplus quote, the text between two strings looks like a key: a later position may fit without repair.
-        doubtful = doubtful or (end, found, trial)
+            return _accepted(end, metadata, trial, counter)
+        # A surplus quote makes the text between two strings look like a key. A later position may fit without repair.
+        doubtful = doubtful or (end, metadata, trial)
     return _accepted(*doubtful, counter) if doubtful else None
 
 
 def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
-    """Returns whether the trace ends after the bracket at `at` and another JSON value begins: concatenated files.
+    """Return whether the trace ends after the bracket at `at` and another JSON value begins (concatenated files).
 
-    `is_object` says whether the trace is an object, None if unknown.
+    `is_object`: whether the trace is an object, None if unknown.
     """
     after = text[at + 1 : at + 200].lstrip()
     if is_object is not True and after[:1] in ("[", "{"):
@@ -274,18 +279,18 @@ def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
         _, end = _RAW.raw_decode('{"":0' + text[at + 1 :])
     except (ValueError, RecursionError):
         return False
-    rest = text[at + 1 + end - len('{"":0') :].lstrip()
-    return rest[:1] in ("[", "{")
+    following = text[at + 1 + end - len('{"":0') :].lstrip()
+    return following[:1] in ("[", "{")
 
 
-def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCounter) -> tuple[int, dict]:
+def _accepted(end: int, metadata: dict, trial: FindingCounter, counter: FindingCounter) -> tuple[int, dict]:
     for check, n in trial.counts.items():
         counter.add(check, n, trial.places.get(check, ""))
-    return end, found
+    return end, metadata
 
 
 def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:
-    """Returns the metadata after the array's `]`, None if `rest` does not parse as the end of the trace."""
+    """Return the metadata after the array's `]`, or None if `rest` does not parse as the end of the trace."""
     stripped = rest.strip()
     counter.add("repaired_control_character", int(stripped != rest.strip(b" \t\r\n")), "the end of the trace")
     rest = stripped
@@ -295,10 +300,10 @@ def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None
             return None
         counter.add("repaired_comment", int(bool(rest)), "the end of the trace")
         return {}
-    last = _LAST.search(rest)
-    if last is None:
+    last_brace = _LAST.search(rest)
+    if last_brace is None:
         return None
-    counter.add("repaired_comment", int(last.end() - last.start() > 1), "the end of the trace")
-    counter.add("repaired_comma", int(rest[: last.start()].rstrip().endswith(b",")), "the end of the trace")
-    found = members(rest[: last.start()], counter)
-    return None if counter.counts["unreadable_metadata"] else found
+    counter.add("repaired_comment", int(last_brace.end() - last_brace.start() > 1), "the end of the trace")
+    counter.add("repaired_comma", int(rest[: last_brace.start()].rstrip().endswith(b",")), "the end of the trace")
+    metadata = members(rest[: last_brace.start()], counter)
+    return None if counter.counts["unreadable_metadata"] else metadata

@@ -1,6 +1,6 @@
-"""One trace file → one Parquet file of its events: the reader, the SQL of `sql/ingest/` and the Parquet writer together.
+"""Conversion of one trace file to a Parquet file of its events, with the reader, `sql/ingest/` and the Parquet writer.
 
-Memory does not grow with the file: about 0.4 GB at most, measured by tests/readers/kineto/test_memory.py.
+Memory is bounded at about 0.4 GB, whatever the file's size (measured by tests/readers/kineto/test_memory.py).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from pipelines.readers.secrets import masked_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN = 20  # ranks in a sentence
-_FEW_EVENTS = 10_000  # which a second thread would not read sooner, and which need no disk to be sorted
-# The median time, which all others are compared with. Times of metadata events mean nothing.
+_SHOWN = 20  # ranks in a message
+_FEW_EVENTS = 10_000  # a second thread would not read so few sooner, and sorting them needs no disk
+# The median start, ns: times too far from it become NULL. Times of metadata events are meaningless.
 _MIDDLE = "SELECT quantile_disc(start_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
 
 @dataclass(frozen=True)
 class _Move:
-    """How times are corrected: shifted by the base that follows the array, NULL if too far from the median."""
+    """Correction of a trace's times, ns: `shift_ns` is added, and times too far from the median `middle_ns` become NULL."""
 
     shift_ns: int
     middle_ns: int | None
@@ -60,11 +60,11 @@ def load_events(
 ) -> ReadTrace | KnownTrace:
     """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
 
-    If the id is in `known`, nothing is written: that costs one pass of inflating and hashing.
-    Without `limits`, those of the environment hold. `on_bytes(n)` is called as compressed bytes are read. A `lean` file is
-    for one answer and not for a lake: it lacks what no model reads (extra, and args except those of metadata events) and
-    is not compressed. `part`: of a file into which several ranks were merged, the label of one. Raises TraceRejected, or
-    OSError if the file cannot be read.
+    If the id is in `known`, nothing is written, and the call costs one pass of decompressing and hashing. `limits`
+    default to those of the environment. `on_bytes(n)` is called as compressed bytes are read. A `lean` file is for a single
+    answer, not for a lake. It is not compressed, and the columns that no model reads are NULL (extra, and args except
+    those of metadata events and counter ranges). `part`: the label of one rank, for a file into which several ranks were
+    merged. Raise TraceRejected, or OSError if the file cannot be read.
     """
     reader = TraceReader(path, folder, on_bytes, limits, _merged_rank(path, part))
     if reader.trace_id in known:
@@ -77,38 +77,41 @@ def load_events(
         _prepare(con, reader, batch_id)
         compression = "none" if lean else "zstd"
         texts = () if lean else ("args", "extra")
-        # To close a connection that threads still read with, as after an interrupt, can end the process (SIGSEGV).
+        # Closing a connection that threads still use, as after an interrupt, can crash the process (SIGSEGV).
         with closing(reader.tables(con, catalog.models["events"].sql, texts)) as tables:
             write_tables(map(_lean, tables) if lean else tables, target, compression)
         return _finished(con, catalog, reader, target, compression)
 
 
 def _merged_rank(path: Path, label: str | None) -> MergedRank | None:
-    """The rank with this label of a merged file, None for any other file. Raises TraceRejected if it is to be chosen."""
+    """Return the rank of a merged file with this label, or None for any other file.
+
+    Raise TraceRejected if no rank has this label, or the file has several ranks and `label` is None.
+    """
     ranks = merged_ranks(path)
     if label is None and len(ranks) < 2:
         return ranks[0] if ranks else None
-    for one in ranks:
-        if one.label == label:
-            return one
-    there = ", ".join(one.label for one in ranks[:_SHOWN])
+    for rank in ranks:
+        if rank.label == label:
+            return rank
+    labels_text = ", ".join(rank.label for rank in ranks[:_SHOWN])
     raise TraceRejected(
         path_text(path),
         None,
-        f"the traces of {len(ranks)} ranks were merged into it: choose one with --process: {there}",
+        f"the traces of {len(ranks)} ranks were merged into it: choose one with --process: {labels_text}",
     )
 
 
 def _lean(table: pa.Table) -> pa.Table:
-    """Without what no model reads."""
+    """Set the columns that no model reads to NULL: `extra`, and `args` except of metadata events and counter ranges."""
     import pyarrow as pa
     from pyarrow import compute
 
-    nothing = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
+    null_text = pa.nulls(1, pa.string())[0]  # not pa.scalar: that imports pandas, which takes longer than a small trace
     is_metadata = compute.call_function("match_like", [table.column("ph")], compute.MatchSubstringOptions("M"))
     is_range = compute.call_function("match_like", [table.column("cat")], compute.MatchSubstringOptions(CATEGORY))
     is_kept = compute.call_function("or_kleene", [is_metadata, is_range])
-    args = _masked(compute.call_function("if_else", [is_kept, table.column("args"), nothing]))
+    args = _masked(compute.call_function("if_else", [is_kept, table.column("args"), null_text]))
     for name, values in (("args", args), ("extra", pa.nulls(table.num_rows, pa.string()))):
         table = table.set_column(table.schema.get_field_index(name), name, values)
     return table
@@ -117,19 +120,19 @@ def _lean(table: pa.Table) -> pa.Table:
 def _masked(args: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
 
-    masks = {text: masked_text(text) for text in args.unique().to_pylist() if text}
-    if all(text == left for text, left in masks.items()):
+    masked_by_text = {text: masked_text(text) for text in args.unique().to_pylist() if text}
+    if all(text == masked for text, masked in masked_by_text.items()):
         return args
-    return pa.chunked_array([[masks.get(text, text) for text in args.to_pylist()]], pa.string())
+    return pa.chunked_array([[masked_by_text.get(text, text) for text in args.to_pylist()]], pa.string())
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []
-"""The connection of the last file, if it may read the next: opening one costs more than a small file."""
+"""The connection of the last file, for the next one, because opening a connection costs more than reading a small file."""
 
 
 @contextmanager
 def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection for `TraceReader`, with the rule tables; the next file gets it too, unless this one fails."""
+    """Yield a connection for `TraceReader`, with the rule tables. The next file reuses it if `_cleared` succeeds."""
     try:
         con = _idle.pop()
     except IndexError:
@@ -147,11 +150,11 @@ def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _cleared(con: duckdb.DuckDBPyConnection) -> bool:
-    """Takes away what one file left in a connection; False if it cannot read another one."""
+    """Drop what a file left in a connection. Return False if the connection cannot read another file."""
     try:
         con.execute("DROP VIEW IF EXISTS events; DROP TABLE IF EXISTS _begin_end; DROP TABLE _ingest_context")
         con.execute("SET threads = 1; SET temp_directory = ''")
-    except duckdb.NotImplementedException:  # the folder was used, and cannot be exchanged for that of the next file
+    except duckdb.NotImplementedException:  # DuckDB cannot change a temp_directory that was used
         return False
     return True
 
@@ -175,7 +178,7 @@ def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str) -> None:
-    """What `sql/ingest/traces/events.sql` reads beside `raw_events` and the rule tables: the trace's context."""
+    """Create `_ingest_context`, which `sql/ingest/traces/events.sql` reads in addition to `raw_events` and the rule tables."""
     create_table(con, "_ingest_context", "TABLE")
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
 
@@ -184,8 +187,8 @@ def _finished(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
 ) -> ReadTrace:
     if reader.n_events > _FEW_EVENTS:
-        con.execute("RESET threads")  # nothing else is running by now
-        # All begin events are sorted together.
+        con.execute("RESET threads")  # the reader threads have ended
+        # All begin events are sorted together, which may not fit in memory.
         con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")
     counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
     if counts and not counts["n_readable"]:
@@ -194,8 +197,8 @@ def _finished(
     _note_counters(con, reader, counts)
     unusable = unusable_numbers(reader.path, reader.metadata)
     reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
-    whole = not any(one.check_name == "truncated" for one in reader.findings)
-    lost = lost_work(con, catalog, BY_KINETO) if whole and counts else ()
+    is_whole = not any(finding.check_name == "truncated" for finding in reader.findings)
+    lost = lost_work(con, catalog, BY_KINETO) if is_whole and counts else ()
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path_text(reader.path),
@@ -212,7 +215,7 @@ def _finished(
 
 def _note_counters(con: duckdb.DuckDBPyConnection, reader: TraceReader, counts: dict[str, Any]) -> None:
     ranges = counter_ranges(con) if counts.get("n_counter_ranges") else []
-    n_counted = sum(found.has_values for found in ranges)
+    n_counted = sum(counter_range.has_values for counter_range in ranges)
     reader.add_finding("counter_ranges", n_counted)
     reader.add_finding("empty_counter_ranges", len(ranges) - n_counted)
     reader.add_finding("no_counters", lacks_counters(reader.metadata, counts))
@@ -221,9 +224,9 @@ def _note_counters(con: duckdb.DuckDBPyConnection, reader: TraceReader, counts: 
 def complete(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int = 0, compression: str = "zstd"
 ) -> dict[str, Any]:
-    """Give begin events their durations, move all times by `shift` ns and drop those too far from the others.
+    """Set durations of begin events, shift all times by `shift` ns, and set times too far from the median to NULL.
 
-    Returns the row of `_event_counts`, {} for a trace without events. `con` gets the part as the view `events`.
+    Return the row of `_event_counts`, {} for a trace without events. `con` gets the part as the view `events`.
     """
     con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
     counts = _counts(con, catalog)
@@ -236,7 +239,7 @@ def complete(
 
 
 def add_findings(add: Callable[[str, int], Any], counts: dict[str, Any]) -> None:
-    """Report what the counts show to be wrong in a trace, by `add(check, n)`."""
+    """Report the faults that the counts show, by calling `add(check, n)` for each check."""
     begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
     add("time_not_a_number", counts.get("n_not_a_number", 0))
     add("time_out_of_range", counts.get("n_out_of_range", 0))
@@ -247,12 +250,12 @@ def add_findings(add: Callable[[str, int], Any], counts: dict[str, Any]) -> None
 
 
 def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
-    """The row of `_event_counts`, {} for a trace without events."""
+    """Return the row of `_event_counts`, {} for a trace without events."""
     return next(iter(database.rows_of(con, catalog.models["_event_counts"].sql)), {})
 
 
 def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:
-    """Write the part again, with the durations of begin events and the base that follows the array."""
+    """Rewrite the part, with the durations of begin events and with corrected times."""
     durations = f"SELECT event_id, duration_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
     con.execute(f"CREATE TABLE _begin_end AS {durations}")
     completed = part.with_suffix(".completed")
@@ -261,21 +264,21 @@ def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move
 
 
 def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Iterator[pa.Table]:
-    """Yields the row groups one after another: sorting the whole file would take memory that grows with it."""
-    first, shifted = 0, f"(CAST(e.start_ns AS HUGEINT) + {move.shift_ns})"
-    fits = f"abs({shifted}) <= {LATEST_NS}"
+    """Yield the corrected row groups one by one, because the memory for sorting the whole file would grow with it."""
+    first, shifted_sql = 0, f"(CAST(e.start_ns AS HUGEINT) + {move.shift_ns})"
+    fits_sql = f"abs({shifted_sql}) <= {LATEST_NS}"
     if move.middle_ns is not None:
-        near = f"abs(CAST(e.start_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
-        fits += f" AND (e.ph IS NOT DISTINCT FROM 'M' OR {near})"
+        is_near_sql = f"abs(CAST(e.start_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
+        fits_sql += f" AND (e.ph IS NOT DISTINCT FROM 'M' OR {is_near_sql})"
     for group in row_groups(part):
         con.register("_row_group", group)
         durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
         first += group.num_rows
         times = con.sql(
             f"SELECT s.start_ns, s.duration_ns, s.start_ns + s.duration_ns AS end_ns, s.time_flaw FROM ("
-            f"SELECT e.event_id, CASE WHEN {fits} THEN CAST({shifted} AS BIGINT) END AS start_ns, "
+            f"SELECT e.event_id, CASE WHEN {fits_sql} THEN CAST({shifted_sql} AS BIGINT) END AS start_ns, "
             f"coalesce(e.duration_ns, CASE WHEN b.duration_ns <= {LONGEST_NS} THEN b.duration_ns END) AS duration_ns, "
-            f"CASE WHEN NOT ({fits}) OR b.duration_ns > {LONGEST_NS} THEN 'out_of_range' "
+            f"CASE WHEN NOT ({fits_sql}) OR b.duration_ns > {LONGEST_NS} THEN 'out_of_range' "
             "ELSE e.time_flaw END AS time_flaw "
             f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id)) AS s ORDER BY s.event_id"
         ).to_arrow_table()

@@ -1,4 +1,4 @@
-"""Says what a file is if it is not a profiler trace, for the person who supplied it."""
+"""Descriptions of files that are not profiler traces, for the user who supplied them."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _MAGIC = (
 
 
 def identify_path(path: Path) -> str | None:
-    """Returns why a path cannot be read at all; None for a file with content."""
+    """Return why a path cannot be read, or None for a regular file with content."""
     try:
         local_path(path)
     except UnusablePath as error:
@@ -42,18 +42,18 @@ def identify_path(path: Path) -> str | None:
 
 
 def identify_text(head: bytes, keys: list[str]) -> str | None:
-    """Returns what unpacked content is, from its first bytes and its top-level keys; None if nothing is recognized."""
+    """Return a description of decompressed content, from its first bytes and its top-level keys."""
     for magic, meaning in _MAGIC:
         if head.startswith(magic):
             return meaning
-    known = set(keys)
-    if "nodes" in known or "schema" in known:
+    key_set = set(keys)
+    if "nodes" in key_set or "schema" in key_set:
         return "an execution trace (PyTorch / Chakra: operators as nodes), not a timeline; give the matching profiler trace"
-    if "entries" in known and "version" in known:
+    if "entries" in key_set and "version" in key_set:
         return (
             "a Flight Recorder dump, not a profiler trace: give it to `tracelake flight-recorder` or `tracelake ingest`"
         )
-    if "rocprofiler-sdk-tool" in known:
+    if "rocprofiler-sdk-tool" in key_set:
         return "rocprofv3's JSON: name it *results.json (packed: *results.json.gz), as rocprofv3 does"
     if b"Counter_Value" in head or b'"Kernel Name"' in head:
         return (
@@ -61,7 +61,7 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
         )
     text = head.lstrip()
     if text[:1] in (b"{", b"["):
-        if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in known):
+        if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in key_set):
             return "a what-if result in JSON, not a profiler trace"
         return "JSON (a result or a configuration), but not a profiler trace"
     if text[:1] == b"<":

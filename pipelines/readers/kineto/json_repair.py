@@ -1,9 +1,9 @@
-"""Repairs broken JSON text whose meaning is unambiguous, counting every change.
+"""Repair of broken JSON text whose meaning is unambiguous. Every change is counted.
 
-Used only where a strict reader has refused the text, so it may be slow. What it repairs, and why it occurs: Kineto
-writes names, paths and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters,
-nan, inf), tools cut or join files (commas), strings are cut inside a UTF-16 pair (lone surrogates), people write comments
-and leave commas behind. Of a key that stands twice in one object the last one holds, as in JavaScript, where the viewers run.
+It may be slow, because it gets only text that a strict reader has refused. These faults occur: Kineto writes names, paths
+and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters, nan, inf). Tools cut or join
+files (missing or surplus commas). Strings are cut inside a UTF-16 pair (lone surrogates). Users write comments and leave
+trailing commas. Of duplicate keys in one object the last one wins, as in JavaScript, in which the viewers are written.
 """
 
 import json
@@ -25,7 +25,7 @@ _NAN = re.compile(r"[-+]?(?:nan(?:\([^)]*\))?|inf(?:inity)?|\d\.#\w+)\Z", re.IGN
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _KEY = BLANK + r'"(?:[^"\\]|\\.){0,200}"' + BLANK + ":"
-# What may follow a quote that really ends a string; any other quote is part of the string.
+# Text that may follow a quote that ends a string. Any other quote is part of the string.
 _AFTER = {
     "key": re.compile(rf"{BLANK}:"),
     "object": re.compile(rf"{BLANK}(?:,{_KEY}|,?{BLANK}\}}{BLANK}(?:[,\]}}{{]|\Z)|{_KEY}|,\s*\Z)"),
@@ -38,11 +38,11 @@ _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _PLAIN = re.compile(r'[^\\"\x00-\x1f]*+\Z')
 _CONTROL = re.compile(r"([\x00-\x1f])")
 _INNER_QUOTE = re.compile(r'\\.|(")', re.DOTALL)
-TIME_MARK = "~"  # put before a time that was quoted to keep its digits; sql/ingest/traces/events.sql removes it
+TIME_MARK = "~"  # prefix of a time that was quoted to keep its digits; sql/ingest/traces/events.sql removes it
 
 
 class Hopeless(Exception):
-    """The text at `at` has no unambiguous repair."""
+    """A text that has no unambiguous repair, from position `at` on."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(reason)
@@ -50,11 +50,11 @@ class Hopeless(Exception):
 
 
 def mend_object(text: str, at: int, counter: FindingCounter, place: str = "") -> tuple[str, int]:
-    """Returns the object that starts at `text[at]` as clean JSON, and the position after it. Raises Hopeless if it has
-    no end.
+    """Return the object that starts at `text[at]` as clean JSON, and the position after it.
 
-    Changes are counted only on success. Of a key that occurs twice in an object the last one wins. The numbers under ts
-    and dur in the outermost one become marked strings: DuckDB would read bare ones through a double.
+    Raise Hopeless if the object cannot be repaired. Changes are counted only on success. Of duplicate keys in an object
+    the last one wins. The numbers ts and dur of the outermost object become marked strings, because DuckDB would convert
+    bare numbers through a double.
     """
     mender = _Mender(text)
     clean, end = mender.object(at, 0)
@@ -69,10 +69,10 @@ class _Mender:
         self.counter = FindingCounter()
 
     def skip(self, at: int) -> int:
-        """Step over white space and comments."""
+        """Return the position after whitespace and comments."""
         begin, n = at, 0
-        while found := _SPACE.match(self.text, at):
-            at = found.end()
+        while match := _SPACE.match(self.text, at):
+            at = match.end()
             comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == "/" else None
             if comment is None:
                 break
@@ -135,7 +135,7 @@ class _Mender:
         return self.skip(at + 1)
 
     def comma(self, at: int, close: str, starts: str) -> int:
-        """Step over the comma between two members; count it if it is missing or comes before the end."""
+        """Return the position after the comma between two members. Count a missing or a trailing comma."""
         at = self.skip(at)
         char = self.text[at : at + 1]
         if char == ",":
@@ -149,28 +149,28 @@ class _Mender:
         return at
 
     def without_doubles(self, members: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        last = {json.loads(key): (key, clean) for key, clean in members}
-        self.counter.add("repaired_duplicate_key", len(members) - len(last))
-        return list(last.values())
+        last_by_key = {json.loads(key): (key, clean) for key, clean in members}
+        self.counter.add("repaired_duplicate_key", len(members) - len(last_by_key))
+        return list(last_by_key.values())
 
     def bare(self, at: int) -> tuple[str, int]:
-        found = _BARE.match(self.text, at)
-        if not found:
+        match = _BARE.match(self.text, at)
+        if not match:
             if self.text[at : at + 1] not in (",", "}", "]"):
                 raise Hopeless(at, "no value")
             self.counter.add("repaired_value")
             return "null", at
-        word = found.group()
+        word = match.group()
         if word in _WORDS:
             self.counter.add("repaired_value", int(word not in ("true", "false", "null")))
-            return _WORDS[word], found.end()
+            return _WORDS[word], match.end()
         if _NUMBER.match(word):
-            return word, found.end()
+            return word, match.end()
         if _NAN.match(word):
             self.counter.add("repaired_nan")
-            return "null", found.end()
+            return "null", match.end()
         self.counter.add("repaired_value")
-        return self.clean(word), found.end()
+        return self.clean(word), match.end()
 
     def string(self, at: int, inside: str) -> tuple[str, int]:
         pos, inner = at + 1, 0
@@ -185,7 +185,7 @@ class _Mender:
         raise Hopeless(at, "string without end")
 
     def clean(self, content: str) -> str:
-        """Returns the content of a string as a JSON string; one finding per string and kind."""
+        """Return the content of a string as a JSON string. Count at most one finding per string and kind."""
         if _PLAIN.match(content):
             return f'"{content}"'
         for check, pattern, fixed in (
@@ -201,17 +201,21 @@ class _Mender:
         return '"' + content + '"'
 
 
-def _mended(found: re.Match[str], fixed: str) -> str:
-    """A match whose first group is empty needs no change."""
-    if found.group(1) is None:
-        return found.group()
-    return fixed or f"\\u{ord(found.group(1)):04x}"
+def _mended(match: re.Match[str], replacement: str) -> str:
+    """Return the replacement of a match, or the match itself if its first group is unset. '' escapes the character as \\uXXXX."""
+    if match.group(1) is None:
+        return match.group()
+    return replacement or f"\\u{ord(match.group(1)):04x}"
 
 
 def exact_time(number: str) -> str:
-    """Returns a JSON number as a marked string in plain decimal notation, with all digits; other values unchanged."""
+    """Return a JSON number as a marked string in plain decimal notation, with all digits.
+
+    Return other values, and numbers of more than 40 digits before or after the point, unchanged. A string that begins with
+    the mark gets a second mark.
+    """
     if number.startswith(f'"{TIME_MARK}'):
-        return f'"{TIME_MARK}{number[1:]}'  # not the mark, but a text that begins like one
+        return f'"{TIME_MARK}{number[1:]}'  # a text that happens to begin with the mark
     if not _NUMBER.match(number):
         return number
     try:

@@ -1,4 +1,4 @@
-"""Limits on the size of a trace file. A larger one is refused by name, with the option that allows more."""
+"""Limits on the size of a trace file. A larger file is rejected with a message that names the option to raise."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 
 from pipelines.base.errors import TracelakeError
 
-RATIO_FROM = 1 << 30  # bytes; files that unpack to less are harmless
+RATIO_FROM = 1 << 30  # bytes; files that decompress to less are harmless
 
 
 class WrongLimit(TracelakeError, ValueError):
-    """A limit set in the environment is not a number; the message names it."""
+    """A limit in the environment that is not a positive integer; the message names the variable."""
 
 
 @dataclass(frozen=True)
@@ -19,30 +19,30 @@ class Limits:
     """Each limit is an option of `tracelake ingest` (--max-ratio) and an environment variable (TRACELAKE_MAX_RATIO)."""
 
     max_unpacked_gib: int = 64  # traces of 5 GB are common
-    max_ratio: int = 400  # unpacked to packed, checked from 1 GiB unpacked on; traces have 10 to 60
+    max_ratio: int = 400  # decompressed to compressed size, checked above 1 GiB decompressed; traces have 10 to 60
     max_metadata_mib: int = 256  # before and after the events
     max_event_mib: int = 128  # one event with its arguments, and so every string in it
 
     @classmethod
     def of_environment(cls) -> Limits:
-        """Returns the defaults, overridden by the environment. Raises WrongLimit."""
-        found = {}
+        """Return the defaults, overridden by the environment. Raise WrongLimit if a value is not a positive integer."""
+        limits = {}
         for field in fields(cls):
             name = f"TRACELAKE_{field.name.upper()}"
             text = os.environ.get(name)
             if text is not None:
                 if not text.isdecimal() or int(text) < 1:
                     raise WrongLimit(f"{name}={text} is not a whole number of at least 1")
-                found[field.name] = int(text)
-        return cls(**found)
+                limits[field.name] = int(text)
+        return cls(**limits)
 
     @property
     def metadata_bytes(self) -> int:
-        """The same in bytes."""
+        """Return `max_metadata_mib` in bytes."""
         return self.max_metadata_mib << 20
 
     def unpacked(self, packed: int, unpacked: int) -> str | None:
-        """Returns why a file that has unpacked to so much is not read further; None if it may be."""
+        """Return which limit `unpacked` bytes out of `packed` bytes exceed, or None if reading may continue."""
         if unpacked > self.max_unpacked_gib << 30:
             return f"more than {self.max_unpacked_gib} GiB unpacked; {allow('max_unpacked_gib')}"
         if unpacked > RATIO_FROM and unpacked > self.max_ratio * packed:
@@ -53,5 +53,5 @@ class Limits:
 
 
 def allow(field: str) -> str:
-    """Returns what allows more, for a message."""
+    """Return the clause of a message that names the option for a limit."""
     return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) raises the limit"

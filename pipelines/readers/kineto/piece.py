@@ -1,11 +1,11 @@
-"""Reads a piece of the event array with DuckDB: entries as a JSON array in a separate file → `raw_events`.
+"""Queries that read a piece of the event array, a JSON array in a separate file, as `raw_events`.
 
-Columns and types are declared: what DuckDB would infer differs from version to version, and whether it then rejects an
-unknown key, too. It silently ignores keys that are not declared, so `keys_in` reads the keys of all entries first. A
-piece with unknown keys is read as whole entries, and these keys become column `unknown`.
+Columns and types are declared, because DuckDB versions differ in the types that they infer and in whether they then
+reject an unknown key. DuckDB silently ignores keys that are not declared, so `keys_in` reads the keys of all entries first.
+A piece with unknown keys is read as whole entries, and these keys become column `unknown`.
 
-Times are read as doubles where these hold every nanosecond: 0.21 instead of 0.29 CPU s for 12 MB with fractions. A piece
-in which one does not is read again, with times as text.
+Times are read as doubles if doubles represent every nanosecond: 0.21 instead of 0.29 CPU s for 12 MB with fractions. If
+one time in a piece is not exact as a double, the piece is re-read with times as text.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _KEYS = _COLUMNS[:-3]
 _TEXTS = tuple(name for name, kind, _ in _KEYS if kind == "VARCHAR")
 _JSONS = tuple(name for name, kind, _ in _KEYS if kind == "JSON")
 _TIMES = ("ts", "dur")
-_NAMES = tuple(name for name in _TEXTS if name not in _TIMES)  # or objects, as text
+_NAMES = tuple(name for name in _TEXTS if name not in _TIMES)  # a value may also be an object, as text
 _TYPES = ", ".join(f'"{name}": "{kind}"' for name, kind, _ in _KEYS)
 KNOWN_KEYS = frozenset(name for name, _, _ in _KEYS)
 _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
 _MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR) || ':' || {_VALUE})"
-# DuckDB's reader silently accepts a bare NaN or infinity. It yields the same text as a string would, so where this
-# matches the bytes are checked.
+# DuckDB's reader silently accepts a bare NaN or infinity and returns the same text as for a string. So the bytes are
+# checked where one of these words occurs.
 WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
 _BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
 _SUSPECT_JSON = {
@@ -69,8 +69,8 @@ _SUSPECT_JSON = {
     for column in _JSONS
 }
 _SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
-# An object may have a key twice: `has_key_twice` looks at the arguments themselves. Objects within them, and the rarer
-# columns with more than one key, are refused: the reader that mends looks at all.
+# An object may have a duplicate key. `has_key_twice` checks the top-level keys of the arguments. The query refuses nested
+# objects, and objects with several keys in the rarer columns; the tolerant reader then checks all of them.
 _NESTED = (
     "CASE WHEN contains(substr({0}, 2), '{{') "
     """THEN regexp_matches({0}, '[^\\\\]"\\s*:\\s*[{{]|[[,]\\s*[{{]\\s*"') ELSE false END"""
@@ -80,7 +80,7 @@ _PERHAPS_TWICE = {
     for column in _JSONS
 }
 # Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
-# n / 1000. So this finds a finer time, too: it is the nearest double to no whole number of nanoseconds.
+# n / 1000. So this also finds a time finer than a nanosecond: it is not the nearest double to any whole number of ns.
 _INEXACT = (
     "NOT isfinite({0}) OR {0} <> trunc({0}) AND (abs({0}) >= 8796093022208 "
     "OR (trunc({0}) * 1000 + round(({0} - trunc({0})) * 1000)) / 1000 <> {0})"
@@ -90,7 +90,7 @@ _TIME_KEY = '("(?:ts|dur)"\\s*:\\s*)'
 
 
 def write_piece(file: Path, entries: bytes | memoryview) -> None:
-    """Write entries, with commas between them, as an array that the queries below can read."""
+    """Write comma-separated entries as a JSON array, which the queries below can read."""
     with file.open("wb") as out:
         out.write(b"[")
         out.write(entries)
@@ -98,19 +98,20 @@ def write_piece(file: Path, entries: bytes | memoryview) -> None:
 
 
 def read_entries(file: Path) -> bytes:
-    """Returns the entries that were written."""
+    """Return the entries that `write_piece` wrote."""
     return file.read_bytes()[1:-1]
 
 
 def keys_in(con: duckdb.DuckDBPyConnection, file: Path, limit: int) -> frozenset[str]:
-    """Returns all keys of a piece's entries. Raises DuckDB's error for a piece that is no JSON, or has an object of over `limit` bytes."""
+    """Return all keys of a piece's entries. DuckDB raises if the piece is not JSON, or an object is over `limit` bytes."""
     rows = con.execute(f"SELECT DISTINCT json_keys(entry) FROM {_entries(file, limit)}").fetchall()
     return frozenset(key for (keys,) in rows for key in keys or ())
 
 
 def exact_times(file: Path, limit: int, keys: Set[str]) -> str:
-    """Returns the query for a piece like that of `known_keys`, whose times are numbers; an error if one is finer than
-    a nanosecond, or a double does not hold it.
+    """Return the query for a piece like that of `known_keys`, with times as doubles, us.
+
+    DuckDB raises if a time is finer than a nanosecond, or is not exact as a double.
     """
     names = {column: condition for column, condition in _SUSPECT_TEXT.items() if column not in _TIMES}
     inexact = {column: _INEXACT.format(column) for column in _TIMES}
@@ -131,8 +132,10 @@ def exact_times(file: Path, limit: int, keys: Set[str]) -> str:
 def known_keys(
     file: Path, limit: int, keys: Set[str], refuse_suspect: bool = False, marked: bool = False, mended: bool = False
 ) -> str:
-    """Returns the query for a piece whose entries have only `keys`, which are all known; DuckDB rejects objects of over
-    `limit` bytes. `mended`: no object has a key twice.
+    """Return the query for a piece whose entries have only `keys`, all of them known keys.
+
+    DuckDB rejects objects of over `limit` bytes. `refuse_suspect`: raise if a value may be a bare NaN or infinity.
+    `marked`: remove the marks of quoted times from the other columns. `mended`: no object has a duplicate key.
     """
     columns = f"* REPLACE ({_unmarked((*_JSONS, *_NAMES))})" if marked else "*"
     suspect = (_SUSPECT_JSON, _SUSPECT_TEXT) if refuse_suspect else ()
@@ -144,11 +147,13 @@ def known_keys(
 
 
 def _array(file: Path, limit: int, keys: Set[str], times: str) -> str:
-    """Only columns that occur are read: the others would take an eighth of the time."""
-    types = {name: times if name in _TIMES else kind for name, kind, _ in _KEYS}
-    read = [name for name in types if name in keys] or ["ph"]
-    declared = ", ".join(f"{quoted(name)}: {quoted(types[name])}" for name in read)
-    columns = ", ".join(name if name in read else f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+    """Return the query for the columns that occur. The others are NULL: reading them would take an eighth of the time."""
+    type_by_column = {name: times if name in _TIMES else kind for name, kind, _ in _KEYS}
+    columns_read = [name for name in type_by_column if name in keys] or ["ph"]
+    declared = ", ".join(f"{quoted(name)}: {quoted(type_by_column[name])}" for name in columns_read)
+    columns = ", ".join(
+        name if name in columns_read else f"CAST(NULL AS {kind}) AS {name}" for name, kind in type_by_column.items()
+    )
     return (
         f"SELECT {columns} FROM read_json({quoted(file)}, format = 'array', records = true, "
         f"columns = {{{declared}}}, maximum_object_size = {limit})"
@@ -163,17 +168,19 @@ def _entries(file: Path, limit: int) -> str:
 
 
 def _refused(keys: Set[str], *conditions: Mapping[str, str]) -> str:
-    """Returns the WHERE that refuses a row for which a condition on one of `keys` holds."""
-    of_keys = [condition for some in conditions for key, condition in some.items() if key in keys]
+    """Return the WHERE clause that raises an error if a condition on one of `keys` is true, or ''."""
+    of_keys = [
+        condition for condition_by_column in conditions for key, condition in condition_by_column.items() if key in keys
+    ]
     if not of_keys:
         return ""
     return f"WHERE CASE WHEN {' OR '.join(of_keys)} THEN error('not to be read like this') ELSE true END"
 
 
 def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False) -> str:
-    """Returns the query for a piece with any keys; DuckDB rejects an entry with a duplicate key, and non-objects.
+    """Return the query for a piece with any keys. DuckDB rejects entries with a duplicate key, and non-objects.
 
-    `mended`: no object has a key twice.
+    `marked`, `mended`: as for `known_keys`.
     """
     where = "" if mended else _refused({*_JSONS, "unknown"}, _PERHAPS_TWICE, {"unknown": _NESTED.format("unknown")})
     columns = f"* REPLACE ({_unmarked((*_JSONS, *_NAMES, 'unknown'))})" if marked else "*"
@@ -192,27 +199,28 @@ def all_keys(file: Path, limit: int, marked: bool = False, mended: bool = False)
 
 
 def _unmarked(columns: tuple[str, ...]) -> str:
-    """Restores times that json_repair.py quoted to their original form, in arguments and in what should be a name."""
+    """Return REPLACE expressions that restore the original form of times that were quoted, in arguments and in names."""
     bare = "regexp_replace({0}, '" + _TIME_KEY + "\"~(-?\\d+\\.\\d+)\"', '\\1\\2', 'g')"
     text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
-    kept = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"
-    return ", ".join(kept.format(column) for column in columns)
+    unmarked = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"
+    return ", ".join(unmarked.format(column) for column in columns)
 
 
 def with_kinds(query: str) -> str:
-    """Returns the query with a column _kind, a hash over the keys of the arguments."""
+    """Return the query with an additional column _kind, a hash over the keys of the arguments."""
     return f"SELECT *, hash(json_keys(args)) AS _kind FROM (\n{query}\n)"
 
 
 def has_key_twice(table: pa.Table, known: set[int]) -> bool:
-    """Returns whether some arguments have a key twice. One of each kind is looked at; those without are added to `known`, and are
-    not looked at again.
+    """Return whether arguments in the table have a duplicate key.
+
+    Only one row of each kind is checked. Kinds without a duplicate are added to `known` and not checked again.
     """
     kinds = table["_kind"].combine_chunks()
     if new := set(kinds.unique().to_pylist()) - known:
         import numpy as np
 
-        # Not to_numpy(), which imports pandas: that takes as long as reading 100,000 events.
+        # Not to_numpy(): it imports pandas, which takes as long as reading 100,000 events.
         values, args = np.frombuffer(kinds.buffers()[1], dtype=np.uint64)[kinds.offset :], table["args"]
         texts = (args[int((values == kind).argmax())].as_py() for kind in new)
         if any(_is_twice(text) for text in texts if text):
@@ -222,19 +230,19 @@ def has_key_twice(table: pa.Table, known: set[int]) -> bool:
 
 
 def _is_twice(text: str) -> bool:
-    found: list[bool] = []
-    json.loads(text, object_pairs_hook=lambda pairs: found.append(len(dict(pairs)) < len(pairs)))
-    return any(found)
+    has_duplicates: list[bool] = []
+    json.loads(text, object_pairs_hook=lambda pairs: has_duplicates.append(len(dict(pairs)) < len(pairs)))
+    return any(has_duplicates)
 
 
 def has_no_number(data: bytes) -> bool:
-    """Finds a bare NaN or infinity: the word as a value, outside strings."""
+    """Return whether a bare NaN or infinity occurs as a value, outside strings."""
     for word in (word.encode() for word in WORDS):
-        at = data.find(word)
-        while at >= 0:
-            before = data[max(at - 8, 0) : at].rstrip().rstrip(b"+-").rstrip()[-1:]
-            after = data[at : at + 16].lstrip(b"+-NaAIiFfnTtYy").lstrip()[:1]
-            if before in (b":", b",", b"[") and after in (b",", b"}", b"]"):
+        pos = data.find(word)
+        while pos >= 0:
+            char_before = data[max(pos - 8, 0) : pos].rstrip().rstrip(b"+-").rstrip()[-1:]
+            char_after = data[pos : pos + 16].lstrip(b"+-NaAIiFfnTtYy").lstrip()[:1]
+            if char_before in (b":", b",", b"[") and char_after in (b",", b"}", b"]"):
                 return True
-            at = data.find(word, at + 3)
+            pos = data.find(word, pos + 3)
     return False

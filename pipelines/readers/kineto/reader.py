@@ -1,8 +1,8 @@
-"""One trace file → Arrow tables of its events in their order, its metadata and its findings.
+"""Reader of a trace file: Arrow tables of its events in their order, its metadata and its findings.
 
-A thread cuts the array into pieces. DuckDB reads several at a time, each straight through `sql/ingest/traces/events.sql`. A
-piece that it rejects, or in which it would silently accept something wrong, goes through the tolerant reader, and only
-that piece. Memory does not grow with the file: only a few pieces are in flight.
+A thread cuts the array into pieces. DuckDB reads several pieces concurrently, each directly with
+`sql/ingest/traces/events.sql`. The tolerant reader gets only the pieces that DuckDB rejects or would silently misread.
+Memory does not grow with the file, because only a few pieces are in flight.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 READERS = 3  # one more than cores, because one is always waiting for its piece to be written
 
-# UnicodeDecodeError: DuckDB's message quotes half a character of the file.
+# UnicodeDecodeError, because DuckDB's message may quote half a character of the file.
 _UNREADABLE = (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError)
 _NOTHING: Any = object()
-_SMALL = 1 << 20  # bytes of a piece whose planning takes longer than its rows
+_SMALL = 1 << 20  # bytes; planning the query of a smaller piece takes longer than reading its rows
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
-    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel.
+    """Return a private in-memory database for `TraceReader`. Each query has one thread, and several run in parallel.
 
-    Raises WrongDuckDB for a version that would lose what is in a file.
+    Raise WrongDuckDB if this version of DuckDB would lose data.
     """
     con = database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
     check_reader(con)
@@ -63,9 +63,9 @@ def connect_reader() -> duckdb.DuckDBPyConnection:
 
 
 class TraceReader:
-    """Reads one file: `trace_id` first, then `tables` to its end, then `metadata`, `findings` and `status`.
+    """Reader of one file. Use `trace_id`, then iterate over `tables` to the end, then use `metadata`, `findings`, `status`.
 
-    Raises TraceRejected if the file is not a trace, and OSError if it cannot be read, from any of them.
+    The constructor and `tables` raise TraceRejected if the file is not a trace, and OSError if it cannot be read.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class TraceReader:
     def tables(
         self, con: duckdb.DuckDBPyConnection, query: str, texts: tuple[str, ...] = ("args", "extra")
     ) -> Generator[pa.Table, None, None]:
-        """Yields the result of `query` over the entries, one table per piece; it reads them as `raw_events` and numbers them
-        from 0. Secrets are masked in names and in `texts`.
+        """Yield the result of `query` over the entries, one table per piece.
 
-        `event_id` is the position in traceEvents. Afterward `metadata` has everything in the file: its base differs
-        from `base_ns` if the end of the array was hard to find.
+        `query` reads the entries of a piece as `raw_events` and numbers them from 0. In the results `event_id` is consecutive
+        across pieces. Secrets are masked in names and in the columns `texts`. Afterward `metadata` is complete. Its base time
+        may differ from `base_ns` if the first pass did not find the metadata after the array.
         """
         cutter = Cutter(self._second_pass(), self._head, self.folder)
         cutter.found = self._found
         cutter.start()
         pieces = _Pieces(con, query, texts, cutter, self.part)
         try:
-            import_module("pyarrow.parquet")  # which takes as long as cutting the first piece
+            import_module("pyarrow.parquet")  # takes as long as cutting the first piece
             for table in pieces.tables():
                 yield _numbered(table, self.n_events)
                 self.n_events += table.num_rows
@@ -121,32 +121,34 @@ class TraceReader:
             raise TraceRejected(
                 str(self.path), None, "the file changed while it was being read: try again when it is complete"
             )
-        twice = [key for key in pieces.after if key in self._before]
-        self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
+        duplicate_keys = [key for key in pieces.after if key in self._before]
+        self._found.add("duplicate_metadata_key", len(duplicate_keys), ", ".join(duplicate_keys[:5]))
         self.metadata = self._metadata(pieces.after)
         self._note_damage(cutter.source)
 
     def _metadata(self, after: dict[str, Any]) -> dict[str, Any]:
-        """The metadata on both sides of the array."""
+        """Return the metadata on both sides of the array, of the part if there is one."""
         of_file = {**after, **self._before}
         return self.part.metadata(of_file) if self.part else of_file
 
     def _second_pass(self) -> Source | Kept:
-        kept, packed_bytes = self._scan.kept, self._scan.stamp[0]
-        return Kept(kept, packed_bytes, self._scan.damage, self.on_bytes) if kept else Source(self.path, self.on_bytes)
+        chunks, packed_bytes = self._scan.kept, self._scan.stamp[0]
+        return (
+            Kept(chunks, packed_bytes, self._scan.damage, self.on_bytes) if chunks else Source(self.path, self.on_bytes)
+        )
 
     def add_finding(self, check: str, n: int, place: str = "") -> None:
-        """Count something that only the events themselves, or the whole file, show."""
+        """Count a finding that only the events, or the whole file, show."""
         self._found.add(check, n, place)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Returns what is wrong or unusual in the trace."""
+        """The faults and peculiarities of the trace."""
         return self._found.findings()
 
     @property
     def status(self) -> str:
-        """ok, repaired or partial."""
+        """The status: ok, repaired or partial."""
         return self._found.status()
 
     def _note_damage(self, source: Source | Kept) -> None:
@@ -157,14 +159,16 @@ class TraceReader:
             self._found.add("repaired_bom", 1, "byte 0")
 
     def _rejected(self, error: NotATrace) -> TraceRejected:
-        what = identify_text(bytes(self._head.text[:4096]), self._head.keys)
-        return TraceRejected(str(self.path), error.offset, f"{error.reason}; it is {what}" if what else error.reason)
+        description = identify_text(bytes(self._head.text[:4096]), self._head.keys)
+        return TraceRejected(
+            str(self.path), error.offset, f"{error.reason}; it is {description}" if description else error.reason
+        )
 
 
 class _Pieces:
-    """Reads piece after piece; `carry` is an entry that the next piece completes.
+    """Reading of the pieces, in order. `carry`: an incomplete entry, which the next piece completes.
 
-    `tail` is the text after the array, starting where it is still long enough to be cut into pieces.
+    `tail`: the text after the array if the array ended before the last piece, else None.
     """
 
     def __init__(
@@ -179,21 +183,21 @@ class _Pieces:
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
-        self.kinds: set[int] = set()  # of arguments whose keys were looked at
-        self.has_text_times = False  # whether doubles do not hold their times
+        self.kinds: set[int] = set()  # of arguments that have no duplicate keys
+        self.has_text_times = False  # whether a piece had times that are not exact as doubles
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
-        """Pieces are read ahead; whether one is valid as it was read is decided in order."""
-        waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
+        """Yield the pieces' tables. Pieces are read ahead, but the results are checked in order."""
+        in_flight: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
         readers = database.threads(READERS)
         with ThreadPoolExecutor(readers) as pool:
             for piece in self.cutter.pieces():
-                waiting.append((piece, pool.submit(self._plainly, piece)))
-                if len(waiting) > readers:
-                    yield from self._settled(*waiting.popleft())
-            while waiting:
-                yield from self._settled(*waiting.popleft())
+                in_flight.append((piece, pool.submit(self._plainly, piece)))
+                if len(in_flight) > readers:
+                    yield from self._settled(*in_flight.popleft())
+            while in_flight:
+                yield from self._settled(*in_flight.popleft())
 
     def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> Iterator[pa.Table]:
         table, self.after = reading.result(), piece.metadata
@@ -206,18 +210,18 @@ class _Pieces:
         piece.file.unlink(missing_ok=True)
 
     def _behind(self, piece: Piece) -> None:
-        """Add a piece to the text after the array; the last one completes it."""
+        """Append a piece to the text after the array. Parse the text with the last piece."""
         assert self.tail is not None
         self.tail += piece.data() + piece.after
         limits = self.cutter.head.limits
         if len(self.tail) > limits.metadata_bytes:
-            what = f"more than {limits.max_metadata_mib} MiB after the event array"
-            raise NotATrace(self.carry_offset, f"{what}; {allow('max_metadata_mib')}")
+            message = f"more than {limits.max_metadata_mib} MiB after the event array"
+            raise NotATrace(self.carry_offset, f"{message}; {allow('max_metadata_mib')}")
         if piece.last:
             self._end(bytes(self.tail))
 
     def _end(self, text: bytes) -> None:
-        """Take the metadata from the text after the array's bracket."""
+        """Set `after` to the metadata in the text after the array's closing bracket."""
         after = suffix(text, self.cutter.head.is_object, self.cutter.found)
         if after is None:
             if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
@@ -226,8 +230,9 @@ class _Pieces:
         self.after = after or {}
 
     def _plainly(self, piece: Piece) -> pa.Table | None:
-        """Returns None if DuckDB cannot read the piece, _NOTHING if it has no entry of the part. Tries small read buffers
-        first: twice as fast as those for any event.
+        """Read a piece with DuckDB. Return None if DuckDB cannot read it, _NOTHING if it has no entry of the part.
+
+        Small read buffers come first, because they are twice as fast as buffers for events of any size.
         """
         if not piece.plain or piece.is_lax:
             return None
@@ -245,13 +250,14 @@ class _Pieces:
                 return table
         query = known_keys(piece.file, 1 << 20, keys, refuse_suspect=True, marked=piece.marked)
         table = self._table(query, piece.file)
-        # Once one piece needs its times as text, later ones probably do, too.
+        # If one piece needs its times as text, later pieces probably do, too.
         self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
         return table
 
     def _known_keys(self, file: Path, limit: int) -> frozenset[str] | None:
-        """Returns the keys of the entries; None if some are unknown, or DuckDB cannot read the piece. Once one unknown key
-        occurs, later pieces probably have it too.
+        """Return the keys of the entries, or None if some are unknown or DuckDB cannot read the piece.
+
+        Also return None after a piece with unknown keys, because later pieces probably have them, too.
         """
         if self.has_unknown:
             return None
@@ -263,7 +269,7 @@ class _Pieces:
         return keys if keys <= KNOWN_KEYS else None
 
     def _read(self, file: Path, limit: int, marked: bool, mended: bool = False) -> pa.Table | None:
-        """Reads a piece without bare words."""
+        """Read a piece without bare NaNs or infinities. Return None if DuckDB cannot read it."""
         keys, table = self._known_keys(file, limit), None
         if keys is not None:
             table = self._table(known_keys(file, limit, keys, marked=marked, mended=mended), file, mended)
@@ -273,16 +279,16 @@ class _Pieces:
         return table
 
     def _table(self, raw_events: str, file: Path, mended: bool = False) -> pa.Table | None:
-        """Returns None for a piece that DuckDB cannot read, and unless it is mended for one with a key twice in arguments."""
+        """Return the events of a piece, or None if DuckDB cannot read it or, unless `mended`, arguments have a duplicate key."""
         try:
             with database.cursor(self.con) as cursor:
                 is_small = file.stat().st_size < _SMALL
-                # To plan the masks takes as long as to read few events.
+                # Planning the masks takes as long as reading a few events.
                 masks = not is_small or may_hold_secrets(file.read_bytes())
                 events = with_masks(self.query, self.texts) if masks else with_masks(self.query, (), ())
                 raw_events = self.part.rows(raw_events) if self.part else raw_events
                 query = f"WITH raw_events AS ({raw_events})\n{events if mended else with_kinds(events)}"
-                # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
+                # .execute() plans the query only once, but needs memory for the rows twice, so it is for small pieces.
                 table = (database.arrow_result(cursor, query) if is_small else cursor.sql(query)).to_arrow_table()
         except _UNREADABLE:
             return None
@@ -291,27 +297,28 @@ class _Pieces:
         return None if has_key_twice(table, self.kinds) else table.drop_columns("_kind")
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
-        # The bracket that ends the array was cut off after the last plain piece.
+        # The last plain piece does not contain the bracket that ends the array.
         closing = b"]" if piece.last and piece.plain else b""
         data = self.carry + piece.data() + closing
         offset = self.carry_offset if self.carry else piece.offset
-        found = self.cutter.found
-        before = FindingCounter(found.counts.copy(), dict(found.places))
-        stretch = read_stretch(data, piece.last, offset, found)
+        counter = self.cutter.found
+        counter_before = FindingCounter(counter.counts.copy(), dict(counter.places))
+        stretch = read_stretch(data, piece.last, offset, counter)
         table = self._clean(piece.file, stretch.array(), len(data))
         if table is None:
-            # Every entry parses, but DuckDB rejects something in one: repair every entry.
-            found.counts, found.places = before.counts, before.places
-            stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
+            # Every entry parses, but DuckDB rejects one of them, so repair all.
+            counter.counts, counter.places = counter_before.counts, counter_before.places
+            stretch = read_stretch(data, piece.last, offset, counter, mend_all=True)
             table = self._clean(piece.file, stretch.array(), len(data))
         if table is None:
             raise NotATrace(offset, "a stretch of events is still unreadable after repair")
-        rest = stretch.rest
-        self.carry, self.carry_offset = b"" if stretch.ended else rest, offset + stretch.stopped
-        if stretch.ended and piece.last and (rest or not closing):  # the array did not end where it seemed to
-            self._end(rest.removesuffix(closing) + piece.after)
+        following = stretch.rest
+        self.carry, self.carry_offset = b"" if stretch.ended else following, offset + stretch.stopped
+        if stretch.ended and piece.last and (following or not closing):
+            # The array ended elsewhere than the cutter assumed.
+            self._end(following.removesuffix(closing) + piece.after)
         elif stretch.ended and not piece.last:
-            self.tail = bytearray(rest + piece.after)
+            self.tail = bytearray(following + piece.after)
         elif self.carry:
             self.carry += piece.after
         return table
@@ -322,25 +329,25 @@ class _Pieces:
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
-    """Returns the table sorted by event id, starting at `first`.
+    """Return the table sorted by event id, with ids from `first` on.
 
-    The query numbers the entries as they are read; a join in it may return them in another order.
+    The query numbers the entries as they are read, but a join in the query may return them in another order.
     """
     import numpy as np
     import pyarrow as pa
 
     def ids(begin: int) -> pa.Array:
-        """Built from a buffer as it is: converting makes pyarrow import pandas."""
-        numbers = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
-        return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, numbers])
+        """Return `table.num_rows` ids from `begin` on. Wrap a buffer, because a conversion makes pyarrow import pandas."""
+        id_buffer = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
+        return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, id_buffer])
 
-    at = table.schema.get_field_index("event_id")
-    if not table.column(at).equals(pa.chunked_array([ids(0)])):
+    column_index = table.schema.get_field_index("event_id")
+    if not table.column(column_index).equals(pa.chunked_array([ids(0)])):
         table = table.sort_by("event_id")
-        assert table.column(at).equals(pa.chunked_array([ids(0)])), "the query lost or repeated entries"
-    return table.set_column(at, "event_id", ids(first))
+        assert table.column(column_index).equals(pa.chunked_array([ids(0)])), "the query lost or repeated entries"
+    return table.set_column(column_index, "event_id", ids(first))
 
 
 def base_of(metadata: dict[str, Any]) -> int:
-    """Returns baseTimeNanoseconds, 0 if there is none that can be used."""
+    """Return baseTimeNanoseconds, or 0 if it is missing or unusable."""
     return base_time(metadata) or 0

@@ -1,6 +1,6 @@
-"""Refuses a version of DuckDB that reads entries otherwise than the reader expects, before the first file is read.
+"""Check that this version of DuckDB reads entries as the reader expects, before the first file is read.
 
-DuckDB 2.0 read all arguments as NULL where types were inferred from an entry without any, and files were `ok`.
+DuckDB 2.0 read all arguments as NULL if types were inferred from an entry without arguments, and files were still `ok`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _UNKNOWN = {"beside": [1]}
 
 
 def check_reader(con: duckdb.DuckDBPyConnection) -> None:
-    """Raise WrongDuckDB unless entries with every key are read as they are written, by each query of a piece.
+    """Raise WrongDuckDB unless each query of a piece reads entries with every key as they are written.
 
-    It takes 14 ms of CPU, and so is done once for each version of DuckDB and of these queries.
+    The check takes 14 ms of CPU, so it runs only once for each version of DuckDB and of these queries.
     """
     code = [Path(file).read_bytes() for file in (piece.__file__, __file__)]
     remembered("reader_check", digest_of([duckdb.__version__, *code]), lambda: _check(con))
@@ -41,11 +41,11 @@ def _check(con: duckdb.DuckDBPyConnection) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "piece0.json"
         try:
-            wrong = next(_differences(con, file), None)
+            difference = next(_differences(con, file), None)
         except (duckdb.InvalidInputException, duckdb.DataError, duckdb.ProgrammingError) as error:
-            wrong = f"cannot read an entry: {error}"
-    if wrong:
-        raise WrongDuckDB(f"DuckDB {duckdb.__version__} {wrong}")
+            difference = f"cannot read an entry: {error}"
+    if difference:
+        raise WrongDuckDB(f"DuckDB {duckdb.__version__} {difference}")
 
 
 def _differences(con: duckdb.DuckDBPyConnection, file: Path) -> Iterator[str]:
@@ -67,16 +67,16 @@ def _write(file: Path, entries: list[dict[str, Any]]) -> None:
     write_piece(file, ",".join(json.dumps(entry) for entry in entries).encode())
 
 
-def _rows(con: duckdb.DuckDBPyConnection, query: str, others: dict[str, Any]) -> Iterator[str]:
-    nothing = dict.fromkeys([*_ENTRY, *others])
-    expected = [{**_TEXTS, **_OBJECTS, **others}, {**nothing, "ph": "M", "args": '{"name":1}'}]
-    for row, right in zip(database.rows_of(con, query), expected, strict=True):
-        for column in right:
-            yield from _different(column, row[column], right[column])
+def _rows(con: duckdb.DuckDBPyConnection, query: str, other_values: dict[str, Any]) -> Iterator[str]:
+    all_null = dict.fromkeys([*_ENTRY, *other_values])
+    expected_rows = [{**_TEXTS, **_OBJECTS, **other_values}, {**all_null, "ph": "M", "args": '{"name":1}'}]
+    for row, expected_row in zip(database.rows_of(con, query), expected_rows, strict=True):
+        for column in expected_row:
+            yield from _different(column, row[column], expected_row[column])
 
 
-def _different(what: str, read: Any, right: Any) -> Iterator[str]:
-    if read != right:
-        is_set = isinstance(right, Set)
-        shown = [sorted(value) if is_set else value for value in (right, read)]
-        yield f"reads {what} of an entry, {shown[0]!r}, as {shown[1]!r}"
+def _different(part: str, read: Any, expected: Any) -> Iterator[str]:
+    if read != expected:
+        is_set = isinstance(expected, Set)
+        values = [sorted(value) if is_set else value for value in (expected, read)]
+        yield f"reads {part} of an entry, {values[0]!r}, as {values[1]!r}"

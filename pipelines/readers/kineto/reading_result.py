@@ -1,4 +1,4 @@
-"""The result of reading one trace file: the trace, its findings, or why it was refused."""
+"""Result of reading one trace file: the trace, its findings, or the reason for its rejection."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from pipelines.base.paths import path_text
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong or unusual in a trace: `n` times, explained in `detail`."""
+    """A fault or peculiarity of a trace, which occurs `n` times. `detail` explains it."""
 
     check_name: str
     severity: str  # 'info' | 'warning' | 'error'
@@ -19,13 +19,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """A trace that was read to its end."""
+    """A trace that was read completely."""
 
-    trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
+    trace_id: str  # first 16 hex digits of the SHA-256 of the decompressed content
     path: str
     n_events: int
     unpacked_bytes: int
-    trace_start_ns: int | None  # start and end of all events with a duration; None if there are none
+    trace_start_ns: int | None  # earliest start and latest end of events with a duration; None if there are none
     trace_end_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
@@ -38,11 +38,11 @@ class KnownTrace:
     """A trace whose content is already in the lake, so it was not read further."""
 
     trace_id: str
-    metadata: dict  # as far as it is visible without reading everything
+    metadata: dict  # the part that is found without reading all events
 
 
 class TraceRejected(TracelakeError):
-    """A file that is not ingested. `byte_offset` counts unpacked bytes; None if no position is to blame."""
+    """A file that is not ingested. `byte_offset` is in decompressed bytes, None if no position is at fault."""
 
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
         try:
@@ -115,7 +115,7 @@ MEANING = {
 
 @dataclass
 class FindingCounter:
-    """Counts findings by check and remembers the first position (unpacked byte offset) of each."""
+    """Counts of findings by check, and the position of the first finding of each check."""
 
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, str] = field(default_factory=dict)
@@ -127,18 +127,18 @@ class FindingCounter:
                 self.places.setdefault(check, place)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Returns all counted findings; a repaired_* finding is a warning."""
+        """Return all counted findings. Checks without an entry in SEVERITY, such as repaired_*, are warnings."""
         return tuple(
             Finding(check, SEVERITY.get(check, "warning"), n, self._detail(check))
             for check, n in sorted(self.counts.items())
         )
 
     def status(self) -> str:
-        """Returns partial if something is missing, repaired if text was changed to be read, else ok."""
+        """Return 'partial' if a part of the trace is missing, 'repaired' if its text was repaired, else 'ok'."""
         if any(self.counts[check] for check in ("truncated", "unreadable_event", "second_event_array")):
             return "partial"
         return "repaired" if any(check.startswith("repaired_") for check in self.counts) else "ok"
 
     def _detail(self, check: str) -> str:
-        place = self.places.get(check)
-        return MEANING[check] + (f"; first at {place}" if place else "")
+        position = self.places.get(check)
+        return MEANING[check] + (f"; first at {position}" if position else "")

@@ -1,8 +1,8 @@
-"""The first pass over a trace file: what must be known before its first event can be written.
+"""First pass over a trace file, for the facts that are needed before its first event can be written.
 
-That is the content's hash (so a trace that is already in the lake costs no more than this), where the event array
-starts, and the metadata on both sides of it: baseTimeNanoseconds, to which every time is relative, may be at the very
-end. It only inflates and hashes, at a tenth of the cost of reading.
+These are the content's hash, the start of the event array, and the metadata on both sides of the array:
+baseTimeNanoseconds, to which all times are relative, may be at the very end. A trace that is already in the lake costs only
+this pass, which decompresses and hashes, at a tenth of the cost of reading.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from pipelines.readers.kineto.envelope import Head, NotATrace, find_end
 from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.source import Source
 
-TAIL_BYTES = 2 << 20  # the array's end and the metadata after it are searched in this much text
-KEPT_BYTES = 64 << 20  # a smaller content is kept for the second pass, instead of inflating it again
+TAIL_BYTES = 2 << 20  # length of the text in which the array's end and the metadata after it are searched
+KEPT_BYTES = 64 << 20  # content up to this size is kept for the second pass, which need not decompress again
 
 
 @dataclass(frozen=True)
 class Scan:
-    """`damage` says why the packed data ends early. `after` is empty if the array's end is not obvious."""
+    """Result of the first pass. `damage`: why the compressed data ends early. `after`: the metadata after the array, {} if not found."""
 
     path: Path
-    trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
+    trace_id: str  # first 16 hex digits of the SHA-256 of the decompressed content
     unpacked_bytes: int
     damage: str | None
     is_gzip: bool
     head: Head
-    stamp: tuple[int, ...]  # to notice a file that is still being written, or replaced
+    stamp: tuple[int, ...]  # differs if the file is still being written, or was replaced
     after: dict[str, Any] = field(default_factory=dict)
-    kept: deque[bytes] = field(default_factory=deque)  # the content, if it is small: see `Kept`
+    kept: deque[bytes] = field(default_factory=deque)  # the content, if it is small (see `Kept`)
 
 
 def scan(path: Path, head: Head) -> Scan:
-    """Read a file once; `head` is filled in the process. Raises NotATrace, or OSError if the file cannot be read."""
-    source, digest, tail, kept = Source(path, limits=head.limits), hashlib.sha256(), _Tail(), deque[bytes]()
+    """Read a file once, and fill `head`. Raise NotATrace, TooLarge, or OSError if the file cannot be read."""
+    source, digest, tail, kept_chunks = Source(path, limits=head.limits), hashlib.sha256(), _Tail(), deque[bytes]()
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):
         if head.start is not None:
@@ -49,9 +49,9 @@ def scan(path: Path, head: Head) -> Scan:
         elif head.feed(chunk):
             tail.add(bytes(head.text[head.start :]))
         if source.unpacked_bytes <= KEPT_BYTES:
-            kept.append(chunk)
+            kept_chunks.append(chunk)
         else:
-            kept.clear()
+            kept_chunks.clear()
     if head.start is None:
         raise NotATrace(source.unpacked_bytes, _without_array(source, head))
     end = None if source.damage else find_end(tail.text(), head.is_object, tail.is_whole, FindingCounter())
@@ -64,12 +64,12 @@ def scan(path: Path, head: Head) -> Scan:
         head=head,
         stamp=stamp,
         after=end[1] if end else {},
-        kept=kept,
+        kept=kept_chunks,
     )
 
 
 class _Tail:
-    """The last chunks of a text, at least TAIL_BYTES of it; none is copied before it is needed."""
+    """The last chunks of a text, at least TAIL_BYTES of it. `text` joins them only when it is called."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
@@ -88,7 +88,7 @@ class _Tail:
 
 
 def _hashed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
-    """Yields the chunks; a thread hashes one while the next is inflated."""
+    """Yield the chunks. A thread hashes one chunk while the next is decompressed."""
     with ThreadPoolExecutor(1) as pool:
         hashing = None
         for chunk in chunks:
@@ -99,13 +99,13 @@ def _hashed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """Returns what changes with a file: size, change times (the second of which nobody can set back), and its identity."""
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+    """Return values that change with a file: size, mtime, ctime (which programs cannot set back), inode and device."""
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev
 
 
 def _without_array(source: Source, head: Head) -> str:
     if not source.unpacked_bytes:
         return "the file is empty" if source.damage is None else source.damage
-    seen = f" (keys seen: {', '.join(head.keys[:12])})" if head.keys else ""
-    return f"ends before the event array{seen}" + (f"; {source.damage}" if source.damage else "")
+    keys_text = f" (keys seen: {', '.join(head.keys[:12])})" if head.keys else ""
+    return f"ends before the event array{keys_text}" + (f"; {source.damage}" if source.damage else "")

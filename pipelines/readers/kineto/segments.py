@@ -1,8 +1,8 @@
-"""Cuts the event array into pieces of whole entries, in a thread that reads and inflates.
+"""Division of the event array into pieces of whole entries, in a thread that reads and decompresses.
 
-Why pieces: DuckDB's JSON reader keeps every buffer of a pipe until the pipe ends (470 MB of JSON: 0.5 GB), so each
-piece is a small JSON array in a file of its own. A cut in the wrong place (inside an entry) cannot go unnoticed: it
-leaves unbalanced brackets in both pieces, DuckDB rejects them, and the tolerant reader joins them again.
+DuckDB's JSON reader keeps every buffer of a pipe until the pipe ends (470 MB of JSON: 0.5 GB), so each piece is a small
+JSON array in a separate file. A cut inside an entry is always detected, because it leaves unbalanced brackets in both pieces.
+DuckDB then rejects these, and the tolerant reader joins them again.
 """
 
 import queue
@@ -27,34 +27,37 @@ PIECE_BYTES = 12 << 20  # of JSON per piece
 _BLOCK = 1 << 16
 _MOST_SPACES = 64
 _SPACES = np.frombuffer(b" \t\r\n", dtype=np.uint8)
-_NO_SPACES = (b"\x00", b"\x0b", b"\x0c")  # not to JSON
+_NO_SPACES = (b"\x00", b"\x0b", b"\x0c")  # whitespace that JSON does not allow
 _BOUNDARY = re.compile(rb'\}([ \t\r\n]*,[ \t\r\n]*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
-# Absolute times with a fraction: a double cannot hold their nanoseconds.
+# Absolute times with a fraction, whose nanoseconds a double cannot represent.
 _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
 
 
 @dataclass
 class Piece:
-    """Some entries of the array, in `file` as a separate array."""
+    """Consecutive entries of the event array, written to `file` as a separate array."""
 
     file: Path
-    offset: int  # offset of the entries in the unpacked content
+    offset: int  # offset of the entries in the decompressed content
     last: bool = False
-    plain: bool = True  # False: no end of the array was found in the last piece
+    plain: bool = True  # False if no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
-    is_lax: bool = False  # perhaps a surplus comma, or space that is none in JSON, to which DuckDB has no objection
-    marked: bool = False  # times in the file were quoted, so that their digits are kept
+    is_lax: bool = False  # may contain a trailing comma or whitespace that JSON does not allow; DuckDB accepts both
+    marked: bool = False  # times in the file were quoted to keep their digits
     doubles: bool = False  # its times may be read as doubles
-    raw: bytes | None = None  # the entries, if the file does not hold them unchanged
-    after: bytes = b""  # text after its entries: a comma, or in the last piece the end of the trace
+    raw: bytes | None = None  # the entries, if the file does not contain them unchanged
+    after: bytes = b""  # text after the entries: a comma, or in the last piece the end of the trace
 
     def data(self) -> bytes:
-        """Returns the entries without the brackets, as in the trace."""
+        """Return the entries as in the trace, without the brackets of the array."""
         return self.raw if self.raw is not None else read_entries(self.file)
 
 
 class Cutter:
-    """Call `start()` first, then iterate over `pieces()` to the end or leave it through `close()`; then `source` knows how far it got."""
+    """Iterator over the pieces. Call `start()`, then iterate over `pieces()`, then call `close()`.
+
+    Afterward `source.unpacked_bytes` is the number of bytes that were read.
+    """
 
     def __init__(self, source: Source | Kept, head: Head, folder: Path) -> None:
         self.source, self.head, self.folder = source, head, folder
@@ -64,11 +67,11 @@ class Cutter:
         self._thread = threading.Thread(target=self._run, name="trace-cutter", daemon=True)
 
     def start(self) -> None:
-        """Begin to cut; a few pieces are cut before the first is asked for."""
+        """Start the thread. It cuts a few pieces ahead of `pieces()`."""
         self._thread.start()
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the pieces in order. Raises the thread's errors: NotATrace, OSError."""
+        """Yield the pieces in order. Raise the thread's errors: NotATrace, OSError."""
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
@@ -86,17 +89,17 @@ class Cutter:
         try:
             self._cut()
             self._queue.put(None)
-        except BaseException as error:  # passed to the reader of the queue, which raises it
+        except BaseException as error:  # `pieces` raises it
             self._queue.put(error)
 
     def _cut(self) -> None:
         number, buffer, offset = 0, bytearray(), self.head.start or 0
-        before = offset  # bytes to skip until the array starts
+        n_to_skip = offset  # bytes before the array's first entry
         for chunk in self.source.chunks():
             if self._stop.is_set():
                 return
-            if before:
-                chunk, before = chunk[before:], max(before - len(chunk), 0)
+            if n_to_skip:
+                chunk, n_to_skip = chunk[n_to_skip:], max(n_to_skip - len(chunk), 0)
             buffer += chunk
             if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer, self.head.limits)):
                 end, begin = cut
@@ -120,8 +123,8 @@ class Cutter:
         return self.folder / f"piece{number}.json"
 
     def _put(self, piece: Piece, text: bytes | bytearray, end: int) -> None:
-        with memoryview(text) as whole, whole[:end] as entries:
-            piece.is_lax = _has_surplus_comma(entries) or any(text.find(one, 0, end) >= 0 for one in _NO_SPACES)
+        with memoryview(text) as view, view[:end] as entries:
+            piece.is_lax = _has_surplus_comma(entries) or any(text.find(char, 0, end) >= 0 for char in _NO_SPACES)
             if _loses_digits(entries) or _has_mark(text, end):
                 piece.raw, piece.marked = bytes(entries), True
                 write_piece(piece.file, mark_times(escape_marks(piece.raw)))
@@ -132,98 +135,105 @@ class Cutter:
 
 
 def _loses_digits(data: memoryview) -> bool:
-    """Returns whether some time in it is longer than a double can hold.
+    """Return whether a time has more digits than a double can represent.
 
-    The pattern looks at every event. First, ten times as fast, come the characters at fixed distances from every point:
-    a match of the pattern has a digit ten before the point, and also four after it, 14 before it, or an 8 or 9 13 before.
+    A test of characters at fixed distances from each decimal point comes first, because it is ten times as fast as the
+    pattern. A match of the pattern has a digit 10 before the point. It also has a digit 4 after the point or 14 before it,
+    or an 8 or 9 13 before it.
     """
     codes = np.frombuffer(data, dtype=np.uint8)
-    at = _points(codes)
-    at = at[at >= 14]
-    at = at[_is_digit(codes[at - 10])]
-    fourth, thirteenth = codes[np.minimum(at + 4, len(codes) - 1)], codes[at - 13]
-    is_long = _is_digit(fourth) | _is_digit(codes[at - 14]) | (thirteenth == ord("8")) | (thirteenth == ord("9"))
+    points = _points(codes)
+    points = points[points >= 14]
+    points = points[_is_digit(codes[points - 10])]
+    fourth, thirteenth = codes[np.minimum(points + 4, len(codes) - 1)], codes[points - 13]
+    is_long = _is_digit(fourth) | _is_digit(codes[points - 14]) | (thirteenth == ord("8")) | (thirteenth == ord("9"))
     return bool(is_long.any()) and _LOSSY.search(data) is not None
 
 
 def _points(codes: np.ndarray) -> np.ndarray:
-    """Returns where decimal points are; block by block, because a mask of all of it does not fit the cache."""
+    """Return the indices of decimal points."""
     return _where(codes, lambda block: block == ord("."))
 
 
-def _where(codes: np.ndarray, is_meant: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _where(codes: np.ndarray, is_match: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return the indices at which `is_match` is true. Work by block, because a mask of all codes does not fit the cache."""
     blocks = range(0, len(codes), _BLOCK)
-    found = [np.flatnonzero(is_meant(codes[begin : begin + _BLOCK])) + begin for begin in blocks]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    index_blocks = [np.flatnonzero(is_match(codes[begin : begin + _BLOCK])) + begin for begin in blocks]
+    return np.concatenate(index_blocks) if index_blocks else np.empty(0, dtype=np.int64)
 
 
 def _is_digit(codes: np.ndarray) -> np.ndarray:
-    return codes - np.uint8(ord("0")) < 10  # unsigned: what is below "0" wraps to above 9
+    return codes - np.uint8(ord("0")) < 10  # unsigned: codes below "0" wrap to values above 9
 
 
 def _has_truth_as_time(data: memoryview) -> bool:
-    """Returns whether some time is true or false, which DuckDB would read as the numbers 1 and 0. Also true for what
-    stands behind so much white space that it is not looked at.
+    """Return whether a time is true or false, which DuckDB would read as the numbers 1 and 0.
+
+    Also return True if _MOST_SPACES or more whitespace characters precede a true, a false or a colon.
     """
-    codes, at = np.frombuffer(data, dtype=np.uint8), _truths(data)
-    colon = _before_space(codes, at[at >= len('"ts":')] - 1)
-    if colon is None:
+    codes, starts = np.frombuffer(data, dtype=np.uint8), _truths(data)
+    colons = _before_space(codes, starts[starts >= len('"ts":')] - 1)
+    if colons is None:
         return True
-    key = _before_space(codes, colon[codes[colon] == ord(":")] - 1)
-    if key is None:
+    key_ends = _before_space(codes, colons[codes[colons] == ord(":")] - 1)
+    if key_ends is None:
         return True
-    key = key[(codes[key - 1] == ord("s")) | (codes[key - 1] == ord("r"))]
-    return any(data[max(end - 4, 0) : end + 1].tobytes().endswith((b'"ts"', b'"dur"')) for end in key.tolist())
+    key_ends = key_ends[(codes[key_ends - 1] == ord("s")) | (codes[key_ends - 1] == ord("r"))]
+    return any(data[max(end - 4, 0) : end + 1].tobytes().endswith((b'"ts"', b'"dur"')) for end in key_ends.tolist())
 
 
 def _has_surplus_comma(data: memoryview) -> bool:
-    """Returns whether a comma stands before a closing bracket, or so much white space that it is not looked at."""
+    """Return whether a comma, or _MOST_SPACES or more whitespace characters, precede a closing bracket."""
     codes = np.frombuffer(data, dtype=np.uint8)
-    at = _where(codes, lambda block: (block & 0xDF) == ord("]"))  # the brackets differ in one bit
-    before = _before_space(codes, at[at > 0] - 1)
-    return before is None or bool((codes[before] == ord(",")).any())
+    brackets = _where(codes, lambda block: (block & 0xDF) == ord("]"))  # "]" and "}" differ in one bit
+    previous = _before_space(codes, brackets[brackets > 0] - 1)
+    return previous is None or bool((codes[previous] == ord(",")).any())
 
 
 def _truths(data: memoryview) -> np.ndarray:
-    """Returns where "true" and "fals" are: four bytes are compared as one integer, faster than any search for text."""
-    found, words = [np.empty(0, dtype=np.int64)], np.frombuffer(b"truefals", dtype=np.uint32)
-    same = np.empty(_BLOCK, dtype=np.bool_)
+    """Return the indices of "true" and "fals". Comparing four bytes as one integer is faster than a text search."""
+    index_blocks, words = [np.empty(0, dtype=np.int64)], np.frombuffer(b"truefals", dtype=np.uint32)
+    is_same = np.empty(_BLOCK, dtype=np.bool_)
     for begin in range(0, len(data), 4 * _BLOCK):
         block = data[begin : begin + 4 * _BLOCK + 3]
         for first in range(min(4, len(block))):
             numbers = np.frombuffer(block, dtype=np.uint32, offset=first, count=(len(block) - first) // 4)
             for word in words:
-                if np.equal(numbers, word, out=same[: len(numbers)]).any():
-                    found.append(np.flatnonzero(same[: len(numbers)]) * 4 + first + begin)
-    return np.concatenate(found)
+                if np.equal(numbers, word, out=is_same[: len(numbers)]).any():
+                    index_blocks.append(np.flatnonzero(is_same[: len(numbers)]) * 4 + first + begin)
+    return np.concatenate(index_blocks)
 
 
-def _before_space(codes: np.ndarray, at: np.ndarray) -> np.ndarray | None:
-    """Returns the first position from each one on backwards that is no white space, or the text's first; None if that
-    is far away.
+def _before_space(codes: np.ndarray, positions: np.ndarray) -> np.ndarray | None:
+    """Return, for each position, the last position up to it that is not whitespace, or 0.
+
+    Return None if one of them is _MOST_SPACES or more before its position.
     """
     for _ in range(_MOST_SPACES):
-        space = np.isin(codes[at], _SPACES) & (at > 0)
-        if not space.any():
-            return at
-        at = np.where(space, at - 1, at)
+        is_space = np.isin(codes[positions], _SPACES) & (positions > 0)
+        if not is_space.any():
+            return positions
+        positions = np.where(is_space, positions - 1, positions)
     return None
 
 
 def _has_mark(text: bytes | bytearray, end: int) -> bool:
-    """Returns whether a string before `end` begins with the mark of a quoted time; first looks for the mark alone."""
+    """Return whether a string before `end` begins with TIME_MARK. A search for the mark alone comes first."""
     mark = TIME_MARK.encode()
     return (first := text.find(mark, 0, end)) >= 0 and text.find(b'"' + mark, max(first - 1, 0), end) >= 0
 
 
 def _boundary(buffer: bytearray, limits: Limits) -> tuple[int, int] | None:
-    """Returns (end of an entry, start of the next) near PIECE_BYTES; searches the whole buffer if there is none nearby."""
+    """Return (end of an entry, start of the next) at or before PIECE_BYTES, or None if there is no boundary.
+
+    Raise NotATrace if the buffer is over the limit of one entry.
+    """
     for window in (1 << 16, 1 << 20, len(buffer)):
         begin = max(PIECE_BYTES - window, 0)
-        places = list(_BOUNDARY.finditer(buffer, begin, PIECE_BYTES))
-        found = places[-1] if places else None
-        if found:
-            return found.start(1), found.end(1)
+        matches = list(_BOUNDARY.finditer(buffer, begin, PIECE_BYTES))
+        match = matches[-1] if matches else None
+        if match:
+            return match.start(1), match.end(1)
     if len(buffer) > limits.max_event_mib << 20:
         raise NotATrace(0, f"an entry does not end within {limits.max_event_mib} MiB; {allow('max_event_mib')}")
     return None

@@ -1,4 +1,4 @@
-"""Reads the bytes of a trace file, unpacked: inflates (.gz by its magic bytes, not its name) and counts."""
+"""Decompressed bytes of a trace file. Gzip is recognized by its magic bytes, not by the file's name."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,11 +10,11 @@ from pipelines.readers.kineto.limits import Limits
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_BYTES = 1 << 17
-INFLATED_BYTES = 1 << 20  # one inflate call returns at most this much, whatever the ratio
+INFLATED_BYTES = 1 << 20  # one call of the decompressor returns at most this much, whatever the ratio
 
 
 class TooLarge(Exception):
-    """A limit is exceeded at byte `offset` of the unpacked content; `reason` says which, and what allows more."""
+    """A limit that is exceeded at byte `offset` of the decompressed content. `reason` names the limit and its option."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -31,13 +31,14 @@ class Source:
         self.path = path
         self.is_gzip = False
         self.unpacked_bytes = 0
-        self.damage: str | None = None  # why the packed data ends early
+        self.damage: str | None = None  # why the compressed data ends early
         self._packed_bytes = 0
         self._on_bytes = on_bytes
 
     def chunks(self) -> Iterator[bytes]:
-        """Yields unpacked content in pieces of at most INFLATED_BYTES. Raises TooLarge, and OSError if the file cannot
-        be read.
+        """Yield decompressed content in chunks of at most INFLATED_BYTES.
+
+        Raise TooLarge if a limit is exceeded, and OSError if the file cannot be read.
         """
         with self.path.open("rb") as file:
             packed = self._packed(file)
@@ -46,8 +47,8 @@ class Source:
             for chunk in self._inflate(first, packed) if self.is_gzip else _chain(first, packed):
                 if chunk:
                     self.unpacked_bytes += len(chunk)
-                    if self.limits and (why := self.limits.unpacked(self._packed_bytes, self.unpacked_bytes)):
-                        raise TooLarge(self.unpacked_bytes, why)
+                    if self.limits and (reason := self.limits.unpacked(self._packed_bytes, self.unpacked_bytes)):
+                        raise TooLarge(self.unpacked_bytes, reason)
                     yield chunk
 
     def _packed(self, file) -> Iterator[bytes]:
@@ -58,7 +59,7 @@ class Source:
             yield data
 
     def _inflate(self, data: bytes, packed: Iterator[bytes]) -> Iterator[bytes]:
-        """Yields all members of a gzip file, one after another; stops at damage and names it."""
+        """Yield the content of all members of a gzip file. Stop at damage and set `damage`."""
         member = isal_zlib.decompressobj(wbits=31)
         try:
             while True:
@@ -81,17 +82,17 @@ class Source:
             self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
 
     def _rest(self, member) -> Iterator[bytes]:
-        """Yields what the inflater still holds at the end of the file; reports damage if the member is incomplete."""
-        while not member.eof and (left := member.decompress(b"", INFLATED_BYTES)):
-            yield left
+        """Yield the output that the decompressor still buffers at the end of the file. Set `damage` if the member is incomplete."""
+        while not member.eof and (remainder := member.decompress(b"", INFLATED_BYTES)):
+            yield remainder
         if not member.eof:
             self.damage = f"gzip data ends early at packed byte {self._packed_bytes}"
 
 
 class Kept:
-    """The second pass over content that the first one kept: each chunk is freed once it is used.
+    """Second pass over content that the first pass kept. Each chunk is freed once it is used.
 
-    `packed_bytes` is the size of the file, which `on_bytes` is told of in equal parts.
+    `on_bytes` gets the file's size, `packed_bytes`, in equal parts, one per chunk.
     """
 
     def __init__(
@@ -102,18 +103,18 @@ class Kept:
         self._chunks, self._packed_bytes, self._on_bytes = chunks, packed_bytes, on_bytes
 
     def chunks(self) -> Iterator[bytes]:
-        """Yields the content."""
-        total, told = len(self._chunks), 0
+        """Yield the decompressed content."""
+        n_chunks, reported_bytes = len(self._chunks), 0
         while self._chunks:
             chunk = self._chunks.popleft()
             self.unpacked_bytes += len(chunk)
             if self._on_bytes:
-                now = self._packed_bytes * (total - len(self._chunks)) // total
-                self._on_bytes(now - told)
-                told = now
+                released_bytes = self._packed_bytes * (n_chunks - len(self._chunks)) // n_chunks
+                self._on_bytes(released_bytes - reported_bytes)
+                reported_bytes = released_bytes
             yield chunk
 
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _chain(first: bytes, following: Iterator[bytes]) -> Iterator[bytes]:
     yield first
-    yield from rest
+    yield from following

@@ -1,4 +1,4 @@
-"""The tolerant reader: a stretch of the event array that DuckDB rejects → clean entries and counted findings."""
+"""Tolerant reader: converts a stretch of the event array that DuckDB rejects to clean entries, and counts findings."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pipelines.readers.kineto.json_repair import COMMENT, NO_SPACE, TIME_MARK, H
 from pipelines.readers.kineto.reading_result import FindingCounter
 from pipelines.readers.kineto.resume import Entries, ends_trace, is_closing, next_closing
 
-# ts and dur whose digits a double may lose, as DuckDB would read them; numbers in strings keep theirs.
+# Bare ts and dur with a fraction, whose digits DuckDB may lose in a double. Numbers in strings keep their digits.
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d+\.\d+)(?=\s*[,}])')
 _LIKE_A_MARK = re.compile(rb'("(?:ts|dur)"\s*:\s*)"~')
 _GAP = re.compile(r"[\s,\x00-\x1f]*")
@@ -22,7 +22,7 @@ _BLANK = re.compile(r"\s*")
 _NO_NUMBER = re.compile(
     r'"(?:[^"\\]|\\.)*+"|(?<=[:,\[\s])([-+]?(?:nan|inf|infinity))(?=\s*[,}\]])', re.IGNORECASE | re.DOTALL
 )
-_WINDOW = 1 << 12  # for the last entry, this much text is checked for bare words alone
+_WINDOW = 1 << 12  # characters of the last entry that are checked for bare words, if its end is unknown
 _KEY_FOLLOWS = re.compile(r'\]\s*,\s*"')
 
 
@@ -32,21 +32,21 @@ def mark_times(text: bytes) -> bytes:
 
 
 def escape_marks(text: bytes) -> bytes:
-    """Adds one more mark to a text that already begins with it, so that it stays a text and not a number."""
+    """Add a second mark to a time that is a string beginning with the mark, so that it is not taken for a number."""
     return _LIKE_A_MARK.sub(rb'\1"' + 2 * TIME_MARK.encode(), text)
 
 
 @dataclass
 class Stretch:
-    """The result for one stretch: clean entries, where reading stopped (byte offset in the stretch), the text there."""
+    """Result for one stretch: clean entries, the byte offset in the stretch at which reading stopped, and the remaining text."""
 
     entries: list[str] = field(default_factory=list)
     stopped: int = 0
     rest: bytes = b""
-    ended: bool = False  # stopped just after the array's closing bracket
+    ended: bool = False  # reading stopped just after the array's closing bracket
 
     def array(self) -> bytes:
-        """Returns the entries as they are written for DuckDB, with commas between them."""
+        """Return the comma-separated entries for DuckDB, with fractional times as marked strings."""
         return mark_times(",\n".join(self.entries).encode("utf-8", "replace"))
 
 
@@ -55,10 +55,10 @@ def _refuse(name: str) -> None:
 
 
 def _once(members: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(members)
-    if len(found) < len(members):
+    value_by_key = dict(members)
+    if len(value_by_key) < len(members):
         raise ValueError("a key twice")
-    return found
+    return value_by_key
 
 
 _LENIENT = json.JSONDecoder(strict=False)
@@ -66,10 +66,10 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_once)
 
 
 def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, mend_all: bool = False) -> Stretch:
-    """Read entries from `data` (offset `offset` in the unpacked content), one at a time.
+    """Read entries from `data` (at `offset` in the decompressed content), one at a time.
 
-    An incomplete entry ends the stretch if more text follows (`last` false): put it in front of the next stretch. In
-    the last stretch it counts as `truncated`. `mend_all` repairs every entry, also those that parse.
+    If more text follows (`last` false), an incomplete entry ends the stretch. The caller puts it in front of the next
+    stretch. In the last stretch an incomplete entry counts as `truncated`. `mend_all`: repair also entries that parse.
     """
     text = data.decode("utf-8", "replace")
     reader = _Reader(text, data, last, offset, counter, mend_all)
@@ -78,30 +78,32 @@ def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, 
     return reader.out
 
 
-def _may_follow(text: str, at: int, after_quotes: bool) -> bool:
-    """Between a repaired entry and the next one there may be surplus brackets and, after a comma, an entry of another
-    kind.
+def _may_follow(text: str, begin: int, after_quotes: bool) -> bool:
+    """Return whether a repaired entry may end at `begin`: a comma, the end of the text or of the array must follow.
 
-    If quotes were escaped the entry may have ended too early: then what looks like JSON is the rest of it.
+    Surplus brackets may come before the comma. `after_quotes`: quotes in the entry were escaped, so it may have ended too
+    early. Then text after the comma that looks like JSON is the remainder of the entry.
     """
-    found = _SURPLUS.match(text, at)
-    rest = found.end() if found else at
-    if rest == len(text) or (text[rest] == "," and not (after_quotes and _JSON_FOLLOWS.match(text, rest))):
+    match = _SURPLUS.match(text, begin)
+    next_pos = match.end() if match else begin
+    if next_pos == len(text) or (text[next_pos] == "," and not (after_quotes and _JSON_FOLLOWS.match(text, next_pos))):
         return True
-    found = _BLANK.match(text, at)
-    bracket = found.end() if found else at
-    return text[bracket : bracket + 1] == "]" and is_closing(text, bracket) and ends_trace(text, bracket)
+    match = _BLANK.match(text, begin)
+    bracket_pos = match.end() if match else begin
+    return (
+        text[bracket_pos : bracket_pos + 1] == "]" and is_closing(text, bracket_pos) and ends_trace(text, bracket_pos)
+    )
 
 
 def _same(text: str, clean: str, stop: int) -> int:
-    """Returns the position in a text that became position `stop` when its bare words were replaced with null."""
-    moved = 0
-    for found in _NO_NUMBER.finditer(text):
-        if found.start() + moved >= stop:
+    """Return the position in `text` that became `stop` in `clean`, in which bare words were replaced with null."""
+    n_added = 0
+    for match in _NO_NUMBER.finditer(text):
+        if match.start() + n_added >= stop:
             break
-        if found[1] is not None:
-            moved += len("null") - len(found[1])
-    return stop - moved
+        if match[1] is not None:
+            n_added += len("null") - len(match[1])
+    return stop - n_added
 
 
 class _Reader:
@@ -112,16 +114,16 @@ class _Reader:
         self.counter, self.mend_all = counter, mend_all
         self.out = Stretch()
         self._entries = Entries(text)
-        self._placed = (0, 0)  # a character and its byte offset
-        self._resumed = 0  # where an entry begins whose preceding comma was left out with the text before it
+        self._placed = (0, 0)  # an index into `text`, and its byte offset
+        self._resumed = 0  # start of an entry whose preceding comma was skipped with unreadable text
 
     def bad_bytes(self) -> int:
         return self.text.count("\ufffd") - self.data.count(b"\xef\xbf\xbd") if "\ufffd" in self.text else 0
 
     def place(self, at: int) -> int:
-        """Returns the byte offset of a character in the stretch (approximate if bytes before it were not UTF-8).
+        """Return the byte offset of a character in the stretch (approximate if bytes before it were not UTF-8).
 
-        Counts from the last position requested, so that asking for every entry reads the text once.
+        Count from the last requested position, so that requests for all entries encode the text only once.
         """
         character, byte = self._placed
         between = len(self.text[min(at, character) : max(at, character)].encode("utf-8", "replace"))
@@ -133,54 +135,54 @@ class _Reader:
             self.counter.add(check, n, f"byte {self.offset + self.place(at)}")
 
     def run(self) -> None:
-        at, size = 0, len(self.text)
+        pos, size = 0, len(self.text)
         while True:
-            gap, at = self.gap(at)
-            self.found("repaired_control_character", at, int(bool(NO_SPACE.search(gap.replace(",", "")))))
-            if at >= size:
+            gap, pos = self.gap(pos)
+            self.found("repaired_control_character", pos, int(bool(NO_SPACE.search(gap.replace(",", "")))))
+            if pos >= size:
                 if self.last:
-                    self.found("truncated", at)
-                return self.stop(at)
-            if self.text[at] == "]" and second_document(self.text, at):
-                raise NotATrace(self.offset + self.place(at), TWO_IN_ONE)
-            if self.text[at] == "]" and self.closes(at):
-                self.found("repaired_comma", at, gap.count(","))
+                    self.found("truncated", pos)
+                return self.stop(pos)
+            if self.text[pos] == "]" and second_document(self.text, pos):
+                raise NotATrace(self.offset + self.place(pos), TWO_IN_ONE)
+            if self.text[pos] == "]" and self.closes(pos):
+                self.found("repaired_comma", pos, gap.count(","))
                 self.out.ended = True
-                return self.stop(at + 1)
-            if self.text[at] in "]}":
-                self.found("repaired_bracket", at)
-                at += 1
+                return self.stop(pos + 1)
+            if self.text[pos] in "]}":
+                self.found("repaired_bracket", pos)
+                pos += 1
                 continue
-            if at != self._resumed:
-                self.found("repaired_comma", at, abs(gap.count(",") - (1 if self.out.entries else 0)))
-            after = self.entry(at)
+            if pos != self._resumed:
+                self.found("repaired_comma", pos, abs(gap.count(",") - (1 if self.out.entries else 0)))
+            after = self.entry(pos)
             if after is None:
-                return self.stop(at)
-            at = after
+                return self.stop(pos)
+            pos = after
 
     def gap(self, at: int) -> tuple[str, int]:
-        """Returns what is between two entries, without the comments in it, and where the next entry begins."""
+        """Return the text between two entries, without comments, and the position of the next entry."""
         between = ""
-        while found := _GAP.match(self.text, at):
-            between, at = between + found.group(), found.end()
+        while match := _GAP.match(self.text, at):
+            between, at = between + match.group(), match.end()
             comment = _COMMENT.match(self.text, at) if self.text[at : at + 1] == "/" else None
-            if comment is None or (comment.end() == len(self.text) and not self.last):  # the next piece goes on with it
+            if comment is None or (comment.end() == len(self.text) and not self.last):  # the next piece may continue it
                 break
             self.found("repaired_comment", at)
             at = comment.end()
         return between, at
 
     def stop(self, at: int) -> None:
-        """The rest is taken from the text: if bytes before it were not UTF-8, its position is not exact."""
+        """Set where reading stopped, and the remaining text. The offset is inexact if bytes before it were not UTF-8."""
         self.out.stopped, self.out.rest = self.place(at), self.text[at:].encode("utf-8", "replace")
 
     def closes(self, at: int) -> bool:
-        if not self.last:  # a piece that goes on with entries ends in one: only after the array's end does a key follow
+        if not self.last:  # a key follows only the array's end, never an entry
             return bool(_KEY_FOLLOWS.match(self.text, at))
         return is_closing(self.text, at) or self._entries.after(at) is None
 
     def entry(self, at: int) -> int | None:
-        """Read the entry at `at`; returns the position after it, or None if the stretch ends before it does."""
+        """Read the entry at `at`. Return the position after it, or None if the stretch ends within it."""
         try:
             value, end = _STRICT.raw_decode(self.text, at)
         except (ValueError, RecursionError):
@@ -195,10 +197,13 @@ class _Reader:
         return end
 
     def mended(self, at: int, end: int | None) -> int | None:
-        """Repair the entry at `at`, which ends before `end`, where the next one begins (None: none follows)."""
+        """Repair the entry at `at`, and return the position after it, or None if the stretch ends within it.
+
+        `end`: start of the next entry, None if no entry follows.
+        """
         if (past := self.without_words(at, end)) is not None:
             return past
-        # If none follows the text is not cut out: the rest may be long, with many entries in it.
+        # If no entry was found, do not copy the remaining text: it may be long and contain many entries.
         text, begin = (self.text, at) if end is None else (self.text[at:end], 0)
         try:
             if not text.startswith("{", begin):
@@ -215,15 +220,16 @@ class _Reader:
         return at - begin + past
 
     def without_words(self, at: int, end: int | None) -> int | None:
-        """Take an entry in which bare NaNs and infinities are the only fault; returns None for others. Ten times as
-        fast.
+        """Read an entry whose only faults are bare NaNs and infinities, ten times as fast as `mend_object`.
+
+        Return the position after it, or None if the entry has another fault.
         """
         n, text = 0, self.text[at : self.near_end(at) if end is None else end]
 
-        def null(found: re.Match[str]) -> str:
+        def null(match: re.Match[str]) -> str:
             nonlocal n
-            n += found[1] is not None
-            return found[0] if found[1] is None else "null"
+            n += match[1] is not None
+            return match[0] if match[1] is None else "null"
 
         clean = _NO_NUMBER.sub(null, text)
         if not n or self.mend_all:
@@ -233,7 +239,7 @@ class _Reader:
         except (ValueError, RecursionError):
             return None
         past = _same(text, clean, stop)
-        n = sum(found[1] is not None for found in _NO_NUMBER.finditer(text, 0, past))
+        n = sum(match[1] is not None for match in _NO_NUMBER.finditer(text, 0, past))
         follows = _may_follow(self.text, at + past, False) if end is None else _may_follow(text, past, False)
         if not isinstance(value, dict) or _SURROGATE.search(clean, 0, stop) or not follows:
             return None
@@ -242,7 +248,7 @@ class _Reader:
         return at + past
 
     def near_end(self, at: int) -> int:
-        """Returns where the last entry of a stretch ends, if Python can tell; else a position near it."""
+        """Return the end of the last entry of a stretch if Python can parse the entry, else a position _WINDOW after `at`."""
         try:
             return _LENIENT.raw_decode(self.text, at)[1]
         except (ValueError, RecursionError):
@@ -252,15 +258,15 @@ class _Reader:
         self.out.entries.append(escape_marks(entry.encode()).decode() if '"~' in entry else entry)
 
     def unreadable(self, at: int, following: int | None) -> int | None:
-        """Leave an entry out and continue at the next one; returns None if there is no next one."""
+        """Skip an entry. Return the position of the next one, or None if there is no next one."""
         if following is None and self.last:
             following = next_closing(self.text, at + 1)
             if following is None:
                 self.found("truncated", at)
         if following is not None:
             self.found("unreadable_event", at)
-            left = self.text[at:following].rstrip()
-            if left.endswith("*/") and (comment := left.rfind("/*")) >= 0:  # of the next one
+            skipped = self.text[at:following].rstrip()
+            if skipped.endswith("*/") and (comment := skipped.rfind("/*")) >= 0:  # belongs to the next entry
                 self.found("repaired_comment", at + comment)
             self.out.entries.append("null")
             self._resumed = following

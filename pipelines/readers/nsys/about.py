@@ -1,4 +1,4 @@
-"""What an export says about the machine and the capture, as Kineto's metadata has it."""
+"""Metadata of an export about the machine and the capture, in the form of Kineto's metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.readers.nsys.processes import pid_of
 from pipelines.readers.sqlite_exports.opened import Exported, column
 
-# Keys of Kineto's deviceProperties, and where the export has them: TARGET_INFO_GPU.
+# Keys of Kineto's deviceProperties, with the columns of the export's TARGET_INFO_GPU.
 _DEVICE = {
     "name": "name",
     "totalGlobalMem": "totalMemory",
@@ -20,63 +20,66 @@ _DEVICE = {
     "sharedMemPerBlock": "maxShmemPerBlock",
     "sharedMemPerMultiprocessor": "maxShmemPerSm",
 }
-_FEW = 4096  # devices, properties: more are not of this world
+_FEW = 4096  # rows; more devices or properties than any machine has
 
 
 def metadata(export: Exported, process: int | None) -> dict[str, Any]:
-    """Returns deviceProperties, host_name, and what is the tool's own (nsys); without what the export does not say."""
-    said = {name: value for name, value in _pairs(export, "META_DATA_EXPORT") if isinstance(value, str)}
-    own: dict[str, Any] = {
-        "product_version": said.get("EXPORT_PRODUCT_VERSION"),
-        "schema_version": said.get("EXPORT_SCHEMA_VERSION") or _joined_version(said),
+    """Return deviceProperties, host_name and nsys (versions and process id), each without missing values."""
+    value_by_name = {name: value for name, value in _pairs(export, "META_DATA_EXPORT") if isinstance(value, str)}
+    tool_metadata: dict[str, Any] = {
+        "product_version": value_by_name.get("EXPORT_PRODUCT_VERSION"),
+        "schema_version": value_by_name.get("EXPORT_SCHEMA_VERSION") or _joined_version(value_by_name),
         "process_id": None if process is None else pid_of(process),
     }
     env = dict(_pairs(export, "TARGET_INFO_SYSTEM_ENV"))
     host = next((env[name] for name in ("Hostname", "HostName", "hostname") if isinstance(env.get(name), str)), None)
-    found = {
+    metadata_by_key = {
         "deviceProperties": _devices(export, process),
         "host_name": host,
-        "nsys": {key: value for key, value in own.items() if value is not None},
+        "nsys": {key: value for key, value in tool_metadata.items() if value is not None},
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in metadata_by_key.items() if value}
 
 
 def session_start_ns(export: Exported) -> int | None:
-    """Returns when the session began, ns since 1970: all times of the export count from there. None if it does not say."""
+    """Return the start of the session, from which all times of the export count, ns since 1970, or None if it is missing."""
     table = "TARGET_INFO_SESSION_START_TIME"
     if "utcEpochNs" not in export.columns(table):
         return None
     rows = export.rows(table, f"SELECT utcEpochNs FROM {table} WHERE typeof(utcEpochNs) = 'integer' LIMIT 1")
-    return next((at for (at,) in rows if 0 < at < 1 << 62), None)
+    return next((start_ns for (start_ns,) in rows if 0 < start_ns < 1 << 62), None)
 
 
 def schema_version(export: Exported) -> str | None:
-    """Returns the version of the export's schema (3.16.1); None where it does not say."""
+    """Return the version of the export's schema (3.16.1), or None if it is missing."""
     return metadata(export, None).get("nsys", {}).get("schema_version")
 
 
-def _joined_version(said: dict[str, str]) -> str | None:
-    parts = [said.get(f"EXPORT_SCHEMA_VERSION_{part}") for part in ("MAJOR", "MINOR", "MICRO")]
+def _joined_version(value_by_name: dict[str, str]) -> str | None:
+    parts = [value_by_name.get(f"EXPORT_SCHEMA_VERSION_{part}") for part in ("MAJOR", "MINOR", "MICRO")]
     return ".".join(part for part in parts if part) or None
 
 
 def _devices(export: Exported, process: int | None) -> list[dict[str, Any]]:
-    """One per CUDA device of the process, numbered as the process numbers them: CUDA_VISIBLE_DEVICES changes that."""
-    there = export.columns("TARGET_INFO_GPU")
-    if "id" not in there:
+    """Return the properties of each CUDA device of the process. `id` is the process's number of it, else the GPU's."""
+    columns_present = export.columns("TARGET_INFO_GPU")
+    if "id" not in columns_present:
         return []
-    columns = {ours: theirs for ours, theirs in _DEVICE.items() if theirs in there}
+    columns = {ours: theirs for ours, theirs in _DEVICE.items() if theirs in columns_present}
     selected = ", ".join(map(column, ("id", *columns.values())))
     rows = export.rows("TARGET_INFO_GPU", f"SELECT {selected} FROM TARGET_INFO_GPU LIMIT {_FEW}")
-    gpus = {row[0]: {k: v for k, v in zip(columns, row[1:], strict=True) if isinstance(v, int | str)} for row in rows}
-    numbers = device_numbers(export, process)
-    if numbers is None:
-        numbers = {gpu: gpu for gpu in gpus if isinstance(gpu, int)}
-    return [{"id": cuda, **gpus[gpu]} for cuda, gpu in sorted(numbers.items()) if gpu in gpus]
+    gpu_by_id = {
+        row[0]: {key: value for key, value in zip(columns, row[1:], strict=True) if isinstance(value, int | str)}
+        for row in rows
+    }
+    gpu_by_cuda_device = device_numbers(export, process)
+    if gpu_by_cuda_device is None:
+        gpu_by_cuda_device = {gpu: gpu for gpu in gpu_by_id if isinstance(gpu, int)}
+    return [{"id": cuda, **gpu_by_id[gpu]} for cuda, gpu in sorted(gpu_by_cuda_device.items()) if gpu in gpu_by_id]
 
 
 def device_numbers(export: Exported, process: int | None) -> dict[int, int] | None:
-    """Returns GPU by CUDA device of the process; None where the export does not say."""
+    """Return the GPU's number by CUDA device of the process, or None if the export does not contain it."""
     table = "TARGET_INFO_CUDA_DEVICE"
     if process is None or not {"gpuId", "cudaId", "pid"} <= export.columns(table):
         return None

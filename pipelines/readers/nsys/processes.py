@@ -1,4 +1,4 @@
-"""Which processes of an export did GPU work: each is a trace of its own, as each rank's profiler file is."""
+"""Processes of an export that did GPU work. Each is a separate trace, like the profiler file of a rank."""
 
 from __future__ import annotations
 
@@ -13,68 +13,76 @@ _PID_BITS = 24
 
 
 def gpu_processes(export: Exported) -> list[int]:
-    """Returns the processes with GPU work, by `process_key`, those with the lowest numbers first.
+    """Return the keys (`process_key`) of the processes with GPU work, in ascending order.
 
-    Where no table of GPU work says whose it is, the only process with CUDA calls; none if there is no such process.
-    Raises TraceRejected if nobody can tell which of several processes did the work.
+    If no table of GPU work identifies a process, return the only process with CUDA calls, [] if there is none. In this
+    case, raise TraceRejected if several processes called CUDA, because the owner of the GPU work is unknown.
     """
     sources = sources_in(export.tables)
-    works = [source for source in sources if source.work and export.has(source.name)]
-    told = [source for source in works if source.process in export.columns(source.name)]
-    found = Counter[int]()
-    for source in told:
-        found.update(_counted(export, source))
-    if found or not works:
-        return sorted(found)
+    gpu_sources = [source for source in sources if source.work and export.has(source.name)]
+    sources_with_process = [source for source in gpu_sources if source.process in export.columns(source.name)]
+    n_rows_by_process = Counter[int]()
+    for source in sources_with_process:
+        n_rows_by_process.update(_counted(export, source))
+    if n_rows_by_process or not gpu_sources:
+        return sorted(n_rows_by_process)
     callers = [source for source in sources if source.staged == "_nsys_calls" and export.columns(source.name)]
     callers = [source for source in callers if source.process in export.columns(source.name)]
-    calling = sorted({key for source in callers for key in _counted(export, source)})
-    if len(calling) > 1:
+    calling_processes = sorted({key for source in callers for key in _counted(export, source)})
+    if len(calling_processes) > 1:
         raise export.rejected(
-            f"{works[0].name} does not say whose work it is (no globalPid), and {len(calling)} processes called CUDA: "
+            f"{gpu_sources[0].name} does not say whose work it is (no globalPid), and {len(calling_processes)} processes called CUDA: "
             "export the report with a newer nsys"
         )
-    return calling
+    return calling_processes
 
 
 def beside(export: Exported, keys: Sequence[int]) -> tuple[int, int]:
-    """Returns how many rows are in no trace of these processes: those of other processes, and those of no process."""
-    others = nobodys = 0
+    """Count the rows that belong to none of the processes `keys`: (rows of other processes, rows without a process)."""
+    n_of_others = n_without_process = 0
     for source in sources_in(export.tables) if keys else ():
         if source.process in export.columns(source.name):
-            others += sum(n for key, n in _counted(export, source).items() if key not in keys)
+            n_of_others += sum(n for key, n in _counted(export, source).items() if key not in keys)
             query = f"SELECT count(*) FROM {column(source.name)} WHERE typeof({column(source.process)}) <> 'integer'"
-            nobodys += export.rows(source.name, query)[0][0]
-    return others, nobodys
+            n_without_process += export.rows(source.name, query)[0][0]
+    return n_of_others, n_without_process
 
 
 def device_ranks(export: Exported, keys: Sequence[int]) -> dict[int, int]:
-    """Returns rank by process where each of several processes of one machine worked on one GPU that no other worked on.
+    """Return the rank by process, if several processes on one machine each used exactly one GPU, and no two the same.
 
-    The rank is that GPU's number, as launchers give local ranks (torchrun: `cuda.set_device(LOCAL_RANK)`); {} where any
-    process worked on several, two on one, or a row of work does not say.
+    The rank is the GPU's number, because launchers assign GPUs by local rank (torchrun: `cuda.set_device(LOCAL_RANK)`).
+    Return {} if a process used several GPUs, two processes used the same GPU, or a row of GPU work has no device.
     """
-    works = [source for source in sources_in(export.tables) if source.work and export.has(source.name)]
+    gpu_sources = [source for source in sources_in(export.tables) if source.work and export.has(source.name)]
     if len(keys) < 2 or not of_one_machine(keys):
         return {}
-    found = set[tuple[object, object]]()
-    for source in works:
+    process_device_pairs = set[tuple[object, object]]()
+    for source in gpu_sources:
         if not {source.process, source.columns["device"]} <= export.columns(source.name):
             return {}
         device, process = column(source.columns["device"]), column(str(source.process))
         query = f"SELECT DISTINCT {source.process_sql}, {device} FROM {column(source.name)} WHERE typeof({process}) = 'integer'"
-        found.update(export.rows(source.name, query))
-    ranks = {key: device for key, device in found if isinstance(key, int) and isinstance(device, int) and device >= 0}
-    return ranks if len(keys) == len(found) == len(ranks) == len(set(ranks.values())) else {}
+        process_device_pairs.update(export.rows(source.name, query))
+    device_by_process = {
+        key: device
+        for key, device in process_device_pairs
+        if isinstance(key, int) and isinstance(device, int) and device >= 0
+    }
+    return (
+        device_by_process
+        if len(keys) == len(process_device_pairs) == len(device_by_process) == len(set(device_by_process.values()))
+        else {}
+    )
 
 
 def of_one_machine(keys: Sequence[int]) -> bool:
-    """Whether the processes ran on one machine, whose clock is one."""
+    """Return whether all processes ran on one machine, and so have the same clock."""
     return len({key >> _PID_BITS for key in keys}) <= 1
 
 
 def pid_of(key: int) -> int:
-    """Returns the process id in a `process_key`."""
+    """Return the process id in a `process_key`."""
     return key & ((1 << _PID_BITS) - 1)
 
 
@@ -88,9 +96,11 @@ def _counted(export: Exported, source: Source) -> dict[int, int]:
 
 
 def which(export: Exported, keys: Sequence[int]) -> str:
-    """Returns the processes as people know them: process id and name."""
-    names = {}
+    """Return the processes as text for a message: process ids, with names if the export contains them."""
+    name_by_process = {}
     if {"globalPid", "name"} <= export.columns("PROCESSES"):
         rows = export.rows("PROCESSES", "SELECT globalPid, name FROM PROCESSES WHERE typeof(globalPid) = 'integer'")
-        names = {process_key(serialized): str(name) for serialized, name in rows if name}
-    return ", ".join(f"{pid_of(key)} ({names[key]})" if key in names else str(pid_of(key)) for key in keys)
+        name_by_process = {process_key(serialized): str(name) for serialized, name in rows if name}
+    return ", ".join(
+        f"{pid_of(key)} ({name_by_process[key]})" if key in name_by_process else str(pid_of(key)) for key in keys
+    )

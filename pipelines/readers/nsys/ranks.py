@@ -16,18 +16,21 @@ _VARIABLE = re.compile(r'([A-Z_]+)="?(\d{1,12})"?')
 
 
 def ranks_of(export: Exported, keys: Sequence[int]) -> dict[int, Rank]:
-    """Returns the rank of each of the processes; {} where nothing tells them."""
+    """Return the rank of each process, {} if nothing in the export identifies ranks."""
     if len(keys) == 1 and (rank := _of_launcher(export)):
         return {keys[0]: rank}
-    if told := of_communicators(communicators(export, keys)):
-        return told
+    if rank_by_process := of_communicators(communicators(export, keys)):
+        return rank_by_process
     return {key: Rank(rank, None, BY_DEVICE) for key, rank in device_ranks(export, keys).items()}
 
 
 def _of_launcher(export: Exported) -> Rank | None:
-    """The rank in the environment in which nsys started the program: that of the only process, and of none of several."""
+    """Return the rank in the environment in which nsys started the program, None if it has none.
+
+    It is meaningful only for an export with a single process.
+    """
     if not {"name", "value"} <= export.columns(_CAPTURE):
         return None
     query = f"SELECT value FROM {_CAPTURE} WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND typeof(value) = 'text'"
-    found = (_VARIABLE.fullmatch(value) for (value,) in export.rows(_CAPTURE, query) if len(value) < 256)
-    return of_environment({match[1]: match[2] for match in found if match})
+    matches = (_VARIABLE.fullmatch(value) for (value,) in export.rows(_CAPTURE, query) if len(value) < 256)
+    return of_environment({match[1]: match[2] for match in matches if match})

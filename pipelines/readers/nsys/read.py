@@ -28,8 +28,8 @@ from pipelines.readers.sqlite_exports.opened import Exported, has_table_like, is
 
 _REPORTS = (".nsys-rep", ".qdrep")
 _AGAIN = "export the report again (`nsys export --type sqlite REPORT.nsys-rep`)"
-_OTHERS = "rocpd_"  # tables of AMD's profilers, which are SQLite files, too
-_SHOWN = 8  # names in a sentence
+_OTHERS = "rocpd_"  # prefix of the tables in SQLite files of AMD's profilers
+_SHOWN = 8  # names in a message
 _SESSION = (
     ("start_ns", "BIGINT", "Start of the session, ns since 1970; 0 where the export does not say."),
     ("process_id", "BIGINT", "The process; NULL where the export does not say."),
@@ -37,13 +37,18 @@ _SESSION = (
 
 
 def recognise(path: Path) -> bool:
-    """Whether it is a report of Nsight Systems, or a SQLite database that is not AMD's: what kind of one, reading tells."""
+    """Return whether a file is a report of Nsight Systems, or a SQLite database that is not AMD's.
+
+    `stage` rejects databases of other kinds.
+    """
     return path.name.endswith(_REPORTS) or (is_sqlite(path) and not has_table_like(path, _OTHERS))
 
 
 def processes(path: Path) -> list[str]:
-    """Returns names of the traces of an export that holds several: process ids, with the machine in the upper bits where
-    two have one id; [] for a file that is one trace, or none.
+    """Return the names of the traces in an export of several processes, [] for a file with at most one trace.
+
+    The names are process ids. If two processes have the same id, their names are their process keys, which include the
+    machine. Raise TraceRejected, or OSError.
     """
     if path.name.endswith(_REPORTS):
         return []
@@ -62,9 +67,9 @@ def read(
     limits: Limits | None = None,
     part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    """Read one process of an export: the one named by `part`, or the only one. See EventInput.read.
+    """Read one process of an export: the process named `part`, or the only process. See EventInput.read.
 
-    Raises TraceRejected, or OSError.
+    Raise TraceRejected, or OSError if the file cannot be read.
     """
     if path.name.endswith(_REPORTS):
         raise TraceRejected(
@@ -79,7 +84,7 @@ def read(
 
 @given_table("_nsys_session", layer="ingest", doc="One row: the session.", columns=_SESSION)
 def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: str | None) -> Contents:
-    """Fill the tables that `_nsys_events.sql` reads. Raises TraceRejected."""
+    """Fill the tables that `_nsys_events.sql` reads. Raise TraceRejected if the export cannot be read."""
     with opened(path, max_text_mib, _AGAIN) as export:
         _check(export)
         keys = gpu_processes(export)
@@ -90,35 +95,36 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
             )
         process = _named(keys)[part] if part is not None else next(iter(keys), None)
         findings = stage_tables(con, export, process)
-        started = session_start_ns(export)
-        if started is None:
-            told = "TARGET_INFO_SESSION_START_TIME does not tell when the session began: times count from its start"
-            findings.append(Finding("nsys_no_session_start", "info", 1, told))
+        session_start = session_start_ns(export)
+        if session_start is None:
+            message = "TARGET_INFO_SESSION_START_TIME does not tell when the session began: times count from its start"
+            findings.append(Finding("nsys_no_session_start", "info", 1, message))
         findings += [*_left_out(export), *_others(export, keys)]
-        about = metadata(export, process)
+        trace_metadata = metadata(export, process)
         if process is not None and (rank := ranks_of(export, keys).get(process)):
-            about["distributedInfo"] = {**rank.told(), "one_clock": of_one_machine(keys)}
+            trace_metadata["distributedInfo"] = {**rank.told(), "one_clock": of_one_machine(keys)}
             findings.append(rank.finding("nsys"))
         create_table(con, "_nsys_session")
         con.execute(
-            "INSERT INTO _nsys_session VALUES (?, ?)", [started or 0, None if process is None else pid_of(process)]
+            "INSERT INTO _nsys_session VALUES (?, ?)",
+            [session_start or 0, None if process is None else pid_of(process)],
         )
-        return Contents("sqlite/nsys", about, "ok", tuple([*findings, *_doubts(con)]))
+        return Contents("sqlite/nsys", trace_metadata, "ok", tuple([*findings, *_doubts(con)]))
 
 
 def _named(keys: list[int]) -> dict[str, int]:
-    """The processes by names that tell them apart."""
+    """Return process keys by unique name: the process id, or the key if another process has the same id."""
     pids = [pid_of(key) for key in keys]
     return {str(pid if pids.count(pid) == 1 else key): key for pid, key in zip(pids, keys, strict=True)}
 
 
 def _check(export: Exported) -> None:
-    """Reject what is no export, or has nothing to read, saying what it is."""
-    read = {source.name for source in sources_in(export.tables)} & export.tables
-    if not read or (STRINGS not in export.tables and "META_DATA_EXPORT" not in export.tables):
-        there = ", ".join(sorted(export.tables)[:_SHOWN]) or "no tables"
+    """Raise TraceRejected if the database is not an export of Nsight Systems, or has no table to read."""
+    readable = {source.name for source in sources_in(export.tables)} & export.tables
+    if not readable or (STRINGS not in export.tables and "META_DATA_EXPORT" not in export.tables):
+        tables_text = ", ".join(sorted(export.tables)[:_SHOWN]) or "no tables"
         raise export.rejected(
-            f"a SQLite database, but not an export of Nsight Systems with CUDA or NVTX rows: it has {visible(there)}; profile "
+            f"a SQLite database, but not an export of Nsight Systems with CUDA or NVTX rows: it has {visible(tables_text)}; profile "
             "with `nsys profile --trace=cuda,nvtx`, then `nsys export --type sqlite`"
         )
     if STRINGS not in export.tables:
@@ -130,22 +136,25 @@ def _left_out(export: Exported) -> list[Finding]:
     names = [name for name in sorted(export.tables - read) if name.startswith(LEFT_OUT_PREFIXES) and export.has(name)]
     if not names:
         return []
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    told = f"tables that are not read: {visible(', '.join(names[:_SHOWN]))}{more}"
-    return [Finding("nsys_tables_left_out", "info", len(names), told)]
+    more_text = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    message = f"tables that are not read: {visible(', '.join(names[:_SHOWN]))}{more_text}"
+    return [Finding("nsys_tables_left_out", "info", len(names), message)]
 
 
 def _others(export: Exported, keys: list[int]) -> Iterator[Finding]:
-    """What else is in the file: other traces, and rows that are in none."""
+    """Yield the findings about other traces in the file, and about rows that belong to no trace."""
     if len(keys) > 1:
-        told = f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
-        yield Finding("nsys_processes", "info", len(keys), told)
-    others, nobodys = beside(export, keys)
-    if others:
-        yield Finding("nsys_idle_processes", "info", others, "rows of processes without GPU work are left out")
-    if nobodys:
+        message = f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
+        yield Finding("nsys_processes", "info", len(keys), message)
+    n_of_others, n_without_process = beside(export, keys)
+    if n_of_others:
+        yield Finding("nsys_idle_processes", "info", n_of_others, "rows of processes without GPU work are left out")
+    if n_without_process:
         yield Finding(
-            "nsys_no_process", "warning", nobodys, "rows that do not say which process they belong to are left out"
+            "nsys_no_process",
+            "warning",
+            n_without_process,
+            "rows that do not say which process they belong to are left out",
         )
 
 

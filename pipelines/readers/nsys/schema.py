@@ -1,7 +1,7 @@
-"""Which tables and columns of an export are read, by release-independent names: data, no code.
+"""Tables and columns of an export that are read, under release-independent names, as data.
 
 Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6 (3.16.1)
-as another project prints it. Tables are created only where they have rows, and columns were added over the years.
+as another project prints it. nsys creates only tables that have rows, and later releases added columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ON_GPU = {
     "correlation": "correlationId",
 }
 _NEEDED_ON_GPU = frozenset(_ON_GPU) - {"context"}
-_PROCESS_SHIFT = 24  # below are the bits of the thread
+_PROCESS_SHIFT = 24  # bits of the thread, below those of the process
 _Source = partial(Source, process_shift=_PROCESS_SHIFT)
 
 SOURCES = (
@@ -41,7 +41,7 @@ SOURCES = (
             "registers": "registersPerThread",
             "static_shared_bytes": "staticSharedMemory",
             "dynamic_shared_bytes": "dynamicSharedMemory",
-            **{f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"},
+            **{f"{shape}_{axis}": f"{shape}{axis.upper()}" for shape in ("grid", "block") for axis in "xyz"},
         },
         _NEEDED_ON_GPU | {"name_id"},
         "globalPid",
@@ -131,7 +131,7 @@ SOURCES = (
         "globalTid",
         "no NVTX ranges are in the export: operators, steps and annotations are unknown, and so is host time outside CUDA "
         "calls",
-        timed=("start_ns",),  # a mark has no end, and a range may be open
+        timed=("start_ns",),  # a mark has no end, nor has a range that is still open
         texts=frozenset({"text"}),
     ),
     _Source(
@@ -146,7 +146,7 @@ SOURCES = (
         "_nsys_samples",
         {"start_ns": "timestamp", "type_id": "typeId", "metric": "metricId", "value": "value"},
         frozenset({"start_ns", "type_id", "metric", "value"}),
-        None,  # of a GPU, whoever uses it
+        None,  # samples belong to a GPU, not to a process
         timed=("start_ns",),
     ),
     _Source(
@@ -160,7 +160,7 @@ SOURCES = (
     ),
 )
 ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
-"""Tables with the numbers' names in this export (id, name); sql/rules/readers/nsys_enums.csv has them for exports without."""
+"""Tables with the names of numbers (id, name); sql/rules/readers/nsys_enums.csv replaces them if they are missing."""
 
 ABOUT = (
     "META_DATA_EXPORT",
@@ -170,12 +170,12 @@ ABOUT = (
     "TARGET_INFO_SESSION_START_TIME",
     "TARGET_INFO_SYSTEM_ENV",
 )
-"""Small tables with facts about the capture: a few rows each."""
+"""Tables with facts about the capture, of a few rows each."""
 
 READ = frozenset({STRINGS, *(source.name for source in SOURCES), *ENUMS, *ABOUT})
 _VERSION = re.compile(r"_V(\d{1,9})$")
 
-# Tables with other kinds of measurements, which no model has a place for: named in a finding where they have rows.
+# Prefixes of tables with measurements that no model uses. A finding names those that have rows.
 LEFT_OUT_PREFIXES = (
     "CUBLAS_", "CUDA_", "CUDNN_", "CUPTI_", "COMPOSITE_", "DX", "ETW_", "GENERIC_EVENTS", "GPU_", "MPI_", "NCCL_", "NET_",
     "NVTX_EVENTS_V", "NVVIDEO_", "OPENACC_", "OPENGL", "OPENMP_", "OSRT_", "PROFILER_OVERHEAD", "SAMPLING_", "SCHED_", "UCX_", "VULKAN_",
@@ -183,16 +183,16 @@ LEFT_OUT_PREFIXES = (
 
 
 def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
-    """Returns SOURCES with the names that an export has for them.
+    """Return SOURCES with their names in an export that has these tables.
 
-    NVIDIA documents names without a version, but exports with `NVTX_EVENTS_V3` and the like have been met: a table of the
-    plain name counts, else the one with the highest version (nsys-ai 0.3.0 on PyPI, tests/test_sync_table_resolution.py).
+    NVIDIA documents names without a version, but some exports have names such as `NVTX_EVENTS_V3`. The table with the plain
+    name is used, else the table with the highest version (nsys-ai 0.3.0 on PyPI, tests/test_sync_table_resolution.py).
     """
     newest: dict[str, tuple[int, str]] = {}
     for name in tables:
-        if found := _VERSION.search(name):
-            plain = name[: found.start()]
-            newest[plain] = max(newest.get(plain, (0, "")), (int(found[1]), name))
+        if match := _VERSION.search(name):
+            plain = name[: match.start()]
+            newest[plain] = max(newest.get(plain, (0, "")), (int(match[1]), name))
     return tuple(
         replace(source, name=newest[source.name][1]) if source.name in newest and source.name not in tables else source
         for source in SOURCES
@@ -200,7 +200,7 @@ def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
 
 
 def process_key(serialized: int) -> int:
-    """Returns what identifies a process in `globalPid` and `globalTid`: hardware, VM and process id, without the thread.
+    """Return the key of a process (hardware, VM and process id) from a `globalPid` or `globalTid`.
 
     A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite Examples").
     """

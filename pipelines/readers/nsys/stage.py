@@ -1,4 +1,4 @@
-"""The tables of an export → the same rows in DuckDB, under the names that `sql/ingest/nsys/_nsys_events.sql` reads."""
+"""Copy of an export's tables in DuckDB, under the names that `sql/ingest/nsys/_nsys_events.sql` reads."""
 
 from __future__ import annotations
 
@@ -116,13 +116,15 @@ _DEVICES = (
 @given_table("_nsys_metric_names", layer="ingest", doc="One row: a metric of a GPU.", columns=_METRIC_NAMES)
 @given_table("_nsys_devices", layer="ingest", doc="One row: a CUDA device and its GPU.", columns=_DEVICES)
 def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int | None) -> list[Finding]:
-    """Create and fill the tables with the rows of one process (None: all rows); returns what is missing or wrong."""
+    """Create the tables and fill them with the rows of one process (None: all rows). Return findings."""
     for table in _TABLES:
         create_table(con, table)
     _stage_strings(con, export)
     insert_chunks(con, "_nsys_devices", ("device", "gpu"), [[*(device_numbers(export, process) or {}).items()]])
     findings = [
-        one for source in sources_in(export.tables) for one in stage_source(con, "nsys", export, source, process)
+        finding
+        for source in sources_in(export.tables)
+        for finding in stage_source(con, "nsys", export, source, process)
     ]
     stage_range_texts(con, "_nsys_range_texts")
     return findings

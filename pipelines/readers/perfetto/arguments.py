@@ -1,4 +1,4 @@
-"""Arguments of packets → the arguments that Kineto writes."""
+"""Conversion of packets' arguments to the arguments that Kineto writes."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 Interned = Callable[[str, int], str | None]
-# What PyTorch calls otherwise here, because the viewer wants the bare names to be numbers (monitor_trace.py).
+# PyTorch uses these other names here, because the viewer requires values under the bare names to be numbers
+# (monitor_trace.py).
 _KINETO_NAMES = {"device id": "device", "stream id": "stream", "context id": "context"}
 _SIMPLE = {"int_value", "uint_value", "bool_value", "pointer_value"}
 _INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
-# An encoder of its own: json.dumps makes a new one at each call.
+# A shared encoder, because json.dumps creates a new one at each call.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _FRACTION = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}\Z")
 
 
 def arguments(found: Iterable[Any], interned: Interned) -> dict[str, Any]:
-    """Returns debug annotations by name. `interned(kind, iid)`: a text that was said before."""
-    return {_name(one, interned): _value(one, interned) for one in found}
+    """Return the values of debug annotations by name. `interned(kind, iid)`: the text that an earlier packet interned."""
+    return {_name(annotation, interned): _value(annotation, interned) for annotation in found}
 
 
 def extra_data(found: Iterable[Any]) -> dict[str, Any]:
-    """Returns the data of a render stage, all of which is text, as the values that were written."""
-    return {_KINETO_NAMES.get(name := text(one.name), name): _read(text(one.value)) for one in found}
+    """Return the values of a render stage's data by name. They are stored as text, and numbers and JSON are parsed."""
+    return {_KINETO_NAMES.get(name := text(datum.name), name): _read(text(datum.value)) for datum in found}
 
 
 def text(value: Any) -> str:
-    """Returns a text of a packet, which protobuf gives as bytes if it is not UTF-8."""
+    """Return a text of a packet as str. Protobuf returns bytes if the text is not UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def as_json(args: dict[str, Any]) -> str | None:
-    """Returns arguments as text; None if there are none."""
+    """Return arguments as JSON text, or None if there are none."""
     if not args:
         return None
     return _encode(args).encode("utf-8", "replace").decode()
 
 
-def _name(one: Any, interned: Interned) -> str:
-    named = interned("argument", one.name_iid) if one.name_iid else None
-    return text(one.name) or named or "(no name)"
+def _name(annotation: Any, interned: Interned) -> str:
+    interned_name = interned("argument", annotation.name_iid) if annotation.name_iid else None
+    return text(annotation.name) or interned_name or "(no name)"
 
 
-def _value(one: Any, interned: Interned) -> Any:
-    kind = one.WhichOneof("value")
+def _value(annotation: Any, interned: Interned) -> Any:
+    kind = annotation.WhichOneof("value")
     if kind in _SIMPLE:
-        return getattr(one, kind)
+        return getattr(annotation, kind)
     if kind is None:
-        return _several(one, interned)
-    value = getattr(one, kind)
+        return _several(annotation, interned)
+    value = getattr(annotation, kind)
     if kind == "string_value_iid":
         return interned("text", value)
     if kind == "legacy_json_value":
@@ -63,11 +64,11 @@ def _value(one: Any, interned: Interned) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _several(one: Any, interned: Interned) -> Any:
-    """Returns a value that consists of others; None for none."""
-    if one.array_values:
-        return [_value(each, interned) for each in one.array_values]
-    return arguments(one.dict_entries, interned) if one.dict_entries else None
+def _several(annotation: Any, interned: Interned) -> Any:
+    """Return the array or the dict of an annotation without a scalar value, or None if it has neither."""
+    if annotation.array_values:
+        return [_value(element, interned) for element in annotation.array_values]
+    return arguments(annotation.dict_entries, interned) if annotation.dict_entries else None
 
 
 def _read(text: str) -> Any:
@@ -79,7 +80,7 @@ def _read(text: str) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Returns the value; the text itself if it is no JSON that others can read."""
+    """Return the parsed value, or the text itself if it is not standard JSON."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)

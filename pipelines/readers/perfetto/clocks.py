@@ -1,4 +1,4 @@
-"""Times of packets → ns on one clock: the trace's, or where a packet names another one, by snapshots of the clocks.
+"""Conversion of packets' times to ns on the trace's clock, by snapshots of the clocks.
 
 https://perfetto.dev/docs/concepts/clock-sync: clocks 64 to 127 belong to a packet sequence, the others to the machine.
 """
@@ -9,46 +9,46 @@ from dataclasses import dataclass
 from typing import Any
 
 _OWN = range(64, 128)
-BOOT = 6  # BUILTIN_CLOCK_BOOTTIME, the trace's clock unless it says otherwise
+BOOT = 6  # BUILTIN_CLOCK_BOOTTIME, the default clock of a trace
 
 
 @dataclass
 class _Clock:
-    ns: int  # at the snapshot, on the clock itself
+    ns: int  # time on this clock at the snapshot
     trace_ns: int
     unit_ns: int
     is_incremental: bool
 
 
 class Clocks:
-    """What snapshots have said."""
+    """State of the clocks, from the snapshots so far."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], _Clock] = {}
 
     def add(self, sequence: int, snapshot: Any) -> None:
-        """Take over a ClockSnapshot."""
+        """Store the clocks of a ClockSnapshot. Ignore it if it does not contain the trace's clock."""
         primary = snapshot.primary_trace_clock or BOOT
-        now = next((one.timestamp for one in snapshot.clocks if one.clock_id == primary), None)
-        if now is None:
+        trace_ns = next((clock.timestamp for clock in snapshot.clocks if clock.clock_id == primary), None)
+        if trace_ns is None:
             return
-        for one in snapshot.clocks:
-            unit = one.unit_multiplier_ns or 1
-            key = self._key(sequence, one.clock_id)
-            self._known[key] = _Clock(one.timestamp * unit, now, unit, one.is_incremental)
+        for clock in snapshot.clocks:
+            unit = clock.unit_multiplier_ns or 1
+            key = self._key(sequence, clock.clock_id)
+            self._known[key] = _Clock(clock.timestamp * unit, trace_ns, unit, clock.is_incremental)
 
     def ns(self, sequence: int, clock: int | None, timestamp: int) -> int | None:
-        """Returns the time, ns; None if the clock is not known. `clock` None: the trace's clock."""
+        """Return the time on the trace's clock, ns, or None if `clock` is unknown. `clock` None is the trace's clock."""
         if clock is None:
             return timestamp
-        known = self._known.get(self._key(sequence, clock))
-        if known is None:
+        state = self._known.get(self._key(sequence, clock))
+        if state is None:
             return timestamp if clock == BOOT else None
-        value = timestamp * known.unit_ns
-        if known.is_incremental:
-            step, value = value, known.ns + value
-            known.ns, known.trace_ns = value, known.trace_ns + step
-        return known.trace_ns + value - known.ns
+        value = timestamp * state.unit_ns
+        if state.is_incremental:
+            elapsed_ns, value = value, state.ns + value
+            state.ns, state.trace_ns = value, state.trace_ns + elapsed_ns
+        return state.trace_ns + value - state.ns
 
     def _key(self, sequence: int, clock: int) -> tuple[int, int]:
         return (sequence if clock in _OWN else 0, clock)

@@ -1,4 +1,4 @@
-"""A Perfetto trace → its packets, one at a time: field 1 of the message Trace, each with its length before it."""
+"""Packets of a Perfetto trace, one at a time. They are field 1 of the message Trace, each preceded by its length."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _GZIP = b"\x1f\x8b"
 _PACKET = 0x0A  # field 1, with a length
 _CHUNK = 1 << 20
 _LONGEST_VARINT = 10
-_ZLIB_OR_GZIP = 47  # zlib's wbits: either, by its header, as Perfetto's own reader takes them
+_ZLIB_OR_GZIP = 47  # zlib's wbits for either format, detected from the header; Perfetto's own reader accepts both
 
 
 class Damaged(Exception):
-    """The file cannot be read from `offset` (unpacked bytes) on."""
+    """A file that cannot be read from `offset` (decompressed bytes) on."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -25,11 +25,11 @@ class Damaged(Exception):
 
 
 class TooLarge(Exception):
-    """A limit is exceeded; the message says which option raises it."""
+    """A limit that is exceeded; the message names the option that raises it."""
 
 
 def begins_as_trace(path: Path) -> bool:
-    """Whether a file, inflated if need be, begins with a packet."""
+    """Return whether a file begins with a packet, after decompression if it is gzip."""
     with path.open("rb") as file:
         head = file.read(1 << 10)
     if head.startswith(_GZIP):
@@ -41,7 +41,7 @@ def begins_as_trace(path: Path) -> bool:
 
 
 class Packets:
-    """The packets of a file, and of the compressed ones among them. `offset`: of the next one, in unpacked bytes."""
+    """Packets of a file, and packets inside compressed packets. `offset`: of the next packet, in decompressed bytes."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits = path, limits
@@ -49,13 +49,13 @@ class Packets:
         self._unpacked = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the packets. Raises Damaged where the file is cut off or broken, TooLarge, or OSError."""
+        """Yield the packets. Raise Damaged if the file is truncated or broken, TooLarge, or OSError."""
         for packet, offset in _Pieces(self._inflated(), self.limits):
             self.offset = offset
             yield packet
 
     def inside(self, compressed: bytes) -> Iterator[bytes]:
-        """Yields the packets of a packet's `compressed_packets`, a zlib stream. Raises Damaged or TooLarge."""
+        """Yield the packets in a packet's `compressed_packets`, a zlib or gzip stream. Raise Damaged or TooLarge."""
         for packet, _ in _Pieces(self._counted(self._inflated_field(compressed)), self.limits):
             yield packet
 
@@ -108,7 +108,7 @@ class Packets:
 
 
 class _Pieces:
-    """Chunks of bytes, cut into packets: (packet, offset of the next one)."""
+    """Iterator over the packets in chunks of bytes, as (packet, offset of the next packet)."""
 
     def __init__(self, chunks: Iterator[bytes], limits: Limits) -> None:
         self._chunks, self._limits = chunks, limits
@@ -123,8 +123,8 @@ class _Pieces:
             if tag != _PACKET:
                 raise Damaged(self._offset, "no packet begins here")
             if length > longest:
-                told = f"a packet of {length:,} bytes, more than {self._limits.max_event_mib} MiB; {allow('max_event_mib')}"
-                raise Damaged(self._offset, told)
+                message = f"a packet of {length:,} bytes, more than {self._limits.max_event_mib} MiB; {allow('max_event_mib')}"
+                raise Damaged(self._offset, message)
             if not self._has(size + length):
                 raise Damaged(self._offset, "the file ends within a packet")
             begin = self._at + size
@@ -134,19 +134,19 @@ class _Pieces:
             yield packet, self._offset
 
     def _length(self) -> tuple[int, int]:
-        """Returns the length of the packet, and how many bytes tag and length take."""
+        """Return (length of the packet, length of its tag and length field), bytes."""
         value = 0
-        for place in range(_LONGEST_VARINT):
-            if not self._has(place + 2):
+        for index in range(_LONGEST_VARINT):
+            if not self._has(index + 2):
                 raise Damaged(self._offset, "the file ends within a packet")
-            byte = self._buffer[self._at + place + 1]
-            value |= (byte & 0x7F) << (7 * place)
+            byte = self._buffer[self._at + index + 1]
+            value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
-                return value, place + 2
+                return value, index + 2
         raise Damaged(self._offset, "no packet begins here")
 
     def _has(self, size: int) -> bool:
-        """Whether so many bytes are left."""
+        """Read chunks until the buffer has `size` more bytes. Return False if the file ends before that."""
         while len(self._buffer) - self._at < size:
             del self._buffer[: self._at]
             self._at = 0

@@ -39,14 +39,14 @@ def read(
     lean: bool = False,
     limits: Limits | None = None,
 ) -> ReadTrace | KnownTrace:
-    """Read a trace. See EventInput.read. Raises TraceRejected, or OSError."""
+    """Read a trace. See EventInput.read. Raise TraceRejected, or OSError if the file cannot be read."""
     limits = limits or Limits.of_environment()
     staged = partial(stage, limits=limits)
     return events_by_sql("_perfetto_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits)
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Contents:
-    """Fill the tables that `_perfetto_events.sql` reads. Raises TraceRejected."""
+    """Fill the tables that `_perfetto_events.sql` reads. Raise TraceRejected if the file has no readable event."""
     rows = _rows(path)
     packets = Packets(path, limits)
     damage: list[Damaged] = []
@@ -55,16 +55,16 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Content
     except TooLarge as error:
         raise TraceRejected(path_text(path), packets.offset, str(error)) from None
     if not n:
-        why = f"{damage[0]} (byte {damage[0].offset})" if damage else "it has none"
+        reason = f"{damage[0]} (byte {damage[0].offset})" if damage else "it has none"
         left_out = f"; what else is in it: {shown(rows.others)}" if rows.others else ""
         raise TraceRejected(
             path_text(path), damage[0].offset if damage else None,
-            f"no slice or GPU work could be read: {why}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again",
+            f"no slice or GPU work could be read: {reason}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again",
         )  # fmt: skip
     stage_tracks(con, rows.tracks)
     findings = [
-        Finding(check, severity, rows.counts[key], told)
-        for key, (check, severity, told) in _TOLD.items()
+        Finding(check, severity, rows.counts[key], meaning)
+        for key, (check, severity, meaning) in _TOLD.items()
         if rows.counts[key]
     ]
     findings += [
@@ -72,9 +72,9 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Content
             "truncated",
             "error",
             1,
-            f"the file ends early; everything readable before that is kept; byte {one.offset} ({one})",
+            f"the file ends early; everything readable before that is kept; byte {fault.offset} ({fault})",
         )
-        for one in damage
+        for fault in damage
     ]
     if rows.others:
         findings.append(Finding("perfetto_left_out", "info", rows.others.total(), f"not read: {shown(rows.others)}"))
@@ -101,12 +101,12 @@ def _until_damage(packets: Packets, damage: list[Damaged]) -> Iterator[bytes]:
 
 
 def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Returns what the rows themselves show to be missing."""
+    """Return the findings about data that the rows show to be missing."""
     catalog = load_catalog()
     run_models(con, catalog, ["_perfetto_doubts"], frozenset(catalog.given))
-    found = con.execute("SELECT check_name, severity, n, detail FROM _perfetto_doubts ORDER BY check_name").fetchall()
+    rows = con.execute("SELECT check_name, severity, n, detail FROM _perfetto_doubts ORDER BY check_name").fetchall()
     con.execute("DROP TABLE _perfetto_doubts")
-    return [Finding(*row) for row in found]
+    return [Finding(*row) for row in rows]
 
 
 INPUT = EventInput(

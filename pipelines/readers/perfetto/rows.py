@@ -1,4 +1,4 @@
-"""Packets → rows of `_perfetto_rows`, with what earlier packets of the same sequence have said: names, defaults, clocks."""
+"""Conversion of packets to rows of `_perfetto_rows`, by the names, defaults and clocks in earlier packets of a sequence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _INTERNED = {
 
 @dataclass
 class _Sequence:
-    """What a writer has said so far. `run`: its begin events in a row and the end events after them."""
+    """State of a writer from its packets so far. `run`: number of its current run.
+
+    A run is consecutive begin events and the end events after them. `begins`, `ends`: the events in the run so far.
+    """
 
     texts: dict[tuple[str, int], str] = field(default_factory=dict)
     clock: int | None = None
@@ -37,7 +40,7 @@ class _Sequence:
 
 @dataclass
 class Track:
-    """A track as its descriptor tells."""
+    """A track, as its descriptor specifies it."""
 
     parent: int | None
     pid: int | None
@@ -47,7 +50,11 @@ class Track:
 
 
 class Rows:
-    """The rows of all packets, in order; afterward `tracks`, and `counts` of what was left out or is missing."""
+    """Rows of all packets, in order.
+
+    Afterward `tracks` has the tracks by id. `counts` has the number of faults by kind, and `others` the number of packets and
+    events of kinds that are not read.
+    """
 
     def __init__(self, packet_type: Any, decode_error: type[Exception]) -> None:
         self.tracks: dict[int, Track] = {}
@@ -59,7 +66,7 @@ class Rows:
         self._runs = 0
 
     def of(self, packets: Iterable[bytes], inside: Callable[[bytes], Iterable[bytes]]) -> Iterator[Row]:
-        """Yields the rows; `inside` inflates packets of packets. A packet that cannot be read is left out and counted."""
+        """Yield the rows. `inside` decompresses packets inside a packet. Unreadable packets are skipped and counted."""
         for data in packets:
             packet = self._parsed(data)
             if packet is not None and packet.compressed_packets:
@@ -68,7 +75,7 @@ class Rows:
                 yield row
 
     def _inner(self, packets: Iterable[bytes]) -> Iterator[Row]:
-        """Yields the rows of compressed packets, which hold no further ones: those would inflate without end."""
+        """Yield the rows of compressed packets. Further compressed packets inside them are skipped and counted, to bound the recursion."""
         try:
             for data in packets:
                 packet = self._parsed(data)
@@ -110,11 +117,11 @@ class Rows:
 
     def _learn(self, packet: Any, sequence: _Sequence, number: int) -> None:
         if packet.HasField("interned_data"):
-            for theirs, ours in _INTERNED.items():
-                for one in getattr(packet.interned_data, theirs):
-                    sequence.texts[ours, one.iid] = text(one.name)
-            for one in packet.interned_data.debug_annotation_string_values:
-                sequence.texts["text", one.iid] = one.str.decode("utf-8", "replace")
+            for field_name, kind in _INTERNED.items():
+                for entry in getattr(packet.interned_data, field_name):
+                    sequence.texts[kind, entry.iid] = text(entry.name)
+            for entry in packet.interned_data.debug_annotation_string_values:
+                sequence.texts["text", entry.iid] = entry.str.decode("utf-8", "replace")
         if packet.HasField("trace_packet_defaults"):
             defaults = packet.trace_packet_defaults
             sequence.clock = defaults.timestamp_clock_id or None
@@ -124,15 +131,15 @@ class Rows:
         if packet.HasField("track_descriptor"):
             self._describe(packet.track_descriptor)
 
-    def _describe(self, said: Any) -> None:
-        process, thread = said.process, said.thread
-        is_thread = said.HasField("thread")
-        self.tracks[said.uuid] = Track(
-            said.parent_uuid if said.HasField("parent_uuid") else None,
-            thread.pid if is_thread else process.pid if said.HasField("process") else None,
+    def _describe(self, descriptor: Any) -> None:
+        process, thread = descriptor.process, descriptor.thread
+        is_thread = descriptor.HasField("thread")
+        self.tracks[descriptor.uuid] = Track(
+            descriptor.parent_uuid if descriptor.HasField("parent_uuid") else None,
+            thread.pid if is_thread else process.pid if descriptor.HasField("process") else None,
             thread.tid if is_thread else None,
             text(process.process_name) or None,
-            text(thread.thread_name or said.name or said.static_name) or None,
+            text(thread.thread_name or descriptor.name or descriptor.static_name) or None,
         )
 
     def _time(self, packet: Any, sequence: _Sequence, number: int) -> int | None:
@@ -140,14 +147,14 @@ class Rows:
         if not packet.HasField("timestamp"):
             self.counts["no_time"] += 1
             return None
-        found = self._clocks.ns(number, clock, packet.timestamp)
-        self.counts["unknown_clock"] += found is None
-        return None if found is None else _bounded(found)
+        time_ns = self._clocks.ns(number, clock, packet.timestamp)
+        self.counts["unknown_clock"] += time_ns is None
+        return None if time_ns is None else _bounded(time_ns)
 
     def _text(self, sequence: _Sequence, kind: str, iid: int) -> str | None:
-        found = sequence.texts.get((kind, iid))
-        self.counts["missing_text"] += found is None
-        return found
+        value = sequence.texts.get((kind, iid))
+        self.counts["missing_text"] += value is None
+        return value
 
     def _track_event(self, packet: Any, sequence: _Sequence, number: int) -> Row | None:
         event = packet.track_event
@@ -163,14 +170,14 @@ class Rows:
             category = self._text(sequence, "category", event.category_iids[0])
         duration_ns = _bounded(event.legacy_event.duration_us * 1000) if ph == "X" else None
         flows = [*event.flow_ids, *event.flow_ids_old]
-        ended = [*event.terminating_flow_ids, *event.terminating_flow_ids_old]
+        ended_flows = [*event.terminating_flow_ids, *event.terminating_flow_ids_old]
         return (
             ph, *self._place(ph, sequence), _signed(track), self._time(packet, sequence, number), duration_ns, category, None,
-            name, None, None, as_json(args), [_signed(one) for one in flows], [_signed(one) for one in ended],
+            name, None, None, as_json(args), [_signed(flow_id) for flow_id in flows], [_signed(flow_id) for flow_id in ended_flows],
         )  # fmt: skip
 
     def _place(self, ph: str, sequence: _Sequence) -> tuple[int | None, int | None]:
-        """Returns the run of a begin or end event, and its place among the begins or ends there."""
+        """Return the run of a begin or end event, and its 1-based index among the begins or ends of the run."""
         if ph not in "BE":
             return None, None
         if sequence.run < 0 or (ph == "B" and sequence.ends):
@@ -189,12 +196,14 @@ class Rows:
         name = text(event.name) or (self._text(sequence, "name", event.name_iid) if event.name_iid else None)
         args = extra_data(event.extra_data)
         device = event.gpu_id if event.HasField("gpu_id") else None
-        last = (queue or "").split()[-1:]
-        stream = args.get("stream", int(last[0]) if last and last[0].isdecimal() and len(last[0]) < 19 else None)
+        last_word = (queue or "").split()[-1:]
+        stream = args.get(
+            "stream", int(last_word[0]) if last_word and last_word[0].isdecimal() and len(last_word[0]) < 19 else None
+        )
         args |= {key: value for key, value in (("device", device), ("stream", stream)) if value is not None}
         if event.HasField("launch"):
-            sizes = {"grid": event.launch.grid_size, "block": event.launch.workgroup_size}
-            args |= {key: [size.x, size.y, size.z] for key, size in sizes.items()}
+            size_by_name = {"grid": event.launch.grid_size, "block": event.launch.workgroup_size}
+            args |= {key: [size.x, size.y, size.z] for key, size in size_by_name.items()}
         duration_ns = _bounded(event.duration) if event.HasField("duration") else None
         return (
             "X", None, None, None, self._time(packet, sequence, number), duration_ns, None, stage or "(unknown)", name or stage,
@@ -203,15 +212,15 @@ class Rows:
 
 
 def _signed(number: int) -> int:
-    """Returns a number of 64 bits as DuckDB's BIGINT holds it."""
+    """Return an unsigned 64-bit number as the BIGINT with the same bits."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _bounded(time: int) -> int:
-    """Returns a time that fits a BIGINT; one that does not is out of the range of times all the same."""
+    """Return a time clamped to a BIGINT. A clamped time is still out of the allowed range of times."""
     return min(max(time, -(1 << 63)), (1 << 63) - 1)
 
 
 def shown(others: Counter[str]) -> str:
-    """Returns what was left out, most frequent first, as text."""
+    """Return the eight most frequent kinds with their counts, as text for a message."""
     return ", ".join(f"{n} {visible(kind)}" for kind, n in others.most_common(8))

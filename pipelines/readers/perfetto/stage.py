@@ -1,4 +1,4 @@
-"""The tables that `sql/ingest/perfetto/_perfetto_events.sql` reads, and how packets fill them, a part at a time."""
+"""Tables that `sql/ingest/perfetto/_perfetto_events.sql` reads, filled from packets in parts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-# Rows are held in Python, at some kB each, until so many, or so many characters, are written.
+# Maximum rows, and characters in them, that are kept in Python at a time. A row takes some kB.
 _ROWS_AT_ONCE = 10_000
 _CHARACTERS_AT_ONCE = 8 << 20
-_TIME, _NO_TIME = 4, -(1 << 63)  # where a row has its time
+_TIME, _NO_TIME = 4, -(1 << 63)  # index of the time in a row, and its value for NULL
 _ROWS = (
     ("n", "BIGINT", "Place in the file."),
     ("at_ns", "BIGINT", "Time, ns; the least there is where it is not known."),
@@ -46,7 +46,7 @@ _TRACKS = (
 
 @given_table("_perfetto_rows", layer="ingest", doc="One row: an event of a Perfetto trace.", columns=_ROWS)
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
-    """Fill the table; returns the number of rows."""
+    """Fill the table, and return the number of rows."""
     create_table(con, "_perfetto_rows")
     n = 0
     for part in _parts((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows)):
@@ -57,7 +57,7 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
 
 @given_table("_perfetto_tracks", layer="ingest", doc="One row: a track of a Perfetto trace.", columns=_TRACKS)
 def stage_tracks(con: duckdb.DuckDBPyConnection, tracks: dict[int, Track]) -> None:
-    """Fill the table from the descriptors."""
+    """Fill the table from the tracks' descriptors."""
     create_table(con, "_perfetto_tracks")
     for part in _parts(_resolved(tracks)):
         _insert(con, "_perfetto_tracks", part)
@@ -76,21 +76,21 @@ def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _resolved(tracks: dict[int, Track]) -> Iterator[Row]:
-    """Yields tracks with the process and thread of what is above them."""
+    """Yield the rows of tracks. A track without process or thread inherits them from the nearest ancestor."""
     for uuid, track in tracks.items():
-        above = [track]
-        parent, seen = track.parent, {uuid}
-        while parent in tracks and parent not in seen:
-            seen.add(parent)
-            above.append(tracks[parent])
+        chain = [track]
+        parent, visited = track.parent, {uuid}
+        while parent in tracks and parent not in visited:
+            visited.add(parent)
+            chain.append(tracks[parent])
             parent = tracks[parent].parent
-        pid = next((one.pid for one in above if one.pid is not None), None)
-        tid = next((one.tid for one in above if one.tid is not None), None)
-        process = next((one.process for one in above if one.process is not None), None)
-        own = track.thread or str(uuid)
+        pid = next((ancestor.pid for ancestor in chain if ancestor.pid is not None), None)
+        tid = next((ancestor.tid for ancestor in chain if ancestor.tid is not None), None)
+        process = next((ancestor.process for ancestor in chain if ancestor.process is not None), None)
+        own_name = track.thread or str(uuid)
         yield (
             uuid - (1 << 64) if uuid >= 1 << 63 else uuid, track.tid is not None, None if pid is None else str(pid),
-            own if tid is None else str(tid), process, track.thread,
+            own_name if tid is None else str(tid), process, track.thread,
         )  # fmt: skip
 
 
@@ -103,8 +103,16 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None
 def _arrow(types: dict[str, str], rows: list[tuple[Any, ...]]) -> pa.Table:
     import pyarrow as pa
 
-    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "BIGINT[]": pa.list_(pa.int64())}
+    arrow_type_by_type = {
+        "BIGINT": pa.int64(),
+        "VARCHAR": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "BIGINT[]": pa.list_(pa.int64()),
+    }
     columns = zip(*rows, strict=True)
     return pa.table(
-        {name: pa.array(values, kinds[kind]) for (name, kind), values in zip(types.items(), columns, strict=True)}
+        {
+            name: pa.array(values, arrow_type_by_type[kind])
+            for (name, kind), values in zip(types.items(), columns, strict=True)
+        }
     )

@@ -1,8 +1,8 @@
-"""The kernels of a compiled graph, each with the graph nodes and source lines that it was made of.
+"""Kernels of a compiled graph, each with the graph nodes and source lines from which it was generated.
 
 Source: torch/_inductor/debug.py (`dump_inductor_provenance_info`, `set_kernel_post_grad_provenance_tracing`) of torch 2.13, node
 mappings of version 2.0, and https://docs.pytorch.org/docs/main/torch.compiler_inductor_provenance.html. `cppCodeToPost` has
-the kernels of all languages. A key is the kernel's name and, behind a colon, the number of its call in the graph.
+the kernels of all languages. A key is the kernel's name, a colon and the number of its call in the graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from pipelines.models.sqltext import as_text
 
 NEWEST = 2.0  # version of the node mappings; files of debug folders have none
-LONGEST_NAME = 4096  # characters; Inductor cuts the names of kernels far below that
+LONGEST_NAME = 4096  # characters; Inductor cuts kernel names to far fewer
 _HANDLE = re.compile(r"(.+):(0|[1-9][0-9]{0,8})", re.DOTALL)
 _NUMBER = re.compile(r"(?<=.)_\d+$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d{1,9}), in (.*)$')
@@ -25,12 +25,12 @@ _CODE = re.compile(r"^ {4}(?=\S)")
 
 
 class WrongForm(ValueError):
-    """The content is not as Inductor writes it; the message says where."""
+    """Content that Inductor does not write; the message says where."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A line of a source file, outside of torch."""
+    """A line of a source file outside of torch."""
 
     file: str
     line: int
@@ -40,9 +40,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A call of a kernel. `post_nodes`: nodes after the passes on the graph, each with the nodes before them that it came from.
+    """A call of a kernel. `post_nodes`: its nodes after the graph passes, each with the original nodes before the passes.
 
-    `is_mapped`: the nodes are told (maybe none). `stacks`: innermost frame last; None where they are not told.
+    `is_mapped`: whether the mapping contains the kernel, possibly without nodes. `stacks`: innermost frame last, None if the
+    kernel has no stack traces.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Kernel:
 
 @dataclass
 class Graph:
-    """A compiled graph. `mapping`, `stacks`: JSON as it was read; None where it was not there."""
+    """A compiled graph. `mapping`, `stacks`: parsed JSON of the artifact, None if the artifact is missing."""
 
     compile_id: str | None = None
     mapping: dict[str, Any] | None = None
@@ -62,31 +63,31 @@ class Graph:
 
     @property
     def key(self) -> str:
-        """16 hex digits, the same for the same kernels and nodes, whichever file tells them."""
+        """Hash of the kernels and nodes, 16 hex digits. It does not depend on the kind of file."""
         mapping = self.mapping or {}
-        told: Any = [mapping.get("cppCodeToPost") or {}, mapping.get("postToPre") or {}]
-        if not told[0]:
-            told = sorted(self.stacks or {})
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        content: Any = [mapping.get("cppCodeToPost") or {}, mapping.get("postToPre") or {}]
+        if not content[0]:
+            content = sorted(self.stacks or {})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def kernels(self) -> Iterator[Kernel]:
-        """Yields its kernels. Raises WrongForm."""
+        """Yield the kernels. Raise WrongForm if the content is not what Inductor writes."""
         mapping = self.mapping or {}
         version = mapping.get("version", NEWEST)
         if not isinstance(version, int | float) or not version <= NEWEST:
             raise WrongForm(f"version {as_text(str(version))[:40]} of the node mappings is not known, only {NEWEST}")
         to_post = _table(mapping, "cppCodeToPost")
         to_pre = _table(mapping, "postToPre")
-        before: dict[str, list[str]] = {}  # once per node: many kernels may name one node with a long list
+        pre_nodes_by_node: dict[str, list[str]] = {}  # shared, because many kernels may name a node with a long list
         keys: dict[str, None] = dict.fromkeys([*to_post, *(self.stacks or {})])
         for key in keys:
-            found = _HANDLE.fullmatch(_name(key, "a kernel"))
-            name, handle = (found[1], int(found[2])) if found else (key, None)
+            match = _HANDLE.fullmatch(_name(key, "a kernel"))
+            name, handle = (match[1], int(match[2])) if match else (key, None)
             nodes = {}
             for node in _names(to_post.get(key, []), "cppCodeToPost", key):
-                if node not in before:
-                    before[node] = _names(to_pre.get(node, []), "postToPre", node)
-                nodes[as_text(node)] = before[node]
+                if node not in pre_nodes_by_node:
+                    pre_nodes_by_node[node] = _names(to_pre.get(node, []), "postToPre", node)
+                nodes[as_text(node)] = pre_nodes_by_node[node]
             stacks = None
             if self.stacks is not None and key in self.stacks:
                 stacks = [_frames(text) for text in _texts(self.stacks[key], "the stack traces", key)]
@@ -94,7 +95,7 @@ class Graph:
 
 
 def operator_of(node: str) -> str:
-    """Returns the operator after which a node is called: `addmm_1` → addmm, `convolution_default` → convolution."""
+    """Return the operator after which a node is named: `addmm_1` → addmm, `convolution_default` → convolution."""
     return _NUMBER.sub("", node).removesuffix("_default")
 
 
@@ -106,28 +107,28 @@ def _table(mapping: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _texts(value: Any, table: str, key: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise WrongForm(f"{table} of {as_text(key)[:80]} are not a list of texts")
     return value
 
 
 def _names(value: Any, table: str, key: str) -> list[str]:
-    found: dict[str, None] = dict.fromkeys(_texts(value, table, key))
-    return [_name(one, "a node") for one in found]
+    unique_names: dict[str, None] = dict.fromkeys(_texts(value, table, key))
+    return [_name(name, "a node") for name in unique_names]
 
 
-def _name(value: str, what: str) -> str:
+def _name(value: str, kind: str) -> str:
     if not 0 < len(value) <= LONGEST_NAME:
-        raise WrongForm(f"the name of {what} has {len(value):,} characters, not 1 to {LONGEST_NAME:,}")
+        raise WrongForm(f"the name of {kind} has {len(value):,} characters, not 1 to {LONGEST_NAME:,}")
     return value
 
 
 def _frames(text: str) -> list[Frame]:
-    """The frames of a stack as Python prints it: a line for the place, and one for the code, where it was at hand."""
+    """Parse the frames of a stack as Python prints it: a line with the location, then a line with the code if available."""
     frames, lines = [], text.split("\n")
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        if found := _FRAME.match(line):
-            code = as_text(after.strip())[:LONGEST_NAME] if _CODE.match(after) else None
-            file, function = (as_text(found[group])[:LONGEST_NAME] for group in (1, 3))
-            frames.append(Frame(file, int(found[2]), function, code))
+    for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
+        if match := _FRAME.match(line):
+            code = as_text(next_line.strip())[:LONGEST_NAME] if _CODE.match(next_line) else None
+            file, function = (as_text(match[group])[:LONGEST_NAME] for group in (1, 3))
+            frames.append(Frame(file, int(match[2]), function, code))
     return frames

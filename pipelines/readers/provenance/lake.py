@@ -1,6 +1,6 @@
-"""Provenance of torch.compile → the lake: the log of a process, or the files of a graph's debug folder, a set each.
+"""Ingestion of torch.compile's provenance. The log of a process is one set, and so are the files of a debug folder.
 
-A log that has grown replaces what was read of it.
+A log that has grown replaces its earlier rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TABLE, KERNELS, NODES, FRAMES, FINDINGS = (
     "compile_findings",
 )
 MOST_JSON = 32 << 20  # bytes of one file of a debug folder; 75,000 kernels with 8 nodes each have 31 MB
-MOST_NAMES = 5_000_000  # nodes and frames of a set: a file may name long lists over and over
+MOST_NAMES = 5_000_000  # nodes and frames of a set; bounded because a file may repeat long lists
 _PARTS = {
     "inductor_provenance_tracking_node_mappings": "mapping",
     "inductor_provenance_tracking_kernel_stack_traces": "stacks",
@@ -57,18 +57,18 @@ COLUMNS = {
 
 
 def provenance(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the logs, each for itself, and the files of Inductor's debug folders by folder."""
-    found: dict[Path, list[Path]] = {}
+    """Return the sets: each log by its path, and the files of a debug folder by folder (a single file by its path)."""
+    files_by_path: dict[Path, list[Path]] = {}
     for path in files:
         if _part(path):
-            found.setdefault(path.parent, []).append(path)
+            files_by_path.setdefault(path.parent, []).append(path)
         elif path.name.endswith((".log", ".log.gz")) and is_log(path):
-            found[path] = [path]
-    return {one[0] if len(one) == 1 else folder: one for folder, one in found.items()}
+            files_by_path[path] = [path]
+    return {paths[0] if len(paths) == 1 else folder: paths for folder, paths in files_by_path.items()}
 
 
 def is_log(path: Path) -> bool:
-    """Returns whether a file begins like a log of TORCH_TRACE."""
+    """Return whether a file begins like a log of TORCH_TRACE, False if it cannot be read."""
     try:
         head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
     except OSError:
@@ -77,13 +77,13 @@ def is_log(path: Path) -> bool:
 
 
 def _part(path: Path) -> str | None:
-    """Returns what a file of a debug folder tells of its graph; None for other files."""
+    """Return the artifact in a file of a debug folder (an attribute of Graph), or None for other files."""
     name = path.name.removesuffix(".gz")
     return _PARTS.get(name.removesuffix(".json")) if name.endswith(".json") else None
 
 
 def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Read:
-    """Stage the tables of a log or of a debug folder. Raises Rejected."""
+    """Stage the tables of a log or of a debug folder. Raise Rejected if the files are too large or not provenance."""
     if any(_part(file) for file in files):
         return _read_folder(reading, path, sorted(files))
     source = Source(path, limits=Limits.of_environment())
@@ -94,8 +94,8 @@ def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Re
             for graph in log:
                 written.add(graph, log.faults)
         key = hashlib.sha256(log.first_line or b"").hexdigest()[:16]
-        if (known := reading.known.get(key)) is not None and known >= source.unpacked_bytes:
-            return Read(key, status="known", state=known)
+        if (n_known_bytes := reading.known.get(key)) is not None and n_known_bytes >= source.unpacked_bytes:
+            return Read(key, status="known", state=n_known_bytes)
         rank = rank_from_name(path.name) if log.rank is None else log.rank
         if source.damage:
             log.faults.append(("cut_file", source.damage))
@@ -104,7 +104,8 @@ def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Re
 
 def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
     graph, n_bytes = Graph(), 0
-    digest = hashlib.sha256(path_text(files[0].absolute().parent).encode())  # all ranks of a job compile the same
+    # Ranks of a job may have equal files, so the folder is part of the key.
+    digest = hashlib.sha256(path_text(files[0].absolute().parent).encode())
     for file in files:
         source = Source(file, limits=Limits.of_environment())
         content = b""
@@ -118,15 +119,17 @@ def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
     key = digest.hexdigest()[:16]
     if key in reading.known:
         return Read(key, status="known", state=reading.known[key])
-    pid = next((whole(found[1]) for part in reversed(path.absolute().parts) if (found := _PID.search(part))), None)
+    pid = next((whole(match[1]) for part in reversed(path.absolute().parts) if (match := _PID.search(part))), None)
     faults: list[tuple[str, str]] = []
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as rows:
             written = _Written(rows)
             written.add(graph, faults)
         if faults:
-            ((_, why),) = faults
-            raise Rejected(f"not provenance as Inductor writes it: {why}; compile again with INDUCTOR_PROVENANCE=1")
+            ((_, fault_text),) = faults
+            raise Rejected(
+                f"not provenance as Inductor writes it: {fault_text}; compile again with INDUCTOR_PROVENANCE=1"
+            )
         return _put(reading, files[0], key, rows, written, faults, n_bytes, pid, None)
 
 
@@ -134,8 +137,8 @@ def _json(file: Path, content: bytes, damage: str | None) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        why = damage or error
-        raise Rejected(f"{file.name} is broken JSON: {as_text(str(why))}; write or copy it again") from None
+        cause = damage or error
+        raise Rejected(f"{file.name} is broken JSON: {as_text(str(cause))}; write or copy it again") from None
     if not isinstance(value, dict):
         raise Rejected(f"{file.name} holds a {type(value).__name__}, not Inductor's names by kernel; write it again")
     return value
@@ -162,8 +165,11 @@ def _put(
     for table in COLUMNS:
         reading.add_files(table, rows.paths(table))
     kinds = sorted({kind for kind, _ in faults})
-    told = {kind: [text for one, text in faults if one == kind] for kind in kinds}
-    reading.add_rows(FINDINGS, [{"fault": kind, "n": len(told[kind]), "detail": told[kind][0]} for kind in kinds])
+    messages_by_kind = {kind: [message for fault, message in faults if fault == kind] for kind in kinds}
+    reading.add_rows(
+        FINDINGS,
+        [{"fault": kind, "n": len(messages_by_kind[kind]), "detail": messages_by_kind[kind][0]} for kind in kinds],
+    )
     row = {
         "path": path_text(path.absolute()),
         "source": "debug_folder" if _part(path) else "log",
@@ -176,23 +182,23 @@ def _put(
         "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
-    why = None
+    reason = None
     if faults:
-        why = f"{len(faults):,} parts could not be read: compile_findings"
+        reason = f"{len(faults):,} parts could not be read: compile_findings"
     elif not rows.count(KERNELS):
-        why = "it holds no provenance: compile with INDUCTOR_PROVENANCE=1"
-    return Read(key, rows.count(KERNELS), "partial" if why else "ok", why, n_bytes)
+        reason = "it holds no provenance: compile with INDUCTOR_PROVENANCE=1"
+    return Read(key, rows.count(KERNELS), "partial" if reason else "ok", reason, n_bytes)
 
 
 class _Written:
-    """Graphs as rows. `n_graphs`: those with kernels."""
+    """Writer of graphs as rows. `n_graphs`: number of graphs with kernels."""
 
     def __init__(self, rows: RowFiles) -> None:
         self.n_graphs = 0
         self._rows, self._left = rows, MOST_NAMES
 
     def add(self, graph: Graph, faults: list[tuple[str, str]]) -> None:
-        """Add the rows of a graph, or a fault. Raises Rejected if the set becomes too large."""
+        """Add the rows of a graph, or a fault if it is malformed. Raise Rejected if the set has over MOST_NAMES names."""
         try:
             kernels = list(graph.kernels())
         except WrongForm as error:
@@ -200,8 +206,8 @@ class _Written:
             return
         key = graph.key
         for kernel in kernels:
-            frames = sum(map(len, kernel.stacks or ()))
-            self._left -= 1 + frames + sum(1 + len(before) for before in kernel.post_nodes.values())
+            n_frames = sum(map(len, kernel.stacks or ()))
+            self._left -= 1 + n_frames + sum(1 + len(pre_nodes) for pre_nodes in kernel.post_nodes.values())
             if self._left < 0:
                 raise Rejected(f"it names more than {MOST_NAMES:,} nodes and source lines, which no program compiles")
             self._add(graph, key, kernel)
@@ -209,22 +215,25 @@ class _Written:
 
     def _add(self, graph: Graph, key: str, kernel: Kernel) -> None:
         kernel_id, nodes = self._rows.count(KERNELS), kernel.post_nodes
-        before = [as_text(name) for names in nodes.values() for name in names]
-        inner = [stack[-1] for stack in kernel.stacks or () if stack]
-        told = (
+        pre_grad_names = [as_text(name) for names in nodes.values() for name in names]
+        innermost = [stack[-1] for stack in kernel.stacks or () if stack]
+        kernel_row = (
             *(kernel_id, self.n_graphs, graph.compile_id, key, kernel.name, kernel.handle),
             len(nodes) if kernel.is_mapped else None,
-            *(_listed(texts) for texts in ({operator_of(node) for node in nodes}, nodes, before, map(_place, inner))),
+            *(
+                _listed(texts)
+                for texts in ({operator_of(node) for node in nodes}, nodes, pre_grad_names, map(_place, innermost))
+            ),
         )
-        self._rows.add(KERNELS, told)
+        self._rows.add(KERNELS, kernel_row)
         for node, names in nodes.items():
             for name in names or [None]:
-                pre = None if name is None else as_text(name)
-                self._rows.add(NODES, (kernel_id, kernel.name, node, operator_of(node), pre))
+                pre_grad_name = None if name is None else as_text(name)
+                self._rows.add(NODES, (kernel_id, kernel.name, node, operator_of(node), pre_grad_name))
         for number, stack in enumerate(kernel.stacks or ()):
             for depth, frame in enumerate(reversed(stack)):
-                place = (frame.file, frame.line, frame.function, frame.code)
-                self._rows.add(FRAMES, (kernel_id, kernel.name, number, depth, *place))
+                frame_row = (frame.file, frame.line, frame.function, frame.code)
+                self._rows.add(FRAMES, (kernel_id, kernel.name, number, depth, *frame_row))
 
 
 def _place(frame: Frame) -> str:
@@ -232,7 +241,7 @@ def _place(frame: Frame) -> str:
 
 
 def _listed(texts: Iterable[str]) -> str | None:
-    """One text, the same for the same parts; None without any."""
+    """Return the distinct texts, sorted and joined with commas, or None if there are none."""
     return ", ".join(sorted(set(texts))) or None
 
 
@@ -242,5 +251,5 @@ INPUT = SetInput(
     recognise=provenance,
     read=read_provenance,
     known=partial(known_bytes, TABLE),
-    settled=lambda known: set(),  # a log may have grown
+    settled=lambda _keys: set(),  # a log may have grown
 )

@@ -1,7 +1,8 @@
-"""The log of TORCH_TRACE → the graphs that were compiled, a line at a time.
+"""Compiled graphs in the log of TORCH_TRACE, which is read line by line.
 
-Source: `TorchLogsFormatter` in torch/_logging/_internal.py: a line with level, date, time, process and place, then JSON; the
-payload follows in lines that begin with a tab. The two artifacts of a graph follow each other (torch/_inductor/compile_fx.py).
+Source: `TorchLogsFormatter` in torch/_logging/_internal.py. A line has level, date, time, process and source location, then
+JSON. The payload follows in lines that begin with a tab. The two artifacts of a graph follow each other
+(torch/_inductor/compile_fx.py).
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _ANY = b"inductor_provenance_tracking_"
 
 
 class TorchLog:
-    """One pass over a log: iterating yields its graphs. `faults`: what could not be read, by kind, as line and text;
-    `first_line`, `pid`, `rank`: of the log.
+    """Iterator over the graphs of a log, in one pass.
+
+    `faults`: (kind, message) of each unreadable part. `first_line`, `pid`, `rank`: of the log, None until they were read.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -36,15 +38,15 @@ class TorchLog:
         self.faults: list[tuple[str, str]] = []
 
     def __iter__(self) -> Iterator[Graph]:
-        """Yields graphs once both of their artifacts were read, or it is clear that one is missing."""
+        """Yield each graph once both of its artifacts were read, or another graph or the end shows that one is missing."""
         graph, awaited = None, None
         for number, (line, is_whole) in enumerate(self._lines, 1):
             self.first_line = line if self.first_line is None else self.first_line
             if awaited and line[:1] == b"\t":
-                graph, done = self._with_payload(graph, *awaited, number, line[1:], is_whole)
+                graph, complete = self._with_payload(graph, *awaited, number, line[1:], is_whole)
                 awaited = None
-                if done:
-                    yield done
+                if complete:
+                    yield complete
                 continue
             if awaited:
                 self.faults.append(("no_payload", f"line {number - 1:,} announces a payload that does not follow"))
@@ -55,28 +57,28 @@ class TorchLog:
             yield graph
 
     def _announced(self, number: int, line: bytes) -> tuple[str, str | None] | None:
-        """Returns which part of which graph the next line is, by compile id; None for all other lines."""
-        found = HEAD.fullmatch(line)
-        if not found:
+        """Return (artifact, compile id) of the payload that a line announces, or None for all other lines."""
+        match = HEAD.fullmatch(line)
+        if not match:
             return None
-        self.pid = int(found[1]) if self.pid is None else self.pid
+        self.pid = int(match[1]) if self.pid is None else self.pid
         if _ANY not in line and (self.rank is not None or b'"rank"' not in line):
             return None
         try:
-            told = json.loads(found[2])
-            artifact = told.get("artifact")
+            header = json.loads(match[2])
+            artifact = header.get("artifact")
             part = _ARTIFACTS.get(str(artifact.get("name"))) if isinstance(artifact, dict) else None
         except (ValueError, RecursionError):
             self.faults.append(("not_json", f"line {number:,} is not JSON behind the bracket"))
             return None
-        if type(told.get("rank")) is int and 0 <= told["rank"] < 2**63:
-            self.rank = told["rank"]
-        return (part, _compile_id(told)) if part and told.get("has_payload") else None
+        if type(header.get("rank")) is int and 0 <= header["rank"] < 2**63:
+            self.rank = header["rank"]
+        return (part, _compile_id(header)) if part and header.get("has_payload") else None
 
     def _with_payload(
         self, graph: Graph | None, part: str, compile_id: str | None, number: int, text: bytes, is_whole: bool
     ) -> tuple[Graph | None, Graph | None]:
-        """Returns the graph that is being read, and the one that is complete with it."""
+        """Add a payload. Return (the graph that is being read, the graph that is complete), each None if there is none."""
         value: Any = None
         if not is_whole:
             self.faults.append(("cut_line", f"line {number:,} has no end or is longer than {LONGEST_LINE >> 20} MiB"))
@@ -98,12 +100,12 @@ class TorchLog:
         return (new, graph) if part == "mapping" else (graph, new)
 
 
-def _compile_id(told: dict[str, Any]) -> str | None:
-    """Returns the id as torch writes it, [frame/compile]; None where the line has none."""
-    numbers = [told.get("frame_id"), told.get("frame_compile_id")]
-    if not all(type(one) is int for one in numbers):
+def _compile_id(header: dict[str, Any]) -> str | None:
+    """Return the compile id as torch writes it (frame/compile), or None if the line has none."""
+    numbers = [header.get("frame_id"), header.get("frame_compile_id")]
+    if not all(type(number) is int for number in numbers):
         return None
-    autograd = told.get("compiled_autograd_id")
+    autograd = header.get("compiled_autograd_id")
     return (f"!{autograd}/" if type(autograd) is int else "") + "/".join(map(str, numbers))
 
 
@@ -112,17 +114,17 @@ def _shown(text: bytes) -> str:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yields lines without their ends, and whether that is the whole line. Of a line above LONGEST_LINE only the beginning is kept."""
-    parts: list[bytes] = []
+    """Yield lines without their line ends, and whether each is complete. Longer lines are cut at LONGEST_LINE bytes."""
+    line_parts: list[bytes] = []
     size = 0
     for chunk in chunks:
-        *ended, rest = chunk.split(b"\n")
-        for piece in ended:
-            left = LONGEST_LINE - size
-            yield b"".join((*parts, piece[: max(left, 0)])), len(piece) <= left
-            parts, size = [], 0
-        if rest and size < LONGEST_LINE:
-            parts.append(rest[: LONGEST_LINE - size])
-        size += len(rest)
-    if parts or size:
-        yield b"".join(parts), False
+        *line_ends, remainder = chunk.split(b"\n")
+        for piece in line_ends:
+            n_bytes_left = LONGEST_LINE - size
+            yield b"".join((*line_parts, piece[: max(n_bytes_left, 0)])), len(piece) <= n_bytes_left
+            line_parts, size = [], 0
+        if remainder and size < LONGEST_LINE:
+            line_parts.append(remainder[: LONGEST_LINE - size])
+        size += len(remainder)
+    if line_parts or size:
+        yield b"".join(line_parts), False

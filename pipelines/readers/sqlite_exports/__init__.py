@@ -1,4 +1,4 @@
-"""SQLite files that other profilers write, for the rooms that make events of them (nsys, rocm).
+"""Reading of SQLite files that other profilers write, for the packages that convert them to events (nsys, rocm).
 
 opened.py → a file, opened as untrusted;  sources.py → its tables and columns as data, and their rows in DuckDB
 ranges.py → the texts of its ranges

@@ -1,7 +1,7 @@
-"""A SQLite file that somebody gave us, opened so that it can only be read, and only as tables.
+"""Untrusted SQLite file, opened so that only its plain tables can be read.
 
-A database can carry views, triggers, virtual tables and generated columns, which run code of the file's author. No table
-of a profiler needs them, so they are refused where a table is expected. Nothing is written, and no lock is taken.
+A database can contain views, triggers, virtual tables and generated columns, which run code of the file's author. Profilers
+do not write them, so a table that is or has one of these is refused. Nothing is written, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pipelines.readers.kineto import TraceRejected
 from pipelines.readers.kineto.limits import allow
 
 MAGIC = b"SQLite format 3\0"
-_WAL = 2  # in the header's bytes 18 and 19: recent writes may be in a file beside this one
-_GENERATED = (2, 3)  # in `hidden` of table_xinfo
-# The last two: of a message about a name that is not UTF-8; of a row that a flipped bit made as long as that.
+_WAL = 2  # value of the header's bytes 18 and 19 if recent writes may be in a separate -wal file
+_GENERATED = (2, 3)  # values of `hidden` in table_xinfo
+# UnicodeDecodeError is raised for a message with a name that is not UTF-8, MemoryError if a flipped bit makes a row huge.
 _UNREADABLE = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError, MemoryError)
 _CHUNK_ROWS = 20_000
 _CHUNK_CHARACTERS = 16 << 20
 
 
 class Exported:
-    """The tables of an export. Whatever fails raises TraceRejected with the file and the table."""
+    """Tables of an export. The methods raise TraceRejected, naming the file and the table, if SQLite cannot read the table."""
 
     def __init__(self, con: sqlite3.Connection, path: Path, max_text_mib: int, again: str) -> None:
         self._con, self.path, self._max_text_mib, self._again = con, path, max_text_mib, again
@@ -39,7 +39,7 @@ class Exported:
         self.tables = frozenset(name for name, (kind, *_) in self._kinds.items() if kind in ("table", "view"))
 
     def columns(self, table: str) -> frozenset[str]:
-        """Returns a table's columns; none if there is no such table. Raises TraceRejected if it is no plain table."""
+        """Return a table's columns, an empty set if it does not exist. Raise TraceRejected if it is not a plain table."""
         if table not in self._columns:
             self._columns[table] = self._read_columns(table) if table in self.tables else frozenset()
         return self._columns[table]
@@ -54,31 +54,31 @@ class Exported:
         return frozenset(name for name, _ in rows)
 
     def has(self, table: str) -> bool:
-        """Whether there is such a table, with rows."""
+        """Return whether the table exists and has rows."""
         return bool(self.columns(table)) and bool(self._fetch(table, f"SELECT 1 FROM {column(table)} LIMIT 1"))
 
     def rows(self, table: str, query: str, values: tuple[object, ...] = ()) -> list[tuple]:
-        """Returns all rows of a query for `table`, of which there are few."""
+        """Return all rows of a query on `table`. For queries with few rows; see `chunks`."""
         return self._fetch(table, query, values)
 
     def check_unique(self, table: str, name: str) -> None:
-        """Raises TraceRejected if rows share a number by which others refer to them: those would be there twice."""
-        keys = self._fetch(table, f"SELECT name FROM pragma_table_xinfo({_text(table)}) WHERE pk > 0")
-        if keys == [(name,)]:
+        """Raise TraceRejected if column `name`, to which other tables refer, has duplicates, which would duplicate joined rows."""
+        primary_key = self._fetch(table, f"SELECT name FROM pragma_table_xinfo({_text(table)}) WHERE pk > 0")
+        if primary_key == [(name,)]:
             return
-        shown = column(name)
-        query = f"SELECT count(*) - count(DISTINCT {shown}) FROM {column(table)} WHERE typeof({shown}) = 'integer'"
+        key_sql = column(name)
+        query = f"SELECT count(*) - count(DISTINCT {key_sql}) FROM {column(table)} WHERE typeof({key_sql}) = 'integer'"
         if n := self._fetch(table, query)[0][0]:
             raise self.rejected(
                 f"{table} has {n:,} rows too many with the same {name}, by which others name them: {self._again}"
             )
 
     def chunks(self, table: str, query: str, values: tuple[object, ...] = ()) -> Iterator[list[tuple]]:
-        """Yields the rows of a query for `table`, some at a time: memory does not grow with their number."""
+        """Yield the rows of a query on `table` in chunks, so that memory does not grow with their number."""
         with self._errors(table):
-            found = self._con.execute(query, values)
+            cursor = self._con.execute(query, values)
             chunk, size = [], 0
-            for row in found:
+            for row in cursor:
                 chunk.append(row)
                 size += sum(len(value) for value in row if isinstance(value, str))
                 if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_CHARACTERS:
@@ -98,25 +98,25 @@ class Exported:
         except _UNREADABLE as error:
             text = str(error) or "a row takes more memory than there is"
             if "too big" in text:
-                why = f"{table} has a text over {self._max_text_mib} MiB; {allow('max_event_mib')}"
+                reason = f"{table} has a text over {self._max_text_mib} MiB; {allow('max_event_mib')}"
             else:
-                why = (
+                reason = (
                     f"SQLite cannot read {visible(table)}: {visible(text)}; the file is damaged or incomplete: copy it again, "
                     f"or {self._again}"
                 )
-            raise self.rejected(why) from None
+            raise self.rejected(reason) from None
 
     def rejected(self, why: str) -> TraceRejected:
-        """Returns the rejection of this file."""
+        """Return a TraceRejected for this file."""
         return TraceRejected(path_text(self.path), None, why)
 
 
 @contextmanager
 def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
-    """Opens a SQLite file read-only; `again` tells users how to write it anew.
+    """Open a SQLite file read-only. `again`: how to write the file anew, for messages.
 
-    Raises TraceRejected for one that is still being written, or OSError.
-    immutable: no lock and no journal, so the file may lie on read-only or network storage.
+    Raise TraceRejected if the file is still being written, or OSError. The file is opened as immutable, without lock and
+    journal, so it may be on read-only or network storage.
     """
     _check_finished(path)
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
@@ -135,40 +135,40 @@ def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file begins as a SQLite database does."""
+    """Return whether a file begins with the magic bytes of SQLite."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def has_table_like(path: Path, beginning: str) -> bool:
-    """Whether a SQLite database has a table or view whose name begins so; False where that cannot be read."""
+    """Return whether a SQLite database has a table or view whose name begins with `beginning`, False if it is unreadable."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(address, uri=True)) as con:
             con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)
-            found = con.execute(
+            cursor = con.execute(
                 "SELECT 1 FROM sqlite_master WHERE substr(name, 1, ?) = ? LIMIT 1", (len(beginning), beginning)
             )
-            return found.fetchone() is not None
+            return cursor.fetchone() is not None
     except _UNREADABLE:
         return False
 
 
 def _check_finished(path: Path) -> None:
-    """Rows that are only in a journal beside the file would be missing without notice."""
+    """Raise TraceRejected if a journal, or the WAL of a file in WAL mode, has data: those rows would be missing."""
     with path.open("rb") as file:
         head = file.read(20)
-    beside = {suffix: path.with_name(f"{path.name}-{suffix}") for suffix in ("journal", "wal")}
-    waiting = [name for name, file in beside.items() if file.is_file() and file.stat().st_size]
-    if "journal" in waiting or ("wal" in waiting and _WAL in head[18:20]):
-        name = path_text(beside[waiting[0]].name)
+    path_by_suffix = {suffix: path.with_name(f"{path.name}-{suffix}") for suffix in ("journal", "wal")}
+    pending = [name for name, file in path_by_suffix.items() if file.is_file() and file.stat().st_size]
+    if "journal" in pending or ("wal" in pending and _WAL in head[18:20]):
+        name = path_text(path_by_suffix[pending[0]].name)
         raise TraceRejected(
             path_text(path), None, f"{name} lies beside it: the export is still running, or was cut off; export again"
         )
 
 
 def column(name: str) -> str:
-    """Returns a name of the export as SQLite reads it."""
+    """Return a name quoted as an SQLite identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

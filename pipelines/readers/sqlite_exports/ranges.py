@@ -1,4 +1,4 @@
-"""The texts of ranges, for `sql/ingest/traces/_range_names.sql`, which tells operators from annotations by name."""
+"""Texts of ranges, for `sql/ingest/traces/_range_names.sql`, which distinguishes operators from annotations by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.models.run import run_models
     columns=(("text", "VARCHAR", "The name as it was given."),),
 )
 def stage_range_texts(con: duckdb.DuckDBPyConnection, model: str) -> None:
-    """Fill `_range_texts` from a tool's model with that column, whose tables are staged."""
+    """Fill `_range_texts` from the column `text` of a tool's model. The tables that the model reads must be staged."""
     catalog = load_catalog()
     create_table(con, "_range_texts")
     run_models(con, catalog, [model], frozenset(catalog.given))

@@ -1,6 +1,6 @@
-"""Tables of an export, described as data → their rows in DuckDB, a part at a time.
+"""Copying of an export's tables, which are described as data, to DuckDB, a chunk at a time.
 
-Columns that an export lacks, and values of a type that the schema does not have, become NULL, and a finding says so. Its
+Missing columns, and values of a type that the schema does not have, become NULL, and a finding reports it. The finding's
 name begins with the tool: nsys_missing_table, …_missing_column, …_wrong_type, …_without_time.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A table of the export. `columns`: ours → the export's; `staged`: our table.
+    """A table of the export. `columns`: our names → the export's names. `staged`: our table.
 
-    `needed`: those without which answers are wrong or missing, ours; the others are new, and NULL in older exports.
-    `process`: the export's column with the process, in the bits from `process_shift` on. `about`: what its absence means;
-    '' where tables of this name are absent in most exports. `work`: what its rows are called in the column `source`, if
-    they ran on a GPU. `timed`: columns, ours, that every row has a time in. `texts`: columns that are text, ours; all
+    `needed`: columns (our names) without which answers are wrong or missing. The other columns are missing in older exports.
+    `process`: the export's column with the process, in the bits from `process_shift` on. `about`: the consequence if the
+    table is missing, '' if most exports have no such table. `work`: value of the column `source` for the table's rows, if
+    they ran on a GPU. `timed`: columns (our names) in which every row has a time. `texts`: text columns (our names); all
     others are integers.
     """
 
@@ -44,25 +44,25 @@ class Source:
 
     @property
     def process_sql(self) -> str:
-        """The process of a row, as SQLite computes it."""
+        """The SQL expression of a row's process key, for SQLite."""
         return f"{column(self.process or '')} >> {self.process_shift}"
 
 
 def stage_source(
     con: duckdb.DuckDBPyConnection, tool: str, export: Exported, source: Source, process: int | None
 ) -> list[Finding]:
-    """Copy the rows of one process (None: all rows) into `source.staged`; returns what is missing or wrong.
+    """Copy the rows of one process (None: all rows) to `source.staged`. Return findings about missing or wrong data.
 
-    Raises TraceRejected, also if two rows have one `id`.
+    Raise TraceRejected if the table cannot be read, or two rows have the same `id`.
     """
-    there = export.columns(source.name)
-    if not there:
-        about = f"{source.name}: {source.about}"
-        return [Finding(f"{tool}_missing_table", "warning", 1, about)] if source.about else []
-    columns = {ours: theirs for ours, theirs in source.columns.items() if theirs in there}
+    columns_present = export.columns(source.name)
+    if not columns_present:
+        message = f"{source.name}: {source.about}"
+        return [Finding(f"{tool}_missing_table", "warning", 1, message)] if source.about else []
+    columns = {ours: theirs for ours, theirs in source.columns.items() if theirs in columns_present}
     if "id" in columns:
         export.check_unique(source.name, columns["id"])
-    where, values = _of_process(source, there, process)
+    where, values = _of_process(source, columns_present, process)
     selected = [(text_or_null if ours in source.texts else integer_or_null)(theirs) for ours, theirs in columns.items()]
     constant = ("source",) if source.work else ()
     query = f"SELECT {', '.join(['?'] * len(constant) + selected) or 'NULL'} FROM {column(source.name)}{where}"
@@ -71,39 +71,41 @@ def stage_source(
     return [*_missing(tool, source, columns), *_wrong(tool, export, source, columns, where, values)]
 
 
-def _of_process(source: Source, there: frozenset[str], process: int | None) -> tuple[str, tuple[int, ...]]:
-    if process is None or source.process not in there:
+def _of_process(source: Source, columns_present: frozenset[str], process: int | None) -> tuple[str, tuple[int, ...]]:
+    if process is None or source.process not in columns_present:
         return "", ()
     return f" WHERE {source.process_sql} = ?", (process,)
 
 
 def _missing(tool: str, source: Source, columns: dict[str, str]) -> Iterator[Finding]:
-    """Old exports lack new columns, which is worth a note; what every export has is worth a warning."""
+    """Yield a warning about missing columns that are needed, and an info about missing columns that older exports lack."""
     absent = source.columns.keys() - columns.keys()
     for severity, names in (("warning", absent & source.needed), ("info", absent - source.needed)):
         if names:
-            listed = ", ".join(sorted(source.columns[name] for name in names))
-            yield Finding(f"{tool}_missing_column", severity, len(names), f"{source.name} has no {listed}: NULL")
+            names_text = ", ".join(sorted(source.columns[name] for name in names))
+            yield Finding(f"{tool}_missing_column", severity, len(names), f"{source.name} has no {names_text}: NULL")
 
 
 def _wrong(
     tool: str, export: Exported, source: Source, columns: dict[str, str], where: str, values: tuple[int, ...]
 ) -> Iterator[Finding]:
-    """Counts values that are neither NULL nor of the column's type, and rows of timed tables that have no time."""
-    kinds = [
+    """Yield findings about values that are neither NULL nor of the column's type, and about rows without a time."""
+    wrong_type_counts = [
         f"sum(typeof({column(theirs)}) NOT IN ('null', '{'text' if ours in source.texts else 'integer'}'))"
         for ours, theirs in columns.items()
     ]
     times = [f"typeof({column(columns[ours])}) <> 'integer'" for ours in source.timed if ours in columns]
     untimed = f"sum({' OR '.join(times)})" if times else "0"
-    ((wrong, without),) = export.rows(
-        source.name, f"SELECT {' + '.join(kinds) or '0'}, {untimed} FROM {column(source.name)}{where}", values
+    ((n_wrong, n_untimed),) = export.rows(
+        source.name,
+        f"SELECT {' + '.join(wrong_type_counts) or '0'}, {untimed} FROM {column(source.name)}{where}",
+        values,
     )
-    if wrong:
-        told = f"{source.name}: values that are not of their column's type became NULL"
-        yield Finding(f"{tool}_wrong_type", "error", wrong, told)
-    if without:
-        yield Finding(f"{tool}_without_time", "warning", without, f"{source.name}: rows without a start or an end")
+    if n_wrong:
+        message = f"{source.name}: values that are not of their column's type became NULL"
+        yield Finding(f"{tool}_wrong_type", "error", n_wrong, message)
+    if n_untimed:
+        yield Finding(f"{tool}_without_time", "warning", n_untimed, f"{source.name}: rows without a start or an end")
 
 
 def insert_chunks(
@@ -122,14 +124,16 @@ def _arrow(table: str, columns: tuple[str, ...], rows: list[tuple]) -> pa.Table:
     kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
     types = types_of(table)
     values = zip(*rows, strict=True) if rows else ([] for _ in columns)
-    return pa.table({name: pa.array(found, kinds[types[name]]) for name, found in zip(columns, values, strict=True)})
+    return pa.table(
+        {name: pa.array(column_values, kinds[types[name]]) for name, column_values in zip(columns, values, strict=True)}
+    )
 
 
 def integer_or_null(name: str) -> str:
-    """Returns a column's value as SQLite computes it, NULL where it is no integer."""
+    """Return SQLite's expression for a column's value if it is an integer, else NULL."""
     return f"CASE typeof({column(name)}) WHEN 'integer' THEN {column(name)} END"
 
 
 def text_or_null(name: str) -> str:
-    """The same for text."""
+    """Return SQLite's expression for a column's value if it is text, else NULL."""
     return f"CASE typeof({column(name)}) WHEN 'text' THEN {column(name)} END"

@@ -1,6 +1,6 @@
-"""An XSpace → its planes, and the events of their lines as rows.
+"""Planes of an XSpace, and the events of their lines as rows.
 
-A plane has the names of its events and stats after its lines, so it is gone through twice; what is held are these names.
+The names of events and stats follow the lines in a plane, so each plane is read twice. Only the names are kept in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Plane:
-    """A plane. `device`: its number; None for the host. `stats`: facts about it."""
+    """A plane. `device`: number of the device, None for the host. `stats`: values by name."""
 
     name: str = ""
     device: int | None = None
@@ -35,7 +35,7 @@ class Plane:
 
 
 class Space:
-    """The planes of a file. `counts`: what was found wrong, with the place of the first in `places`."""
+    """Planes of a file. `counts`: number of faults by check. `places`: position of the first fault of each check."""
 
     def __init__(self, data: memoryview) -> None:
         self.counts: Counter[str] = Counter()
@@ -54,12 +54,12 @@ class Space:
                 self.hosts.append(value.text())
 
     def start_ns(self) -> int | None:
-        """Returns when profiling began, ns since 1970; None where that is not told."""
-        found = next((plane.stats.get("profile_start_time") for plane in self.planes if "Task Env" in plane.name), None)
-        return found if isinstance(found, int) else None
+        """Return the start of profiling, ns since 1970, or None if the file does not contain it."""
+        start = next((plane.stats.get("profile_start_time") for plane in self.planes if "Task Env" in plane.name), None)
+        return start if isinstance(start, int) else None
 
     def rows(self) -> Iterator[Row]:
-        """Yields the events of devices and of the host."""
+        """Yield the events of the devices and of the host."""
         for plane in self.planes:
             if plane.device is None and not plane.name.startswith("/host:CPU"):
                 if plane.lines:
@@ -85,8 +85,8 @@ class Space:
                 self._named(plane.stat_names, key, _text(entry, 2), plane)
             elif number == 6:
                 plane._raw_stats.append(value)
-        if found := _DEVICE.match(plane.name):
-            plane.device = int(found[1])
+        if match := _DEVICE.match(plane.name):
+            plane.device = int(match[1])
         plane.stats = self._stats(plane, plane._raw_stats)
         return plane
 
@@ -109,8 +109,8 @@ class Space:
                 at_ns = signed(value)
             elif number == 4 and isinstance(value, Message):
                 events.append(value)
-        found = _STREAM.search(name)
-        stream = int(found[1]) if found else ident % _LARGEST
+        match = _STREAM.search(name)
+        stream = int(match[1]) if match else ident % _LARGEST
         self.lines.add((plane.device, str(ident), name))
         for event in events:
             row = self._event(plane, event, at_ns)
@@ -131,28 +131,35 @@ class Space:
                 stats.append(value)
             elif number == 5 and isinstance(value, int):
                 repeats = value
-        place = f"byte {message.begin}"
-        if repeats is not None and offset is None:  # a sum over many events, without a place in time
-            self._found("xplane_without_time", place)
+        position = f"byte {message.begin}"
+        if repeats is not None and offset is None:  # a sum over many events, which has no time
+            self._found("xplane_without_time", position)
             return None
-        name, about = plane.events.get(key or 0, (None, None))
+        name, metadata = plane.events.get(key or 0, (None, None))
         if name is None:
-            self._found("xplane_unknown_name", place)
+            self._found("xplane_unknown_name", position)
         args = (
             self._stats(
-                plane, [value for number, value in about.fields() if number == 5 and isinstance(value, Message)]
+                plane, [value for number, value in metadata.fields() if number == 5 and isinstance(value, Message)]
             )
-            if about
+            if metadata
             else {}
         )
         args |= self._stats(plane, stats)
         begin = line_ns * 1000 + (offset or 0)
-        start = self._time(_rounded(begin), place)
-        length = None if duration is None else self._time(_rounded(begin + duration) - _rounded(begin), place)
-        return start, length, name, self._integer(args, "correlation_id", place), self._step(args), *_split(args)
+        start_ns = self._time(_rounded(begin), position)
+        duration_ns = None if duration is None else self._time(_rounded(begin + duration) - _rounded(begin), position)
+        return (
+            start_ns,
+            duration_ns,
+            name,
+            self._integer(args, "correlation_id", position),
+            self._step(args),
+            *_split(args),
+        )
 
     def _stats(self, plane: Plane, messages: list[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        value_by_name: dict[str, Any] = {}
         for message in messages:
             name = value = None
             for number, part in message.fields():
@@ -169,39 +176,39 @@ class Space:
                 elif isinstance(part, int | float):
                     value = part
             if name is not None and value == value:  # not NaN
-                found[name] = value
-        return found
+                value_by_name[name] = value
+        return value_by_name
 
-    def _integer(self, args: dict[str, Any], name: str, place: str) -> int | None:
+    def _integer(self, args: dict[str, Any], name: str, position: str) -> int | None:
         value = args.get(name)
         if value is None or (isinstance(value, int) and -_LARGEST <= value < _LARGEST):
             return value
-        self._found("xplane_wrong_type", f"{place} ({name})")
+        self._found("xplane_wrong_type", f"{position} ({name})")
         return None
 
-    def _time(self, ns: int, place: str) -> int | None:
+    def _time(self, ns: int, position: str) -> int | None:
         if -_LARGEST <= ns < _LARGEST:
             return ns
-        self._found("xplane_wrong_type", f"{place} (a time)")
+        self._found("xplane_wrong_type", f"{position} (a time)")
         return None
 
     def _step(self, args: dict[str, Any]) -> int | None:
         value = args.get("step_num")
         return value if isinstance(value, int) and 0 <= value < _LARGEST else None
 
-    def _found(self, check: str, place: str) -> None:
+    def _found(self, check: str, position: str) -> None:
         self.counts[check] += 1
-        self.places.setdefault(check, place)
+        self.places.setdefault(check, position)
 
 
 def _split(args: dict[str, Any]) -> tuple[str | None, str]:
-    """Returns the launch's details (grid, block), and the arguments as JSON."""
+    """Return the details of a launch (grid, block) or of a copy, None if missing, and the arguments as JSON."""
     details = args.get("kernel_details") or args.get("memcpy_details")
     return details if isinstance(details, str) else None, json.dumps(args, separators=(",", ":"))
 
 
 def _entry(message: Message) -> tuple[int, Message]:
-    """Returns key and value of an entry of a map."""
+    """Return (key, value) of an entry of a map. The defaults are 0 and an empty message."""
     key, value = 0, Message(message.data, message.end, message.end)
     for number, part in message.fields():
         if number == 1 and isinstance(part, int):
@@ -212,11 +219,18 @@ def _entry(message: Message) -> tuple[int, Message]:
 
 
 def _text(message: Message, number: int) -> str:
-    return next((part.text() for found, part in message.fields() if found == number and isinstance(part, Message)), "")
+    return next(
+        (
+            part.text()
+            for field_number, part in message.fields()
+            if field_number == number and isinstance(part, Message)
+        ),
+        "",
+    )
 
 
 def _rounded(ps: int) -> int:
-    """Returns ns."""
+    """Return a time in ps rounded to ns."""
     return (ps + 500) // 1000
 
 

@@ -28,39 +28,39 @@ _SHOWN = 8
 
 
 def recognise(path: Path) -> bool:
-    """Whether it begins as an XSpace with planes does."""
+    """Return whether a file begins like an XSpace with planes."""
     with path.open("rb") as file:
         return file.read(1) == b"\x0a"
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path) -> Contents:
-    """Fill the tables that `_xplane_events.sql` reads. Raises TraceRejected."""
+    """Fill the tables that `_xplane_events.sql` reads. Raise TraceRejected if the file is damaged or has no events."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = memoryview(mapped)
         try:
             space = Space(data)
-            n = stage_rows(con, space.rows())
+            n_rows = stage_rows(con, space.rows())
         except Damaged as error:
             raise TraceRejected(path_text(path), error.offset, f"{error}; copy or profile it again") from None
         finally:
             data.release()
-    if not n:
-        there = ", ".join(sorted(plane.name for plane in space.planes)[:_SHOWN]) or "none"
-        raise TraceRejected(path_text(path), None, f"no events of devices or of the host; its planes: {there}")
+    if not n_rows:
+        plane_names = ", ".join(sorted(plane.name for plane in space.planes)[:_SHOWN]) or "none"
+        raise TraceRejected(path_text(path), None, f"no events of devices or of the host; its planes: {plane_names}")
     start_ns = space.start_ns()
     stage_about(con, sorted(space.lines, key=str), start_ns or 0)
     findings = [
-        Finding(check, _TOLD[check][0], k, f"{_TOLD[check][1]}; first at {space.places[check]}")
-        for check, k in space.counts.items()
+        Finding(check, _TOLD[check][0], n_faults, f"{_TOLD[check][1]}; first at {space.places[check]}")
+        for check, n_faults in space.counts.items()
     ]
     if start_ns is None:
-        told = "when profiling began is not told: times count from its start, and ranks have no common clock"
-        findings.append(Finding("xplane_no_wall_clock", "info", 1, told))
+        message = "when profiling began is not told: times count from its start, and ranks have no common clock"
+        findings.append(Finding("xplane_no_wall_clock", "info", 1, message))
     if space.warnings:
         findings.append(Finding("xplane_warning", "warning", len(space.warnings), "; ".join(space.warnings[:_SHOWN])))
     if space.others:
-        listed = ", ".join(sorted(space.others)[:_SHOWN])
-        findings.append(Finding("xplane_planes_left_out", "info", space.others.total(), f"not read: {listed}"))
+        names = ", ".join(sorted(space.others)[:_SHOWN])
+        findings.append(Finding("xplane_planes_left_out", "info", space.others.total(), f"not read: {names}"))
     catalog = load_catalog()
     run_models(con, catalog, ["_xplane_doubts"], frozenset(catalog.given))
     findings += [Finding(*row) for row in con.execute("FROM _xplane_doubts").fetchall()]
@@ -75,7 +75,7 @@ def _metadata(space: Space) -> dict[str, Any]:
 
 
 def _device(plane: Plane) -> dict[str, Any]:
-    """As in Kineto's deviceProperties."""
+    """Return the properties of a device, under the keys of Kineto's deviceProperties."""
     stats = plane.stats
     names = {"name": "device_type_string", "totalGlobalMem": "memory_size", "numSms": "core_count"}
     names |= {"computeMajor": "compute_cap_major", "computeMinor": "compute_cap_minor", "vendor": "device_vendor"}

@@ -1,4 +1,4 @@
-"""The tables that `sql/ingest/xplane/_xplane_events.sql` reads, and how rows fill them, a part at a time."""
+"""Tables that `sql/ingest/xplane/_xplane_events.sql` reads, filled from rows in parts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SESSION = (("start_ns", "BIGINT", "When profiling began, ns since 1970; 0 where
 
 @given_table("_xplane_rows", layer="ingest", doc="One row: an event of an XSpace.", columns=_ROWS)
 def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[tuple[Any, ...]]) -> int:
-    """Fill the table; returns the number of rows."""
+    """Fill the table, and return the number of rows."""
     create_table(con, "_xplane_rows")
     return _fill(con, "_xplane_rows", ((n, *row) for n, row in enumerate(rows)))
 
@@ -44,7 +44,7 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[tuple[Any, ...]]) 
 @given_table("_xplane_lines", layer="ingest", doc="One row: a line of an XSpace.", columns=_LINES)
 @given_table("_xplane_session", layer="ingest", doc="One row: the profile.", columns=_SESSION)
 def stage_about(con: duckdb.DuckDBPyConnection, lines: Iterable[tuple[Any, ...]], start_ns: int) -> None:
-    """Fill the tables of lines and of the profile."""
+    """Fill the tables of the lines and of the session. `start_ns`: start of the session, ns since 1970."""
     create_table(con, "_xplane_lines")
     create_table(con, "_xplane_session")
     _fill(con, "_xplane_lines", lines)
@@ -55,11 +55,13 @@ def _fill(con: duckdb.DuckDBPyConnection, table: str, rows: Iterable[tuple[Any, 
     import pyarrow as pa
 
     n, types = 0, types_of(table)
-    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
-    waiting = iter(rows)
-    while part := list(islice(waiting, _AT_ONCE)):
+    arrow_type_by_type = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
+    iterator = iter(rows)
+    while part := list(islice(iterator, _AT_ONCE)):
         columns = zip(zip(*part, strict=True), types.values(), strict=True)
-        con.register("_part", pa.table([pa.array(values, kinds[kind]) for values, kind in columns], list(types)))
+        con.register(
+            "_part", pa.table([pa.array(values, arrow_type_by_type[kind]) for values, kind in columns], list(types))
+        )
         con.execute(f"INSERT INTO {table} SELECT * FROM _part")
         con.unregister("_part")
         n += len(part)

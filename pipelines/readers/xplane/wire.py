@@ -1,4 +1,4 @@
-"""Fields of a protobuf message in a mapped file: (number, value), where a value with a length is a view of its bytes.
+"""Fields of a protobuf message in a mapped file, as (number, value). A value with a length is a view of its bytes.
 
 Source: protobuf.dev/programming-guides/encoding. Nothing is copied, so a message may be larger than the memory.
 """
@@ -14,7 +14,7 @@ _SIGN = 1 << 63
 
 
 class Damaged(Exception):
-    """The file is no such message at byte `offset`."""
+    """A file that is not a protobuf message, at byte `offset`."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -22,7 +22,7 @@ class Damaged(Exception):
 
 
 class Message:
-    """Bytes `begin` to `end` of `data`, as a message."""
+    """A protobuf message in bytes `begin` to `end` of `data`."""
 
     __slots__ = ("begin", "data", "end")
 
@@ -30,25 +30,32 @@ class Message:
         self.data, self.begin, self.end = data, begin, end
 
     def fields(self) -> Iterator[tuple[int, int | float | Message]]:
-        """Yields number and value of each field: an unsigned integer, a double, or what has a length. Raises Damaged."""
-        at, data, end = self.begin, self.data, self.end
-        while at < end:
-            begin = at
-            tag, at = self._varint(at)
+        """Yield number and value of each field: an unsigned integer, a double, or a Message for a value with a length.
+
+        Raise Damaged if the bytes are not a protobuf message.
+        """
+        offset, data, end = self.begin, self.data, self.end
+        while offset < end:
+            begin = offset
+            tag, offset = self._varint(offset)
             number, kind = tag >> 3, tag & 7
             if kind == 0:
-                value, at = self._varint(at)
+                value, offset = self._varint(offset)
             elif kind == 2:
-                length, at = self._varint(at)
-                if length > end - at:
+                length, offset = self._varint(offset)
+                if length > end - offset:
                     raise Damaged(begin, "a field reaches beyond the end of what it is in: the file is cut or damaged")
-                value, at = Message(data, at, at + length), at + length
+                value, offset = Message(data, offset, offset + length), offset + length
             elif kind in (1, 5):
                 size = 8 if kind == 1 else 4
-                if size > end - at:
+                if size > end - offset:
                     raise Damaged(begin, "the file ends within a number")
-                value = _DOUBLE.unpack_from(data, at)[0] if kind == 1 else int.from_bytes(data[at : at + 4], "little")
-                at += size
+                value = (
+                    _DOUBLE.unpack_from(data, offset)[0]
+                    if kind == 1
+                    else int.from_bytes(data[offset : offset + 4], "little")
+                )
+                offset += size
             else:
                 raise Damaged(begin, f"no field of protobuf begins here (wire type {kind})")
             if not number:
@@ -56,22 +63,22 @@ class Message:
             yield number, value
 
     def text(self) -> str:
-        """Returns the bytes as text."""
+        """Return the bytes as text."""
         return bytes(self.data[self.begin : self.end]).decode("utf-8", "replace")
 
-    def _varint(self, at: int) -> tuple[int, int]:
+    def _varint(self, offset: int) -> tuple[int, int]:
         value, data = 0, self.data
-        for place in range(_LONGEST_VARINT):
-            if at >= self.end:
-                raise Damaged(at, "the file ends within a number")
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << (7 * place)
+        for index in range(_LONGEST_VARINT):
+            if offset >= self.end:
+                raise Damaged(offset, "the file ends within a number")
+            byte = data[offset]
+            offset += 1
+            value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
-                return value & 0xFFFF_FFFF_FFFF_FFFF, at
-        raise Damaged(at, "a number of more than 64 bits")
+                return value & 0xFFFF_FFFF_FFFF_FFFF, offset
+        raise Damaged(offset, "a number of more than 64 bits")
 
 
 def signed(value: int) -> int:
-    """Returns an int64 as it was written."""
+    """Return the signed integer whose 64 bits are those of `value`."""
     return value - (_SIGN << 1) if value >= _SIGN else value
