@@ -1,1 +1,1 @@
-"""What every room stands on: paths, processes, quiet DuckDB connections, text that is safe to show."""
+"""Foundations of all packages: paths, processes, quiet DuckDB connections, text that is safe to show."""

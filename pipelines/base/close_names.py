@@ -1,4 +1,4 @@
-"""What somebody meant by a name that there is not."""
+"""Suggestions for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from difflib import get_close_matches
 
 
 def meant(name: str, names: Collection[str]) -> str:
-    """Returns the names that are like this one, as a question to who gave it; all of them if none is."""
+    """Return a question with the names similar to `name`; without any, a list of all names."""
     return next(near(name, names), f"there are: {', '.join(names)}")
 
 
 def near(name: str, names: Collection[str]) -> Iterator[str]:
-    """Yields the question for the names that are like this one, if any is."""
+    """Yield a question with the names similar to `name`; nothing if there are none."""
     close = get_close_matches(name, names, n=3, cutoff=0.4)
     if close:
         yield f"did you mean {' or '.join(close)}?"

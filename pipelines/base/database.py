@@ -1,4 +1,4 @@
-"""Connections to DuckDB that print nothing: answers go to stdout, where DuckDB would draw a progress bar after 2 s."""
+"""DuckDB connections that print nothing: answers go to stdout, where DuckDB would draw a progress bar after 2 s."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ import duckdb
 from pipelines.base.errors import TracelakeError
 
 THREADS = "TRACELAKE_THREADS"
-"""Environment variable: how many CPUs this process may use; by default all. A cluster's workers set it."""
+"""Environment variable: number of CPUs that this process may use; by default all. A cluster's workers set it."""
 MEMORY = "TRACELAKE_MEMORY"
-"""Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes, and MODELS_GB for models."""
+"""Environment variable: MiB per DuckDB database; by default DuckDB's own limit, and MODELS_GB for models."""
 DISK_FULL = "failed to offload data block"
-"""What DuckDB says where it runs out of disk rather than memory."""
-MODELS_GB = (
-    2  # what models may use of one group of traces or captures, unless TRACELAKE_MEMORY is set; the rest is spilled
-)
+"""Text of DuckDB's error if it runs out of disk space rather than memory."""
+# Memory of the models of one group of traces or captures, unless TRACELAKE_MEMORY is set. More is spilled to disk.
+MODELS_GB = 2
 _UNITS = {"bytes": 2**-20, "KiB": 2**-10, "MiB": 1, "GiB": 2**10, "TiB": 2**20}  # in MiB
 _numbers = count()
 _scratch: dict[tuple[Any, ...], duckdb.DuckDBPyConnection] = {}
 _BEFORE_2 = duckdb.__version__.startswith("1.")
-# DuckDB 2 would write files that 1.5 cannot read.
+# Otherwise DuckDB 2 writes files that 1.5 cannot read.
 _WRITING = {} if _BEFORE_2 else {"storage_compatibility_version": "v0.10.2"}
-# DuckDB runs an as-of join as a nested loop where it expects at most 64 rows on the left; its estimates are often far too low.
-# DuckDB 2 refuses 5 // 0 and 5 % 0, which were NULL.
-# Not given to duckdb.connect, which wants the same of all that open a file.
+# DuckDB runs an as-of join as a nested loop if it expects at most 64 rows on the left. Its estimates are often too low.
+# DuckDB 2 raises an error for 5 // 0 and 5 % 0, which were NULL.
+# Not passed to duckdb.connect, which requires equal settings of all connections to a file.
 _SETTINGS = "SET enable_progress_bar = false; SET asof_loop_join_threshold = 0" + (
     "" if _BEFORE_2 else "; SET error_on_division_by_zero = false"
 )
-_LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
+# Below 64 MiB, DuckDB cannot even read a table of rules (measured: 32 MiB is too little).
+_LEAST = {THREADS: 1, MEMORY: 64}
 
 
 class WrongShare(TracelakeError, ValueError):
-    """TRACELAKE_THREADS or TRACELAKE_MEMORY has a value that nothing can work with; the message says what to set."""
+    """TRACELAKE_THREADS or TRACELAKE_MEMORY has an unusable value; the message says which values are valid."""
 
 
 class TooLittleMemory(TracelakeError, MemoryError):
-    """DuckDB needs more memory than it may use; the message says how much that is, and what to do."""
+    """DuckDB needs more memory than its limit; the message gives the limit and the next step."""
 
 
 class WrongDuckDB(TracelakeError, RuntimeError):
-    """What is asked for would be wrong on the DuckDB that is installed; the message names its version."""
+    """The result would be wrong with the installed DuckDB; the message names its version."""
 
     hint = "install a version that tracelake is tested with: pip install 'duckdb>=1.5.5,<2'"
 
@@ -57,14 +57,18 @@ class WrongDuckDB(TracelakeError, RuntimeError):
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Returns `duckdb.connect`, quiet, within this process's share of the machine. Raises what it raises, and WrongShare."""
+    """Return a quiet `duckdb.connect`, within this process's share of the machine.
+
+    Raise WrongShare, or any error of `duckdb.connect`.
+    """
     settings = {**({} if read_only else _WRITING), **_share(), **(config or {})}
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=settings))
 
 
 def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDBPyConnection:
-    """Returns a database in memory for one computation: what exceeds so much (`at_most`, by default `for_models`) is spilled to
-    `folder`, and rows come in any order.
+    """Return an in-memory database for one computation, with rows in any order.
+
+    Data beyond `gigabytes` (see `at_most`; by default `for_models`) is spilled to `folder`.
     """
     limit = for_models() if gigabytes is None else at_most(gigabytes)
     con = connect(config={"temp_directory": str(folder), "memory_limit": limit})
@@ -73,32 +77,32 @@ def private(folder: str | Path, gigabytes: float | None = None) -> duckdb.DuckDB
 
 
 def at_most(gigabytes: float) -> str:
-    """Returns a `memory_limit` of so much, or of this process's share if that is less."""
+    """Return a `memory_limit` of `gigabytes`, or of this process's share if that is less."""
     usual = int(gigabytes * 1e9) >> 20
     return f"{min(usual, _told(MEMORY) or usual)}MiB"
 
 
 def for_models() -> str:
-    """Returns the `memory_limit` of models: what TRACELAKE_MEMORY says, be it more or less than MODELS_GB."""
+    """Return the `memory_limit` of models: TRACELAKE_MEMORY if it is set, whether more or less than MODELS_GB."""
     return f"{_told(MEMORY) or int(MODELS_GB * 1e9) >> 20}MiB"
 
 
 def threads(usual: int) -> int:
-    """Returns how many threads this process may use for work that usually takes so many."""
+    """Return the number of threads for work that usually uses `usual`, within this process's share."""
     return min(usual, _told(THREADS) or usual)
 
 
 def too_little(limit: str) -> str:
-    """Returns what to say where `limit` (as `at_most` returns it) was not enough."""
-    told = f"raise {MEMORY}={_told(MEMORY)}, or unset it" if _told(MEMORY) else "give fewer or smaller files at once"
-    return f"DuckDB needs more memory than the {limit.replace('MiB', ' MiB')} that it may use here; {told}"
+    """Return the error message for a `limit` (as `at_most` returns it) that was not enough."""
+    advice = f"raise {MEMORY}={_told(MEMORY)}, or unset it" if _told(MEMORY) else "give fewer or smaller files at once"
+    return f"DuckDB needs more memory than the {limit.replace('MiB', ' MiB')} that it may use here; {advice}"
 
 
 def raise_if_disk_is_full(error: Exception, folder: str | Path) -> None:
-    """Raise OSError where DuckDB ran out of disk rather than memory: `folder`, to which it spills, has no room left."""
+    """Raise OSError if DuckDB ran out of disk space rather than memory: `folder`, where it spills, is full."""
     if isinstance(error, duckdb.OutOfMemoryException) and DISK_FULL in str(error):
-        told = "no room left on its disk, to which DuckDB writes what does not fit into memory"
-        raise OSError(errno.ENOSPC, told, str(folder)) from None
+        message = "no room left on its disk, to which DuckDB writes what does not fit into memory"
+        raise OSError(errno.ENOSPC, message, str(folder)) from None
 
 
 def _share() -> dict[str, Any]:
@@ -107,7 +111,7 @@ def _share() -> dict[str, Any]:
 
 
 def _told(name: str) -> int | None:
-    """Returns the value of an environment variable; None where it is not set, or empty. Raises WrongShare."""
+    """Return the value of an environment variable; None if it is not set, or empty. Raise WrongShare."""
     text = os.environ.get(name, "").strip()
     if not text:
         return None
@@ -118,27 +122,28 @@ def _told(name: str) -> int | None:
 
 
 def cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Returns another connection to the database of `con`, with its own settings. Also quiet."""
+    """Return another quiet connection to the database of `con`, with its own settings."""
     return _quiet(con.cursor())
 
 
 def scratch() -> duckdb.DuckDBPyConnection:
-    """Returns a connection to a database of this process, for SELECTs over files: nothing but temporary tables may be made in
-    it. To open a database of one's own takes 7 ms of CPU, this 0.2.
+    """Return a connection to this process's shared database, for SELECTs over files.
+
+    Create only temporary tables in it. A new database takes 7 ms of CPU, this connection 0.2 ms.
     """
-    key = (os.getpid(), *_share().items())  # a fork has none of the threads that its parent's database has
-    with suppress(KeyError, duckdb.Error):  # none yet, or an error inside DuckDB made it unusable
+    key = (os.getpid(), *_share().items())  # a forked process does not have the threads of its parent's database
+    with suppress(KeyError, duckdb.Error):  # not yet created, or unusable after an error inside DuckDB
         return cursor(_scratch[key])
-    # Without its cache of files: one that was damaged since, but has the same size and time, is read as it is.
+    # Without DuckDB's file cache: it would hide damage to a file that has kept its size and time.
     _scratch[key] = connect(config={"enable_external_file_cache": False})
     return cursor(_scratch[key])
 
 
 @contextmanager
 def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yields a connection that only reads a database file: of the database of `scratch`, as to open another takes longer.
+    """Yield a connection that reads a database file, attached to the database of `scratch`: a new one takes longer.
 
-    DuckDB refuses a file that this process has attached already.
+    DuckDB raises an error for a file that this process has already attached.
     """
     name, file = f"attached_{next(_numbers)}", str(path).replace("'", "''")
     with scratch() as con:
@@ -152,24 +157,28 @@ def attached(path: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def more_memory(con: duckdb.DuckDBPyConnection) -> bool:
-    """Let the database of `con` use twice as much, within what models may use (`for_models`); False: it has that already."""
-    ((said,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = said.split()
-    has, most = float(number) * _UNITS[unit], int(for_models().removesuffix("MiB"))
-    if has > 0.9 * most:  # it is said in GiB with one decimal
+    """Double the memory limit of the database of `con`, up to that of models (`for_models`).
+
+    Return False if it already has that limit.
+    """
+    ((limit_text,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = limit_text.split()
+    current_mib, max_mib = float(number) * _UNITS[unit], int(for_models().removesuffix("MiB"))
+    if current_mib > 0.9 * max_mib:  # the setting is in GiB with one decimal
         return False
-    con.execute(f"SET memory_limit = '{min(int(2 * has) + 1, most)}MiB'")
+    con.execute(f"SET memory_limit = '{min(int(2 * current_mib) + 1, max_mib)}MiB'")
     return True
 
 
 def give_back(con: duckdb.DuckDBPyConnection) -> None:
-    """Return to the system what the database of `con`, Arrow and C have freed and still hold: some 300 MB, in which Python can
-    compute. DuckDB does so where its limit changes; what it uses stays where it is.
+    """Return freed memory of the database of `con`, Arrow and C to the operating system: about 300 MB.
+
+    DuckDB releases unused memory if its limit changes; used memory stays.
     """
     limit, used = con.execute(
         "SELECT current_setting('memory_limit'), CAST(sum(memory_usage_bytes) AS BIGINT) >> 20 FROM duckdb_memory()"
     ).fetchall()[0]
-    with suppress(duckdb.OutOfMemoryException):  # another thread has taken more meanwhile
+    with suppress(duckdb.OutOfMemoryException):  # another thread has allocated more since then
         con.execute(f"SET memory_limit = '{max(used + 8, _LEAST[MEMORY])}MiB'")
     con.execute(f"SET memory_limit = '{limit}'")
     if arrow := sys.modules.get("pyarrow"):
@@ -178,34 +187,35 @@ def give_back(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def trim() -> None:
-    """Return what was freed to the system, where the C library keeps it."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):  # not in musl's
+    """Return freed heap memory to the operating system (Linux with `malloc_trim`; musl has none)."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)
 
 
 @contextmanager
 def without_optimizer(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Queries on `con` run as they are written; other connections to its database are as before."""
+    """Run queries on `con` as they are written in this block; other connections to its database are unaffected."""
     con.execute("PRAGMA disable_optimizer")
     try:
         yield
     finally:
-        with suppress(duckdb.FatalException):  # nothing to restore: the database is gone
+        with suppress(duckdb.FatalException):  # nothing to restore: the database is unusable
             con.execute("PRAGMA enable_optimizer")
 
 
 def arrow_result(con: duckdb.DuckDBPyConnection, query: str) -> Any:
-    """Returns the result of a query, for `to_arrow_table` or `to_arrow_reader`. DuckDB 1.5 plans a relation twice, and DuckDB 2
-    copies the rows of anything else once more, with a warning.
+    """Return the result of a query, for `to_arrow_table` or `to_arrow_reader`.
+
+    DuckDB 1.5 plans a relation twice. DuckDB 2 copies the rows of anything else once more, with a warning.
     """
     return con.execute(query) if _BEFORE_2 else con.sql(query)
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Returns the rows of a query by column name; `values`: those of its parameters."""
-    found = con.execute(query, values or {})
-    names = [column[0] for column in found.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    """Return the rows of a query as dictionaries by column name; `values`: its parameters."""
+    cursor = con.execute(query, values or {})
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _quiet(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

@@ -1,4 +1,4 @@
-"""Where the SQL models and the rule tables lie: `sql/` in a checkout, `pipelines/_sql/` in an installed wheel."""
+"""Location of the SQL models and the rule tables: `sql/` in a checkout, `pipelines/_sql/` in an installed wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 def _sql_folder() -> Path:
     package = Path(__file__).resolve().parents[1]
-    installed = package / "_sql"  # setup.py puts it there: a top-level package `sql` would be anybody's
+    installed = package / "_sql"  # setup.py puts it there, because other packages may install a top-level `sql`, too
     return installed if installed.is_dir() else package.parent / "sql"
 
 
@@ -19,18 +19,18 @@ SQL_DIR = _sql_folder()
 
 @cache
 def thresholds() -> dict[str, str]:
-    """The thresholds of inference by name, as SQL writes their values (`sql/rules/thresholds.csv`)."""
+    """Return the thresholds of inference by name, with values as SQL text (`sql/rules/thresholds.csv`)."""
     return {row["name"]: row["value"] for row in rule_rows("thresholds")}
 
 
 def threshold(name: str) -> Any:
-    """The value of a threshold: an int, or a float if it is written with a point."""
+    """Return the value of a threshold: an int, or a float if it is written with a point."""
     text = thresholds()[name]
     return float(text) if "." in text else int(text)
 
 
 def rule_rows(table: str) -> list[dict[str, str]]:
-    """The rows of a rule table (`sql/rules/<topic>/<table>.csv`) by column, as text."""
+    """Return the rows of a rule table (`sql/rules/<topic>/<table>.csv`) by column, as text."""
     (path,) = (SQL_DIR / "rules").rglob(f"{table}.csv")
     lines = path.read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))

@@ -1,13 +1,13 @@
-"""The errors that people see: a sentence, and the way out. Every face shows both; a program catches one class."""
+"""Errors for the user: a sentence and a remedy. Every interface shows both; a program catches a single class."""
 
 from __future__ import annotations
 
 
 class TracelakeError(Exception):
-    """What was asked for cannot be done; the message is a sentence that names file and place.
+    """The request cannot be fulfilled; the message is a sentence that names file and location.
 
-    `hint` says what to do, if the sentence does not: a class has one, or the raiser gives it. Python prints it below the
-    message.
+    `hint`: the remedy, if the sentence does not contain it. A class has a default, or the raiser passes one. Python
+    prints it below the message.
     """
 
     hint = ""
@@ -20,4 +20,4 @@ class TracelakeError(Exception):
 
 
 class WrongValue(TracelakeError, ValueError):
-    """An option or setting has a value that it does not take; the message says which there are."""
+    """An option or setting has an invalid value; the message lists the valid ones."""

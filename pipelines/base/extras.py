@@ -1,4 +1,4 @@
-"""Packages of optional extras: whoever needs a missing one says which extra provides it."""
+"""Check for packages of optional extras, and name the extra that provides a missing one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODULES = {
 
 
 class MissingExtra(TracelakeError, ImportError):
-    """A package of an `extra` is not installed, or not one that works; the message has the command that installs it."""
+    """A package of an `extra` is missing or has an unusable version; the message has the command that installs it."""
 
     def __init__(self, message: str, extra: str) -> None:
         super().__init__(message)
@@ -33,20 +33,21 @@ class MissingExtra(TracelakeError, ImportError):
 
 
 def missing() -> list[str]:
-    """Returns the extras of which a package is not installed, or one that it works with."""
+    """Return the extras with a missing package, or with a DuckDB on which they do not work."""
     return [extra for extra in _MODULES if _lacks(extra) or _wrong_duckdb(extra)]
 
 
 def need(extra: str, who: str) -> None:
-    """Raise MissingExtra unless all packages of an extra are installed, of a version that works. `who`: what needs them, the start of a
-    sentence.
+    """Raise MissingExtra unless all packages of an extra are installed, in versions that work.
+
+    `who`: the feature that needs them, the start of a sentence.
     """
-    if lacks := _lacks(extra):
-        listed = " and ".join(lacks)
+    if missing_packages := _lacks(extra):
+        listed = " and ".join(missing_packages)
         raise MissingExtra(f"{who} needs {listed}, which the core does not install: {_command(extra)}", extra)
-    if wrong := _wrong_duckdb(extra):
+    if duckdb_version := _wrong_duckdb(extra):
         raise MissingExtra(
-            f"{who} needs Ibis, which fails on DuckDB {wrong}: {_command(extra)} installs DuckDB 1", extra
+            f"{who} needs Ibis, which fails on DuckDB {duckdb_version}: {_command(extra)} installs DuckDB 1", extra
         )
 
 
@@ -55,14 +56,14 @@ def _lacks(extra: str) -> list[str]:
 
 
 def _wrong_duckdb(extra: str) -> str | None:
-    """Returns the version of DuckDB where Ibis does not work with it."""
+    """Return the version of DuckDB if the extra needs Ibis and Ibis does not work with it; else None."""
     if extra != "notebook" or find_spec("duckdb") is None:
         return None
     return None if version("duckdb").startswith("1.") else version("duckdb")
 
 
 def _command(extra: str) -> str:
-    """The command that installs an extra: of a clone, into the environment that runs it."""
+    """Return the command that installs an extra; in a clone, into the environment that runs it."""
     if not (_CLONE / "pyproject.toml").is_file():
         return f"pip install 'tracelake[{extra}]'"
     return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])

@@ -1,6 +1,6 @@
-"""Foreign text (names of kernels, files, jobs, hosts, whatever a trace says) as text, one function for each surface.
+"""Conversion of foreign text (names of kernels, files, jobs, hosts, any text in a trace) for each output format.
 
-A trace is untrusted input. Its text is shown in full and has no effect: no escape sequence reaches a terminal, no
+A trace is untrusted input. Its text is shown in full and has no effect: no escape sequence reaches a terminal, and no
 markup, tag or formula results from it. Program output (JSON, Parquet, CSV that is piped) keeps it exactly.
 """
 
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def visible(value: Any) -> str:
-    r"""Text for people and logs: invisible and terminal control characters are spelled out: `\x1b`, `\n`, `\u202e`."""
+    r"""Return text for terminals and logs: invisible and terminal control characters become `\x1b`, `\n`, `\u202e`."""
     text = str(value)
     if text.isprintable():
         return text
@@ -25,24 +25,30 @@ def visible(value: Any) -> str:
 
 
 def _written(char: str) -> str:
-    """Control and format characters (bidi overrides, zero width), lone surrogates, line separators, private use: by code."""
+    """Return the character, or its escape code if it is a control, format or private-use character.
+
+    These include bidi overrides, zero-width characters, lone surrogates and line separators.
+    """
     return char if char.isprintable() or unicodedata.category(char) == "Zs" else ascii(char)[1:-1]
 
 
 def in_xml(value: Any) -> str:
-    """Text for SVG and HTML, between tags and in quoted attributes. XML has no place for control characters: they are written out."""
+    """Return text for SVG and HTML, between tags and in quoted attributes.
+
+    XML does not allow control characters, so they are escaped as in `visible`.
+    """
     return escape(visible(value), quote=True)
 
 
 def in_markdown(value: Any) -> str:
-    """Text for a cell or a line of Markdown (GitHub's kind): it cannot form a link, tag, code, emphasis or a new cell."""
-    return _MARKDOWN.sub(lambda found: "\\" + found[0], visible(value))
+    """Return text for a cell or line of GitHub's Markdown: it cannot form a link, tag, code, emphasis or a new cell."""
+    return _MARKDOWN.sub(lambda match: "\\" + match[0], visible(value))
 
 
 def in_spreadsheet(value: Any) -> Any:
-    """A cell of a CSV file that a spreadsheet opens: text that it would run as a formula gets a leading apostrophe.
+    """Return the value for a CSV file for spreadsheets: text that is a formula gets a leading apostrophe.
 
-    Numbers stay, as values and as text.
+    Numbers stay unchanged, as values and as text.
     """
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return "'" + value

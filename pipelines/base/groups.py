@@ -1,4 +1,4 @@
-"""Work in groups: many small things cost one query together, and a large one stays alone."""
+"""Batches by size: many small items share one query, and a large item is processed alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Thing = TypeVar("Thing")
 
 
 def in_groups(sized: Iterable[tuple[Thing, int]], at_most: int) -> Iterator[list[Thing]]:
-    """Yields things in their order, those together whose sizes add up to at most this; a larger one is alone."""
+    """Yield the items in order, in groups whose sizes add up to at most `at_most`; a larger item is alone."""
     group: list[Thing] = []
     total = 0
-    for thing, size in sized:
+    for item, size in sized:
         if group and total + size > at_most:
             yield group
             group, total = [], 0
-        group.append(thing)
+        group.append(item)
         total += size
     if group:
         yield group

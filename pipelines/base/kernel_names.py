@@ -1,6 +1,7 @@
-"""Kernel names as people say them: `gemm bf16 128x64 tn`, `elementwise add f32`, `cunn_SoftMaxForward bf16`; and globs for commands.
+"""Short, human-readable kernel names, and globs for commands.
 
-What is no kernel's name (an operator, a Python function, an annotation) stays as it is.
+Examples: `gemm bf16 128x64 tn`, `elementwise add f32`, `cunn_SoftMaxForward bf16`. A name that is not a kernel's (an
+operator, a Python function, an annotation) stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import lru_cache
 from pipelines.base.short_names import shortened
 
 WIDTH = 40
-"""Characters of a short name, and of a name that a command gives whole."""
+"""Characters of a short name, and of a name that a command prints in full."""
 
 _TYPES = (
     ("mxfp8", r"MxE[45]m[23]"),
@@ -41,7 +42,7 @@ _WRAPPERS = {
     **dict.fromkeys(("Kernel", "Kernel2", "device_kernel", "globalKernel"), ""),
     **{"reduce_kernel": "reduce", "multi_tensor_apply_kernel": "multi_tensor", "trampoline_kernel": "rocprim"},
 }
-"""Kernels that run what their template argument says, and what they are called themselves."""
+"""Kernels that run the operation in their template argument, with the short names of the kernels themselves."""
 _GENERIC = re.compile(
     r"(at|native|c10|std|cuda|detail|internal|binary_internal|array|Array|gpu_kernel_impl\w*|[AB]?Unary\w*|BUnaryFunctor|BinaryFunctor|"
     r"TensorList\w*|FusedOptimizer\w*Metadata|ReduceOp|func_wrapper_t|wrapper|void|const|unsigned|signed|lambda\d*|operator|instance|"
@@ -66,56 +67,61 @@ _KNOWN_ARGUMENTS = re.compile(r"\*|\b(int|long|float|double|bool|void)\b|(?i:par
 
 
 def short_name(name: str, width: int = WIDTH) -> str:
-    """Returns a kernel's name as people say it, in at most `width` characters; other names without their middle if they are longer."""
+    """Return a kernel's short name, in at most `width` characters; longer names of other kinds lose their middle."""
     return short_names([name], width)[0]
 
 
 def short_names(names: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Returns the short names of some names, each in at most `width` characters (at least 8).
+    """Return the short names of some names, each in at most `width` characters (at least 8).
 
-    Those of different names differ: where people would say the same, what tells one from the others is added.
+    Different names stay different: names with the same short name get their distinguishing words added.
     """
     names = list(names)
-    said = {name: _said(name) if len(name) <= width else _without_folders(_said(name)) for name in names}
+    short_by_name = {name: _said(name) if len(name) <= width else _without_folders(_said(name)) for name in names}
     alike: dict[str, list[str]] = defaultdict(list)
-    for name, short in said.items():
+    for name, short in short_by_name.items():
         alike[short].append(name)
     for short, group in alike.items():
         if len(group) > 1:
-            said |= {name: f"{short} {piece}".rstrip() for name, piece in zip(group, _pieces(group), strict=True)}
-    return [short for _, short in _fitting([(name, said[name]) for name in names], width)]
+            short_by_name |= {
+                name: f"{short} {piece}".rstrip() for name, piece in zip(group, _pieces(group), strict=True)
+            }
+    return [short for _, short in _fitting([(name, short_by_name[name]) for name in names], width)]
 
 
-def _fitting(said: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
-    """Short names within a width; names that are still alike are numbered."""
-    taken: dict[str, str] = {}
-    told = {}
-    for name, short in dict(said).items():
+def _fitting(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """Return short names within a width; names that are still equal are numbered."""
+    name_by_short: dict[str, str] = {}
+    short_by_name = {}
+    for name, short in dict(pairs).items():
         number, unique = 1, short
-        while unique in taken:
+        while unique in name_by_short:
             number += 1
             unique = f"{short} ~{number}"
-        taken[unique] = name
-        told[name] = unique
-    fitted = dict(zip(told, shortened(told.values(), width), strict=True))
-    return [(name, fitted[name]) for name, _ in said]
+        name_by_short[unique] = name
+        short_by_name[name] = unique
+    fitted = dict(zip(short_by_name, shortened(short_by_name.values(), width), strict=True))
+    return [(name, fitted[name]) for name, _ in pairs]
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Returns what matches the names that a command's PATTERN means: `*` any text, `?` any character, all others themselves."""
+    """Return the pattern for a command's PATTERN: `*` matches any text, `?` any character, others themselves."""
     return re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
 def _pieces(group: list[str]) -> list[str]:
-    """For names that are said alike: the words that tell each from the others, the rarest first, at most three."""
+    """Return, for names with the same short name, the words that distinguish each, the rarest first, at most three."""
     words = [list(dict.fromkeys(_words(name))) for name in group]
-    times = Counter(word for of in words for word in of)
-    own = [
-        sorted((word for word in of if times[word] < len(group) and len(word) <= WIDTH // 2), key=times.__getitem__)
-        for of in words
+    n_names_by_word = Counter(word for name_words in words for word in name_words)
+    distinctive = [
+        sorted(
+            (word for word in name_words if n_names_by_word[word] < len(group) and len(word) <= WIDTH // 2),
+            key=n_names_by_word.__getitem__,
+        )
+        for name_words in words
     ]
-    for most in (1, 2, 3):
-        pieces = [" ".join(of[:most]) for of in own]
+    for n_words in (1, 2, 3):
+        pieces = [" ".join(name_words[:n_words]) for name_words in distinctive]
         if len(set(pieces)) == len(pieces):
             break
     return pieces
@@ -128,7 +134,7 @@ def _words(name: str) -> list[str]:
 
 
 def _without_folders(name: str) -> str:
-    """Of a Python function's name: its file's, not the folders of it."""
+    """Return a Python function's name without the folders of its file; other names unchanged."""
     frame = _FRAME.match(name)
     return frame[1] if frame else name
 
@@ -149,7 +155,7 @@ def _said(name: str) -> str:
 
 
 def is_function(name: str) -> bool:
-    """Whether a name is that of a C++ function, with template arguments or parameters."""
+    """Return whether a name is that of a C++ function, with template arguments or parameters."""
     if name.startswith(("void ", "std::enable_if<")):
         return True
     bare = _SUFFIX.sub("", name)
@@ -167,7 +173,7 @@ def _is_mangled(name: str) -> bool:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Returns the identifier of a C++ function and its template arguments, as text."""
+    """Return the identifier of a C++ function and its template arguments, as text."""
     text = _SUFFIX.sub("", _NAMELESS.sub("", name))
     if not is_function(name):
         return text.partition("#")[0].strip() or text, ""
@@ -198,33 +204,33 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _demangled(name: str) -> tuple[str, str]:
-    """Returns the identifier of a mangled C++ function, and the rest of its name with the identifiers in it apart."""
-    at = re.match(r"_ZN?[KL]?", name)
-    place, parts = at.end() if at else 0, []
-    while length := re.match(r"\d+", name[place:]):
-        place += length.end()
-        parts.append(name[place : place + int(length[0])])
-        place += int(length[0])
-    rest = name[place:]
-    known = re.sub(r"DF16b|DB?16b|u6__bf16", " bfloat16_t ", rest).replace("DF16_", " half ")
-    if re.match(r"I[^N]*?f", known) and "bfloat16" not in known[:24]:
-        known = f"float {known}"
+    """Return the identifier of a mangled C++ function, and the types and identifiers in the remaining name as words."""
+    prefix = re.match(r"_ZN?[KL]?", name)
+    pos, parts = prefix.end() if prefix else 0, []
+    while length := re.match(r"\d+", name[pos:]):
+        pos += length.end()
+        parts.append(name[pos : pos + int(length[0])])
+        pos += int(length[0])
+    suffix = name[pos:]
+    readable = re.sub(r"DF16b|DB?16b|u6__bf16", " bfloat16_t ", suffix).replace("DF16_", " half ")
+    if re.match(r"I[^N]*?f", readable) and "bfloat16" not in readable[:24]:
+        readable = f"float {readable}"
     return (parts[-1] if parts else name), " ".join(
-        (*re.findall(r"\w*float16\w*|float|half", known[:24]), *_identifiers(rest))
+        (*re.findall(r"\w*float16\w*|float|half", readable[:24]), *_identifiers(suffix))
     )
 
 
 def _identifiers(mangled: str) -> list[str]:
-    found, place = [], 0
-    while match := re.compile(r"\d+").search(mangled, place):
+    words, pos = [], 0
+    while match := re.compile(r"\d+").search(mangled, pos):
         length = int(match[0]) if len(match[0]) < 4 else 0
         word = mangled[match.end() : match.end() + length]
         if length > 2 and re.fullmatch(r"[A-Za-z_]\w*", word) and not re.search(r"L[a-z]\d|EL[a-z]", word):
-            found.append(word)
-            place = match.end() + length
+            words.append(word)
+            pos = match.end() + length
         else:
-            place = match.end()
-    return found
+            pos = match.end()
+    return words
 
 
 def _of_function(base: str, arguments: str) -> str:
@@ -243,7 +249,7 @@ def _of_function(base: str, arguments: str) -> str:
 
 
 def _operation(arguments: str) -> tuple[str, str]:
-    """Returns the word of a wrapper's template arguments that says what it computes, and what follows it."""
+    """Return the word of a wrapper's template arguments that names its operation, and the text after it."""
     words = [
         match
         for match in re.finditer(r"[A-Za-z_]\w*", arguments)
@@ -259,7 +265,7 @@ def _is_type(word: str) -> bool:
 
 
 def _type_of(arguments: str, *, whole_numbers: bool = False) -> str:
-    """The first type of template arguments that numbers have."""
+    """Return the short name of the first numeric type in template arguments; empty if there is none."""
     types = _OF_ARGUMENT | _WHOLE_NUMBERS if whole_numbers else _OF_ARGUMENT
     return next((types[word] for word in re.findall(r"[A-Za-z_]\w*", arguments) if word in types), "")
 
@@ -270,7 +276,7 @@ def _with_type(base: str, arguments: str) -> str:
 
 
 def _of_product(name: str, arguments: str = "") -> str:
-    """A matrix product or a convolution that says its tile; empty for others."""
+    """Return the short name of a matrix product or a convolution whose name has its tile; empty for others."""
     tile = _TILE.search(name)
     if not tile or not _PRODUCT.search(name) or name.startswith("triton"):
         return ""
@@ -287,7 +293,7 @@ def _of_product(name: str, arguments: str = "") -> str:
 
 
 def _type_in(name: str) -> str:
-    """The type of the operands that a library's kernel name tells."""
+    """Return the type of the operands in a library's kernel name; empty if it has none."""
     if nvjet := re.match(r"nvjet_(?:sm\d+_)?([a-z]+)_", name):
         return {"t": "bf16", "h": "f16", "q": "fp8", "s": "f32"}.get(nvjet[1][0], nvjet[1])
     return next((kind for kind, pattern in _TYPES if re.search(pattern, name)), "")
@@ -295,7 +301,7 @@ def _type_in(name: str) -> str:
 
 def _tensile_type(types: str) -> str:
     letters = types.replace("_", "")
-    for begins, kind in (("F8", "fp8"), ("B", "bf16"), ("H", "f16"), ("I8", "i8"), ("S", "f32"), ("D", "f64")):
-        if letters.startswith(begins):
+    for prefix, kind in (("F8", "fp8"), ("B", "bf16"), ("H", "f16"), ("I8", "i8"), ("S", "f32"), ("D", "f64")):
+        if letters.startswith(prefix):
             return kind
     return ""

@@ -1,6 +1,7 @@
-"""Paths as users give them, and their text as it is stored and shown.
+"""Paths as users enter them, and their text as it is stored and shown.
 
-A URL is rejected before a folder is made that is named like its scheme. A file's name is bytes, which need not be UTF-8.
+A URL is rejected before a folder with the name of its scheme is created. A file's name is bytes, which need not be
+UTF-8.
 """
 
 from __future__ import annotations
@@ -12,36 +13,39 @@ from pathlib import Path
 
 from pipelines.base.errors import TracelakeError
 
-# One letter is a drive. A Path has one slash where a URL has two: Path("s3://bucket") is s3:/bucket.
+# A single letter is a drive. A Path has one slash where a URL has two: Path("s3://bucket") is s3:/bucket.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 DUCKLAKE = "ducklake:"
 _ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
 class UnusablePath(TracelakeError, ValueError):
-    """A path that cannot be used; the message names it and says why."""
+    """A path that cannot be used; the message gives the path and the reason."""
 
 
 def local_path(given: str | Path) -> Path:
-    """Returns the path. Raises UnusablePath for what is not a path of this machine: s3://…, file://…, host:/…, ducklake:…"""
+    """Return the path.
+
+    Raise UnusablePath unless it is on this machine: s3://…, file://…, host:/…, ducklake:… are not.
+    """
     if str(given).startswith(DUCKLAKE):
         raise UnusablePath(
             f"{given} is the address of a DuckLake, and this needs a folder; the commands that read take it as --lake, and in "
             "Python tracelake.open_tables(address) has its tables, tracelake.open_store(address) the rest"
         )
-    found = _SCHEME.match(str(given))
-    # A Path that was given as ./s3:/x looks the same.
-    if found is None or (isinstance(given, Path) and Path(f"{found[1]}:").exists()):
+    match = _SCHEME.match(str(given))
+    # A Path from ./s3:/x looks the same.
+    if match is None or (isinstance(given, Path) and Path(f"{match[1]}:").exists()):
         return Path(given)
-    hint = "write the path alone" if found[1].lower() == "file" else "copy or mount it, and give the path here"
-    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths on this machine; {hint}")
+    hint = "write the path alone" if match[1].lower() == "file" else "copy or mount it, and give the path here"
+    raise UnusablePath(f"{given}: {match[1]}:// is not supported, only paths on this machine; {hint}")
 
 
 def path_text(path: str | Path) -> str:
-    r"""A path as text that can be stored, hashed and printed; `text_path` gives the path back.
+    r"""Return a path as text that can be stored, hashed and printed; `text_path` is the inverse.
 
-    It is the path itself, except where its bytes are not UTF-8 (`caf\xe9.json` in Latin-1): these become `\x` and two hex
-    digits, and a backslash becomes two. A path that holds `\x` anyway has its backslashes doubled, too.
+    The text is the path itself, unless its bytes are not UTF-8 (`caf\xe9.json` in Latin-1): such a byte becomes `\x`
+    and two hex digits, and a backslash becomes two. A path that already contains `\x` has its backslashes doubled, too.
     """
     text = str(path)
     if "\\x" in text or any("\udc80" <= char <= "\udcff" for char in text):
@@ -50,20 +54,20 @@ def path_text(path: str | Path) -> str:
 
 
 def text_path(text: str) -> Path:
-    """The path whose `path_text` this is."""
+    """Return the path from its `path_text`."""
     if "\\x" not in text:
         return Path(text)
     raw = bytearray()
-    at = 0
-    for found in _ESCAPED.finditer(text):
-        raw += text[at : found.start()].encode()
-        raw += bytes.fromhex(found[1]) if found[1] else b"\\"
-        at = found.end()
-    return Path(os.fsdecode(bytes(raw + text[at:].encode())))
+    pos = 0
+    for match in _ESCAPED.finditer(text):
+        raw += text[pos : match.start()].encode()
+        raw += bytes.fromhex(match[1]) if match[1] else b"\\"
+        pos = match.end()
+    return Path(os.fsdecode(bytes(raw + text[pos:].encode())))
 
 
 def utf8_path(path: Path) -> Path:
-    """The path, if DuckDB can open it. Raises UnusablePath for one with bytes that are not UTF-8."""
+    """Return the path if DuckDB can open it. Raise UnusablePath if its bytes are not UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -73,7 +77,7 @@ def utf8_path(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether it is a regular file, or something that cannot be accessed: trying to read that says why."""
+    """Return whether it is a regular file, or inaccessible: reading it then gives the reason."""
     try:
         return path.is_file()
     except OSError:
@@ -81,7 +85,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is a folder that can be accessed."""
+    """Return whether it is an accessible folder."""
     try:
         return path.is_dir()
     except OSError:
@@ -89,34 +93,34 @@ def is_folder(path: Path) -> bool:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """Returns all files in a folder except hidden ones, recursively and sorted; links to folders are not followed.
+    """Return all files in a folder except hidden ones, recursively and sorted; links to folders are not followed.
 
-    A folder that cannot be listed is itself in the list, so that reading it says why.
+    A folder that cannot be listed is itself in the list, so that reading it gives the reason.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     folders = [folder]
     while folders:
-        at = folders.pop()
+        current = folders.pop()
         try:
-            with os.scandir(at) as entries:
-                inside = [at / entry.name for entry in entries if not entry.name.startswith(".")]
+            with os.scandir(current) as entries:
+                children = [current / entry.name for entry in entries if not entry.name.startswith(".")]
         except OSError:
-            found.append(at)
+            files.append(current)
             continue
-        for path in inside:
+        for path in children:
             if is_folder(path):
                 folders += [] if path.is_symlink() else [path]
             elif is_file(path):
-                found.append(path)
-    return sorted(found)
+                files.append(path)
+    return sorted(files)
 
 
 def total_size(files: Iterable[Path]) -> int:
-    """Returns the bytes of those files that can be accessed."""
+    """Return the total size in bytes of the accessible files."""
     size = 0
     for path in files:
         try:
             size += path.stat().st_size if path.is_file() else 0
-        except OSError:  # reading it says so
+        except OSError:  # reading it raises the error
             continue
     return size

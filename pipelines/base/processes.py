@@ -1,4 +1,4 @@
-"""Names of processes that outlive them: to tell whether the process that wrote a name still runs."""
+"""Unique names of processes, to check later whether the process still runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def this_process() -> str:
-    """`host:pid:start` of this process: a later one with the same number started at another time."""
+    """Return `host:pid:start` of this process: a later process with the same pid has another start."""
     return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def is_alive(process: str) -> bool:
-    """Returns whether the process `host:pid:start` runs. Processes of other hosts are unknown and assumed to run."""
+    """Return whether the process `host:pid:start` runs. Processes of other hosts are assumed to run."""
     host, pid, start = process.rsplit(":", 2)
     if host != socket.gethostname():
         return True
@@ -27,7 +27,7 @@ def is_alive(process: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot; empty if there is no /proc, `ended` for one that only waits."""
+    """Return a process's start in ticks since boot; empty without /proc, `ended` for a zombie or dead process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

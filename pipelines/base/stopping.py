@@ -1,7 +1,8 @@
-"""Ctrl-C (SIGINT) and SIGTERM: a command ends within two seconds, and what it was doing is nobody's fault.
+"""Handle Ctrl-C (SIGINT) and SIGTERM: end the command within two seconds.
 
-DuckDB swallows the KeyboardInterrupt that a signal raises while a query runs: it raises RuntimeError("Query interrupted"),
-which code that records failures of files and traces takes for one. Such code asks `raise_if_stopped` first.
+Interrupted work is not recorded as failed. DuckDB swallows the KeyboardInterrupt that a signal raises while a query
+runs, and raises RuntimeError("Query interrupted"). Code that records failures of files and traces would record that
+error as a failure, so it calls `raise_if_stopped` first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-AT_MOST_S = 1.0  # from a signal until what is left is not waited for
+AT_MOST_S = 1.0  # from a signal until the process stops waiting for unfinished work
 _TIDY_S = 0.5
 _TOLD = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _SWALLOWED = "Query interrupted"  # the text of DuckDB's RuntimeError
@@ -24,64 +25,70 @@ _unwinds = _is_told = False
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether an error only says that somebody stopped this process, or a query of it."""
-    of_duckdb = type(error).__name__ == "InterruptException"  # not imported here: commands that need none start sooner
+    """Return whether an error only means that this process, or one of its queries, was stopped."""
+    # DuckDB is not imported here, so that commands without it start faster.
+    of_duckdb = type(error).__name__ == "InterruptException"
     return bool(_asked) or of_duckdb or (type(error) is RuntimeError and str(error) == _SWALLOWED)
 
 
 def raise_if_stopped(error: BaseException) -> None:
-    """Raise KeyboardInterrupt where `is_stop`: for code that makes a failure of what it caught."""
+    """Raise KeyboardInterrupt if `is_stop(error)`: for code that records caught errors as failures."""
     if is_stop(error):
         raise KeyboardInterrupt from None
 
 
 def exit_code() -> int:
-    """Returns the status with which a stopped process ends: 130 after Ctrl-C, 143 after SIGTERM."""
+    """Return the exit status of a stopped process: 130 after Ctrl-C, 143 after SIGTERM."""
     return 128 + (_asked or signal.SIGINT)
 
 
 def was_asked() -> bool:
-    """Whether a signal asked this process to stop."""
+    """Return whether a signal asked this process to stop."""
     return bool(_asked)
 
 
 def sentence() -> str:
-    """Returns what to say of a stopped command."""
+    """Return the message of a stopped command."""
     return f"{_TOLD[signal.Signals(_asked or signal.SIGINT)]}: the same command run again finishes"
 
 
 def listen() -> None:
-    """From now on signals end this program: at once, or by KeyboardInterrupt inside `unwinding`. For the main thread of a
-    program that is ours alone; a signal that is ignored (as SIGINT in a shell's background) stays ignored.
+    """Let signals end this program: immediately, or by KeyboardInterrupt inside `unwinding`.
+
+    For the main thread of a process that runs only tracelake. An ignored signal (as SIGINT in a shell's background)
+    stays ignored.
     """
-    atexit.register(_finish)  # the first, so that it is called last
+    atexit.register(_finish)  # registered first, so that it is called last
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     for number in _TOLD:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _stop)
-    # Python calls a handler between two steps of the main thread, which may be busy in a library; the number of the signal
-    # is written at once.
+    # Python calls a handler between two steps of the main thread, which may be busy in a library. The wakeup descriptor
+    # gets the signal's number immediately.
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reads,), daemon=True).start()
 
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """In the block a signal raises KeyboardInterrupt, so that temporary folders are removed; the process ends in any case."""
+    """Let a signal raise KeyboardInterrupt in this block, so that temporary folders are removed.
+
+    The process ends anyway.
+    """
     global _unwinds
-    before, _unwinds = _unwinds, True
+    previous, _unwinds = _unwinds, True
     try:
         yield
     finally:
-        _unwinds = before
+        _unwinds = previous
 
 
 def end() -> int:
-    """Say on stderr that the command was stopped; returns its exit status."""
+    """Print to stderr that the command was stopped; return its exit status."""
     _tell()
-    # Dataclasses are made by exec(). If KeyboardInterrupt came out of the last one, Python, run with -m, kills itself by SIGINT
-    # in the end, whatever the status; an exec() that ends well clears that.
+    # Dataclasses are created by exec(). If KeyboardInterrupt interrupted the last exec(), Python, run with -m, kills itself
+    # with SIGINT at the end, whatever the status. A successful exec() clears that.
     exec("")
     return exit_code()
 
@@ -89,24 +96,24 @@ def end() -> int:
 def _stop(number: int, _: object) -> None:
     global _asked
     is_first, _asked = not _asked, _asked or number
-    if not is_first or not _unwinds:  # nothing is there to be undone, or nobody waits for it
+    if not is_first or not _unwinds:  # nothing to undo, or the second signal: do not wait
         _leave()
     raise KeyboardInterrupt
 
 
 def _finish() -> None:
-    """From here on signals change nothing: all is done, and while Python ends, one would kill it without a word."""
-    with suppress(ValueError):  # in _watch, which ends the process itself
+    """Ignore further signals: all work is done, and a signal while Python ends would kill it without a message."""
+    with suppress(ValueError):  # not in the main thread: _watch, which ends the process itself, runs this
         for number in _TOLD:
             signal.signal(number, signal.SIG_IGN)
 
 
 def _watch(reads: int) -> None:
-    """End the process where it does not end by itself after a signal."""
+    """End the process if it does not end by itself after a signal."""
     global _asked
     while True:
         number = os.read(reads, 1)[0]
-        if number in _TOLD and signal.getsignal(number) is _stop:  # else somebody else handles it
+        if number in _TOLD and signal.getsignal(number) is _stop:  # otherwise another handler was installed
             time.sleep(AT_MOST_S)
             _asked = _asked or number
             tidying = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # removes temporary folders
@@ -121,7 +128,7 @@ def _leave() -> NoReturn:
 
 
 def _tell() -> None:
-    """One line, whoever comes first; as bytes, as a print may have been interrupted."""
+    """Print the message once, whichever thread is first; as bytes, because a print may have been interrupted."""
     global _is_told
     if not _is_told:
         _is_told = True

@@ -1,4 +1,4 @@
-"""Building blocks of self-contained SVG pictures: no script, font or server. Needs only the standard library.
+"""Building blocks of self-contained SVG pictures without script, font or server. Needs only the standard library.
 
 Foreign text (names in traces) is escaped here: it enters only through `text` and the tooltips of `rect`.
 """
@@ -22,7 +22,10 @@ Colour = Callable[[float], str]
 
 
 def picture(width: float, height: float, parts: Iterable[str], style: str = "", kind: str = "") -> str:
-    """The picture on white paper. `style`: its own CSS. With a `kind`, its class, it scales with the page it is in."""
+    """Return the picture on white background. `style`: additional CSS.
+
+    With a `kind`, its CSS class, the picture scales with the page that contains it.
+    """
     size = f'class="{kind}" viewBox="0 0 {width} {height}" width="{width}"' if kind else f'width="{width}" height="{height}"'  # fmt: skip
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
@@ -37,7 +40,7 @@ def _short(pixels: float) -> str:
 
 
 def text(x: float, y: float, said: object, kind: str = "", at: str = "start") -> str:
-    """A text of the class `kind` whose start, middle or end is at x."""
+    """Return a text element of the class `kind`, with its start, middle or end (`at`) at x."""
     style = f' class="{kind}"' if kind else ""
     return f'<text x="{_short(x)}" y="{_short(y)}" text-anchor="{at}"{style}>{in_xml(said)}</text>'
 
@@ -45,19 +48,19 @@ def text(x: float, y: float, said: object, kind: str = "", at: str = "start") ->
 def rect(
     x: float, y: float, width: float, height: float, kind: str = "", fill: str = "", says: object | None = None
 ) -> str:
-    """A box of the class `kind`; `says` is its tooltip."""
+    """Return a box of the class `kind`; `says` is its tooltip."""
     style = (f' class="{kind}"' if kind else "") + (f' fill="{fill}"' if fill else "")
     box = f'<rect x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"{style}'
     return f"{box}/>" if says is None else f"{box}><title>{in_xml(says)}</title></rect>"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A line of the class `kind`."""
+    """Return a line of the class `kind`."""
     return f'<line class="{kind}" x1="{_short(x1)}" y1="{_short(y1)}" x2="{_short(x2)}" y2="{_short(y2)}"/>'
 
 
 def hatch(ident: str, paper: str, ink: str) -> str:
-    """A pattern of slanted lines, used as `fill="url(#ident)"`."""
+    """Return a pattern of slanted lines, used as `fill="url(#ident)"`."""
     return (
         f'<defs><pattern id="{ident}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         f'<rect width="6" height="6" fill="{paper}"/><line x1="0" y1="0" x2="0" y2="6" stroke="{ink}" stroke-width="2"/>'
@@ -66,7 +69,7 @@ def hatch(ident: str, paper: str, ink: str) -> str:
 
 
 def ramp(low: Rgb, high: Rgb) -> Colour:
-    """Returns a color scale between two colors: `#rrggbb` for a number from 0 to 1, clamped."""
+    """Return a color scale between two colors: `#rrggbb` for a number from 0 to 1, clamped."""
 
     def colour(part: float) -> str:
         part = min(max(part, 0.0), 1.0)
@@ -75,11 +78,11 @@ def ramp(low: Rgb, high: Rgb) -> Colour:
     return colour
 
 
-WARM = ramp((255, 250, 240), (239, 101, 72))  # all bear black text
+WARM = ramp((255, 250, 240), (239, 101, 72))  # black text is readable on all of them
 
 
 def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str) -> Iterator[str]:
-    """Draws the color scale, with the meaning of its ends below it."""
+    """Yield the elements of a color scale, with the meaning of its ends below it."""
     steps = 50
     for i in range(steps):
         yield rect(x + i * width / steps, y, width / steps + 0.5, 12, fill=colour(i / (steps - 1)))
@@ -88,7 +91,7 @@ def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str
 
 
 def length(said: str) -> float:
-    """Returns the approximate width of a text in a browser, in pixels."""
+    """Return the approximate width of a text in a browser, in pixels."""
     return sum(map(_width, said))
 
 
@@ -97,7 +100,7 @@ def _width(char: str) -> float:
 
 
 def fitting(said: str, room: float) -> str:
-    """Returns as much of a text as fits; nothing if that is less than two letters and an ellipsis."""
+    """Return the part of a text that fits `room` pixels; empty if that is less than two letters and an ellipsis."""
     ends = [*accumulate(map(_width, said))]
     if not ends or ends[-1] <= room:
         return said
@@ -107,7 +110,10 @@ def fitting(said: str, room: float) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a heat map: its position, its color (0 to 1), its tooltip, the number in it, whether it is framed."""
+    """A cell of a heat map.
+
+    `part`: color (0 to 1); `says`: tooltip; `number`: its text; `kind`: CSS class of its box.
+    """
 
     row: int
     column: int
@@ -129,11 +135,12 @@ def heat_map(
     height: int,
     framed: Iterable[int] = (),
 ) -> str:
-    """Cells in rows and columns, colored; `said` explains a cell, `ends` the colors, `framed` rows stand out.
+    """Return a picture of colored cells in rows and columns.
 
-    `width` and `height` of a cell, in pixels; numbers and names are left out where there is no room.
+    `said` explains a cell, `ends` the ends of the color scale. `framed`: indices of rows with a frame. `width` and
+    `height` of a cell are in pixels; numbers and names that do not fit are omitted.
     """
-    every = max(1, 30 // width)
+    label_step = max(1, 30 // width)
     bottom = _TOP + len(rows) * height
     parts = [
         text(8, 20, title, "title"),
@@ -141,7 +148,7 @@ def heat_map(
         *(
             text(_LEFT + (i + 0.5) * width, _TOP - 6, name, at="middle")
             for i, name in enumerate(columns)
-            if i % every == 0 or not name.isdigit()
+            if i % label_step == 0 or not name.isdigit()
         ),
         *(text(8, _TOP + (i + 0.6) * height, name) for i, name in enumerate(rows)),
         *(part for cell in cells for part in _cell(cell, width, height)),

@@ -1,4 +1,4 @@
-"""Numbers as people read them: the same unit, digits and spelling wherever tracelake shows one."""
+"""Human-readable numbers: the same unit, digits and spelling wherever tracelake shows one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def time(ns: float) -> str:
-    """A time: `12.3 us`, `4.56 ms`, `1.23 s`."""
+    """Return a time as text: `12.3 us`, `4.56 ms`, `1.23 s`."""
     for unit, size in (("s", 1e9), ("ms", 1e6)):
         if abs(ns) >= 0.99995 * size:  # no 1,000.0 us
             return f"{ns / size:,.2f} {unit}"
@@ -17,7 +17,7 @@ def time(ns: float) -> str:
 
 
 def nanoseconds(text: str) -> int | None:
-    """Returns a time such as `12.3ms`, `900us` or `1.2s` in ns; None for anything else, and for 0."""
+    """Return a time such as `12.3ms`, `900us` or `1.2s` in ns; None for any other text, and for 0."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|ms|us|ns)", text.strip())
     if match is None:
         return None
@@ -25,63 +25,63 @@ def nanoseconds(text: str) -> int | None:
 
 
 def rounded_time(ns: float) -> str:
-    """A time that is known roughly, in two digits: `37 ms`, `2.1 ms`, `130 us`."""
+    """Return an approximate time with two digits: `37 ms`, `2.1 ms`, `130 us`."""
     if not ns:
         return time(ns)
-    known = round(ns, 1 - math.floor(math.log10(abs(ns))))
-    number, unit = time(known).split(" ")
+    rounded_ns = round(ns, 1 - math.floor(math.log10(abs(ns))))
+    number, unit = time(rounded_ns).split(" ")
     value = float(number.replace(",", ""))
     return f"{value:,.{1 if abs(value) < 10 else 0}f} {unit}"
 
 
 def time_us(us: float) -> str:
-    """As `time`, for the answers that count in us."""
+    """Return the same as `time`, for a time in us."""
     return time(1000 * us)
 
 
 def difference(ns: float) -> str:
-    """A difference of times: `+1.20 ms`, with a true minus sign, or `0`."""
+    """Return a difference of times: `+1.20 ms`, with a true minus sign, or `0`."""
     return f"{'+' if ns > 0 else MINUS}{time(abs(ns))}" if ns else "0"
 
 
 def size(n_bytes: float) -> str:
-    """Bytes: `512 B`, `1.50 MiB`, `79.10 GiB`."""
-    for unit, whole in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(n_bytes) >= whole:
-            return f"{n_bytes / whole:,.2f} {unit}"
+    """Return bytes as text: `512 B`, `1.50 MiB`, `79.10 GiB`."""
+    for unit, unit_bytes in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(n_bytes) >= unit_bytes:
+            return f"{n_bytes / unit_bytes:,.2f} {unit}"
     return f"{n_bytes:,.0f} B"
 
 
 def count(value: float) -> str:
-    """An integer with separators; a large one (operations, bytes) with a prefix."""
-    for prefix, whole in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if abs(value) >= whole:
-            return f"{value / whole:,.2f} {prefix}"
+    """Return an integer with separators; a large one (operations, bytes) with an SI prefix."""
+    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if abs(value) >= factor:
+            return f"{value / factor:,.2f} {prefix}"
     return f"{value:,.0f}"
 
 
 def times(n: int) -> str:
-    """How often something ran: `once`, `1,234 times`."""
+    """Return a number of runs as text: `once`, `1,234 times`."""
     return "once" if n == 1 else f"{n:,} times"
 
 
 def percent(value: float) -> str:
-    """A percentage."""
+    """Return a percentage with one decimal."""
     return f"{value:.1f} %"
 
 
 def share(value: float) -> str:
-    """A ratio (1 is all of it) as a percentage."""
+    """Return a ratio (1 is all of it) as a percentage."""
     return percent(100 * value)
 
 
 def ratio(value: float) -> str:
-    """A plain number with two decimals."""
+    """Return a plain number with two decimals."""
     return f"{value:.2f}"
 
 
 def number(value: float) -> str:
-    """A number with six digits, thousands apart, never with an exponent: `2,252,910`, `0.0123457`."""
+    """Return a number with six digits and separators, never with an exponent: `2,252,910`, `0.0123457`."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     digits = max(5 - math.floor(math.log10(abs(value))), 0)

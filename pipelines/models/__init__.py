@@ -1,1 +1,1 @@
-"""The models: the catalog of SQL files, running them, and the tables computed in Python."""
+"""The models: the catalog of SQL files, their execution, and the tables computed in Python."""

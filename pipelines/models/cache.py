@@ -1,4 +1,4 @@
-"""Caches results that are slow to compute and depend only on texts, in the user's cache folder between processes."""
+"""Cache of results that are slow to compute and depend only on texts, in the user's cache folder between processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAY_S = 86_400
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
-    """Returns a hash over texts that also separates each text from the next."""
+    """Return a hash over texts that also separates each text from the next."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode()
@@ -26,21 +26,21 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
 
 
 def cache_folder() -> Path:
-    """Returns the folder where the user's programs keep data that can be recomputed; it need not exist."""
+    """Return the folder for recomputable data of this user; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
 
 
 def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
-    """Returns what `compute` returned (any JSON value) for the same digest before, in any process; else computes it.
+    """Return the cached result of `compute` (any JSON value) for this digest, of any process; else compute it.
 
     One file per name, with the last digest only, so the folder does not grow.
     """
     path = cache_folder() / f"{name}.json"
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        if known["digest"] == digest:
-            return known["value"]
-    except (OSError, ValueError, KeyError, TypeError):  # absent, truncated or another format: computed again
+        cached = json.loads(path.read_text(encoding="utf-8"))
+        if cached["digest"] == digest:
+            return cached["value"]
+    except (OSError, ValueError, KeyError, TypeError):  # absent, truncated or in another format: recompute
         pass
     value = compute()
     _write(path, json.dumps({"digest": digest, "value": value}))
@@ -58,33 +58,34 @@ def _write(path: Path, text: str) -> None:
 
 
 def kept_file(kind: str, digest: str) -> Path | None:
-    """Returns the database file that was made from what has this digest; its name ends with a checksum of its content, so that a
-    corrupt one is not used.
+    """Return the cached database file for this digest, or None.
+
+    Its name ends with a checksum of its content, so that a corrupt file is not used.
     """
-    for kept in cache_folder().glob(f"{kind}-{digest[:16]}-*.duckdb"):
+    for file in cache_folder().glob(f"{kind}-{digest[:16]}-*.duckdb"):
         try:
-            if kept.name == _name(kind, digest, kept):
-                os.utime(kept)  # used: see keep_file
-                return kept
-            kept.unlink()
-        except OSError:  # another process deleted it, or we may not read it
+            if file.name == _name(kind, digest, file):
+                os.utime(file)  # keep_file() deletes the files that were used least recently
+                return file
+            file.unlink()
+        except OSError:  # deleted by another process, or not readable
             continue
     return None
 
 
 def keep_file(kind: str, digest: str, made: Path, most: int) -> None:
-    """Keep a copy of a file for the next process; of its kind, only the `most` that were used last stay."""
+    """Store a copy of a file for the next process; of its kind, only the `most` last used files remain."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{kind}-", dir=folder) as own:
-            copy = Path(shutil.copyfile(made, Path(own) / "copy.duckdb"))
+        with tempfile.TemporaryDirectory(prefix=f".{kind}-", dir=folder) as temporary:
+            copy = Path(shutil.copyfile(made, Path(temporary) / "copy.duckdb"))
             os.replace(copy, folder / _name(kind, digest, copy))
         for old in sorted(folder.glob(f"{kind}-*.duckdb"), key=os.path.getmtime)[:-most]:
             old.unlink(missing_ok=True)
-        for left in folder.glob(f".{kind}-*"):  # left by a process that was killed
-            if left.stat().st_mtime < time.time() - _DAY_S:
-                shutil.rmtree(left, ignore_errors=True)
+        for leftover in folder.glob(f".{kind}-*"):  # of a process that was killed
+            if leftover.stat().st_mtime < time.time() - _DAY_S:
+                shutil.rmtree(leftover, ignore_errors=True)
     except OSError:
         return  # a home directory that is not writable only costs time
 

@@ -1,7 +1,7 @@
-"""The models under sql/: names, dependencies, documentation and checks, read from the files themselves.
+"""The catalog of models under sql/: names, dependencies, documentation and checks, read from the files themselves.
 
-A statement is one SELECT; statements.py says which file it is in. Its header says what a row is; every output column has a
-comment. What breaks these rules is rejected at load, with file, line and what to write.
+A statement is one SELECT; statements.py locates it in a file. Its header defines a row; every output column has a
+comment. Violations of these rules are rejected at load, with file, line and remedy.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ LAYERS = (
     *("modelling", "fleet", "schedule"),
 )
 _RULE_TYPES = ("VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN")
-# `name: meaning` of a column of texts, `name BIGINT: meaning` of one of numbers.
+# `name: meaning` for a text column, `name BIGINT: meaning` for a number column.
 _RULE_COLUMN = re.compile(r"(?P<name>\w+)(?: (?P<type>[A-Z]+))?: (?P<doc>.*)")
 
 
 @dataclass(frozen=True)
 class Added:
-    """Rows that a user adds to a rule table, in the order of its columns. They replace those with the same first value.
+    """Rows that a user adds to a rule table, in the order of its columns. They replace rows with the same first value.
 
-    `content`: what they were read from, part of the version; `error`: why they cannot be used, raised where they are needed.
+    `content`: the source of the rows, part of the version; `error`: why they cannot be used, raised where they are
+    needed.
     """
 
     content: bytes
@@ -46,11 +47,13 @@ class Added:
 
 @dataclass(frozen=True)
 class Model:
-    """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, evaluated on every
-    query), rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
+    """A table of the catalog.
 
-    `line`: that of the file where `sql` begins. `staged`: columns and SQL types of `_staged_<name>`, where it reads that; `types`: those of a rule table. `runs`: models
-    that the function runs. `part_of`: the table that is made of this one and others. `added`: a user's own rows of a rule table.
+    `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, evaluated on every query), rules (a
+    CSV) or python (created by `function`, `module:name`; see python_tables.py). `scope`: see header.py. `line`: the
+    line of the file where `sql` begins. `staged`: columns and SQL types of `_staged_<name>`, if the model reads it.
+    `types`: SQL types of a rule table's columns. `runs`: models that the function runs. `part_of`: the table that is
+    the union of this model and others. `added`: the user's own rows of a rule table.
     """
 
     name: str
@@ -73,69 +76,68 @@ class Model:
 
     @property
     def place(self) -> str:
-        """File and line, as errors name them."""
+        """File and line, as in error messages."""
         return f"{self.path}:{self.line}"
 
     @property
     def private(self) -> bool:
-        """A leading underscore: an intermediate table that is not written to the lake."""
+        """Whether it is an intermediate table (leading underscore) that is not written to the lake."""
         return self.name.startswith("_")
 
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """Returns all models by name, each after the models it reads."""
+    """All models by name, each after the models it reads."""
 
     models: dict[str, Model]
-    given: dict[str, DeclaredTable]  # tables that the caller of a model makes: what ingestion staged, what is asked for
+    given: dict[str, DeclaredTable]  # tables that the caller of a model creates: staged rows, and requests
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
-    shipped: Catalog | None = None  # without the rows that a user added; None: this one
+    shipped: Catalog | None = None  # the catalog without the user's rows; None if this one has no such rows
 
     def with_added(self, added: Mapping[str, Added]) -> Catalog:
-        """Returns the same models with rows added to rule tables: these tables, and what reads them, have other versions.
+        """Return the same models with rows added to rule tables: these tables, and their readers, have other versions.
 
-        Raises CatalogError for a class of kernels that not all of its readers know.
+        Raise CatalogError for a class of kernels that not all of its readers know.
         """
         models = {name: replace(m, added=added[name]) if name in added else m for name, m in self.models.items()}
         refuse_unknown_classes(_rule_tables(models))
         return Catalog(models, self.given, shipped=self.shipped or self)
 
     def refuse_errors(self, names: Iterable[str]) -> None:
-        """Raises CatalogError if one of these tables needs rows of a user that cannot be used."""
+        """Raise CatalogError if one of these tables needs rows of a user that cannot be used."""
         for name in self.closure(names) if self.shipped else ():
             added = self.models[name].added
             if added and added.error:
                 raise CatalogError(added.error)
 
     def closure(self, names: Iterable[str]) -> list[str]:
-        """Returns the names and everything they depend on, in order. Raises CatalogError for a name that is not a
-        table.
-        """
-        wanted, todo = set(), list(names)
-        while todo:
-            name = todo.pop()
-            if name in self.given or name in wanted:
+        """Return the names and all their dependencies, in order. Raise CatalogError for a name that is not a table."""
+        needed, pending = set(), list(names)
+        while pending:
+            name = pending.pop()
+            if name in self.given or name in needed:
                 continue
             if name not in self.models:
                 raise CatalogError(f"unknown table {name!r}; known are: {', '.join(sorted(self.public))}")
-            wanted.add(name)
-            todo += self.models[name].dependencies
-        return [name for name in self.models if name in wanted]
+            needed.add(name)
+            pending += self.models[name].dependencies
+        return [name for name in self.models if name in needed]
 
     @cached_property
     def public(self) -> list[str]:
-        """Returns the names that analysts see."""
+        """The names of the tables that analysts see."""
         return [name for name, model in self.models.items() if not model.private]
 
     @cached_property
     def materialized(self) -> list[str]:
-        """Returns the tables of traces that are computed after ingestion and written to the lake."""
+        """The tables of traces that are computed after ingestion and written to the lake."""
         return self._computed(TRACE)
 
     @cached_property
     def of_captures(self) -> list[str]:
-        """Returns the tables of captures: computed once a capture's traces are in the lake, by
-        pipelines/runs/materialize/per_capture.py.
+        """The tables of captures, which pipelines/runs/materialize/per_capture.py computes.
+
+        They are computed once a capture's traces are in the lake.
         """
         return self._computed(CAPTURE)
 
@@ -144,31 +146,31 @@ class Catalog:
         return [model.name for model in models if model.kind in ("sql", "python") and model.scope == scope]
 
     def ingested(self, scope: str) -> list[str]:
-        """Returns the tables of a scope that ingestion writes, each after those it reads."""
+        """Return the tables of a scope that ingestion writes, each after the tables it reads."""
         models = (self.models[name] for name in self.public)
         return [model.name for model in models if model.kind == "lake" and model.scope == scope]
 
     def sources_of(self, name: str) -> tuple[str, ...]:
-        """Returns what a table reads, with given tables replaced by their inputs."""
+        """Return the tables that a table reads, followed by the inputs of given tables among them."""
         reads = self.models[name].dependencies
-        return (*reads, *(source for given in reads if given in self.given for source in self.given[given].reads))
+        return (*reads, *(source for table in reads if table in self.given for source in self.given[table].reads))
 
     @cached_property
     def rules(self) -> dict[str, Path]:
-        """Returns the rule tables and their files."""
+        """The rule tables and their files."""
         return {name: model.path for name, model in self.models.items() if model.kind == "rules"}
 
     def version(self, name: str) -> str:
-        """Returns a hash over a model's text and everything it reads: it changes when the table's content may change.
+        """Return a hash over a model's text and everything it reads: it changes when the table's content may change.
 
-        What ingestion wrote counts as given: no model recomputes it, so its SQL is not part of the hash.
+        Tables written by ingestion are not part of the hash, because no model recomputes them.
         """
         if name not in self._versions:
             model = self.models[name]
             reads = (*self.sources_of(name), *model.runs)
             parts = [_own_content(model)]
-            given = [self.given[read] for read in reads if read in self.given]
-            parts += [code_version(table.module).encode() for table in given if table.function]
+            given_tables = [self.given[read] for read in reads if read in self.given]
+            parts += [code_version(table.module).encode() for table in given_tables if table.function]
             for read in reads:
                 if read in self.models and self.models[read].kind != "lake":
                     parts.append(f"{read}={self.version(read)}".encode())
@@ -186,7 +188,7 @@ def _own_content(model: Model) -> bytes:
 
 @lru_cache
 def load_catalog(folder: Path = SQL_DIR) -> Catalog:
-    """Read all models of a folder. Raises CatalogError at the first file that does not follow the rules."""
+    """Return all models of a folder. Raise CatalogError at the first file that breaks the rules."""
     models: dict[str, Model] = {}
     declared = declared_tables()
     read = [*_rules(folder), *_sql_models(folder)]
@@ -197,21 +199,21 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
             )
         models[model.name] = model
     refuse_unknown_classes(_rule_tables(models))
-    given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
-    # A folder of a few files (a test's) need not hold the marks: then their keys are the project's.
+    given_tables = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
+    # A folder of a few files (a test's) need not contain the commit markers; their keys are then the project's.
     keys = _keys(folder) if folder == SQL_DIR else _keys(SQL_DIR) | _keys(folder)
     for model in models.values():
-        _check_dependencies(model, models, given)
+        _check_dependencies(model, models, given_tables)
         _check_scope(model, models, keys)
     reads = {model.name: [d for d in model.dependencies if d in models] for model in models.values()}
     try:
         order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
-        circle = error.args[1]
+        cycle = error.args[1]
         raise CatalogError(
-            f"{models[circle[0]].place}: models depend on each other in a cycle: {' → '.join(circle)}"
+            f"{models[cycle[0]].place}: models depend on each other in a cycle: {' → '.join(cycle)}"
         ) from None
-    return Catalog({name: models[name] for name in order}, given)
+    return Catalog({name: models[name] for name in order}, given_tables)
 
 
 def _rule_tables(models: Mapping[str, Model]) -> dict[str, RuleTable]:
@@ -223,20 +225,20 @@ def _rule_tables(models: Mapping[str, Model]) -> dict[str, RuleTable]:
 
 
 def _keys(folder: Path) -> dict[str, str]:
-    """Returns scope → the column that says to whom a row belongs. Raises CatalogError if two tables mark a scope."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return scope → key column of its commit marker. Raise CatalogError if a scope has two commit markers."""
+    table_and_key_by_scope: dict[str, tuple[str, str]] = {}
     for table, (scope, key) in stored_tables(folder).items():
-        if key and scope in found:
+        if key and scope in table_and_key_by_scope:
             raise CatalogError(
-                f"{folder}: {found[scope][0]} and {table} both say `-- key: ` for scope {scope!r}; one is the mark"
+                f"{folder}: {table_and_key_by_scope[scope][0]} and {table} both say `-- key: ` for scope {scope!r}; one is the mark"
             )
         if key:
-            found[scope] = table, key
-    return {scope: key for scope, (_, key) in found.items()}
+            table_and_key_by_scope[scope] = table, key
+    return {scope: key for scope, (_, key) in table_and_key_by_scope.items()}
 
 
 def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
-    """What ingestion stages for a table of its layer is given to that table."""
+    """Return the tables that ingestion stages for tables of its layer: they are given to those tables."""
     names = {STAGED + name: model for name, model in models.items() if model.layer == "ingest"}
     return {
         name: DeclaredTable(name, model.layer, "", str(model.path), is_given=True)
@@ -245,9 +247,9 @@ def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
     }
 
 
-def _python_models(known: set[str], declared: dict[str, DeclaredTable]) -> list[Model]:
-    """Returns the tables computed in Python; a folder of SQL files without their inputs (a test's) has none."""
-    names = known | declared.keys()
+def _python_models(sql_names: set[str], declared: dict[str, DeclaredTable]) -> list[Model]:
+    """Return the tables computed in Python; a folder of SQL files without their inputs (a test's) has none."""
+    names = sql_names | declared.keys()
     return [_python_model(t) for t in declared.values() if not t.is_given and names.issuperset(t.reads)]
 
 
@@ -269,27 +271,27 @@ def _python_model(table: DeclaredTable) -> Model:
 
 
 def _sql_models(folder: Path) -> list[Model]:
-    """Returns a model for every statement, and for every table that is made of parts."""
+    """Return a model for every statement, and for every table that is a union of parts."""
     statements = read_statements(folder)
-    seen: dict[str, Statement] = {}
+    statement_by_name: dict[str, Statement] = {}
     for statement in statements:
-        if statement.name in seen:
+        if statement.name in statement_by_name:
             raise CatalogError(
-                f"{statement.place}: the table {statement.name!r} is already defined in {seen[statement.name].path}"
+                f"{statement.place}: the table {statement.name!r} is already defined in {statement_by_name[statement.name].path}"
             )
         if statement.layer not in LAYERS:
             raise CatalogError(
                 f"{statement.place}: unknown layer {statement.layer!r}; put it in one of {', '.join(LAYERS)}"
             )
-        seen[statement.name] = statement
+        statement_by_name[statement.name] = statement
     parsed = parse_statements(folder, statements)
     models = [_sql_model(statement, parsed[statement.name]) for statement in statements]
-    wholes = sorted({model.part_of for model in models if model.part_of})
-    return [*models, *(_whole(name, [model for model in models if model.part_of == name]) for name in wholes)]
+    unions = sorted({model.part_of for model in models if model.part_of})
+    return [*models, *(_whole(name, [model for model in models if model.part_of == name]) for name in unions)]
 
 
 def _whole(name: str, parts: list[Model]) -> Model:
-    """Returns the table that has the rows of all its parts. Raises CatalogError if they do not fit together."""
+    """Return the table with the rows of all its parts. Raise CatalogError if they do not fit together."""
     first = parts[0]
     columns = [column.name for column in first.columns]
     for part in parts:
@@ -341,11 +343,16 @@ def _kind(layer: str, name: str, scope: str) -> str:
 
 
 def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]) -> None:
-    """Stored rows belong to a trace, a capture, …: `keys` are the columns, by scope, that say to which."""
+    """Raise CatalogError if a model's scope is unknown, or a stored table has no key column.
+
+    `keys`: scope → key column. A table of traces may not read a table of captures.
+    """
     if model.scope not in (*SCOPES, *keys):
-        at = next(i for i, line in enumerate(model.sql.splitlines(), model.line) if line.startswith("-- scope: "))
+        line_number = next(
+            i for i, line in enumerate(model.sql.splitlines(), model.line) if line.startswith("-- scope: ")
+        )
         raise CatalogError(
-            f"{model.path}:{at}: unknown scope {model.scope!r}; write `-- scope: ` and one of {', '.join({**dict.fromkeys(SCOPES), **keys})}; "
+            f"{model.path}:{line_number}: unknown scope {model.scope!r}; write `-- scope: ` and one of {', '.join({**dict.fromkeys(SCOPES), **keys})}; "
             "a new one has a table with `-- key: COLUMN`, its mark"
         )
     if model.private or model.kind not in ("sql", "python", "lake"):
@@ -378,36 +385,38 @@ def _rule_table(path: Path) -> Model:
     notes = [line[1:].strip() for line in lines if line.startswith("#")]
     if not notes or not notes[0].startswith("One row: "):
         raise CatalogError(f"{path}:1: start the file with `# One row: …`, which says what a row is")
-    at = next((i for i, line in enumerate(lines, 1) if not line.startswith("#")), len(lines))
-    header = next(csv.reader(lines[at - 1 : at]), [])
-    described = [column for note in notes[1:] if (column := _RULE_COLUMN.match(note))]
-    docs = {column["name"]: column["doc"] for column in described}
-    types = {column["name"]: column["type"] or "VARCHAR" for column in described}
+    header_line = next((i for i, line in enumerate(lines, 1) if not line.startswith("#")), len(lines))
+    header = next(csv.reader(lines[header_line - 1 : header_line]), [])
+    matches = [column for note in notes[1:] if (column := _RULE_COLUMN.match(note))]
+    docs = {column["name"]: column["doc"] for column in matches}
+    types = {column["name"]: column["type"] or "VARCHAR" for column in matches}
     missing = [name for name in header if name not in docs]
     if missing:
         raise CatalogError(
-            f"{path}:{at}: column {missing[0]!r} has no description; write `# {missing[0]}: meaning` above"
+            f"{path}:{header_line}: column {missing[0]!r} has no description; write `# {missing[0]}: meaning` above"
         )
-    if wrong := [f"# {name} {types[name]}" for name in header if types[name] not in _RULE_TYPES]:
-        raise CatalogError(f"{path}: {wrong[0]!r} has no type that a rule's column can have: {', '.join(_RULE_TYPES)}")
+    if invalid := [f"# {name} {types[name]}" for name in header if types[name] not in _RULE_TYPES]:
+        raise CatalogError(
+            f"{path}: {invalid[0]!r} has no type that a rule's column can have: {', '.join(_RULE_TYPES)}"
+        )
     columns = tuple(Column(name, docs[name]) for name in header)
     types = {name: types[name] for name in header}
     return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules", types=types)
 
 
 def _needed(model: Model, keys: Mapping[str, str]) -> list[str]:
-    """The columns that tell whose a stored row is; ingestion's tables carry the batch themselves."""
-    of_batch = ["batch_id"] if model.kind == "lake" and model.scope != TRACE else []
-    return [*([keys[model.scope]] if model.scope in keys else []), *of_batch]
+    """Return the key columns of a stored row; ingestion's tables outside of traces also have their batch."""
+    batch_columns = ["batch_id"] if model.kind == "lake" and model.scope != TRACE else []
+    return [*([keys[model.scope]] if model.scope in keys else []), *batch_columns]
 
 
-def _check_dependencies(model: Model, models: dict[str, Model], given: Mapping[str, DeclaredTable]) -> None:
+def _check_dependencies(model: Model, models: dict[str, Model], given_tables: Mapping[str, DeclaredTable]) -> None:
     for name in model.dependencies:
         if name in models and _stands_behind(models[name], model):
             raise CatalogError(f"{models[name].place}: put {name} before {model.name}, which reads it")
-        if name not in models and name not in given:
+        if name not in models and name not in given_tables:
             raise CatalogError(f"{_place(model, name)}: reads {name!r}; write the name of a model or of a rule table")
-        layer = (models[name] if name in models else given[name]).layer
+        layer = (models[name] if name in models else given_tables[name]).layer
         if layer != "rules" and LAYERS.index(layer) > LAYERS.index(model.layer):  # rules are data, for every layer
             raise CatalogError(
                 f"{_place(model, name)}: layer {model.layer} may not read {name!r} of the later layer {layer}; "
@@ -420,7 +429,7 @@ def _stands_behind(source: Model, reader: Model) -> bool:
 
 
 def _place(model: Model, table: str) -> str:
-    """Returns file and line where a model names a table."""
-    named = re.compile(rf"\b{re.escape(table)}\b")
+    """Return file and line where a model names a table."""
+    pattern = re.compile(rf"\b{re.escape(table)}\b")
     lines = enumerate(model.sql.splitlines(), model.line)
-    return f"{model.path}:{next((i for i, line in lines if named.search(line.split('--')[0])), model.line)}"
+    return f"{model.path}:{next((i for i, line in lines if pattern.search(line.split('--')[0])), model.line)}"

@@ -1,7 +1,7 @@
-"""Refuse a class of kernels that one of its readers does not know: the breakdown, the path's labels, the causes or the words.
+"""Check of kernel classes: the breakdown, the path's labels, the causes and the words must cover every class.
 
-`class_kinds.csv` owns the vocabulary. Models name the six classes of `NAMED`; any other counts as COMPUTATION, as
-`_event_names`, which names causes, takes each kernel of a class that it does not name for computing.
+`class_kinds.csv` defines the vocabulary. Models name the six classes of `NAMED`. Any other class counts as COMPUTATION,
+because `_event_names`, which names causes, treats kernels of a class that it does not name as computation.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pipelines.models.errors import CatalogError
 
 NAMED = ("COMPUTATION", "COMMUNICATION", "MEMORY", "RUNTIME", "SYNCHRONIZATION", "OTHER")
 _COMPUTES = "COMPUTATION"
-_ON_THE_PATH = ("COMPUTATION", "COMMUNICATION", "MEMORY")  # each has a label of its own
+_ON_THE_PATH = ("COMPUTATION", "COMMUNICATION", "MEMORY")  # each has its own label
 _READS = ("class_kinds", "kernel_classes", "bound_by")
-Row = tuple[str, dict[str, str]]  # where it stands, its columns
+Row = tuple[str, dict[str, str]]  # location, columns
 
 
 class RuleTable(NamedTuple):
-    """A table of rules: its file, its columns, and the rows that a user adds."""
+    """A table of rules: its file, its columns, and the rows added by the user."""
 
     path: Path
     columns: Sequence[str]
@@ -40,24 +40,24 @@ def refuse_unknown_classes(tables: Mapping[str, RuleTable]) -> None:
     counts_as = {row["class"]: row["counts_as"] for _, row in kinds}
     if missing := [name for name in NAMED if name not in counts_as]:
         raise CatalogError(f"{file}: class {missing[0]} is missing, which models name; write its row again")
-    for at, row in kinds:
-        _check_kind(at, row)
-    for at, row in rules:
+    for location, row in kinds:
+        _check_kind(location, row)
+    for location, row in rules:
         if row["class"] not in counts_as:
             raise CatalogError(
-                f"{at}: rule {row['rule_id']!r} gives class {row['class']!r}, which is unknown; write one of "
+                f"{location}: rule {row['rule_id']!r} gives class {row['class']!r}, which is unknown; write one of "
                 f"{', '.join(counts_as)}, or add `{row['class']},{_COMPUTES},WORDS,MEANING` to {file}"
             )
-    for at, row in bounds:
+    for location, row in bounds:
         if row["class"] not in counts_as and row["class"] != "*":
             raise CatalogError(
-                f"{at}: class {row['class']!r} is unknown; write * or one of {', '.join(counts_as)}, the classes of {file}"
+                f"{location}: class {row['class']!r} is unknown; write * or one of {', '.join(counts_as)}, the classes of {file}"
             )
     _check_labels(tables["bound_by"].path, kinds, bounds)
 
 
 def _rows(table: RuleTable) -> Iterator[Row]:
-    """The rows of a rule table as `create_rules` makes them: a user's own, and those that they do not replace."""
+    """Yield the rows of a rule table as `create_rules` does: the user's rows, then those that they do not replace."""
     for number, values in enumerate(table.added, 1):
         yield f"{table.path}, added row {number}", {n: v or "" for n, v in zip(table.columns, values, strict=True)}
     replaced = {values[0] for values in table.added}
@@ -69,29 +69,31 @@ def _rows(table: RuleTable) -> Iterator[Row]:
             yield f"{table.path}:{number}", dict(zip(table.columns, values, strict=False))
 
 
-def _check_kind(at: str, row: dict[str, str]) -> None:
+def _check_kind(location: str, row: dict[str, str]) -> None:
     kind, counts_as = row["class"], row["counts_as"]
-    needed = kind if kind in NAMED else _COMPUTES
-    if counts_as != needed:
-        raise CatalogError(f"{at}: class {kind} counts as {counts_as!r}, which no model knows; write {needed}")
+    required = kind if kind in NAMED else _COMPUTES
+    if counts_as != required:
+        raise CatalogError(f"{location}: class {kind} counts as {counts_as!r}, which no model knows; write {required}")
     if not row["words"]:
-        raise CatalogError(f"{at}: class {kind} has no words; write what pages should show instead of {kind}")
+        raise CatalogError(f"{location}: class {kind} has no words; write what pages should show instead of {kind}")
 
 
 def _check_labels(bound_by: Path, kinds: list[Row], bounds: list[Row]) -> None:
-    """On the path a class has the label of what it counts as."""
+    """Raise CatalogError unless each class has the same label on the path as the class it counts as."""
     labels = {
-        row["class"]: (at, row["bound_by"])
-        for at, row in reversed(bounds)
+        row["class"]: (location, row["bound_by"])
+        for location, row in reversed(bounds)
         if (row["profile"], row["edge_type"], row["side"]) == ("default", "OPERATOR_KERNEL", "gpu")
     }
-    for at, row in kinds:
+    for location, row in kinds:
         kind, counts_as = row["class"], row["counts_as"]
         if counts_as not in _ON_THE_PATH:
             continue
-        _, label = labels.get(counts_as, (at, "LABEL"))
-        needed = f"default,OPERATOR_KERNEL,gpu,{kind},{label},1"
+        _, label = labels.get(counts_as, (location, "LABEL"))
+        required = f"default,OPERATOR_KERNEL,gpu,{kind},{label},1"
         if kind not in labels:
-            raise CatalogError(f"{at}: class {kind} has no label on the critical path; add `{needed}` to {bound_by}")
+            raise CatalogError(
+                f"{location}: class {kind} has no label on the critical path; add `{required}` to {bound_by}"
+            )
         if labels[kind][1] != label:
-            raise CatalogError(f"{labels[kind][0]}: class {kind} counts as {counts_as}; write `{needed}`")
+            raise CatalogError(f"{labels[kind][0]}: class {kind} counts as {counts_as}; write `{required}`")

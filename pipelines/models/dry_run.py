@@ -1,4 +1,4 @@
-"""Tables without rows, and what running the models on them tells: the columns and types of every table."""
+"""Columns and types of every table, from running the models on tables without rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.models.run import run_models
 from pipelines.models.sqlfile import STAGED
 
 Types = list[tuple[str, str]]
-_INSTALLED = digest_of([__file__])[:16]  # so that versions beside each other do not push out what the other remembers
+_INSTALLED = digest_of([__file__])[:16]  # so that several installed versions do not replace each other's cache entries
 
 
 def create_staged(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> str:
@@ -47,10 +47,13 @@ def _types_of_scope(catalog: Catalog, scope: str) -> dict[str, dict[str, str]]:
 
 
 def _digest(catalog: Catalog, tables: Iterable[str]) -> str:
-    """Returns a hash over all that the types of these tables depend on: a version does not tell what ingestion gives."""
-    given = [repr((name, table.columns)) for name, table in sorted(catalog.given.items())]
-    told = [repr((catalog.version(name), sorted(catalog.models[name].staged.items()))) for name in tables]
-    return digest_of([duckdb.__version__, *given, *told])
+    """Return a hash over everything that determines these tables' column types.
+
+    Model versions do not cover the staged and input tables, so their columns are hashed too.
+    """
+    given_columns = [repr((name, table.columns)) for name, table in sorted(catalog.given.items())]
+    versions = [repr((catalog.version(name), sorted(catalog.models[name].staged.items()))) for name in tables]
+    return digest_of([duckdb.__version__, *given_columns, *versions])
 
 
 def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
@@ -60,16 +63,16 @@ def _described(con: duckdb.DuckDBPyConnection, table: str) -> Types:
 def _create_by_sql(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
     for table in catalog.ingested(scope):
         model = catalog.models[table]
-        given = create_given(con, catalog, [table])
+        created = create_given(con, catalog, [table])
         for rules in (catalog.models[name] for name in model.dependencies if name in catalog.rules):
             create_rules(con, rules)
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
-        for name in given:
+        for name in created:
             con.execute(f"DROP TABLE {name}")
 
 
 def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Create the given tables, with their columns and types and no rows; returns the names."""
+    """Create the given tables, with their columns and types and no rows; return their names."""
     created = {}
     for table in tables:
         for name in catalog.models[table].dependencies:
@@ -82,12 +85,12 @@ def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Itera
 
 @lru_cache
 def types_of_tables(catalog: Catalog) -> dict[str, Types]:
-    """Returns the columns and DuckDB types of every public table."""
-    if catalog.shipped:  # rows of rules change no type
+    """Return the columns and DuckDB types of every public table."""
+    if catalog.shipped:  # a user's rows of rules change no type
         return types_of_tables(catalog.shipped)
     digest = _digest(catalog, catalog.models)
-    found = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog))
-    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
+    types_by_table = remembered(f"types-of-tables-{_INSTALLED}", digest, lambda: _dry_run(catalog))
+    return {table: [(column, kind) for column, kind in columns] for table, columns in types_by_table.items()}
 
 
 def _dry_run(catalog: Catalog) -> dict[str, Types]:

@@ -1,7 +1,7 @@
-"""Errors of the models' room."""
+"""Errors of the package `models`."""
 
 from pipelines.base.errors import TracelakeError
 
 
 class CatalogError(TracelakeError):
-    """A model's file does not follow the rules, or a name is not a table; the message says where and what to write."""
+    """A model's file breaks the rules, or a name is not a table; the message gives the location and the remedy."""

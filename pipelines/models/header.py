@@ -1,19 +1,19 @@
-"""The header of a SQL statement: what a row is, what the rows belong to (scope), what must hold for them (checks).
+"""Header of a SQL statement: the meaning of a row, the owner of the rows (scope), and conditions for them (checks).
 
-The scope decides where a table is written, when it is computed and what commits its rows:
+The scope decides where a table is written, when it is computed and which table commits its rows:
 
 - trace: a row belongs to a trace; computed after ingestion, a batch of traces at a time.
 - capture: to the ranks of a job that were profiled together; recomputed when late ranks arrive.
 - run, job, dump, recording: to a run of a schedule, an op-level trace of a job, a set of Flight Recorder dumps, a
   recording; written when it is ingested.
-- file: to a file that was given; no other table commits its rows.
+- file: to an input file; no other table commits its rows.
 - lake: a view over the whole lake, evaluated on every query.
-- any other name: to what an input of its own brings (pipelines/readers/inputs); a table of the scope says that it is the mark.
+- any other name: to a set of another input (pipelines/readers/inputs); a table of the scope is its commit marker.
 
-One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
-scope, and rows count where their key and batch are in the mark.
+One table of a scope is its commit marker: its header has the line `-- key: COLUMN`. Every table of the scope has the
+key, and rows are valid if their key and batch are in the commit marker.
 
-`-- part of: _TABLE` adds a model's rows to a private table that has no statement: it is all its parts together.
+`-- part of: _TABLE` adds a model's rows to a private table without a statement, which is the union of its parts.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
     *("trace", "capture", "run", "job", "dump", "recording"),
     *("file", "lake"),
 )
-# The scope of statements that do not say theirs, where that is not trace.
+# Layer → scope of its statements without a scope; in other layers trace.
 USUAL = {"fleet": CAPTURE, "schedule": LAKE}
 _ONE_ROW, _CHECK, _SCOPE, _KEY, _PART = "One row: ", "check: ", "scope: ", "key: ", "part of: "
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the comment at the top of a statement says.
+    """The comment at the top of a statement.
 
-    `key` is there where the table is the mark of its scope, `part_of` where another table is made of it and others.
+    `key`: set if the table is the commit marker of its scope; `part_of`: set if another table is the union of this
+    table and others.
     """
 
     doc: str
@@ -49,7 +50,7 @@ class Header:
 
 
 def read_header(statement: Statement) -> Header:
-    """Returns the header of a statement. Raises CatalogError with file, line and what to write."""
+    """Return the header of a statement. Raise CatalogError with file, line and remedy."""
     lines = _lines(statement.text)
     if not lines or not lines[0].startswith(_ONE_ROW):
         raise CatalogError(f"{statement.place}: start {statement.name} with `-- {_ONE_ROW}…`, which says what a row is")
@@ -61,13 +62,16 @@ def read_header(statement: Statement) -> Header:
 
 @lru_cache
 def stored_tables(folder: Path) -> dict[str, tuple[str, str | None]]:
-    """Scope and, of a mark, key of every public table of a folder, from the headers alone and unchecked."""
-    found = {}
+    """Return (scope, key) of every public table of a folder that is not a view, from the unchecked headers.
+
+    `key`: None unless the table is a commit marker.
+    """
+    scope_and_key = {}
     for statement in read_statements(folder):
         if not statement.name.startswith("_"):
             lines = _lines(statement.text)
-            found[statement.name] = _scope(statement, lines), _said(lines, _KEY)
-    return {name: said for name, said in found.items() if said[0] != LAKE}
+            scope_and_key[statement.name] = _scope(statement, lines), _said(lines, _KEY)
+    return {name: pair for name, pair in scope_and_key.items() if pair[0] != LAKE}
 
 
 def _lines(text: str) -> list[str]:
@@ -79,8 +83,8 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _said(lines: list[str], what: str) -> str | None:
-    return next((line.removeprefix(what) for line in lines if line.startswith(what)), None)
+def _said(lines: list[str], label: str) -> str | None:
+    return next((line.removeprefix(label) for line in lines if line.startswith(label)), None)
 
 
 def _scope(statement: Statement, lines: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""What a table of captures, a view and a saved question may not contain, so that they run on Spark, too.
+"""SQL that tables of captures, views and saved questions may not contain, so that they run on Spark, too.
 
-It refuses what neither sqlglot nor pipelines/engines/spark/rules.py carries over; docs/other-engines.md says how.
+These constructs are translated neither by sqlglot nor by pipelines/engines/spark/rules.py; see docs/other-engines.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pipelines.models.errors import CatalogError
 
 
 def refuse_unportable(path: Path, query: Any) -> None:
-    """Check a parsed model against the portable subset. Raises CatalogError with file, line and an alternative."""
+    """Check a parsed model against the portable subset. Raise CatalogError with file, line and an alternative."""
     for node in query.walk():
         reason = _reason(node)
         if reason:
@@ -20,7 +20,7 @@ def refuse_unportable(path: Path, query: Any) -> None:
 
 
 def line_of(node: Any) -> int:
-    """Returns the line of a node: of the first name in it, else of its enclosing nodes; 1 if none has a position."""
+    """Return the line of a node: of the first name in it, else of its enclosing nodes; 1 if none has a position."""
     from sqlglot import exp
 
     while node is not None:
@@ -71,7 +71,7 @@ def _reason(node: Any) -> str | None:
 
 
 def _replaces_alike(node: Any) -> bool:
-    """Whether all matches are replaced, or there is only one."""
+    """Return whether all matches are replaced, or there is only one match."""
     if node.args.get("modifiers") is not None:
         return "g" in node.args["modifiers"].name
     pattern = node.expression.name if node.expression.is_string else ""
@@ -79,17 +79,17 @@ def _replaces_alike(node: Any) -> bool:
 
 
 def _shadowed(select: Any) -> str | None:
-    """Returns an alias of an aggregate that is also the name of a column in a window: Spark takes the alias."""
+    """Return an alias of an aggregate that is also the name of a column in a window: Spark reads the alias."""
     from sqlglot import exp
 
     windows = [w for w in select.find_all(exp.Window) if w.find_ancestor(exp.Select) is select]
     read = {c.name.lower() for window in windows for c in window.find_all(exp.Column) if not c.table}
-    for one in select.expressions if read else ():
+    for expression in select.expressions if read else ():
         if (
-            isinstance(one, exp.Alias)
-            and one.alias.lower() in read
-            and one.find(exp.AggFunc)
-            and not one.find(exp.Window)
+            isinstance(expression, exp.Alias)
+            and expression.alias.lower() in read
+            and expression.find(exp.AggFunc)
+            and not expression.find(exp.Window)
         ):
-            return one.alias
+            return expression.alias
     return None

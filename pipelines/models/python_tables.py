@@ -1,4 +1,4 @@
-"""Decorators that declare a table at the Python function that computes it, and nowhere else.
+"""Decorators that declare a table at the Python function that computes it: the only place of the declaration.
 
 The catalog reads the declarations from the source files without importing them (sources.py), so their arguments are
 literals, or names of literals in the same module.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Function = TypeVar("Function", bound=Callable[..., object])
-_TYPES: dict[str, dict[str, str]] = {}  # of the tables of modules that are imported
+_TYPES: dict[str, dict[str, str]] = {}  # of the tables in imported modules
 _BATCH = 1 << 17  # rows
 _ARRAYS = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool"}
 
@@ -34,10 +34,11 @@ def python_model(
     runs: Sequence[str] = (),
     checks: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """The function creates this table in a connection, `function(con)`; the catalog calls it when the table is needed.
+    """Declare a table that `function(con)` creates in a connection; the catalog calls it when the table is needed.
 
     `columns`: (name, SQL type, meaning). `reads`: tables that must exist before. `runs`: models that the function runs
-    itself. `doc`: what a row is. A function with several of these decorators creates all their tables in one call.
+    itself. `doc`: the meaning of a row. A function with several of these decorators creates all their tables in one
+    call.
     """
     return _declared(name, columns)
 
@@ -45,9 +46,9 @@ def python_model(
 def given_table(
     name: str, *, layer: str, doc: str = "", columns: Sequence[tuple[str, str, str]] = (), reads: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
-    """The function creates this table; code that runs models calls it first.
+    """Declare a table that the function creates; code that runs models calls it first.
 
-    `columns` are omitted where they follow from the SQL that reads the table (`_staged_…`).
+    `columns` are omitted if they follow from the SQL that reads the table (`_staged_…`).
     """
     return _declared(name, columns)
 
@@ -58,19 +59,19 @@ def _declared(name: str, columns: Sequence[tuple[str, str, str]]) -> Callable[[F
 
 
 def types_of(name: str) -> dict[str, str]:
-    """Returns the columns of a declared table and their SQL types; imports the module that declares it."""
+    """Return the columns of a declared table and their SQL types. The module that declares it must be imported."""
     return _TYPES[name]
 
 
 def create_table(con: duckdb.DuckDBPyConnection, name: str, how: str = "OR REPLACE TABLE") -> None:
-    """Create a declared table in `con` without rows; `how`: what comes between CREATE and its name."""
+    """Create a declared table in `con` without rows; `how`: the words between CREATE and its name."""
     con.execute(f"CREATE {how} {name} ({', '.join(f'{column} {kind}' for column, kind in _TYPES[name].items())})")
 
 
 def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[str, Sequence[Any]]) -> None:
-    """Add rows to a declared table, given as columns of equal length; missing columns are NULL.
+    """Insert rows into a declared table, from columns of equal length; missing columns are NULL.
 
-    Raises TypeError for values that are not of the column's type.
+    Raise TypeError for values of another type than the column's.
     """
     if not max(map(len, values.values()), default=0):
         return
@@ -84,7 +85,10 @@ def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[st
 
 
 def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.ndarray]:
-    """Returns the columns of a query, numbers and flags without NULL, as arrays. fetchnumpy() has all rows in memory twice."""
+    """Return the columns of a query, numbers and flags without NULL, as arrays.
+
+    fetchnumpy() would store all rows in memory twice.
+    """
     import numpy as np
 
     reader = database.arrow_result(con, query).to_arrow_reader(_BATCH)
@@ -96,12 +100,12 @@ def fetch_columns(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, np.nd
 
 
 def column_arrays(batch: pa.RecordBatch) -> list[np.ndarray]:
-    """Returns the columns of a batch, numbers and flags without NULL, as arrays."""
+    """Return the columns of a batch, numbers and flags without NULL, as arrays."""
     return [_array(column) for column in batch.columns]
 
 
 def _array(column: pa.Array) -> np.ndarray:
-    """A copy, so that the batch that it is of can go."""
+    """Return a copy as array, so that the batch can be released."""
     import numpy as np
 
     if str(column.type) != "bool":
@@ -111,15 +115,17 @@ def _array(column: pa.Array) -> np.ndarray:
 
 
 def _selected(rows: dict[str, np.ndarray], column: str, kind: str, values: Sequence[Any]) -> str:
-    """Adds a column to `rows` as arrays without NULL; returns the SQL of its values."""
+    """Add a column to `rows` as arrays without NULL; return the SQL of its values."""
     import numpy as np
 
-    if kind == "VARCHAR":  # few are different
-        known = {text: number for number, text in enumerate(dict.fromkeys(v for v in values if v is not None), 1)}
-        rows[column] = np.array([0 if value is None else known[value] for value in values])
-        texts = ", ".join(map(quoted, known))
+    if kind == "VARCHAR":  # few distinct texts
+        number_by_text = {
+            text: number for number, text in enumerate(dict.fromkeys(v for v in values if v is not None), 1)
+        }
+        rows[column] = np.array([0 if value is None else number_by_text[value] for value in values])
+        texts = ", ".join(map(quoted, number_by_text))
         return f'list_extract(CAST([{texts}] AS VARCHAR[]), "{column}")'  # NULL for 0: elements count from 1
-    given = np.array([False if value is None else value for value in values])
-    rows[column] = given.astype(_ARRAYS[kind], casting="same_kind")
+    filled = np.array([False if value is None else value for value in values])
+    rows[column] = filled.astype(_ARRAYS[kind], casting="same_kind")
     rows[f"{column}?"] = np.array([value is None for value in values])
     return f'CASE WHEN NOT "{column}?" THEN "{column}" END'

@@ -1,7 +1,7 @@
-"""Saved questions: `sql/ask/<topic>/<name>.sql`, each one query over the public tables, with its question and how to read the answer.
+"""Saved questions: `sql/ask/<topic>/<name>.sql`, each a query over the public tables, with an explanation.
 
-The file runs as it is, over the whole lake. A question about traces reads `traces AS t`, one about captures `captures AS c`;
-`asked` puts the chosen part in that place.
+The query runs unchanged over the whole lake. A question about traces reads `traces AS t`, a question about captures
+`captures AS c`; `asked` replaces that table by the chosen part of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Limit = str | int | Sequence[str] | None
-# Folder of sql/ask → the topic as users read it, in the order in which topics are listed.
+# Folder of sql/ask → displayed topic, in the order of the list.
 TOPICS = {
     "lake": "The lake",
     "gpu_time": "GPU time",
@@ -38,8 +38,7 @@ TOPICS = {
     "schedules": "Schedules",
 }
 _PARTS = ("Question", "Reading")
-# What a question can be limited to, by the table that it reads; a text is the beginning of an id (or a trace's file), `job` a whole
-# name.
+# Limits of a question, by the table that it reads. A text is an id's prefix (or a trace's file); `job` is a complete name.
 _CONDITIONS = {
     "traces AS t": {
         "job": "job = {}",
@@ -52,14 +51,14 @@ _CONDITIONS = {
 
 
 class NotAsked(TracelakeError, ValueError):
-    """There is no such question, or it cannot be limited in this way; the message says what there is."""
+    """The question does not exist, or does not support this limit; the message lists the valid ones."""
 
     hint = "`tracelake ask` lists all questions."
 
 
 @dataclass(frozen=True)
 class Question:
-    """A saved question. `reading`: what a row is, and what to beware of; `words`: other words that people look for."""
+    """A saved question. `reading`: the meaning of a row, and caveats; `words`: further search terms."""
 
     name: str
     topic: str
@@ -70,80 +69,84 @@ class Question:
 
     @property
     def limits(self) -> list[str]:
-        """Returns what it can be limited to: job, capture, trace, rank."""
+        """The supported limits: job, capture, trace, rank."""
         return list(_CONDITIONS[self._of]) if self._of else []
 
     @property
     def _of(self) -> str:
-        return next((place for place in _CONDITIONS if place in self.sql), "")
+        return next((table for table in _CONDITIONS if table in self.sql), "")
 
     def asked(self, top: int = 0, **limits: Limit) -> str:
-        """Returns its SQL for part of the lake and at most `top` rows (0: all); a list of `trace` or `capture` has whole ids.
-        Raises NotAsked.
+        """Return its SQL for part of the lake and at most `top` rows (0: all). Raise NotAsked.
+
+        A list of `trace` or `capture` contains complete ids.
         """
-        given: Mapping[str, str | int | Sequence[str]] = {
+        active_limits: Mapping[str, str | int | Sequence[str]] = {
             name: value for name, value in limits.items() if value is not None
         }
-        if refused := [name for name in given if name not in self.limits]:
-            can = f"only by {', '.join(self.limits)}" if self.limits else "not at all"
-            raise NotAsked(f"{self.name} cannot be limited by {', '.join(refused)}: {can}")
+        if unsupported := [name for name in active_limits if name not in self.limits]:
+            supported = f"only by {', '.join(self.limits)}" if self.limits else "not at all"
+            raise NotAsked(f"{self.name} cannot be limited by {', '.join(unsupported)}: {supported}")
         sql = self.sql
-        if given:
+        if active_limits:
             conditions = _CONDITIONS[self._of]
             table, alias = self._of.split(" AS ")
-            where = " AND ".join(_condition(name, conditions[name], value) for name, value in given.items())
+            where = " AND ".join(_condition(name, conditions[name], value) for name, value in active_limits.items())
             sql = sql.replace(self._of, f"(SELECT * FROM {table} WHERE {where}) AS {alias}")
         return f"{sql}\nLIMIT {top}" if top else sql
 
 
 @lru_cache(maxsize=1)
 def load_questions() -> dict[str, Question]:
-    """Returns all questions by name, in the order of their topics. Raises CatalogError where a header is wrong."""
-    found: dict[str, Question] = {}
+    """Return all questions by name, in the order of their topics. Raise CatalogError if a header is wrong."""
+    questions: dict[str, Question] = {}
     for path in sorted((SQL_DIR / QUESTIONS).rglob("*.sql")):
         topic = TOPICS.get(path.parent.name)
         if topic is None:
             raise CatalogError(
                 f"{path}:1: put the question into one of the folders {', '.join(TOPICS)} of sql/{QUESTIONS}"
             )
-        if path.stem in found:
-            raise CatalogError(f"{path}:1: rename it: {found[path.stem].topic!r} has a question of this name")
+        if path.stem in questions:
+            raise CatalogError(f"{path}:1: rename it: {questions[path.stem].topic!r} has a question of this name")
         lines = path.read_text(encoding="utf-8").splitlines()
         head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
-        told = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
-        if told is None:
+        match = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS) + "(?:Words: (.+))?", " ".join(head))
+        if match is None:
             raise CatalogError(
                 f"{path}:1: write `-- Question: …`, `-- Reading: …`, and, where people look for other words, `-- Words: …`"
             )
         sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
-        found[path.stem] = Question(path.stem, topic, told[1], told[2], sql, told[3] or "")
+        questions[path.stem] = Question(path.stem, topic, match[1], match[2], sql, match[3] or "")
     order = list(TOPICS.values())
-    return dict(sorted(found.items(), key=lambda named: order.index(named[1].topic)))
+    return dict(sorted(questions.items(), key=lambda item: order.index(item[1].topic)))
 
 
 def questions_about(text: str) -> list[Question]:
-    """Returns the questions with this text in their name, question, words or reading; those that only the reading has last.
+    """Return the questions with this text in their name, question, words or reading; matches in the reading are last.
 
-    A hyphen also stands for a blank, as in names of questions.
+    A hyphen also matches a blank, as in names of questions.
     """
-    found, asked = [], {text.lower(), text.lower().replace("-", " ")}
-    for one in load_questions().values():
-        first = f"{one.name} {one.question} {one.words}".lower()
-        if any(words in f"{first} {one.reading}".lower() for words in asked):
-            found.append((not any(words in first for words in asked), one))
-    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
+    matches, spellings = [], {text.lower(), text.lower().replace("-", " ")}
+    for question in load_questions().values():
+        main_text = f"{question.name} {question.question} {question.words}".lower()
+        if any(spelling in f"{main_text} {question.reading}".lower() for spelling in spellings):
+            matches.append((not any(spelling in main_text for spelling in spellings), question))
+    return [question for _, question in sorted(matches, key=lambda pair: pair[0])]
 
 
 def question_named(name: str) -> Question:
-    """Returns a question. Raises NotAsked, with names that are like this one."""
-    if (found := load_questions().get(name)) is None:
+    """Return a question. Raise NotAsked with similar names if it does not exist."""
+    if (question := load_questions().get(name)) is None:
         raise NotAsked(f"no question {name!r}: {meant(name, load_questions())}")
-    return found
+    return question
 
 
 def rows_of_question(con: duckdb.DuckDBPyConnection, name: str, top: int = 0, **limits: Limit) -> list[dict[str, Any]]:
-    """Returns the rows that answer a question over the tables in `con`, by column name; `trace` and `capture` are whole ids."""
-    from pipelines.base.database import rows_of  # DuckDB, which who lists the questions does not need
+    """Return the rows that answer a question over the tables in `con`, as dictionaries by column name.
+
+    `trace` and `capture` are complete ids.
+    """
+    from pipelines.base.database import rows_of  # imports DuckDB, which a list of questions does not need
 
     ids = {key: [value] for key, value in limits.items() if key in ("trace", "capture") and isinstance(value, str)}
     return rows_of(con, question_named(name).asked(top, **{**limits, **ids}))
@@ -154,5 +157,5 @@ def _condition(name: str, text: str, value: str | int | Sequence[str]) -> str:
         return text.format(value)
     if isinstance(value, str):
         return text.format(quoted(value))
-    # Of what equals a constant, DuckDB knows in the joined tables, too: it opens only the files of one trace.
+    # DuckDB applies equality with a constant to the joined tables, too, so it opens only the files of one trace.
     return f"{name}_id = {quoted(value[0])}" if len(value) == 1 else f"{name}_id IN {row(value)}"

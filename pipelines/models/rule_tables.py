@@ -1,4 +1,4 @@
-"""Tables of rules, from their CSV files and a user's own rows."""
+"""Tables of rules, from their CSV files and the user's own rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipelines.models.sqltext import quoted, row
 
 
 def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Create a rule table from its CSV, a user's rows first. Raises CatalogError for rows that cannot be used.
+    """Create a rule table from its CSV, with a user's rows first. Raise CatalogError for rows that cannot be used.
 
-    Nothing is guessed: a file's rows may all be text to one version of DuckDB and numbers to another. `""` is an empty text,
-    as in HTA's label for edges without time; a field with nothing in it is NULL. Buffers of 2 MB instead of 32 suffice for
+    Types are not detected, because versions of DuckDB may detect different types in the same file. `""` is an empty
+    text, as in HTA's label for edges without time; an empty field is NULL. Buffers of 2 MB instead of 32 MB suffice for
     any line, and leave memory to the trace.
     """
     dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false, buffer_size = 2097152"
@@ -28,7 +28,7 @@ def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
 
 
 def _add_rows(con: duckdb.DuckDBPyConnection, model: Model, added: Added) -> None:
-    """Where the first row that fits holds, a user's own come first, in their order (`rowid`)."""
+    """Insert a user's rows first, in their order (`rowid`), because the first matching rule wins."""
     if added.error:
         raise CatalogError(added.error)
     if added.rows:

@@ -1,4 +1,4 @@
-"""Runs models in a DuckDB connection: the requested ones and everything they read, each once, in order."""
+"""Execution of models in a DuckDB connection: the requested models and all that they read, each once, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SORTS_OR_SUMS = re.compile(r"\b(OVER|GROUP BY|DISTINCT|UNION(?! ALL)|INTERSECT|
 
 @dataclass(frozen=True)
 class ModelRun:
-    """A model that ran, and the seconds it took. `plain_for`: why DuckDB's optimizer was off; "": it was not."""
+    """A model that ran, and its duration in seconds. `plain_for`: why DuckDB's optimizer was off; "" if it was on."""
 
     name: str
     seconds: float
@@ -46,22 +46,27 @@ def run_models(
     write: Callable[[str, str], None] | None = None,
     plain: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ModelRun]:
-    """Create the targets, and what they read, as tables in `con`; or, with `write`, hand the targets over and keep none.
+    """Create the targets, and the tables that they read, in `con`; with `write`, pass the targets on and store none.
 
-    `have` are tables or views that already exist, besides the lake tables (`events`, `traces`, `findings`) and what
-    `request_windows` makes. An intermediate table is dropped after its last reader. `on_model(name)` is called before
-    each model. With `at_once`, that many models run beside each other where neither reads the other, each on a cursor
-    of `con`: a cursor sees tables and views, but nothing temporary or registered. Models `without_rows` are made with
-    their columns only: nobody needs their rows. `write(name, rows)`, not beside `at_once`, gets each target once, as SQL of
-    its rows: a table would only be a copy where no other model reads it. A model on which DuckDB fails with an INTERNAL error
-    runs once more with the optimizer off, as the models in `plain` (name, and why) do at once. Raises CatalogError for a model
-    whose SQL DuckDB rejects, and duckdb.FatalException where DuckDB gives up the database, and `con` with it.
+    - `have`: existing tables or views, besides the lake tables (`events`, `traces`, `findings`) and those of
+      `request_windows`.
+    - An intermediate table is dropped after its last reader. `on_model(name)` is called before each model.
+    - `at_once`: number of models that run concurrently, if neither reads the other. Each has a cursor of `con`, which
+      sees tables and views, but not temporary tables or registered objects.
+    - `without_rows`: models that are created with their columns only, because their rows are not needed.
+    - `write(name, rows)`, not with `at_once` above 1, is called once per target with the SQL of its rows: a table would
+      only be a copy if no other model reads it.
+    - A model on which DuckDB fails with an INTERNAL error runs once more with the optimizer off. The models in `plain`
+      (name → reason) run without it from the start.
+
+    Raise CatalogError for a model whose SQL DuckDB rejects, and duckdb.FatalException if DuckDB invalidates the
+    database, and `con` with it.
     """
     if write and at_once > 1:
         raise ValueError("targets are written one after another: leave at_once at 1")
-    wanted = set(targets)
+    target_names = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
-    plan = _Plan(catalog, _needed(catalog, wanted, present), wanted, without_rows, write is None, plain)
+    plan = _Plan(catalog, _needed(catalog, target_names, present), target_names, without_rows, write is None, plain)
     runs: list[ModelRun] = []
 
     def started(name: str) -> None:
@@ -76,14 +81,14 @@ def run_models(
     if at_once > 1:
         _run_at_once(con, plan, at_once, started, ended)
     else:
-        _run_in_order(con, plan, wanted, write, started, ended)
+        _run_in_order(con, plan, target_names, write, started, ended)
     return runs
 
 
 def _run_in_order(
     con: duckdb.DuckDBPyConnection,
     plan: _Plan,
-    wanted: set[str],
+    target_names: set[str],
     write: Callable[[str, str], None] | None,
     started: Callable[[str], None],
     ended: Callable[[ModelRun], None],
@@ -91,14 +96,14 @@ def _run_in_order(
     called: set[str] = set()
     for name in plan.order:
         started(name)
-        if write and name in wanted:
+        if write and name in target_names:
             ended(_timed(con, plan, name, partial(_write, con, plan, name, called, write)))
         else:
             ended(_timed(con, plan, name, _creates(con, plan, name, called)))
 
 
 class _Plan:
-    """Which models are left to run, and which tables nobody reads any more."""
+    """The models that have not run yet, and the tables that are no longer needed."""
 
     def __init__(
         self,
@@ -112,39 +117,41 @@ class _Plan:
         self.order, self.plain = order, plain
         models = {name: catalog.models[name] for name in order}
         self.models = models | {name: _columns_only(models[name]) for name in without_rows & models.keys()}
-        among = set(order)
-        self._sources = {name: {s for s in catalog.models[name].dependencies if s in among} for name in order}
-        first_of: dict[str, str] = {}  # one call of a function makes all its tables
+        planned = set(order)
+        self._sources = {name: {s for s in catalog.models[name].dependencies if s in planned} for name in order}
+        first_by_function: dict[str, str] = {}  # one call of a function creates all its tables
         for name in order:
-            if (function := catalog.models[name].function) and (first := first_of.setdefault(function, name)) != name:
+            if (function := catalog.models[name].function) and (
+                first := first_by_function.setdefault(function, name)
+            ) != name:
                 self._sources[name].add(first)
-        # All parts together are a view: a table of them would be a copy, and so would a part that only selects, and
-        # what is made for such a part alone. Whoever reads a view reads its sources.
+        # The union of all parts is a view, because a table would be a copy. So are a part that only selects, and a model
+        # that only such a part reads. A reader of a view also reads the view's sources.
         parts = [name for name in order if catalog.models[name].part_of]
         self.views = {part for name in parts if (part := catalog.models[name].part_of)}
         self.views |= {name for name in parts if name not in without_rows and only_selects(catalog.models[name])}
         self.views |= {name for name in order if _only_for(catalog, name, order, self.views, without_rows)}
-        self.views &= among - wanted
-        for name in order:  # each after what it reads
+        self.views &= planned - wanted
+        for name in order:  # in order, each model after its sources
             for view in self._sources[name] & self.views:
                 self._sources[name] |= self._sources[view]
         self._readers = {name: {r for r in order if name in self._sources[r]} for name in order}
         self.unread = {name for name in order if not self._readers[name]}
         self.kept = {name for name in order if catalog.models[name].kind == "rules"} | (wanted if keeps else set())
-        # How many models have to run one after another from here on: the longest such row decides when all are done.
+        # Length of the longest chain of models that starts here: the longest chain determines the total time.
         self._ahead: dict[str, int] = {}
         for name in reversed(order):
             self._ahead[name] = 1 + max((self._ahead[r] for r in self._readers[name]), default=0)
 
     def ready(self, begun: set[str]) -> list[str]:
-        """Returns the models that can begin now, those with most to come first."""
+        """Return the models that can start now, those with the longest chain of readers first."""
         return sorted(
             (name for name in self.order if name not in begun and not self._sources[name]),
             key=lambda n: -self._ahead[n],
         )
 
     def done(self, run: ModelRun) -> list[str]:
-        """Notes that a model has run; returns the tables that were read for the last time."""
+        """Record that a model has run; return the tables that have no readers left."""
         name, unread = run.name, []
         for source in [s for s in self.order if name in self._readers[s]]:
             self._readers[source].discard(name)
@@ -162,7 +169,7 @@ def _run_at_once(
     started: Callable[[str], None],
     ended: Callable[[ModelRun], None],
 ) -> None:
-    """Run the models of a plan in threads. After a failure nothing more begins, and what is running is interrupted."""
+    """Run the models of a plan in threads. After a failure no model starts, and running models are interrupted."""
     begun: set[str] = set()
     called: set[str] = set()
     running: dict[Future[ModelRun], duckdb.DuckDBPyConnection] = {}
@@ -181,7 +188,7 @@ def _run_at_once(
                     idle.append(running.pop(future))
                     ended(future.result())
         finally:
-            # Again and again: between two statements there is nothing to interrupt.
+            # Repeated, because an interrupt between two statements has no effect.
             while not all(future.done() for future in running):
                 for cursor in running.values():
                     cursor.interrupt()
@@ -191,20 +198,23 @@ def _run_at_once(
 
 
 def _timed(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, run: Callable[[], None]) -> ModelRun:
-    began = time.perf_counter()
-    why = plan.plain.get(name, "")
+    start = time.perf_counter()
+    reason = plan.plain.get(name, "")
     try:
-        with database.without_optimizer(con) if why else nullcontext():
+        with database.without_optimizer(con) if reason else nullcontext():
             _with_enough_memory(con, run)
     except duckdb.InternalException as error:
-        if why:
+        if reason:
             raise
-        why = _run_again(con, name, run, error)
-    return ModelRun(name, time.perf_counter() - began, why)
+        reason = _run_again(con, name, run, error)
+    return ModelRun(name, time.perf_counter() - start, reason)
 
 
 def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], None]) -> None:
-    """Again with twice as much, as long as there is more: a long trace begins with little, and few of its models need more."""
+    """Run; on lack of memory, double the limit and run again, up to the maximum.
+
+    A long trace starts with little memory, because few of its models need more.
+    """
     while True:
         try:
             run()
@@ -217,30 +227,33 @@ def _with_enough_memory(con: duckdb.DuckDBPyConnection, run: Callable[[], None])
 def _run_again(
     con: duckdb.DuckDBPyConnection, name: str, run: Callable[[], None], error: duckdb.InternalException
 ) -> str:
-    """Without the optimizer, in which nearly all INTERNAL errors arise. Returns the reason; raises the error if it fails, too."""
+    """Run without the optimizer, the cause of nearly all INTERNAL errors; return the reason.
+
+    If it fails, raise `error`.
+    """
     try:
         with database.without_optimizer(con):
             _with_enough_memory(con, run)
     except duckdb.FatalException:
         raise
-    except Exception as again:
-        raise_if_stopped(again)
+    except Exception as second_error:
+        raise_if_stopped(second_error)
         raise error from None
-    why = why_plain(error)
-    _log.warning("%s: %s", name, why)
-    return why
+    reason = why_plain(error)
+    _log.warning("%s: %s", name, reason)
+    return reason
 
 
 def why_plain(error: Exception) -> str:
-    """Returns what to say of a model that runs without the optimizer because of this error."""
-    said = (str(error).strip().splitlines() or [""])[0]
-    return f"DuckDB {duckdb.__version__} failed, and the model was run again with the optimizer off. {said}"[:500]
+    """Return the message for a model that runs without the optimizer because of this error."""
+    error_text = (str(error).strip().splitlines() or [""])[0]
+    return f"DuckDB {duckdb.__version__} failed, and the model was run again with the optimizer off. {error_text}"[:500]
 
 
 def _write(
     con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set[str], write: Callable[[str, str], None]
 ) -> None:
-    """Hands a target over, and makes its table if other models read it or a function creates it."""
+    """Pass a target to `write`, and create its table if other models read it or a function creates it."""
     model, is_unread = plan.models[name], name in plan.unread
     if is_unread and model.kind == "sql":
         with _rejections(model):
@@ -252,24 +265,24 @@ def _write(
         con.execute(f"DROP TABLE {name}")
 
 
-def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
-    needed, todo = set(), [name for name in wanted if name not in present]
-    while todo:
-        name = todo.pop()
+def _needed(catalog: Catalog, target_names: set[str], present: set[str]) -> list[str]:
+    needed, pending = set(), [name for name in target_names if name not in present]
+    while pending:
+        name = pending.pop()
         if name in needed or name in present or name not in catalog.models:
             continue
         needed.add(name)
-        todo += catalog.models[name].dependencies
+        pending += catalog.models[name].dependencies
     return [name for name in catalog.models if name in needed]
 
 
 def only_selects(model: Model) -> bool:
-    """Whether each row comes from one place of its sources: nothing is sorted or summed that a table would keep."""
+    """Return whether each row comes from one row of its sources: no sorting or aggregation that a table would save."""
     return not _SORTS_OR_SUMS.search(model.sql)
 
 
 def _only_for(catalog: Catalog, name: str, order: list[str], views: set[str], without_rows: frozenset[str]) -> bool:
-    """Whether a model that only selects is read by one of these views, and of other models by those without rows."""
+    """Return whether a model only selects, and a single view in `views` reads it, besides models without rows."""
     model = catalog.models[name]
     readers = {r for r in order if name in catalog.models[r].dependencies} - without_rows
     return model.kind == "sql" and len(readers) == 1 and readers <= views and only_selects(model)
@@ -284,7 +297,10 @@ def _creates(con: duckdb.DuckDBPyConnection, plan: _Plan, name: str, called: set
 
 
 def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> None:
-    """`called`: functions that already ran for another of their tables; this table's function is added."""
+    """Create the table or view of a model.
+
+    `called`: functions that already ran for another of their tables; this table's function is added.
+    """
     if model.kind == "rules":
         create_rules(con, model)
         create_function(con, model.name)
@@ -300,7 +316,7 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how:
 
 @contextmanager
 def _rejections(model: Model) -> Iterator[None]:
-    """Errors in the text of a model, which are not a fault of the data, name its file."""
+    """Raise CatalogError with the model's file for errors in its text, which are not a fault of the data."""
     try:
         yield
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:

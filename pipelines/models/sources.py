@@ -1,6 +1,6 @@
-"""The project's own Python files, read and not run: what each imports, and which tables its functions declare.
+"""Static reading of the project's own Python files: the imports of each, and the tables that its functions declare.
 
-So the version of a table computed in Python depends on all the code that computes it. Results are kept in the user's
+So the version of a table computed in Python depends on all the code that computes it. Results are cached in the user's
 cache folder and used if all files are identical.
 """
 
@@ -26,7 +26,7 @@ _INPUT_KINDS = ("EventInput", "SetInput")
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """What a decorator of python_tables.py says, and the function below it: `module:name`."""
+    """A table declared by a decorator of python_tables.py, and the function below it: `module:name`."""
 
     name: str
     layer: str
@@ -41,13 +41,13 @@ class DeclaredTable:
 
     @property
     def module(self) -> str:
-        """The module that the function is in."""
+        """The module of the function."""
         return self.function.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """What a module's `INPUT = EventInput(…)`, or SetInput, says in literals; see pipelines/readers/inputs."""
+    """The literals in a module's `INPUT = EventInput(…)`, or SetInput; see pipelines/readers/inputs."""
 
     module: str
     kind: str
@@ -57,9 +57,9 @@ class DeclaredInput:
 
 @dataclass(frozen=True)
 class Code:
-    """What a package declares, and of each module that declares tables a hash over all that it imports.
+    """The declarations of a package. `versions`: by module that declares tables, a hash over it and its imports.
 
-    `digest`: a hash over all its files.
+    `digest`: a hash over all files of the package.
     """
 
     tables: list[DeclaredTable]
@@ -69,38 +69,39 @@ class Code:
 
 
 def declared_tables() -> dict[str, DeclaredTable]:
-    """Returns all tables that functions of the project declare, by name. Raises CatalogError if two have the same name."""
-    found: dict[str, DeclaredTable] = {}
+    """Return all tables that functions of the project declare, by name.
+
+    Raise CatalogError if two have the same name.
+    """
+    tables: dict[str, DeclaredTable] = {}
     for table in read_code().tables:
-        if table.name in found:
+        if table.name in tables:
             raise CatalogError(
-                f"{table.path}: the table {table.name!r} is already declared in {found[table.name].path}"
+                f"{table.path}: the table {table.name!r} is already declared in {tables[table.name].path}"
             )
-        found[table.name] = table
-    return found
+        tables[table.name] = table
+    return tables
 
 
 def code_version(module: str) -> str:
-    """Returns a hash over a module that declares tables and all project modules that it imports, directly or through
-    others.
-    """
+    """Return a hash over a module that declares tables and over its direct and indirect imports in the project."""
     return read_code().versions[module]
 
 
 def code_digest() -> str:
-    """A hash over all Python files of the project: no other version of it has the same."""
+    """Return a hash over all Python files of the project, unique to this state of the code."""
     return read_code().digest
 
 
 @lru_cache
 def read_code(package: Path = PACKAGE) -> Code:
-    """Returns what the files of a package declare. Raises CatalogError for a declaration that cannot be read."""
+    """Return the declarations in the files of a package. Raise CatalogError for a declaration that cannot be read."""
     names = module_names(package)
     texts = {path: path.read_bytes() for path in names}
     digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
-    known = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, lambda: asdict(_read(names, texts)))
-    tables = [DeclaredTable(**table) for table in known["tables"]]
-    return Code(tables, known["versions"], [DeclaredInput(**one) for one in known["inputs"]], digest)
+    cached = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, lambda: asdict(_read(names, texts)))
+    tables = [DeclaredTable(**table) for table in cached["tables"]]
+    return Code(tables, cached["versions"], [DeclaredInput(**fields) for fields in cached["inputs"]], digest)
 
 
 def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
@@ -115,20 +116,20 @@ def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
         return set(imported(ast.parse(texts[path]), module, path.name == "__init__.py", set(paths)))
 
     def version(module: str) -> str:
-        seen, todo = set(), [module]
-        while todo:
-            if (name := todo.pop()) not in seen:
-                seen.add(name)
-                todo += imports(name)
-        return digest_of(part for name in sorted(seen) for part in (name, texts[paths[name]]))[:16]
+        modules, pending = set(), [module]
+        while pending:
+            if (name := pending.pop()) not in modules:
+                modules.add(name)
+                pending += imports(name)
+        return digest_of(part for name in sorted(modules) for part in (name, texts[paths[name]]))[:16]
 
     return Code(tables, {module: version(module) for module in sorted({table.module for table in tables})}, inputs)
 
 
 def module_names(package: Path) -> dict[Path, str]:
-    """Returns the Python files of a package and the names they are imported as."""
+    """Return the Python files of a package and their import names."""
     root, names = str(package), {}
-    # As text: twice as fast as with a Path for each, and every command does it.
+    # Text is twice as fast as Path objects, and every command runs this.
     for folder, _, files in os.walk(root):
         parts = (package.name, *folder[len(root) :].split(os.sep)[1:])
         for file in files:
@@ -138,17 +139,17 @@ def module_names(package: Path) -> dict[Path, str]:
 
 
 def imported(tree: ast.AST, name: str, is_package: bool, known: set[str]) -> Iterator[str]:
-    """Returns the known modules that a module imports, including in functions and for types only."""
+    """Yield the known modules that a module imports, including in functions and for types only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
             parts = name.split(".")
-            around = parts[: len(parts) - node.level + is_package] if node.level else []
-            base = ".".join([*around, *([node.module] if node.module else [])])
+            parents = parts[: len(parts) - node.level + is_package] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
             inner = [f"{base}.{alias.name}" for alias in node.names]
-            yield from (one for one in inner if one in known)
-            if base in known and not all(one in known for one in inner):
+            yield from (submodule for submodule in inner if submodule in known)
+            if base in known and not all(submodule in known for submodule in inner):
                 yield base
 
 
@@ -164,8 +165,8 @@ def _declarations(tree: ast.Module, module: str, path: Path) -> Iterator[Declare
         for call in node.decorator_list:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _DECORATORS:
                 try:
-                    said = _said(call, constants)
-                    yield DeclaredTable(**said, function=f"{module}:{node.name}", path=str(path))
+                    arguments = _said(call, constants)
+                    yield DeclaredTable(**arguments, function=f"{module}:{node.name}", path=str(path))
                 except (ValueError, TypeError, KeyError) as error:
                     raise CatalogError(
                         f"{path}:{call.lineno}: the declaration of a table cannot be read without running it ({error}); "
@@ -176,12 +177,12 @@ def _declarations(tree: ast.Module, module: str, path: Path) -> Iterator[Declare
 def _input(tree: ast.Module, module: str, path: Path) -> DeclaredInput:
     assigned = (node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
     call: Any = next(node.value for node in assigned if ast.unparse(node).startswith(("INPUT =", "INPUT:")))
-    said = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", ())}
+    arguments = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", ())}
     try:
         kind = ast.unparse(call.func)
         if kind not in _INPUT_KINDS:
             raise ValueError(f"not a call of {' or '.join(_INPUT_KINDS)}")
-        literals = {name: ast.literal_eval(said[name]) for name in ("suffixes", "scope") if name in said}
+        literals = {name: ast.literal_eval(arguments[name]) for name in ("suffixes", "scope") if name in arguments}
         return DeclaredInput(module, kind, list(literals.pop("suffixes")), **literals)
     except (AttributeError, ValueError, TypeError, KeyError) as error:
         raise CatalogError(
@@ -191,16 +192,17 @@ def _input(tree: ast.Module, module: str, path: Path) -> DeclaredInput:
 
 
 def _said(call: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
-    """Returns the arguments of a decorator. Raises ValueError or KeyError for anything but literals."""
+    """Return the arguments of a decorator. Raise ValueError or KeyError for anything but literals."""
     (name,) = call.args
-    said = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
+    arguments = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
     is_given = isinstance(call.func, ast.Name) and call.func.id == "given_table"
-    return {"name": _value(name, constants), "is_given": is_given, **said}
+    return {"name": _value(name, constants), "is_given": is_given, **arguments}
 
 
 def _value(node: ast.expr, constants: dict[str, ast.expr]) -> Any:
-    """Returns the value of an expression of literals and names of the module's literals; tuples become lists, as in
-    JSON.
+    """Return the value of an expression of literals and names of the module's literals.
+
+    Tuples become lists, as in JSON.
     """
     if isinstance(node, ast.Name):
         return _value(constants[node.id], constants)

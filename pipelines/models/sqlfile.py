@@ -1,7 +1,7 @@
-"""One statement under sql/, read with sqlglot: its header, columns, dependencies and what it may not contain.
+"""Parsing of a statement under sql/ with sqlglot: its header, columns, dependencies and restrictions.
 
-Parsing all of them takes half a second, so results are kept, by folder, in the user's cache folder; they are used only if
-the texts and this module are identical.
+Parsing all statements takes half a second, so results are cached by folder in the user's cache folder. They are used
+only if the texts and the parsing modules are identical.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.models.header import CAPTURE, LAKE, Header, read_header
 from pipelines.models.rule_functions import FUNCTIONS
 from pipelines.models.statements import Statement
 
-STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name assigns types
+STAGED = "_staged_"  # prefix of ingestion's raw rows, before the SQL of the table of that name assigns types
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ParsedStatement:
-    """What a statement says about its table.
+    """A statement's description of its table.
 
     `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to.
     """
@@ -43,26 +43,26 @@ class ParsedStatement:
 
 
 def parse_statements(folder: Path, statements: Sequence[Statement]) -> dict[str, ParsedStatement]:
-    """Parse the statements of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
+    """Return the parsed statements of a folder, by name; cached for the same texts. Raise CatalogError."""
     names = ("sqlfile.py", "portable.py", "header.py", "statements.py")
     rules = [(Path(__file__).with_name(name)).read_bytes() for name in names]
-    texts = (part for one in statements for part in (one.name, one.place, one.text))
+    texts = (part for statement in statements for part in (statement.name, statement.place, statement.text))
     digest = digest_of([*rules, *texts])
 
     def parse_all() -> dict[str, Any]:
         return {statement.name: asdict(parse_statement(statement)) for statement in statements}
 
-    known = remembered(f"catalog-{digest_of([str(folder)])[:16]}", digest, parse_all)
-    return {statement.name: _from_json(known[statement.name]) for statement in statements}
+    cached = remembered(f"catalog-{digest_of([str(folder)])[:16]}", digest, parse_all)
+    return {statement.name: _from_json(cached[statement.name]) for statement in statements}
 
 
 def parse_statement(statement: Statement) -> ParsedStatement:
-    """Parse one statement and check it against the rules. Raises CatalogError with file, line and what to write."""
+    """Parse a statement and check it against the rules. Raise CatalogError with file, line and remedy."""
     from pipelines.models.portable import refuse_unportable
 
     header = read_header(statement)
     query = _query(statement)
-    if header.scope in (CAPTURE, LAKE):  # what Spark runs, too
+    if header.scope in (CAPTURE, LAKE):  # these scopes run on Spark, too
         refuse_unportable(statement.path, query)
     tables = _tables(query)
     staged = _staged(statement, query) if STAGED + statement.name in tables else {}
@@ -73,9 +73,9 @@ def _query(statement: Statement) -> Any:
     from sqlglot import exp, parse
     from sqlglot.errors import ParseError, SqlglotError
 
-    text = "\n" * (statement.line - 1) + statement.text  # so that lines are those of the file
+    text = "\n" * (statement.line - 1) + statement.text  # so that line numbers are those of the file
     try:
-        parsed = [one for one in parse(text, dialect="duckdb") if one is not None]
+        parsed = [tree for tree in parse(text, dialect="duckdb") if tree is not None]
     except SqlglotError as error:
         line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else statement.line
         raise CatalogError(f"{statement.path}:{line}: unreadable SQL: {_plain(error)}") from None
@@ -117,7 +117,7 @@ def _column(path: Path, projection: Any) -> Column:
 
 
 def _comments_above(projection: Any) -> list[str]:
-    """Returns the comment lines before a projection, which sqlglot attaches to the first part of an expression."""
+    """Return the comment lines before a projection, which sqlglot attaches to the first part of an expression."""
     part = projection
     while not part.comments:
         part = next(part.iter_expressions(), None)
@@ -136,26 +136,28 @@ def _tables(query: Any) -> tuple[str, ...]:
 
 
 def _staged(statement: Statement, query: Any) -> dict[str, str]:
-    """Returns the columns that a query reads from the staged table, and their types."""
+    """Return the columns that a query reads from the staged table, and their types. Raise CatalogError."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     types: dict[str, str] = {}
     untyped: set[str] = set()
-    wanted = STAGED + statement.name
+    staged_table = STAGED + statement.name
     for scope in traverse_scope(query):
-        names = {n for n, (_, s) in scope.selected_sources.items() if isinstance(s, exp.Table) and s.name == wanted}
-        alone = len(scope.selected_sources) == 1
+        names = {
+            n for n, (_, s) in scope.selected_sources.items() if isinstance(s, exp.Table) and s.name == staged_table
+        }
+        is_single = len(scope.selected_sources) == 1
         for column in scope.columns if names else ():
-            if column.table in names or (alone and not column.table):
-                cast = column.parent if isinstance(column.parent, exp.Cast) else None  # TRY_CAST is one, too
+            if column.table in names or (is_single and not column.table):
+                cast = column.parent if isinstance(column.parent, exp.Cast) else None  # TRY_CAST is a subclass of Cast
                 if cast is not None:
                     types.setdefault(column.name, cast.to.sql(dialect="duckdb"))
                 else:
                     untyped.add(column.name)
     if missing := sorted(untyped - types.keys()):
         raise CatalogError(
-            f"{statement.place}: column {missing[0]!r} of {wanted} has no type; write `CAST({missing[0]} AS TYPE)`"
+            f"{statement.place}: column {missing[0]!r} of {staged_table} has no type; write `CAST({missing[0]} AS TYPE)`"
         )
     return types
 

@@ -15,18 +15,18 @@ from pipelines.base.paths import utf8_path
 
 
 def as_text(value: str) -> str:
-    """Returns text that can be encoded: file-name bytes that are not UTF-8, and lone surrogates of JSON, become escapes."""
-    value = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
+    """Return encodable text: file-name bytes that are not UTF-8, and lone surrogates of JSON, become escapes."""
+    value = re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", value)
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def first_line(error: BaseException) -> str:
-    """Returns an error's message without the lines that show the query."""
+    """Return the first line of an error's message: the others show the query."""
     return as_text(next(iter(str(error).splitlines()), ""))
 
 
 def quoted(value: str | Path) -> str:
-    """A SQL text literal. Raises UnusablePath for a path that DuckDB cannot open."""
+    """Return a SQL text literal. Raise UnusablePath for a path that DuckDB cannot open."""
     if isinstance(value, Path):
         value = utf8_path(value)
     # A NUL would end the statement: DuckDB reads it as a C string.
@@ -35,7 +35,7 @@ def quoted(value: str | Path) -> str:
 
 
 def literal(value: str | int | datetime | Path | None) -> str:
-    """A value as SQL text; a datetime is a TIMESTAMP without time zone. Raises TypeError for any other type."""
+    """Return a value as SQL text; a datetime is a TIMESTAMP without time zone. Raise TypeError for any other type."""
     if value is None:
         return "NULL"
     if isinstance(value, datetime):
@@ -48,21 +48,21 @@ def literal(value: str | int | datetime | Path | None) -> str:
 
 
 def row(values: Iterable[str | int | datetime | Path | None]) -> str:
-    """A row for VALUES: `(1, 'a', NULL)`."""
+    """Return a row for VALUES: `(1, 'a', NULL)`."""
     return f"({', '.join(literal(value) for value in values)})"
 
 
 def file_list(files: Iterable[Path]) -> str:
-    """A list of files, as read_parquet takes it."""
+    """Return a list of files, as an argument of read_parquet."""
     return f"[{', '.join(quoted(file) for file in files)}]"
 
 
 def distinct(columns: Iterable[str]) -> list[str]:
-    """Names of columns, of which those that occurred before get a number, as in DuckDB: `name`, `name_1`."""
-    found: list[str] = []
+    """Return column names with a number added to repeated names, as in DuckDB: `name`, `name_1`."""
+    names: list[str] = []
     for name in columns:
         number = 0
-        while (numbered := f"{name}_{number}" if number else name) in found:
+        while (numbered := f"{name}_{number}" if number else name) in names:
             number += 1
-        found.append(numbered)
-    return found
+        names.append(numbered)
+    return names

@@ -1,11 +1,12 @@
-"""The statements under sql/: which model each is, and where it stands.
+"""The statements under sql/: the model that each defines, and its location.
 
-A folder directly under sql/ is a layer; folders below it are topics. A file is one SELECT, and the table is named after it. A
-private model that only this file reads stands in it, before its reader. Then each statement begins with a line
-`-- model: NAME` and ends with `;`. The last one is named after the file, all others begin with an underscore.
+A folder directly under sql/ is a layer; folders below it are topics. A file is one SELECT, and the table has the file's
+name. A private model that only this file reads may precede its reader in the file. Then each statement begins with a
+line `-- model: NAME` and ends with `;`. The last statement has the file's name; all other names begin with an
+underscore.
 
-Where a text says `threshold('name')`, the number is put from sql/rules/thresholds.csv: so a plan and a model's version are
-the same as with the number in the text, on every engine and in views.
+`threshold('name')` in a text is replaced by the number in sql/rules/thresholds.csv, so plans and model versions are the
+same as with the number in the text, on every engine and in views.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class Statement:
 
 
 def read_statements(folder: Path) -> tuple[Statement, ...]:
-    """Returns the statements of all files of a folder like sql/, by layer and name. Raises CatalogError."""
+    """Return the statements of all files of a folder like sql/, by layer and name. Raise CatalogError."""
     layers = [path for path in folder.iterdir() if path.is_dir() and path.name != QUESTIONS]
-    found = (one for layer in layers for path in sorted(layer.rglob("*.sql")) for one in _split(path, layer.name))
-    return tuple(sorted(found, key=lambda statement: (statement.layer, statement.name)))
+    statements = (s for layer in layers for path in sorted(layer.rglob("*.sql")) for s in _split(path, layer.name))
+    return tuple(sorted(statements, key=lambda statement: (statement.layer, statement.name)))
 
 
 def with_thresholds(path: Path, text: str) -> str:
-    """Put the numbers for the names of thresholds. Raises CatalogError for a name that is not in the table."""
+    """Return the text with thresholds replaced by their values. Raise CatalogError for an unknown threshold."""
     values = thresholds()
     for call in _THRESHOLD.finditer(text):
         if call[1] not in values:
@@ -59,13 +60,13 @@ def with_thresholds(path: Path, text: str) -> str:
 
 def _split(path: Path, layer: str) -> Iterator[Statement]:
     text = with_thresholds(path, path.read_text(encoding="utf-8"))
-    begins = list(_BEGIN.finditer(text)) if _MARK in text else []
-    if not begins:
+    marks = list(_BEGIN.finditer(text)) if _MARK in text else []
+    if not marks:
         yield Statement(path.stem, layer, path, 1, text)
         return
-    if text[: begins[0].start()].strip():
+    if text[: marks[0].start()].strip():
         raise CatalogError(f"{path}:1: begin the file with `-- model: NAME`, as its other statements do")
-    for begin, end in zip(begins, [*(match.start() for match in begins[1:]), len(text)], strict=True):
+    for begin, end in zip(marks, [*(match.start() for match in marks[1:]), len(text)], strict=True):
         line = text.count("\n", 0, begin.end()) + 1
         name, is_last = begin[1].strip(), end == len(text)
         if is_last != (name == path.stem) or not (is_last or name.startswith("_")):
@@ -73,5 +74,5 @@ def _split(path: Path, layer: str) -> Iterator[Statement]:
                 f"{path}:{line - 1}: the model {name!r}: begin its name with an underscore, or make it the last of the file "
                 f"and name it {path.stem!r}"
             )
-        own = text[begin.end() : end].rstrip().removesuffix(";").rstrip()
-        yield Statement(name, layer, path, line, f"{own}\n")
+        statement_text = text[begin.end() : end].rstrip().removesuffix(";").rstrip()
+        yield Statement(name, layer, path, line, f"{statement_text}\n")

@@ -1,1 +1,1 @@
-"""Every kind of file → rows of the lake; one folder each."""
+"""Readers of every kind of file into rows of the lake, one folder per kind."""

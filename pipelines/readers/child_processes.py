@@ -1,6 +1,6 @@
 """Ingestion in child processes, for files that crashed a run: a file that kills its process becomes a row in rejects.
 
-Files are split in halves until the culprit is alone. Trouble with the lake is not a file's fault: it is raised.
+Sets of files are halved until the crashing file is alone. An error of the lake is not a file's fault, so it is raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHILD = ("-m", "pipelines.readers.child_processes")
 
 
 class Stopped(RuntimeError):
-    """The ingesting process was asked to stop, so nothing is known about its files."""
+    """The ingesting process was asked to stop, so the result for its files is unknown."""
 
 
 def ingest_isolated(
@@ -33,20 +33,20 @@ def ingest_isolated(
 ) -> IngestReport:
     """Ingest files in child processes. The report has rows for files that killed their process twice when alone.
 
-    Raises OSError if the lake cannot be written, Stopped if somebody ended a child.
+    Raise OSError if the lake cannot be written, Stopped if another process ended a child.
     """
     rows: list[TraceRow] = []
-    todo = [list(files)] if files else []
-    while todo:
-        part = todo.pop()
-        why = _run(part, lake, job)
-        if why is None:
+    pending = [list(files)] if files else []
+    while pending:
+        part = pending.pop()
+        failure = _run(part, lake, job)
+        if failure is None:
             continue
         if len(part) > 1:
             half = len(part) // 2
-            todo += [part[half:], part[:half]]
-        elif why := _again(part, lake, job):
-            reason = f"reading it crashed the process {_DEATHS} times: {why}"
+            pending += [part[half:], part[:half]]
+        elif failure := _again(part, lake, job):
+            reason = f"reading it crashed the process {_DEATHS} times: {failure}"
             rows += reject_files({part[0]: reason}, lake).rows
             if on_file:
                 on_file(rows[-1])
@@ -54,36 +54,36 @@ def ingest_isolated(
 
 
 def _again(part: list[Path], lake: Lake, job: str | None) -> str | None:
-    """How the last of the other attempts ended; None if one of them succeeded."""
-    ends = (_run(part, lake, job) for _ in range(_DEATHS - 1))
-    why = None
-    for end in ends:
-        if end is None:
+    """Return how the last of the other attempts failed; None if one of them succeeded."""
+    failures = (_run(part, lake, job) for _ in range(_DEATHS - 1))
+    last = None
+    for failure in failures:
+        if failure is None:
             return None
-        why = end
-    return why
+        last = failure
+    return last
 
 
 def _run(files: list[Path], lake: Lake, job: str | None) -> str | None:
-    """Ingest in a child; how it died, or None."""
+    """Ingest in a child; return how it died, or None if it succeeded. Raise OSError or Stopped."""
     command = [sys.executable, *_CHILD, str(lake.root), *([job] if job else [])]
     project = Path(__file__).resolve().parents[2]
-    given = b"\0".join(os.fsencode(path) for path in files)
-    child = subprocess.run(command, input=given, capture_output=True, cwd=project, check=False)
-    last = (child.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1][:300]
+    names = b"\0".join(os.fsencode(path) for path in files)
+    child = subprocess.run(command, input=names, capture_output=True, cwd=project, check=False)
+    last_line = (child.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1][:300]
     if child.returncode == 0:
         return None
     if child.returncode == LAKE_FAILED:
-        raise OSError(f"the lake {lake.root} cannot be written: {last}")
+        raise OSError(f"the lake {lake.root} cannot be written: {last_line}")
     if -child.returncode in _ASKED_TO_STOP:
         raise Stopped(f"the process that read {len(files)} files was asked to stop")
     if child.returncode < 0:
         return f"killed by {signal.Signals(-child.returncode).name} (out of memory?)"
-    return last
+    return last_line
 
 
 def main() -> int:
-    """The child: files come on stdin, each ended by NUL."""
+    """Ingest the files whose names come on stdin, each ended by NUL; return the exit status of the child."""
     folder, *job = sys.argv[1:]
     files = [Path(os.fsdecode(name)) for name in sys.stdin.buffer.read().split(b"\0") if name]
     try:

@@ -1,7 +1,7 @@
-"""Hardware counters that Kineto's CUPTI range profiler puts among the arguments of `cuda_profiler_range` events.
+"""Hardware counters that Kineto's CUPTI range profiler adds to the arguments of `cuda_profiler_range` events.
 
-Source: CuptiRangeProfiler.cpp of pytorch/kineto. An event is a kernel (CUPTI_PROFILER_ENABLE_PER_KERNEL), or a range of the
-program that holds all kernels in it. Its times are made up: Kineto divides the whole time by the number of ranges.
+Source: CuptiRangeProfiler.cpp of pytorch/kineto. An event is a kernel (CUPTI_PROFILER_ENABLE_PER_KERNEL), or a range of
+the program with all its kernels. Its times are not measured: Kineto divides the whole time by the number of ranges.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 CATEGORY = "cuda_profiler_range"
 _METRIC = re.compile(r"\w+?__\w")  # unit__counter.rollup: dram__bytes_read.sum, kineto__tensor_core_insts
-# Kineto's root range and unknown kernel, and CUPTI's numbers of ranges beyond the kernels that Kineto has names of.
+# Kineto's root range and unknown kernel, and CUPTI's numbers of ranges for which Kineto has no kernel name.
 _NO_KERNEL = re.compile(r"__profile__|__missing__|\d*")
 
 
 @dataclass(frozen=True)
 class CounterRange:
-    """A range with its counters by name; a value is None where the file has no number."""
+    """A range with its counters by name; a value is None if the file has no number."""
 
     event_id: int
     name: str
@@ -34,17 +34,17 @@ class CounterRange:
 
     @property
     def kernel(self) -> str | None:
-        """Return the kernel's name, None for a range of the program."""
+        """The kernel's name, or None for a range of the program."""
         return None if _NO_KERNEL.fullmatch(self.name) else self.name
 
     @property
     def has_values(self) -> bool:
-        """Return whether a counter has a value."""
+        """Whether any counter has a value."""
         return any(value is not None for value in self.counters.values())
 
 
 def counter_ranges(con: duckdb.DuckDBPyConnection) -> list[CounterRange]:
-    """Return the ranges in table `events` of `con`, which holds one trace, in the order of the file."""
+    """Return the ranges in table `events` of `con`, which has one trace, in the order of the file."""
     return [
         CounterRange(row["event_id"], row["name"] or "", row["device"], _counters(row["args"]))
         for row in database.rows_of(con, load_catalog().models["_counter_ranges"].sql)
@@ -72,9 +72,9 @@ def _number(value: Any) -> float | None:
 
 
 def lacks_counters(metadata: dict[str, Any], counts: dict[str, Any]) -> bool:
-    """Return whether the trace looks as if counters had been asked for and the profiler could not collect them.
+    """Return whether counters were apparently requested, but the profiler could not collect them.
 
-    PyTorch leaves out operators and its trace id where `profiler_metrics` are given. `counts`: the row of `_event_counts`.
+    PyTorch omits operators and its trace id if `profiler_metrics` are set. `counts`: the row of `_event_counts`.
     """
     is_recent = "cupti_version" in metadata and "trace_id" not in metadata
     return (

@@ -1,7 +1,7 @@
-"""Files that tracelake drew: pictures of traces that are in a lake already. What a file is stands in its mark (`tracelake`).
+"""Files drawn by tracelake: pictures of traces that are already in a lake, identified by the metadata key `tracelake`.
 
-Timelines, overlays and redrawn paths have tracks, arrows and times that no profiler measured, so ingestion refuses them. A
-slice holds events of its trace as they are: it is ingested as what it is, and is no capture of a job.
+Timelines, overlays and redrawn paths have tracks, arrows and times that no profiler measured, so ingestion rejects
+them. A slice contains unchanged events of its trace: it is ingested with a warning, and is not a capture of a job.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ _TOLD = {
 
 
 def _mark(metadata: dict[str, Any]) -> tuple[str, list[str]]:
-    """Returns what the file is a drawing of: its kind, and the ids of its traces; "" for a profiler's."""
+    """Return the kind of drawing and the ids of its traces; ("", []) for a profiler's file."""
     mark = metadata.get(DRAWN)
     drawing = mark.get("drawing") if isinstance(mark, dict) else None
     if not isinstance(mark, dict) or not isinstance(drawing, str):
         return "", []
-    of = mark.get("of")
-    return drawing, [str(trace) for trace in of] if isinstance(of, list) else []
+    ids = mark.get("of")
+    return drawing, [str(trace) for trace in ids] if isinstance(ids, list) else []
 
 
 def refused(metadata: dict[str, Any]) -> str | None:
-    """Returns why a file with this metadata is not ingested; None for what is no drawing."""
-    drawing, of = _mark(metadata)
+    """Return the reason why a file with this metadata is not ingested; None if it is not such a drawing."""
+    drawing, trace_ids = _mark(metadata)
     if drawing not in _TOLD:
         return None
-    return f"it is {_TOLD[drawing]} of {_some(of)}, and no profiler's trace: ingest the trace itself"
+    return f"it is {_TOLD[drawing]} of {_some(trace_ids)}, and no profiler's trace: ingest the trace itself"
 
 
 def is_slice(metadata: dict[str, Any]) -> bool:
-    """Whether a file with this metadata is a slice."""
+    """Return whether a file with this metadata is a slice."""
     return _mark(metadata)[0] == SLICE
 
 
 def named(trace: ReadTrace) -> ReadTrace:
-    """Returns a trace with the finding that it is a slice, and of what, if it is one."""
+    """Return the trace, with a finding that names its source if it is a slice."""
     if not is_slice(trace.metadata):
         return trace
-    from pipelines.readers.kineto import Finding  # which reads where traces come from, and so this module
+    from pipelines.readers.kineto import Finding  # not at the top: it imports this module through origin.py
 
     detail = f"a slice of {_some(_mark(trace.metadata)[1])}: it has only what was asked for, and is no capture of a job"
     return replace(trace, findings=(*trace.findings, Finding("slice", "warning", 1, detail)))
 
 
-def _some(of: list[str]) -> str:
-    if len(of) <= 1:
-        return f"trace {of[0]}" if of else "a trace"
-    return f"{len(of)} traces ({', '.join(of[:3])}{', …' if len(of) > 3 else ''})"
+def _some(trace_ids: list[str]) -> str:
+    if len(trace_ids) <= 1:
+        return f"trace {trace_ids[0]}" if trace_ids else "a trace"
+    return f"{len(trace_ids)} traces ({', '.join(trace_ids[:3])}{', …' if len(trace_ids) > 3 else ''})"

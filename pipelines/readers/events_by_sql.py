@@ -1,11 +1,12 @@
-"""Traces of other tools → `events`: an input stages tables of its own, and a SELECT in `sql/ingest/` makes events of them.
+"""Traces of other tools → `events`: an input stages its own tables, and a SELECT in `sql/ingest/` makes events of them.
 
     @given_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
     def stage(con, path): ...  # fills these tables from the file and returns Contents
 
     INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=events_by_sql("_my_events", stage))
 
-The SELECT (`sql/ingest/_my_events.sql`) has the columns of `events` that the tool knows, at least NEEDED; times are ns.
+The SELECT (`sql/ingest/_my_events.sql`) has the columns of `events` that the tool records, at least NEEDED. Times are
+ns.
 """
 
 from __future__ import annotations
@@ -43,17 +44,19 @@ if TYPE_CHECKING:
 NEEDED = ("event_id", "ph", "name", "start_ns", "duration_ns")
 _ROWS = 122_880
 _MODEL, _PART = "_events_of_model", "_events_of_part"
-# What DuckDB's tables and sorts take before they go to disk; what the process takes is more, and is measured by
-# tests/readers/sqlite_exports/test_memory.py. The allocator gives back what it keeps beyond that.
+# Memory of DuckDB's tables and sorts before they are spilled to disk. The process uses more, as measured by
+# tests/readers/sqlite_exports/test_memory.py. The allocator returns the memory that it caches beyond that.
 _GIGABYTES = 0.3
 _THREADS = 2
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file says beside its events. `metadata`: as in Kineto's (distributedInfo, deviceProperties, host_name, …).
+    """Facts about a file besides its events.
 
-    `status`: partial if something is missing, repaired if something was repaired; `findings` say what.
+    `metadata`: as in Kineto's (distributedInfo, deviceProperties, host_name, …).
+
+    `status`: partial if something is missing, repaired if something was repaired; `findings` describe it.
     """
 
     format: str
@@ -65,12 +68,12 @@ class Contents:
 def events_by_sql(
     model: str, stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents], others: Sequence[Path] = ()
 ) -> Callable[..., ReadTrace | KnownTrace]:
-    """The `read` of an EventInput: `stage(con, path)` creates the tables from which the SQL of `model` makes events.
+    """Return the `read` of an EventInput: `stage(con, path)` creates the tables from which `model`'s SQL makes events.
 
     `others`: further files that `stage` reads, parts of the same trace.
 
-    `stage` raises TraceRejected, or anything, and only this file is rejected. For a trace of a file that holds several
-    (`EventInput.parts`) it must know which one is meant.
+    If `stage` raises TraceRejected, or any other exception, only this file is rejected. For a file with several traces
+    (`EventInput.parts`), `stage` must know which trace to read.
     """
     return partial(_read, model, stage, tuple(others))
 
@@ -78,7 +81,7 @@ def events_by_sql(
 def _read(
     model: str,
     stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents],
-    others: tuple[Path, ...],
+    companions: tuple[Path, ...],
     path: Path,
     folder: Path,
     batch_id: str = "",
@@ -88,9 +91,9 @@ def _read(
     limits: Limits | None = None,
     part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    files = (path, *others)
-    before = _states(files)
-    packed_bytes = sum(size for size, _ in before)
+    files = (path, *companions)
+    states_before = _states(files)
+    packed_bytes = sum(size for size, _ in states_before)
     if on_bytes:
         on_bytes(packed_bytes)
     limits = limits or Limits.of_environment()
@@ -105,9 +108,9 @@ def _read(
             contents = _staged(con, model, stage, path)
             write_tables(_tables(con, path, model, trace_id, batch_id), target, compression)
         except duckdb.OutOfMemoryException:
-            told = database.too_little(database.at_most(_GIGABYTES))
-            raise _rejected(path, f"{told}; or profile for a shorter time") from None
-        if before != _states(files):
+            message = database.too_little(database.at_most(_GIGABYTES))
+            raise _rejected(path, f"{message}; or profile for a shorter time") from None
+        if states_before != _states(files):
             raise _rejected(path, "the file changed while it was being read: try again when it is complete")
         counts = complete(con, load_catalog(), target, compression=compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
@@ -136,14 +139,15 @@ def _connected(spilled: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _states(files: Iterable[Path]) -> list[tuple[int, int]]:
-    """Sizes and times of change."""
-    return [(found.st_size, found.st_mtime_ns) for found in (path.stat() for path in files)]
+    """Return sizes and modification times."""
+    return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in files)]
 
 
 def _content(path: Path, files: Sequence[Path], part: str | None, limits: Limits) -> tuple[str, int]:
-    """Return the trace's id and the bytes of the unpacked content.
+    """Return the trace's id and the size of the decompressed content in bytes.
 
-    The id is of the content, so that a packed file is the same trace; where a file holds several, it is of the part, too.
+    The id is a hash of the content, so that a compressed file is the same trace. For one trace of several, it includes
+    the part.
     """
     digests, n_bytes = [], 0
     for file in files:
@@ -156,8 +160,8 @@ def _content(path: Path, files: Sequence[Path], part: str | None, limits: Limits
         digests.append(digest.hexdigest())
         n_bytes += source.unpacked_bytes
     digests += [] if part is None else [part]
-    alone = len(digests) == 1
-    return (digests[0] if alone else hashlib.sha256("\0".join(digests).encode()).hexdigest())[:16], n_bytes
+    is_single = len(digests) == 1
+    return (digests[0] if is_single else hashlib.sha256("\0".join(digests).encode()).hexdigest())[:16], n_bytes
 
 
 def _staged(
@@ -174,16 +178,19 @@ def _staged(
         raise
     except duckdb.Error as error:
         raise _rejected(path, f"DuckDB cannot read it: {first_line(error)}") from None
-    given = frozenset(catalog.given)
-    run_models(con, catalog, [name for name in catalog.models[model].dependencies if name not in given], given)
+    given_tables = frozenset(catalog.given)
+    run_models(
+        con, catalog, [name for name in catalog.models[model].dependencies if name not in given_tables], given_tables
+    )
     return contents
 
 
 def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: str, batch_id: str) -> Iterator[pa.Table]:
-    """Yields the rows of `events` by row group; at least one, so that the file has its columns.
+    """Yield the rows of `events` by row group; at least one, so that the file has its columns.
 
-    Each group is a query of its own, with the numbers of its events: sorting all rows at once would take memory that grows
-    with them. A model that only selects is asked so often; what another one computes is kept as a table.
+    Each group is a separate query for a range of event ids: the memory for sorting all rows at once would grow with
+    their number. A model that only selects is a view, evaluated per group; the result of any other model is stored in a
+    table.
     """
     import numpy as np
 
@@ -202,26 +209,27 @@ def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: st
                 raise _rejected(path, f"{model}.sql does not number its events from 0 on; correct its event_id")
             yield table
             del table
-            database.trim()  # some 10 MB more after each row group
+            database.trim()  # otherwise about 10 MB more after each row group
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:  # no fault of the data
         raise CatalogError(f"{catalog.models[model].place}: DuckDB rejects {model}: {first_line(error)}") from None
     con.execute(f"DROP TABLE events; DROP VIEW {_PART}; DROP {kind} {_MODEL}")
 
 
 def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str) -> str:
-    """Returns the SELECT of all columns of `events`, in their types, from its rows in _PART, by number; others are NULL.
+    """Return the SELECT of all columns of `events`, with their types, over the rows in _PART, ordered by event id.
 
-    Times that the lake cannot hold become NULL and are counted, as in Kineto's traces (`time_flaw`).
+    Columns that the model does not have are NULL. Times that the lake cannot store become NULL and are counted, as in
+    Kineto's traces (`time_flaw`).
     """
     types = {name: kind for name, kind, *_ in con.execute("DESCRIBE events").fetchall()}
-    own = {column.name for column in catalog.models[model].columns}
+    model_columns = {column.name for column in catalog.models[model].columns}
     path = catalog.models[model].path
-    if wrong := sorted(own - types.keys()):
-        raise CatalogError(f"{path}:1: `events` has no column {wrong[0]!r}; it has {', '.join(types)}")
-    if missing := [name for name in NEEDED if name not in own]:
+    if unknown := sorted(model_columns - types.keys()):
+        raise CatalogError(f"{path}:1: `events` has no column {unknown[0]!r}; it has {', '.join(types)}")
+    if missing := [name for name in NEEDED if name not in model_columns]:
         raise CatalogError(f"{path}:1: no column {missing[0]!r}; events need {', '.join(NEEDED)}")
-    flaw = "time_flaw" if "time_flaw" in own else "CAST(NULL AS VARCHAR)"
-    given = {
+    flaw = "time_flaw" if "time_flaw" in model_columns else "CAST(NULL AS VARCHAR)"
+    computed = {
         "trace_id": quoted(trace_id),
         "batch_id": quoted(batch_id),
         "start_ns": "_ts",
@@ -233,11 +241,11 @@ def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_i
             ELSE {flaw}
         END""",
     }
-    values = {name: f'"{name}"' for name in own} | given
+    values = {name: f'"{name}"' for name in model_columns} | computed
     columns = (f'CAST({values.get(name, "NULL")} AS {kind}) AS "{name}"' for name, kind in types.items())
     within = (
-        f"CASE WHEN TRY_CAST({name} AS HUGEINT) BETWEEN -{most} AND {most} THEN TRY_CAST({name} AS BIGINT) END AS {own_name}"
-        for name, most, own_name in (("start_ns", LATEST_NS, "_ts"), ("duration_ns", LONGEST_NS, "_dur"))
+        f"CASE WHEN TRY_CAST({name} AS HUGEINT) BETWEEN -{limit} AND {limit} THEN TRY_CAST({name} AS BIGINT) END AS {alias}"
+        for name, limit, alias in (("start_ns", LATEST_NS, "_ts"), ("duration_ns", LONGEST_NS, "_dur"))
     )
     return f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(within)} FROM {_PART}) ORDER BY event_id"
 
@@ -246,5 +254,5 @@ def _is_number(name: str) -> str:
     return f"({name} IS NULL OR coalesce(isfinite(TRY_CAST({name} AS DOUBLE)), FALSE))"
 
 
-def _rejected(path: Path, why: str) -> TraceRejected:
-    return TraceRejected(path_text(path), None, why)
+def _rejected(path: Path, reason: str) -> TraceRejected:
+    return TraceRejected(path_text(path), None, reason)

@@ -1,10 +1,10 @@
-"""What a program called the parts of its CUDA graphs: PyTorch's annotation files → names by graph node.
+"""Names that a program gave to parts of its CUDA graphs: PyTorch's annotation files → names by graph node.
 
-`torch.cuda._graph_annotations.mark_kernels` notes names while a graph is captured. Programs write them as
-`kernel_annotations_rank0_*.pkl`, the name under which `torch.cuda._annotate_cuda_graph_trace` looks for them: a pickle of
-{id of the node in the profiler: [annotations]} in torch 2.13 (each a dict of plain values, or a text), a dict instead of the
-list in later ones. The same as JSON has the ids as texts. Loading an untrusted pickle could run arbitrary code, so only
-containers, numbers and texts are accepted.
+`torch.cuda._graph_annotations.mark_kernels` records names while a graph is captured. Programs write them as
+`kernel_annotations_rank0_*.pkl`, the name under which `torch.cuda._annotate_cuda_graph_trace` looks for them: a pickle
+of {id of the node in the profiler: [annotations]} in torch 2.13 (each a dict of plain values, or a text), a dict
+instead of the list in later ones. In the JSON form, the ids are texts. Loading an untrusted pickle could run arbitrary
+code, so only containers, numbers and texts are accepted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _NAMES = ("name", "str", "annotation")  # the arguments from which graph_kernels
 
 
 class AnnotationsError(TracelakeError):
-    """The file holds no annotations; the message names the file and what to do."""
+    """The file does not contain annotations; the message names the file and the next step."""
 
 
 def annotations_beside(trace: Path, rank: int | None) -> Path | None:
-    """Returns the annotation file of a trace's rank, in its folder or the one above as PyTorch looks; the first by name.
+    """Return the annotation file of a trace's rank, the first by name, or None.
 
-    A rank that is not known is that of the digits at the start of the trace's name, else there is no file.
+    It is searched in the trace's folder and the folder above, as PyTorch does. If `rank` is None, the digits at the
+    start of the trace's name are the rank.
     """
     if rank is None:
         digits = re.match(r"\d{1,9}", trace.name)
@@ -40,58 +41,58 @@ def annotations_beside(trace: Path, rank: int | None) -> Path | None:
             return None
         rank = int(digits[0])
     for folder in (trace.absolute().parent, trace.absolute().parent.parent):
-        named = sorted(folder.glob(f"kernel_annotations_rank{rank}_*"))
-        if found := [path for path in named if path.suffix in _SUFFIXES and path.is_file()]:
-            return found[0]
+        candidates = sorted(folder.glob(f"kernel_annotations_rank{rank}_*"))
+        if matches := [path for path in candidates if path.suffix in _SUFFIXES and path.is_file()]:
+            return matches[0]
     return None
 
 
 def read_annotations(path: Path) -> dict[int, str]:
-    """Returns names by node: the argument `graph node id` of the work that the node runs. Nodes without a name are left out.
+    """Return names by node id: the argument `graph node id` of the GPU work that the node runs.
 
-    Raises AnnotationsError, and OSError if the file cannot be read.
+    Nodes without a name are omitted. Raise AnnotationsError, and OSError if the file cannot be read.
     """
-    shown = path_text(path)
+    shown_path = path_text(path)
     if path.stat().st_size > MOST_BYTES:
         raise AnnotationsError(
-            f"{shown}: more than {MOST_BYTES >> 20} MiB; annotations of a program's graphs need a few"
+            f"{shown_path}: more than {MOST_BYTES >> 20} MiB; annotations of a program's graphs need a few"
         )
-    given = _loaded(shown, path.read_bytes())
-    if not isinstance(given, dict):
+    annotations = _loaded(shown_path, path.read_bytes())
+    if not isinstance(annotations, dict):
         raise AnnotationsError(
-            f"{shown}: holds a {type(given).__name__}, not annotations by graph node: give another file"
+            f"{shown_path}: holds a {type(annotations).__name__}, not annotations by graph node: give another file"
         )
     try:
-        return dict(_names(given))
+        return dict(_names(annotations))
     except (TypeError, ValueError, RecursionError) as error:
         raise AnnotationsError(
-            f"{shown}: not annotations as PyTorch writes them: {error}; write the file again"
+            f"{shown_path}: not annotations as PyTorch writes them: {error}; write the file again"
         ) from None
 
 
-def _loaded(shown: str, data: bytes) -> Any:
+def _loaded(shown_path: str, data: bytes) -> Any:
     is_text = data.lstrip()[:1] == b"{"
     try:
         if is_text:
             return json.loads(data)
         return load_plain(data)
     except Bomb as error:
-        raise AnnotationsError(f"{shown}: broken pickle: {error}; write or copy it again") from None
+        raise AnnotationsError(f"{shown_path}: broken pickle: {error}; write or copy it again") from None
     except NotPlain as error:
         raise AnnotationsError(
-            f"{shown}: {error}, so it is not loaded: write it with pickle.dump(dict(annotations)), and with plain values only"
+            f"{shown_path}: {error}, so it is not loaded: write it with pickle.dump(dict(annotations)), and with plain values only"
         ) from None
     except Exception as error:  # a corrupt pickle may raise nearly any exception
         kind = "JSON" if is_text else "pickle"
         raise AnnotationsError(
-            f"{shown}: broken {kind} ({type(error).__name__}: {error}); write or copy it again"
+            f"{shown_path}: broken {kind} ({type(error).__name__}: {error}); write or copy it again"
         ) from None
 
 
-def _names(given: dict[Any, Any]) -> Iterator[tuple[int, str]]:
-    for key, told in given.items():
+def _names(annotations: dict[Any, Any]) -> Iterator[tuple[int, str]]:
+    for key, value in annotations.items():
         node = _node(key)
-        name = _name(told if isinstance(told, list | tuple) else [told])
+        name = _name(value if isinstance(value, list | tuple) else [value])
         if name is not None:
             yield node, name
 
@@ -106,14 +107,17 @@ def _node(key: Any) -> int:
     return node
 
 
-def _name(told: list[Any] | tuple[Any, ...]) -> str | None:
-    """The name of a node as it stands in the trace once PyTorch wrote its annotations there: the last of each key counts."""
+def _name(annotations: list[Any] | tuple[Any, ...]) -> str | None:
+    """Return the name of a node as in the trace after PyTorch added its annotations: the last value of each key counts.
+
+    None if it has no name.
+    """
     merged: dict[str, str] = {}
-    for one in told:
-        if isinstance(one, dict):
-            merged |= {str(key): _text(value) for key, value in one.items()}
+    for annotation in annotations:
+        if isinstance(annotation, dict):
+            merged |= {str(key): _text(value) for key, value in annotation.items()}
         else:
-            merged["annotation"] = _text(one)
+            merged["annotation"] = _text(annotation)
     return next((merged[key] for key in _NAMES if key in merged), None)
 
 

@@ -1,4 +1,4 @@
-"""Files of every kind → the lake. What is rejected becomes a row of `rejects`, and the rest goes on."""
+"""Ingestion of files of every kind into the lake. A rejected file becomes a row of `rejects`; the others continue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class IngestReport:
 
     @property
     def rejected(self) -> list[TraceRow]:
-        """The files that were rejected."""
+        """The rows of the files that were rejected."""
         return [file for file in self.rows if file.status == "rejected"]
 
 
@@ -42,32 +42,32 @@ _IN_THE_LAKE = "it lies in the lake's own folder, which holds no input; move it 
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
-    """The files that files, folders (recursively, without hidden ones) and globs name, each once, in order.
+    """Return the files that files, folders (recursively, without hidden ones) and globs name, each once, in order.
 
-    What cannot be accessed is included too (an unlistable folder stands for its files), to be rejected by name.
+    Inaccessible paths are included (an unlistable folder represents its files), so that they are rejected by name.
     """
-    found: dict[Path, None] = {}
-    for given in paths:
-        path = Path(given)
+    files: dict[Path, None] = {}
+    for pattern in paths:
+        path = Path(pattern)
         if is_folder(path):
-            found.update(dict.fromkeys(files_under(path)))
-        elif not glob.has_magic(str(given)) or _exists(path):
-            found[path] = None
+            files.update(dict.fromkeys(files_under(path)))
+        elif not glob.has_magic(str(pattern)) or _exists(path):
+            files[path] = None
         else:
-            matches = [Path(p) for p in sorted(glob.glob(str(given), recursive=True))]
-            found.update(dict.fromkeys(expand(matches)) if matches else {path: None})
-    return list(found)
+            matches = [Path(p) for p in sorted(glob.glob(str(pattern), recursive=True))]
+            files.update(dict.fromkeys(expand(matches)) if matches else {path: None})
+    return list(files)
 
 
 def listed(file: Path) -> list[Path]:
-    """The paths in a file: one a line, or each ended by NUL, as `find -print0` writes them. Raises OSError."""
+    """Return the paths in a file: one a line, or each ended by NUL, as `find -print0` writes them. Raise OSError."""
     content = file.read_bytes()
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [Path(os.fsdecode(name)) for name in names if name]
 
 
 def _exists(path: Path) -> bool:
-    """Also what cannot be accessed: reading it says why."""
+    """Return whether a path exists, or is inaccessible: reading it then gives the reason."""
     try:
         return path.exists()
     except OSError:
@@ -83,23 +83,27 @@ def ingest(
     limits: Limits | None = None,
     process: str | None = None,
 ) -> IngestReport:
-    """Ingest files, folders and globs into the lake; content that is already there is skipped.
+    """Ingest files, folders and globs into the lake; content that is already in it is skipped.
 
-    `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. Files that are one trace each are
-    committed in batches of 500 traces or 2 GiB of JSON, so a crash loses at most the current batch, and running again
-    completes it. `process`: which trace of a file that holds several (`EventInput.parts`). Files of the lake itself are skipped, or rejected if `paths` names them. Which other files are taken, and how, say the inputs
-    (`pipelines/readers/inputs`): runs of schedules, op-level jobs, Flight Recorder dumps, recordings. What is larger than `limits`
-    (by default the environment's) is rejected. Raises WrongLimit, and duckdb.IOException or OSError if the lake cannot be
-    written.
+    `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. `process`: which trace to read
+    from a file with several (`EventInput.parts`). Files larger than `limits` (by default the environment's) are
+    rejected.
+
+    Files with a single trace are committed in batches of 500 traces or 2 GiB of JSON. So a crash loses at most the
+    current batch, and another run completes it. Files of the lake itself are skipped, or rejected if `paths` names
+    them. The inputs (`pipelines/readers/inputs`) decide which other files are read, and how: runs of schedules,
+    op-level jobs, Flight Recorder dumps, recordings.
+
+    Raise WrongLimit, and duckdb.IOException or OSError if the lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
-    named = list(paths)
-    given = [path for path in expand(named) if not path.absolute().is_relative_to(lake.root)]
-    states = states_of(given)  # as they were before they were read
-    found, alone, failed = sort_out(given)
-    failed |= {path: _IN_THE_LAKE for path in map(Path, named) if path.absolute().is_relative_to(lake.root)}
-    files = deque(alone)
+    requested = list(paths)
+    files_to_read = [path for path in expand(requested) if not path.absolute().is_relative_to(lake.root)]
+    states = states_of(files_to_read)  # before they are read
+    sets_by_kind, single_files, failed = sort_out(files_to_read)
+    failed |= {path: _IN_THE_LAKE for path in map(Path, requested) if path.absolute().is_relative_to(lake.root)}
+    files = deque(single_files)
     while files:
         with EventBatch(lake, job, limits, process) as batch:
             rows: list[TraceRow] = []
@@ -109,10 +113,12 @@ def ingest(
                 if on_file:
                     for row in added:
                         on_file(row)
-            rows += _counters(batch, lake, job, on_file)  # first, as a trace that is known is not read again
+            rows += _counters(batch, lake, job, on_file)  # before the commit, because a known trace is not read again
             already_committed = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
-    for rows in chain([_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in found)):
+    for rows in chain(
+        [_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in sets_by_kind)
+    ):
         _put_rejects(rows, lake)
         report.rows.extend(rows)
         for row in rows:
@@ -125,7 +131,10 @@ def ingest(
 def _counters(
     batch: EventBatch, lake: Lake, job: str | None, on_file: Callable[[TraceRow], Any] | None
 ) -> list[TraceRow]:
-    """Ingest the hardware counters of a batch's traces. Return a rejection for each trace whose counters cannot be read."""
+    """Ingest the hardware counters of a batch's traces.
+
+    Return a rejection for each trace whose counters cannot be read.
+    """
     if not batch.counted:
         return []
     from pipelines.readers.counters.ranges import counters_of  # few traces have counters
@@ -141,17 +150,17 @@ def _counters(
 
 
 def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
-    """What became of every given file, except files that were modified meanwhile, whose fate is open."""
-    told = {
+    """Return the outcome of every requested file, without files that were modified while they were read."""
+    row_by_path = {
         text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
     }
-    whole = {path: (row.status, row.trace_id) for path, row in told.items()}
-    is_same = states_of(states).items() & states.items()
-    return {path: Outcome(state, *whole.get(path, ("part", None))) for path, state in is_same}
+    outcome_by_path = {path: (row.status, row.trace_id) for path, row in row_by_path.items()}
+    unchanged = states_of(states).items() & states.items()
+    return {path: Outcome(state, *outcome_by_path.get(path, ("part", None))) for path, state in unchanged}
 
 
 def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
-    """Make files rows of `rejects` unread, for the given reasons."""
+    """Add files to `rejects` for the given reasons, without reading them."""
     states = states_of(reasons)
     rows = _rejected(reasons)
     _put_rejects(rows, lake)
@@ -160,11 +169,11 @@ def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
 
 
 def _rejected(reasons: Mapping[Path, str]) -> list[TraceRow]:
-    return [TraceRow(path_text(path), "rejected", reason=as_text(why)) for path, why in reasons.items()]
+    return [TraceRow(path_text(path), "rejected", reason=as_text(reason)) for path, reason in reasons.items()]
 
 
 def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:
-    """In a batch of their own: retention removes old rejects with their batch, and keeps what came as sets."""
+    """Write rejects in their own batch: retention removes old rejects with their batch, and keeps sets."""
     if rejected := [row for row in rows if row.status == "rejected"]:
         with EventBatch(lake, None) as batch:
             for row in rejected:

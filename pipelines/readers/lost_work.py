@@ -1,4 +1,4 @@
-"""Launches whose GPU work is not in the trace → findings, of which every face tells the first beside its numbers."""
+"""Launches without GPU work in the trace → findings; every interface shows the first of them next to its numbers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _SHOWN = 10  # steps in a sentence
 
 
 def lost_work(con: duckdb.DuckDBPyConnection, catalog: Catalog, why: str) -> tuple[Finding, ...]:
-    """Returns the findings about launches without GPU work in the view `events` of one trace.
+    """Return the findings about launches without GPU work in the view `events` of one trace.
 
-    why: BY_KINETO or BY_OTHERS, by who wrote the file.
+    `why`: BY_KINETO or BY_OTHERS, depending on the tool that wrote the file.
     """
     _create_rules(con, catalog)
-    made = con.execute(f"CREATE OR REPLACE TABLE {_LAUNCHES} AS {catalog.models[_LAUNCHES].sql}").fetchall()
-    rows = database.rows_of(con, catalog.models[_LOST_WORK].sql) if made[0][0] else []  # few traces have any
+    counts = con.execute(f"CREATE OR REPLACE TABLE {_LAUNCHES} AS {catalog.models[_LAUNCHES].sql}").fetchall()
+    rows = database.rows_of(con, catalog.models[_LOST_WORK].sql) if counts[0][0] else []  # few traces have any
     return tuple(_findings(rows, why))
 
 
 def _create_rules(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Create the rule tables that the models read, once in a connection."""
-    there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
-    read = {name for model in (_LAUNCHES, _LOST_WORK) for name in catalog.models[model].dependencies}
-    for name in sorted((read - there) & catalog.models.keys()):
+    """Create the rule tables that the models read, unless the connection has them."""
+    existing = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
+    dependencies = {name for model in (_LAUNCHES, _LOST_WORK) for name in catalog.models[model].dependencies}
+    for name in sorted((dependencies - existing) & catalog.models.keys()):
         if catalog.models[name].kind == "rules":
             create_rules(con, catalog.models[name])
 
@@ -45,8 +45,10 @@ def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
     findings = []
     for row in rows:
         if row["step"] is None and row["n_lost"]:
-            few = not steps and 100 * row["n_lost"] < _FEW * row["n_launches"]
-            findings.append(Finding(LOST, "warning" if few else "error", row["n_lost"], _sentence(row, steps, why)))
+            is_minor = not steps and 100 * row["n_lost"] < _FEW * row["n_launches"]
+            findings.append(
+                Finding(LOST, "warning" if is_minor else "error", row["n_lost"], _sentence(row, steps, why))
+            )
         if row["step"] is None and row["n_at_end"]:
             detail = "launches at the end of the trace without GPU work: that runs later, or the profiler lost it"
             findings.append(Finding("launches_at_end", "info", row["n_at_end"], detail))
@@ -54,11 +56,11 @@ def _findings(rows: list[dict[str, Any]], why: str) -> list[Finding]:
 
 
 def _sentence(row: dict[str, Any], steps: list[int], why: str) -> str:
-    lost = (
+    message = (
         f"{row['n_lost']:,} of {row['n_launches']:,} launches have no GPU work: {why}, so GPU times are "
         "too small and the GPU seems idle"
     )
     if not steps:
-        return lost
-    more = f" and {len(steps) - _SHOWN:,} more" if len(steps) > _SHOWN else ""
-    return f"{lost}; steps without any: {', '.join(f'ProfilerStep#{step}' for step in steps[:_SHOWN])}{more}"
+        return message
+    suffix = f" and {len(steps) - _SHOWN:,} more" if len(steps) > _SHOWN else ""
+    return f"{message}; steps without any: {', '.join(f'ProfilerStep#{step}' for step in steps[:_SHOWN])}{suffix}"

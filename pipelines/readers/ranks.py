@@ -1,4 +1,4 @@
-"""Which ranks the processes of one file are: as NCCL or the environment says, else by the GPU that each has for itself."""
+"""Ranks of the processes of one file: from NCCL or the environment, else from the GPU that only one process uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from pipelines.readers.kineto.reading_result import Finding
 from pipelines.readers.origin import BY_DEVICE, BY_ENVIRONMENT, BY_NCCL
 
-_VARIABLES = (  # rank and world size, as torchrun, Open MPI, MPICH and Slurm tell their processes
+_VARIABLES = (  # rank and world size, as torchrun, Open MPI, MPICH and Slurm set them
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -26,49 +26,60 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Rank(NamedTuple):
-    """`world_size` None: unknown. `source`: see traces.rank_source."""
+    """The rank of a process. `world_size`: None if unknown. `source`: see traces.rank_source."""
 
     rank: int
     world_size: int | None
     source: str
 
     def told(self) -> dict[str, int | str]:
-        """Returns it as Kineto's distributedInfo."""
+        """Return the rank as Kineto's distributedInfo."""
         world = {} if self.world_size is None else {"world_size": self.world_size}
         return {"rank": self.rank, **world, "rank_source": self.source}
 
     def finding(self, tool: str) -> Finding:
-        """Returns the finding that the trace itself does not tell its rank."""
+        """Return the finding that the trace does not record its rank directly."""
         world = "an unknown number" if self.world_size is None else self.world_size
         return Finding(f"{tool}_rank_by_{self.source}", "info", 1, _TOLD[self.source].format(self.rank, world))
 
 
 def of_environment(variables: Mapping[str, object]) -> Rank | None:
-    """Returns the rank that a process's environment tells; None if it tells none."""
-    for named, world in _VARIABLES:
-        rank, size = _number(variables.get(named)), _number(variables.get(world))
+    """Return the rank in a process's environment variables, or None."""
+    for rank_name, size_name in _VARIABLES:
+        rank, size = _number(variables.get(rank_name)), _number(variables.get(size_name))
         if rank is not None and (size is None or rank < size):
             return Rank(rank, size, BY_ENVIRONMENT)
     return None
 
 
 def of_communicators(found: Mapping[Key, set[tuple[int, int]]]) -> dict[Key, Rank]:
-    """Returns the ranks in the largest communicator of each process, from all its (ranks, rank); {} where these are not of
-    one communicator: of several sizes, or a rank twice, or a process without one.
+    """Return the rank of each process in its largest communicator, from all its (size, rank) pairs.
+
+    {} if these are not one communicator: different sizes, a duplicate rank, or a process without a communicator.
     """
     largest = {key: {pair for pair in pairs if pair[0] == max(pairs)[0]} for key, pairs in found.items() if pairs}
     if len(largest) < len(found) or any(len(pairs) > 1 for pairs in largest.values()):
         return {}
-    told = {key: pair for key, (pair,) in largest.items()}
-    if len({size for size, _ in told.values()}) > 1 or len(set(told.values())) < len(told):
+    size_and_rank_by_process = {key: pair for key, (pair,) in largest.items()}
+    if len({size for size, _ in size_and_rank_by_process.values()}) > 1 or len(
+        set(size_and_rank_by_process.values())
+    ) < len(size_and_rank_by_process):
         return {}
-    return {key: Rank(rank, size, BY_NCCL) for key, (size, rank) in told.items() if 0 <= rank < size < _MOST}
+    return {
+        key: Rank(rank, size, BY_NCCL)
+        for key, (size, rank) in size_and_rank_by_process.items()
+        if 0 <= rank < size < _MOST
+    }
 
 
 def of_all(ranks: Mapping[Key, Rank | None]) -> dict[Key, Rank]:
-    """Returns the ranks if every process has one of its own, else {}: what two share, neither has."""
-    told = {key: rank for key, rank in ranks.items() if rank}
-    return told if len(told) == len(ranks) == len({rank.rank for rank in told.values()}) else {}
+    """Return the ranks if every process has a rank and all are different, else {}."""
+    rank_by_process = {key: rank for key, rank in ranks.items() if rank}
+    return (
+        rank_by_process
+        if len(rank_by_process) == len(ranks) == len({rank.rank for rank in rank_by_process.values()})
+        else {}
+    )
 
 
 def _number(text: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Runs of schedules: folders of Parquet files that `python -m pipelines.schedule.run` wrote.
+"""Runs of schedules: folders of Parquet files written by `python -m pipelines.schedule.run`.
 
 A run is ingested once, by its run_id, and as a whole: its rows become visible with the file of `schedule_runs`.
 """
@@ -21,14 +21,14 @@ _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 
 
 def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """The folders that hold a run, each with those of its tables that are among the files."""
+    """Return the folders that contain a run, each with its tables among the files."""
     tables = [path for path in files if path.suffix == ".parquet" and path.stem in RUN_TABLES]
     folders = sorted({path.parent for path in tables if path.stem == RUN_MARK})
     return {folder: [path for path in tables if path.parent == folder] for folder in folders}
 
 
 def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one run. Raises Rejected."""
+    """Stage the tables of one run. Raise Rejected."""
     missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
     if missing:
         raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
@@ -46,14 +46,14 @@ def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
 
 
 def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-    """Keep a plan's tasks only once in the lake, with the first run that brought them."""
+    """Delete plans that the lake already has: a plan's tasks are stored once, with the first run that has them."""
     con.execute(
         "DELETE FROM schedule_plans WHERE (plan_hash, run_id) NOT IN "
         "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"
     )
     if files := lake.committed_files("schedule_plans"):
-        known = f"SELECT plan_hash FROM read_parquet({file_list(files)})"
-        con.execute(f"DELETE FROM schedule_plans WHERE plan_hash IN ({known})")
+        known_hashes = f"SELECT plan_hash FROM read_parquet({file_list(files)})"
+        con.execute(f"DELETE FROM schedule_plans WHERE plan_hash IN ({known_hashes})")
 
 
 INPUT = SetInput(

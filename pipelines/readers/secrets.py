@@ -1,10 +1,9 @@
-"""Values that look like secrets are masked as a file is read: what is not in the lake is shown nowhere.
+"""Masking of values that look like secrets while a file is read: a value that is not in the lake is never shown.
 
-Profilers write environment variables, command lines and metadata of a job into its trace; programs write them into the names
-of their spans, and dumps and snapshots into stacks. A value counts as a secret by its
-name (TOKEN, SECRET, KEY, PASSWORD, CREDENTIAL), as the user and password of a URL, or by the shape that a provider gives to
-its tokens. Numbers alone are none (`num_tokens`: 128; a
-password may be one), and neither are tokenizers.
+Profilers write environment variables, command lines and metadata of a job into its trace. Programs write them into the
+names of their spans, and dumps and snapshots into stacks. A value counts as a secret by its name (TOKEN, SECRET, KEY,
+PASSWORD, CREDENTIAL), as the user and password of a URL, or by the format of a provider's tokens. Numbers alone are not
+secrets (`num_tokens`: 128; a password may be a number), and neither are tokenizers.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _VALUE = r"(?:[^\"'\\]|\\[^\"'\\])*[A-Za-z](?:[^\"'\\]|\\[^\"'\\])*"
 _WORD = r"[^\s\"'\\,;&)}\]]*[A-Za-z][^\s\"'\\,;&)}\]]*"
 # HF_TOKEN=…, --api-key=…
 _ASSIGNED = (rf"(?i)({_NAME}{_MORE}=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
-# In a name only as a variable of the environment: `prefill num_tokens=8k` says what was done.
+# In a name, only environment variables count: `prefill num_tokens=8k` describes the work.
 _EXPORTED = (rf"([A-Z0-9]_(?:TOKEN|SECRET|KEY|PASSWORD|PASSWD|CREDENTIAL)S?=(?:{_QUOTE})?){_WORD}", rf"\1{MASK}")
-# What is found → what is left of it (RE2; \1 is its first group).
+# Pattern → replacement (RE2; \1 is the first group).
 _RULES = (
     # {"HF_TOKEN": "…"}, also in a text that is JSON itself
     (rf"(?i)({_QUOTE}{_BEFORE}{_NAME}{_MORE}{_QUOTE}\s*:\s*{_QUOTE}){_VALUE}", rf"\1{MASK}"),
@@ -47,7 +46,7 @@ _RULES = (
     ),
     (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:[^\"\\]|\\+[^\"\\])*", rf"\1{MASK}"),
 )
-# Nearly all texts hold none of these, and are left alone for a tenth of what the rules cost.
+# Nearly all texts contain none of these; this check costs a tenth of the rules.
 _HINT = (
     r"(?i)token|secret|key|passw|credential|://[^/\"]*@|bearer\s|hf_|sk-|gh[pousr]_|github_pat_|glpat-|akia|asia|xox[abprs]-|"
     r"eyj|aiza"
@@ -56,50 +55,53 @@ _HINT_BYTES = re.compile(_HINT.encode())
 
 
 def may_hold_secrets(text: bytes) -> bool:
-    """Whether a text, JSON or not, may hold what the rules mask. False is sure: they need no run then."""
-    # RE2 takes K (Kelvin) for a k, and a backslash may spell any letter.
+    """Return whether a text, JSON or not, may contain secrets. If False, the rules need not run."""
+    # RE2 matches K (Kelvin) as k, and a backslash may escape any letter.
     return b"\\" in text or not text.isascii() or _HINT_BYTES.search(text) is not None
 
 
 def masked_text(text: str, *, is_name: bool = False) -> str:
-    """Returns what `masked` makes of a text, for those that no table holds."""
+    """Return a text with the same masks as `masked`, for texts that are not in a table."""
     if not may_hold_secrets(text.encode("utf-8", "surrogatepass")):
         return text
     import pyarrow as pa
     from pyarrow import compute
 
-    told = pa.array([text], pa.string())
-    # By RE2, too: time grows with a text's length, whatever stands there.
-    for pattern, left in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
-        told = compute.call_function("replace_substring_regex", [told], compute.ReplaceSubstringOptions(pattern, left))
-    return told[0].as_py()
+    masked_array = pa.array([text], pa.string())
+    # RE2, as in DuckDB: the time is linear in the text's length, whatever its content.
+    for pattern, replacement in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
+        masked_array = compute.call_function(
+            "replace_substring_regex", [masked_array], compute.ReplaceSubstringOptions(pattern, replacement)
+        )
+    return masked_array[0].as_py()
 
 
 def masked(column: str, *, is_name: bool = False) -> str:
-    """Returns SQL for the text in a column, with what looks like a secret replaced by `MASK`.
+    """Return SQL for the text in a column, with values that look like secrets replaced by `MASK`.
 
-    `is_name`: of an event, a function, a file: `tokens=…` is no secret there.
+    `is_name`: the name of an event, a function or a file, in which `tokens=…` is not a secret.
     """
     text = column
-    for pattern, left in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
-        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(left)}, 'g')"
+    for pattern, replacement in (_EXPORTED if is_name else _ASSIGNED, *_RULES):
+        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(replacement)}, 'g')"
     return f"CASE WHEN {may_be_secret(column)} THEN {text} ELSE {column} END"
 
 
 def may_be_secret(column: str) -> str:
-    """Returns SQL: whether the text in a column may hold what `masked` replaces."""
+    """Return a SQL condition: the text in a column may contain a value that `masked` replaces."""
     return f"regexp_matches({column}, {quoted(_HINT)})"
 
 
 def told_by_dumps(described: Iterable[tuple[Any, ...]]) -> list[str]:
-    """Returns the columns that hold names as a dump, a snapshot or another set brought them along, of what DESCRIBE returns: all
-    texts but the file's own path.
+    """Return the text columns with names from a dump, a snapshot or another set: all except the file's own path.
+
+    `described`: the rows of DESCRIBE.
     """
     return [name for name, kind, *_ in described if kind == "VARCHAR" and name != "path"]
 
 
 def with_masks(query: str, texts: Sequence[str] = ("args", "extra"), names: Sequence[str] = ("name",)) -> str:
-    """Returns a query, by default of events, with what looks like a secret masked in columns of text and of names."""
-    hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
-    replaced = f" REPLACE ({', '.join(f'{text} AS {name}' for name, text in hidden)})" if hidden else ""
+    """Return the query, by default of events, with values that look like secrets masked in text and name columns."""
+    masked_columns = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
+    replaced = f" REPLACE ({', '.join(f'{text} AS {name}' for name, text in masked_columns)})" if masked_columns else ""
     return f"SELECT *{replaced} FROM (\n{query}\n)"

@@ -1,4 +1,4 @@
-"""Streams the values of a large JSON document, one after another from the unpacked stream; the whole text is never held."""
+"""Stream of the values of a large JSON document: the decompressed text is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ Where = tuple[str | int, ...]
 
 
 class ValueStream:
-    """Iterate over `walk()`. `odd`: what was read as viewers read it although it is not strict JSON, by finding."""
+    """An iterator over `walk()`.
 
-    bare: re.Pattern[str] | None = None  # words that become null where the text is not JSON
+    `odd`: number of repairs to text that viewers accept but JSON does not allow, by finding.
+    """
+
+    bare: re.Pattern[str] | None = None  # words that are replaced by null where the text is not JSON
 
     def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         self.path = path
@@ -35,9 +38,11 @@ class ValueStream:
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._no_number, object_pairs_hook=self._once)
 
     def walk(self, is_streamed: Callable[[Where], bool]) -> Iterator[tuple[Where, Any]]:
-        """Yields values by where they are (keys and places). What is at a place that `is_streamed` comes part by part.
+        """Yield the values with their paths (keys and indices).
 
-        Raises TraceRejected where it is no JSON, and OSError if the file cannot be read.
+        A value whose path `is_streamed` is split into its elements.
+
+        Raise TraceRejected if the text is not JSON, and OSError if the file cannot be read.
         """
         self._open()
         yield from self._parts((), is_streamed)
@@ -50,7 +55,7 @@ class ValueStream:
             yield where, self._value()
             return
         self._at += 1
-        seen: set[str] = set()
+        keys: set[str] = set()
         n, closing = 0, "}" if opening == "{" else "]"
         while (first := self._next()) != closing:
             if not first:
@@ -58,9 +63,9 @@ class ValueStream:
             key: str | int = n
             if opening == "{":
                 key = self._key(first)
-                if key in seen:
+                if key in keys:
                     raise self._rejected(f"the key {key[:80]!r} occurs twice: two files in one?")
-                seen.add(key)
+                keys.add(key)
             n += 1
             yield from self._parts((*where, key), is_streamed)
         self._at += 1
@@ -75,35 +80,38 @@ class ValueStream:
         return key
 
     def _open(self) -> None:
-        if wrong := identify_path(self.path):
-            raise TraceRejected(str(self.path), None, wrong)
+        if problem := identify_path(self.path):
+            raise TraceRejected(str(self.path), None, problem)
         self._pieces = self._source.chunks()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def _next(self) -> str:
-        """Returns the first character that is not a blank or comma; empty at the end of the file."""
+        """Return the first character that is not a blank or comma; empty at the end of the file."""
         while True:
-            found = _BLANK.match(self._text, self._at)
-            self._at = found.end() if found else self._at
+            blanks = _BLANK.match(self._text, self._at)
+            self._at = blanks.end() if blanks else self._at
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._fill():
                 return ""
 
     def _value(self) -> Any:
-        mended = False
+        is_repaired = False
         while True:
             self._tried.clear()
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                if not mended and self.bare:
-                    self._text, mended = self._text[: self._at] + self.bare.sub("null", self._text[self._at :]), True
+                if not is_repaired and self.bare:
+                    self._text, is_repaired = (
+                        self._text[: self._at] + self.bare.sub("null", self._text[self._at :]),
+                        True,
+                    )
                 elif not self._fill():
                     reason = self._source.damage or f"cannot be read as JSON: {error}"
                     raise self._rejected(reason) from None
                 else:
-                    mended = False
+                    is_repaired = False
                 continue
             # A number may continue in the next chunk.
             if end == len(self._text) and isinstance(value, int | float) and self._fill():
@@ -116,12 +124,12 @@ class ValueStream:
         self._tried["repaired_nan"] += 1
 
     def _once(self, members: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(members)
-        self._tried["repaired_duplicate_key"] += len(members) - len(found)
-        return found
+        value = dict(members)
+        self._tried["repaired_duplicate_key"] += len(members) - len(value)
+        return value
 
     def _fill(self) -> bool:
-        """Read more text; returns False at the end. Text already parsed is released."""
+        """Read more text and release the text already parsed; return False at the end of the file."""
         if self._ended:
             return False
         chunk = next(self._pieces, None)
@@ -134,5 +142,5 @@ class ValueStream:
         return not self._ended
 
     def _rejected(self, reason: str) -> TraceRejected:
-        place = self._dropped + len(self._text[: self._at].encode("utf-8", "replace"))
-        return TraceRejected(str(self.path), place, reason)
+        offset = self._dropped + len(self._text[: self._at].encode("utf-8", "replace"))
+        return TraceRejected(str(self.path), offset, reason)

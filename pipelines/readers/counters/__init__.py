@@ -1,1 +1,1 @@
-"""Hardware counters of kernels, of a run of their own: rocprofv3's counter collections and `ncu --csv`."""
+"""Hardware counters of kernels, measured in a separate run: rocprofv3's counter collections and `ncu --csv`."""

@@ -1,4 +1,4 @@
-"""What is wrong with lines of a counter file: how many have each fault, and where the first is."""
+"""Faults in the lines of a counter file: the number of lines with each fault, and the first such line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class BadValue(ValueError):
-    """A value that is not what its column holds; the message names both."""
+    """A value that does not fit its column; the message names both."""
 
 
 @dataclass
 class Fault:
-    """Lines with one fault. `detail`: of the first of them, with its line."""
+    """Lines with the same fault. `detail` describes the first of them, with its line number."""
 
     severity: str
     n: int
@@ -27,17 +27,17 @@ class Fault:
 
 @dataclass
 class Faults:
-    """Faults by name, in the order in which they were met."""
+    """Faults by name, in the order of their first occurrence."""
 
     found: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, fault: str, severity: str, detail: str, n: int = 1) -> None:
-        """Count a fault; the first one's detail is kept."""
-        known = self.found.setdefault(fault, Fault(severity, 0, as_text(detail)))
-        known.n += n
+        """Count `n` occurrences of a fault; keep the detail of the first call."""
+        entry = self.found.setdefault(fault, Fault(severity, 0, as_text(detail)))
+        entry.n += n
 
     def tried(self, line: int, read: Callable[[], T]) -> T | None:
-        """Returns what `read` returns; None, and a fault, where that raises BadValue."""
+        """Return `read()`, or None after recording a fault if it raises BadValue."""
         try:
             return read()
         except BadValue as error:
@@ -46,10 +46,10 @@ class Faults:
 
     @property
     def n_warnings(self) -> int:
-        """Returns how many lines or values were left out."""
+        """The number of skipped lines or values."""
         return sum(fault.n for fault in self.found.values() if fault.severity == "warning")
 
 
 def shown(text: str) -> str:
-    """Returns the beginning of a foreign text, for a message."""
+    """Return the first SHOWN characters of a foreign text, quoted, for a message."""
     return repr(text[:SHOWN])

@@ -1,4 +1,4 @@
-"""Texts of a counter file's fields → numbers."""
+"""Conversion of a counter file's text fields to numbers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def whole(name: str, text: str) -> int:
-    """Returns a number of at least 0. Raises BadValue."""
+    """Return an integer from 0 to 2^63 - 1. Raise BadValue."""
     if _WHOLE.fullmatch(text) and len(text) <= 20 and (value := int(text)) <= _LARGEST:
         return value
     raise BadValue(f"{name} is {shown(text)}, not a whole number below 2^63")
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is meant as a number."""
+    """Return whether a text has the form of a number, with or without commas between thousands."""
     return bool(_NUMBER.fullmatch(text) or _GROUPED.fullmatch(text))
 
 
 def number(name: str, text: str) -> float:
-    """Returns a counter's value. Raises BadValue where it is not a number, or more than a counter of 64 bits can hold."""
+    """Return a counter's value. Raise BadValue if it is not a number, or exceeds a counter of 64 bits."""
     if not is_number(text):
         raise BadValue(f"{name} is {shown(text)}, not a number")
     value = float(text.replace(",", ""))

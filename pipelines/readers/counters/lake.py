@@ -1,4 +1,4 @@
-"""Counter files → the lake, each a set of its own: counters are of another run than the timing, and answer alone."""
+"""Counter files → the lake, each file a separate set: counters come from another run than the timings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS = {
 
 
 def counter_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the files that hold counters, each for itself: by name, or by the columns that a line names."""
+    """Return the files with counters, each as its own set, recognized by their names or by a line of column names."""
     return {path: [path] for path in files if path.name.endswith(_NAMES) or _is_one(path)}
 
 
@@ -49,7 +49,7 @@ def _is_one(path: Path) -> bool:
         return False
     if {*rocprof.NEEDED} <= {*_names(head.partition(b"\n")[0])}:
         return True
-    # Every .gz comes here, a trace with tens of thousands of lines, too.
+    # Every .gz file comes here, even a trace with tens of thousands of lines, so the cheap check is first.
     return b"Kernel Name" in head and any(map(_is_of_ncu, head.split(b"\n")))
 
 
@@ -69,23 +69,26 @@ def _as_written(line: bytes) -> list[str]:
 
 
 def _fields(line: bytes) -> list[str]:
-    """Returns the fields of a line; raises csv.Error. Names of kernels hold no line ends, so a stray quote costs one line."""
+    """Return the fields of a line. Raise csv.Error.
+
+    Kernel names contain no line ends, so a stray quote affects a single line.
+    """
     text = as_text(line.rstrip(b"\r").decode("utf-8-sig", "surrogateescape"))
     return next(csv.reader([text], strict=True), [])
 
 
 class _Collected:
-    """One pass over a file: rows of `kernel_counters`, and what is wrong with other lines."""
+    """One pass over a file: the rows of `kernel_counters`, and the faults of the other lines."""
 
     def __init__(self, source: Source) -> None:
         self.faults, self.hash, self.n_lines = Faults(), hashlib.sha256(), 0
         self._source, self._is_named = source, source.path.name.endswith(_NAMES)
 
     def rows(self) -> Iterator[tuple]:
-        given = lines(self._source, _WHAT)
-        names = self._header(given)
+        file_lines = lines(self._source, _WHAT)
+        names = self._header(file_lines)
         layout = (Ncu if ncu.is_header([name.lower() for name in names]) else Rocprof)(names, self.faults)
-        for line, is_whole in given:
+        for line, is_whole in file_lines:
             self._count(line, is_whole)
             if line.startswith(b"=="):
                 self._other_output(line)
@@ -103,9 +106,12 @@ class _Collected:
             fault = "broken_line" if is_whole else "cut_line"
             self.faults.add(fault, "warning", f"line {self.n_lines:,}: {error}: {shown(_start(line))}")
 
-    def _header(self, given: Iterator[tuple[bytes, bool]]) -> list[str]:
-        """Returns the names of the columns. ncu and the program may have written to the file before them."""
-        for line, is_whole in given:
+    def _header(self, file_lines: Iterator[tuple[bytes, bool]]) -> list[str]:
+        """Return the column names.
+
+        Output of ncu and the program may precede them. Raise Rejected if they are not found.
+        """
+        for line, is_whole in file_lines:
             self._count(line, is_whole)
             names = _names(line)
             if self._is_named or _is_of_ncu(line) or {*rocprof.NEEDED} <= {*names}:
@@ -115,17 +121,17 @@ class _Collected:
             raise Rejected(f"{_WHAT} with no line that names its columns: collect the counters or copy the file again")
         is_of_ncu = ncu.is_header(names)
         missing = ncu.missing(names) if is_of_ncu else [name for name in rocprof.NEEDED if name not in names]
-        again = "collect the counters or copy the file again"
+        advice = "collect the counters or copy the file again"
         if missing:
-            hint = "print without --print-summary" if is_of_ncu else again
+            hint = "print without --print-summary" if is_of_ncu else advice
             raise Rejected(f"{_WHAT} whose line {self.n_lines:,} does not name {', '.join(missing)}: {hint}")
         if len({*names}) != len(names):
-            raise Rejected(f"{_WHAT} whose line {self.n_lines:,} names a column twice: {again}")
+            raise Rejected(f"{_WHAT} whose line {self.n_lines:,} names a column twice: {advice}")
         return _as_written(line) if is_of_ncu else names
 
     def _other_output(self, line: bytes) -> None:
-        told = f"line {self.n_lines:,} is another output of the profiler or the program: {shown(_start(line))}"
-        self.faults.add("other_output", "info", told)
+        message = f"line {self.n_lines:,} is another output of the profiler or the program: {shown(_start(line))}"
+        self.faults.add("other_output", "info", message)
 
     def _count(self, line: bytes, is_whole: bool) -> None:
         self.n_lines += 1
@@ -137,7 +143,7 @@ def _start(line: bytes) -> str:
 
 
 def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one file. Raises Rejected."""
+    """Stage the tables of one file. Raise Rejected."""
     source = Source(path, limits=Limits.of_environment())
     collected = _Collected(source)
     faults = collected.faults
@@ -161,31 +167,31 @@ def read_counters(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         for name, fault in faults.found.items()
     ]
     reading.add_rows(FINDINGS, findings)
-    kept = reading.count(COUNTERS)
+    n_counters = reading.count(COUNTERS)
     row = {
         "path": path_text(path.absolute()),
         "job": reading.job or job_from_path(path),
         "n_lines": collected.n_lines,
-        "n_counters": kept,
+        "n_counters": n_counters,
         "unpacked_bytes": source.unpacked_bytes,
         "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
-    bad = faults.n_warnings
-    why = f"{bad:,} lines or values could not be read: counter_findings" if bad else None
-    return Read(trace_id, kept, "partial" if why else "ok", why)
+    n_bad = faults.n_warnings
+    reason = f"{n_bad:,} lines or values could not be read: counter_findings" if n_bad else None
+    return Read(trace_id, n_counters, "partial" if reason else "ok", reason)
 
 
 def _note_repeated(reading: Reading, paths: Collection[Path], n_rows: int, faults: Faults) -> None:
-    """Count the rows that the table leaves out as the same dispatch and counter is there before."""
+    """Count the rows that the table does not contain because an earlier row has the same dispatch and counter."""
     if n := n_rows - reading.count(COUNTERS):
         rows = f"read_parquet({file_list(paths)})"
         ((line, dispatch, counter),) = reading.con.execute(
             f"SELECT line, dispatch_id, counter FROM {rows} ANTI JOIN one.{COUNTERS} USING (line, counter) "
             "ORDER BY line LIMIT 1"
         ).fetchall()
-        told = f"line {line:,}: {shown(counter)} of dispatch {dispatch:,} is there before: left out"
-        faults.add("repeated", "warning", told, n)
+        message = f"line {line:,}: {shown(counter)} of dispatch {dispatch:,} is there before: left out"
+        faults.add("repeated", "warning", message, n)
 
 
 INPUT = SetInput(scope="counters", suffixes=(".csv", ".gz"), recognise=counter_files, read=read_counters)

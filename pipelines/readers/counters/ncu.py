@@ -1,10 +1,10 @@
-"""Lines of `ncu --csv` → rows: one per dispatch and metric that has a number.
+"""Lines of `ncu --csv` → rows: one per dispatch and metric with a number.
 
-Page details has a line for each metric; page raw has a column for each, and a line of units below the names. The columns
-before the metrics are named alike. Numbers may have commas between thousands.
+Page details has a line per metric. Page raw has a column per metric, and a line of units below the names. The columns
+before the metrics have the same names on both. Numbers may have commas between thousands.
 
-ncu 2025 names the columns of rules (advice) on page details, and writes them only in lines of rules: a line of a metric ends
-after the metric's value.
+ncu 2025 also names the columns of rules (advice) on page details, but fills them only in lines of rules: a line of a
+metric ends after the metric's value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USUAL = ("process id", "device", "stream", "grid size", "block size")
 _METRIC = ("section name", "metric name", "metric unit", "metric value")
 _READ = (*_NEEDED, *_USUAL, *_METRIC)  # of page details
 _NO_METRICS = {*_NEEDED, *_USUAL, "process name", "host name", "kernel time", "context", "cc"}
-_MOST = 50_000  # rows held until their dispatch ends
+_MOST = 50_000  # rows in memory until their dispatch ends
 _RANGES = "domain:"  # columns of NVTX ranges
 _NOT_MEASURED = ("", "n/a", "nan", "-nan", "(n/a)", "no data")
 _DURATIONS = ("Duration", "gpu__time_duration.sum")
@@ -32,13 +32,13 @@ _SHAPE = re.compile(r"\(?\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)?")
 
 
 def is_header(names: Sequence[str]) -> bool:
-    """Whether these are the column names (in lower case) of one of the pages."""
+    """Return whether these are the column names (in lower case) of one of the pages."""
     return "kernel name" in names and ("metric name" in names or any("__" in name for name in names))
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """Returns the columns (in lower case) that are absent and without which no row can be read."""
-    return [one for one in (*_NEEDED, *(_OF_DETAILS if "metric name" in names else ())) if one not in names]
+    """Return the required columns (in lower case) that are absent: without them no row can be read."""
+    return [name for name in (*_NEEDED, *(_OF_DETAILS if "metric name" in names else ())) if name not in names]
 
 
 class Ncu:
@@ -47,15 +47,15 @@ class Ncu:
     def __init__(self, names: Sequence[str], faults: Faults) -> None:
         self._faults = faults
         lower = [name.lower() for name in names]
-        self._place = {name: place for place, name in enumerate(lower)}
+        self._place = {name: index for index, name in enumerate(lower)}
         self._is_raw = "metric name" not in self._place
         self._metrics = [
-            (place, name)
-            for place, name in enumerate(names)
-            if lower[place] not in _NO_METRICS and _RANGES not in lower[place]
+            (index, name)
+            for index, name in enumerate(names)
+            if lower[index] not in _NO_METRICS and _RANGES not in lower[index]
         ]
         self._n_columns = len(lower)
-        # Names may differ in order between versions, so a line is complete after the last field that is read.
+        # The order of columns differs between versions, so a line is complete after the last field that is read.
         self._n_read = (
             self._n_columns if self._is_raw else 1 + max(self._place[name] for name in _READ if name in self._place)
         )
@@ -67,11 +67,14 @@ class Ncu:
             faults.add("missing_column", "info", f"the first line has no {', '.join(absent)}: NULL", len(absent))
 
     def is_complete(self, n_fields: int, is_whole: bool) -> bool:
-        """Return whether a line with so many fields has all that are read; without its end, the last field may be cut."""
+        """Return whether a line with `n_fields` fields has all that are read.
+
+        `is_whole`: the line has an end; without it, the last field may be cut.
+        """
         return n_fields == self._n_columns or self._n_read + (not is_whole) <= n_fields < self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yields the rows of dispatches that have ended before this line. Raises BadValue where it has no dispatch."""
+        """Yield the rows of dispatches that ended before this line. Raise BadValue if it has no dispatch."""
         if self._is_raw and self._units is None:
             self._units = fields if not fields[self._place["id"]].strip() else [""] * len(fields)
             if self._units is fields:
@@ -82,23 +85,23 @@ class Ncu:
             yield from self.finish()
             self._dispatch = dispatch
         if self._is_raw:
-            for place, name in self._metrics:
-                self._metric(line, None, name, (self._units or fields)[place], fields[place])
+            for index, name in self._metrics:
+                self._metric(line, None, name, (self._units or fields)[index], fields[index])
             return
-        section, name, unit, value = (self._text(fields, one) for one in _METRIC)
+        section, name, unit, value = (self._text(fields, column) for column in _METRIC)
         if name:
             self._metric(line, section or None, name, unit, value)
         else:
             self._faults.add("no_metric", "info", f"line {line:,} is advice or has no metric's name: left out")
 
     def finish(self) -> Iterator[tuple[Any, ...]]:
-        """Yields the rows of the last dispatch."""
+        """Yield the rows of the last dispatch."""
         for line, *metric in self._held:
             yield (line, *(self._dispatch or ()), *metric, None, self._duration_ns, RAW if self._is_raw else DETAILS)
         self._held, self._duration_ns = [], None
 
     def _shared(self, line: int, fields: Sequence[str]) -> tuple[Any, ...]:
-        """Returns process, dispatch, kernel, device, stream, threads of the grid and of a block."""
+        """Return process, dispatch, kernel, device, stream, threads of the grid, and threads of a block."""
         dispatch = whole("ID", self._text(fields, "id"))
         numbers = {name: self._tried(line, fields, name, whole) for name in ("process id", "device", "stream")}
         blocks, threads = (self._tried(line, fields, name, _product) for name in ("grid size", "block size"))
@@ -129,8 +132,8 @@ class Ncu:
 
 
 def _product(name: str, text: str) -> int:
-    """Returns how many there are in a shape: (256, 1, 1) or 256. Raises BadValue."""
-    if found := _SHAPE.fullmatch(text):
-        x, y, z = map(int, found.groups())
+    """Return the product of a shape, (256, 1, 1) or 256. Raise BadValue."""
+    if match := _SHAPE.fullmatch(text):
+        x, y, z = map(int, match.groups())
         text = str(x * y * z)
     return whole(name, text)

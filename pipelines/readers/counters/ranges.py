@@ -1,6 +1,7 @@
-"""Counters in Kineto traces → `kernel_counters`: a row for each range of the range profiler and each of its counters.
+"""Counters in Kineto traces → `kernel_counters`: one row per range of the range profiler and counter.
 
-The events that ingestion has just read are the source, so a trace is not read twice. The file has the trace's id.
+The source is the Parquet file of the events that were just ingested, so a trace is not read twice. The set has the
+trace's id.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SOURCE = "Kineto"
 
 
 def counters_of(traces: Mapping[Path, ReadTrace]) -> SetInput:
-    """Return the input that reads the counters of traces, each known by the Parquet file of its events."""
+    """Return the input that reads the counters of traces. Keys of `traces`: the Parquet files of their events."""
     return SetInput(scope="counters", suffixes=(), recognise=_each_alone, read=partial(_read, traces))
 
 
@@ -69,7 +70,7 @@ def _read(traces: Mapping[Path, ReadTrace], reading: Reading, events: Path, _: C
 
 
 def _rows(ranges: Iterable[CounterRange]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, in the order of the table's columns. Ranges are numbered through the file."""
+    """Yield the rows in the column order of the table. Ranges are numbered from 0 within the file."""
     names = list(COLUMNS[COUNTERS])
     for number, span in enumerate(ranges):
         shared = {

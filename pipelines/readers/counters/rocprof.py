@@ -1,6 +1,7 @@
-"""Lines of rocprofv3's counter collections → rows: one per dispatch and counter, as they are in the file.
+"""Lines of rocprofv3's counter collections → rows: one per dispatch and counter, in the order of the file.
 
-Columns are found by name (generateCSV.cpp of rocprofiler-sdk). The file has no units: those of a counter are in AMD's lists.
+Columns are found by name (generateCSV.cpp of rocprofiler-sdk). The file has no units; AMD's lists of counters have
+them.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ class Rocprof:
             faults.add("missing_column", "info", f"the first line has no {', '.join(missing)}: NULL", len(missing))
 
     def is_complete(self, n_fields: int, is_whole: bool) -> bool:
-        """Return whether a line with so many fields has all of them."""
+        """Return whether a line with `n_fields` fields has all of them."""
         return n_fields == self._n_columns
 
     def rows(self, line: int, fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yields the row of a line, in the order of the table's columns. Raises BadValue where it has no dispatch."""
-        texts = {name: fields[place].strip() for name, place in self._place.items()}
+        """Yield the row of a line, in the table's column order.
+
+        Raise BadValue if it has no dispatch or counter name.
+        """
+        texts = {name: fields[index].strip() for name, index in self._place.items()}
         dispatch = whole("Dispatch_Id", texts["dispatch_id"])
         if not texts["counter_name"]:
             raise BadValue("Counter_Name is empty")
@@ -64,13 +68,13 @@ class Rocprof:
         )
 
     def finish(self) -> Iterator[tuple[Any, ...]]:
-        """Yields what is left at the end: nothing."""
+        """Yield nothing: no row is pending at the end."""
         return iter(())
 
     def _whole(self, line: int, texts: dict[str, str], name: str) -> int | None:
         text = texts.get(name, "")
-        if name == "agent_id" and (found := _NUMBER_AT_END.search(text)):  # 1, Agent 1 or GPU 0
-            text = found[1]
+        if name == "agent_id" and (match := _NUMBER_AT_END.search(text)):  # 1, Agent 1 or GPU 0
+            text = match[1]
         return self._faults.tried(line, lambda: whole(name, text)) if text else None
 
     def _value(self, line: int, texts: dict[str, str]) -> float | None:

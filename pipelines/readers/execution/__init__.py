@@ -1,7 +1,7 @@
 """Execution traces, as PyTorch's ExecutionTraceObserver writes them (Chakra's PyTorch JSON), next to a profiler trace.
 
-They have no times, but record which tensors every operator read and wrote: the data dependencies that a profiler trace
-lacks.
+They have no times, but record which tensors every operator read and wrote. A profiler trace has no such data
+dependencies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ExecutionSummary", "create_tables", "load_execution"]
 
 
 def __getattr__(name: str) -> Any:
-    """The reader when it is first used: every query asks for the tables alone."""
+    """Import the reader on first use: every query needs only the tables."""
     if name not in ("ExecutionSummary", "load_execution"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pipelines.readers.execution import execution_trace

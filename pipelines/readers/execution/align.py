@@ -1,7 +1,8 @@
-"""Aligns two nearly equal sequences of names.
+"""Alignment of two nearly equal sequences of names.
 
-A profiler trace and an execution trace of one run differ only in a few operators. The algorithm walks along both and,
-where they diverge, continues at the nearest position from which the next names agree. Linear except where they diverge.
+A profiler trace and an execution trace of one run differ only in a few operators. The algorithm walks along both
+sequences. At a difference, it continues at the nearest position from which the next names agree. Linear except at
+differences.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 AGREE = 8  # names in a row that must agree before a position is accepted
-FAR = 100_000  # names of `a` that are searched for one
+FAR = 100_000  # names of `a` that are searched for such a position
 
 
 def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns pairs (index in a, index in b) of equal names, ascending in both."""
+    """Return pairs (index in a, index in b) of equal names, ascending in both."""
     pairs: list[tuple[int, int]] = []
-    places: dict[tuple[str, ...], list[int]] = {}
+    starts: dict[tuple[str, ...], list[int]] = {}
     i = j = 0
     while i < len(a) and j < len(b):
         if a[i] == b[j]:
             pairs.append((i, j))
             i, j = i + 1, j + 1
             continue
-        places = places or _places(b)
-        nearest = _nearest(a, i, j, places)
+        starts = starts or _places(b)
+        nearest = _nearest(a, i, j, starts)
         if nearest is None:
             break
         i, j = nearest
@@ -33,21 +34,21 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _places(names: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
-    """Returns where each run of AGREE names begins; shorter runs at the end of the sequence match only an end."""
-    places: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for at in range(len(names)):
-        places[tuple(names[at : at + AGREE])].append(at)
-    return places
+    """Return the indices at which each run of AGREE names begins; shorter runs at the end match only an end."""
+    starts: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index in range(len(names)):
+        starts[tuple(names[index : index + AGREE])].append(index)
+    return starts
 
 
-def _nearest(a: Sequence[str], i: int, j: int, places: dict[tuple[str, ...], list[int]]) -> tuple[int, int] | None:
+def _nearest(a: Sequence[str], i: int, j: int, starts: dict[tuple[str, ...], list[int]]) -> tuple[int, int] | None:
     best: tuple[int, int] | None = None
     steps = FAR
-    for at in range(i, min(len(a), i + FAR)):
-        if at - i >= steps:
+    for index in range(i, min(len(a), i + FAR)):
+        if index - i >= steps:
             break
-        found = places.get(tuple(a[at : at + AGREE]), ())
-        place = bisect_left(found, j)
-        if place < len(found) and at - i + found[place] - j < steps:
-            best, steps = (at, found[place]), at - i + found[place] - j
+        candidates = starts.get(tuple(a[index : index + AGREE]), ())
+        first_after = bisect_left(candidates, j)
+        if first_after < len(candidates) and index - i + candidates[first_after] - j < steps:
+            best, steps = (index, candidates[first_after]), index - i + candidates[first_after] - j
     return best

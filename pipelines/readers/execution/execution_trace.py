@@ -1,6 +1,6 @@
-"""One execution trace → its tables in a connection that holds the profiler trace (see tables.py).
+"""Loading of an execution trace into the tables of a connection that has the profiler trace (see tables.py).
 
-The text is streamed; nodes and their tensors are held until the edges are known: about 2 kB a node.
+The text is streamed. Nodes and their tensors stay in memory until the edges are known: about 2 kB per node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.readers.execution.tables import TABLES, create_tables, insert
 
 @dataclass(frozen=True)
 class ExecutionSummary:
-    """How much of a profiler trace was joined to an execution trace: the row of `execution_summary`."""
+    """The row of `execution_summary`: the part of a profiler trace that was joined to an execution trace."""
 
     path: str
     schema: str
@@ -39,18 +39,17 @@ class ExecutionSummary:
         return self.n_joined / self.n_operators if self.n_operators else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The fields and the share."""
+        """Return the fields and the share."""
         return {**asdict(self), "share": self.share}
 
 
 def load_execution(
     con: duckdb.DuckDBPyConnection, path: Path, trace_id: str, on_bytes: Callable[[int], object] | None = None
 ) -> ExecutionSummary:
-    """Read an execution trace for the trace `trace_id` in `events`, and join the two; replaces the trace's earlier
-    rows.
+    """Read an execution trace for the trace `trace_id` in `events`, join the two, and replace the trace's earlier rows.
 
-    Raises TraceRejected if the file is not one, OSError if it cannot be read. A join without matches is not an error:
-    `method` is none.
+    Raise TraceRejected if the file is not an execution trace, and OSError if it cannot be read. A join without matches
+    is not an error: `method` is then "none".
     """
     create_tables(con)
     nodes, schema = read_nodes(path, on_bytes)
@@ -73,7 +72,7 @@ def load_execution(
 
 
 def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> tuple[list[Node], str]:
-    """Returns the nodes of an execution trace in the order of the file, and its schema version. Raises TraceRejected."""
+    """Return the nodes of an execution trace in the order of the file, and its schema version. Raise TraceRejected."""
     stream = NodeStream(path, on_bytes)
     nodes = list(stream_nodes(path, stream))
     return nodes, str(stream.head.get("schema", "unknown"))

@@ -1,4 +1,4 @@
-"""Events of a profiler trace → nodes of an execution trace of the same run.
+"""Join of the events of a profiler trace with the nodes of an execution trace of the same run.
 
 Three methods, most reliable first; the first that works is used for the whole trace:
 
@@ -44,14 +44,17 @@ class Operator(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """`pairs` of (event_id, node_id), and the method that found them: none if nothing did."""
+    """Pairs (event_id, node_id), and the method that found them: "none" without pairs."""
 
     method: str
     pairs: list[tuple[int, int]]
 
 
 def read_operators(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[Operator]:
-    """The operators of a trace by thread in order of start; `events` must hold the arguments for the first method."""
+    """Return the operators of a trace, by thread in order of start.
+
+    The method record_function_id needs the arguments in `events`.
+    """
     return [Operator(*row) for row in con.execute(_OPERATORS.format(quoted(trace_id))).fetchall()]
 
 
@@ -71,17 +74,17 @@ def join_operators(operators: Sequence[Operator], nodes: Sequence[Node]) -> Join
 
 def _by_number(numbers: list[tuple[int | None, Operator]], nodes: list[Node]) -> list[tuple[int, int]]:
     by_rf = {node.rf_id: node for node in nodes if node.rf_id > 0}
-    found = {number: operator for number, operator in numbers if number in by_rf}
-    same = [
+    operators_by_number = {number: operator for number, operator in numbers if number in by_rf}
+    pairs = [
         (operator.event_id, by_rf[number].node_id)
-        for number, operator in found.items()
+        for number, operator in operators_by_number.items()
         if number and _name(operator.name) == _name(by_rf[number].name)
     ]
-    return same if len(same) >= SAME_NAMES * max(len(found), 1) else []
+    return pairs if len(pairs) >= SAME_NAMES * max(len(operators_by_number), 1) else []
 
 
 def _name(name: str) -> str:
-    """Returns the name without the step number: the two traces may have counted from different steps."""
+    """Return the name without the step number: the two traces may count steps differently."""
     return "ProfilerStep#" if name.startswith("ProfilerStep#") else name
 
 
@@ -94,20 +97,23 @@ def _by_order(operators: Sequence[Operator], nodes: list[Node]) -> list[tuple[in
         threads[node.tid].append(node)
     pairs: list[tuple[int, int]] = []
     for tid, thread in _matching(threads, events):
-        ours, theirs = threads[tid], events[thread]
-        aligned = align([_name(n.name) for n in ours], [_name(o.name) for o in theirs])
-        if len(aligned) >= SAME_THREAD * len(ours):
-            pairs += [(theirs[j].event_id, ours[i].node_id) for i, j in aligned]
+        thread_nodes, thread_operators = threads[tid], events[thread]
+        aligned = align([_name(n.name) for n in thread_nodes], [_name(o.name) for o in thread_operators])
+        if len(aligned) >= SAME_THREAD * len(thread_nodes):
+            pairs += [(thread_operators[j].event_id, thread_nodes[i].node_id) for i, j in aligned]
     return pairs
 
 
 def _matching(threads: dict[int, list[Node]], events: dict[str, list[Operator]]) -> list[tuple[int, str]]:
-    """Returns pairs of threads that share most names, the largest share first; each thread is in at most one pair."""
-    ours = {tid: Counter(_name(n.name) for n in nodes) for tid, nodes in threads.items()}
-    theirs = {thread: Counter(_name(o.name) for o in found) for thread, found in events.items()}
-    shared = [((a & b).total(), tid, thread) for tid, a in ours.items() for thread, b in theirs.items()]
-    found: dict[int, str] = {}
+    """Return pairs of threads with names in common, the largest number of common names first.
+
+    Each thread is in at most one pair.
+    """
+    node_names = {tid: Counter(_name(n.name) for n in nodes) for tid, nodes in threads.items()}
+    operator_names = {thread: Counter(_name(o.name) for o in operators) for thread, operators in events.items()}
+    shared = [((a & b).total(), tid, thread) for tid, a in node_names.items() for thread, b in operator_names.items()]
+    thread_by_tid: dict[int, str] = {}
     for n, tid, thread in sorted(shared, key=lambda s: (-s[0], s[1], s[2])):
-        if n and tid not in found and thread not in found.values():
-            found[tid] = thread
-    return list(found.items())
+        if n and tid not in thread_by_tid and thread not in thread_by_tid.values():
+            thread_by_tid[tid] = thread
+    return list(thread_by_tid.items())

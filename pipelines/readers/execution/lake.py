@@ -1,6 +1,6 @@
-"""Execution traces → the lake: what each is and where it lies, a row of `execution_traces`. The nodes stay in the file.
+"""Execution traces → the lake: a row of `execution_traces` per file, with its path. The nodes stay in the file.
 
-Fleets keep them beside their profiler traces, so a folder that is ingested has both, and neither is a file gone wrong.
+Fleets store execution traces next to profiler traces, so an ingested folder contains both. Neither is a broken file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _READ_BY = (
 
 
 def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the files that begin like execution traces, each for itself."""
+    """Return the files that begin like execution traces, each as its own set."""
     return {path: [path] for path in files if looks_like_execution_trace(path)}
 
 
 def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the row of one file. Every node is read, so that a broken file is noticed here. Raises Rejected."""
+    """Stage the row of one file. Every node is read, so that a broken file is detected. Raise Rejected."""
     key, unpacked_bytes = _content(path)
     if key in reading.known:
         return Read(key, status="known", reason=_READ_BY)
@@ -43,8 +43,8 @@ def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> R
             n_nodes += 1
             n_operators += node.is_operator
     except TraceRejected as error:
-        place = "" if error.byte_offset is None else f" (at byte {error.byte_offset})"
-        raise Rejected(f"an execution trace that cannot be read: {error.reason}{place}") from None
+        position = "" if error.byte_offset is None else f" (at byte {error.byte_offset})"
+        raise Rejected(f"an execution trace that cannot be read: {error.reason}{position}") from None
     row = {
         "path": path_text(path.absolute()),
         "rank": number_in_name(path),
@@ -61,7 +61,10 @@ def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> R
 
 
 def _content(path: Path) -> tuple[str, int]:
-    """Returns 16 hex digits over the unpacked content, as for profiler traces, and its bytes. Raises Rejected."""
+    """Return 16 hex digits of the SHA-256 of the decompressed content, as for profiler traces, and its size in bytes.
+
+    Raise Rejected.
+    """
     digest, source = hashlib.sha256(), Source(path, limits=Limits.of_environment())
     try:
         for chunk in source.chunks():

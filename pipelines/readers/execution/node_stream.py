@@ -1,4 +1,4 @@
-"""One execution trace → its nodes, one after another; only their ids are held."""
+"""Stream of the nodes of an execution trace; only their ids stay in memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipelines.readers.kineto.reading_result import TraceRejected
 
 
 def stream_nodes(path: Path, stream: NodeStream) -> Iterator[Node]:
-    """Yields the nodes in the order of the file. Raises TraceRejected, and OSError if the file cannot be read."""
-    seen: set[int] = set()
-    for place, raw in enumerate(stream.nodes()):
+    """Yield the nodes in the order of the file. Raise TraceRejected, and OSError if the file cannot be read."""
+    node_ids: set[int] = set()
+    for index, raw in enumerate(stream.nodes()):
         try:
-            node = parse_node(raw, place)
+            node = parse_node(raw, index)
         except ValueError as error:
             raise TraceRejected(str(path), None, str(error)) from None
         except RecursionError:
-            raise TraceRejected(str(path), None, f"node {place} has lists in lists too deep to read") from None
-        if node.node_id in seen:
+            raise TraceRejected(str(path), None, f"node {index} has lists in lists too deep to read") from None
+        if node.node_id in node_ids:
             raise TraceRejected(str(path), None, f"node {node.node_id} occurs twice: are these two traces in one file?")
-        seen.add(node.node_id)
+        node_ids.add(node.node_id)
         yield node

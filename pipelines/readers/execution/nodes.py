@@ -1,6 +1,6 @@
-"""A node of an execution trace. PyTorch's schemas are recognized by their shape and read into one form.
+"""Nodes of an execution trace. PyTorch's schemas are recognized by their shape and read into one form.
 
-1.0.1 (before PyTorch 2.2) writes `parent`, `rf_id`, `tid`, … beside `inputs` and `input_types`; 1.0.2-chakra.0.0.4 to
+1.0.1 (before PyTorch 2.2) writes `parent`, `rf_id`, `tid`, … next to `inputs` and `input_types`; 1.0.2-chakra.0.0.4 to
 1.1.1-chakra.0.0.4 write `ctrl_deps`, `inputs: {values, shapes, types}` and the rest as `attrs: [{name, type, value}]`.
 Source: pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp.
 """
@@ -50,12 +50,12 @@ class Node:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is an operator or annotation, not a node for the process or a thread."""
+        """Whether the node is an operator or annotation, not a process or a thread."""
         return not self.name.startswith(PROCESS_AND_THREADS)
 
 
 def parse_node(raw: dict[str, Any], place: int) -> Node:
-    """Returns one node of either schema. Raises ValueError that says what is missing or wrong."""
+    """Return one node of either schema. Raise ValueError with the missing or wrong field."""
     number = raw.get("id")
     if not isinstance(number, int) or _number(number) != number:
         raise ValueError(f"node {place} has no id of 64 bits")
@@ -88,7 +88,7 @@ def parse_node(raw: dict[str, Any], place: int) -> Node:
 
 
 def _number(value: Any, missing: int = 0) -> int:
-    """Returns an int64; unsigned numbers beyond it (a -1 that was cast) and anything else become `missing`."""
+    """Return an int64; unsigned numbers beyond it (a -1 that was cast) and anything else become `missing`."""
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else missing
 
 
@@ -99,20 +99,20 @@ def _pairs(number: int, name: str, side: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _lists(number: int, name: str, values: Any, types: Any) -> tuple[list[Any], list[Any]]:
-    if not all(isinstance(given or [], list) for given in (values, types)):
+    if not all(isinstance(items or [], list) for items in (values, types)):
         raise ValueError(f"node {number}: {name} or their types are no list")
     return values or [], types or []
 
 
 def _tensors(values: list[Any], types: list[Any], mutated: frozenset[int]) -> Iterator[Tensor]:
     for position, value in enumerate(values):
-        # Other lists of numbers do not look like a tensor, but the type is checked first if there is one.
+        # Other lists of numbers do not look like a tensor, but the type is checked first if it is recorded.
         if position >= len(types) or "Tensor" in str(types[position]):
             yield from _found(position, value, position in mutated)
 
 
 def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
-    """Returns the tensors in a value: itself, or those in a list or tuple."""
+    """Yield the tensors in a value: the value itself, or those in a list or tuple."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
@@ -125,22 +125,23 @@ def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
 
 @lru_cache(maxsize=4096)
 def mutated_arguments(op_schema: str) -> frozenset[int]:
-    """Returns positions (from 0) of the arguments that a schema marks as written: `aten::add_(Tensor(a!) self, …) ->
-    Tensor(a!)`.
+    """Return the positions (from 0) of the arguments that a schema marks as written.
+
+    Example: `aten::add_(Tensor(a!) self, …) -> Tensor(a!)`.
     """
-    depth, position, found = 0, 0, set()
+    depth, position, mutated = 0, 0, set()
     blank = True  # a lone * separates positional from keyword arguments and is not an argument
-    for letter in op_schema[op_schema.find("(") + 1 :] if "!" in op_schema else "":
-        if letter in "([":
+    for char in op_schema[op_schema.find("(") + 1 :] if "!" in op_schema else "":
+        if char in "([":
             depth += 1
-        elif letter in ")]":
+        elif char in ")]":
             depth -= 1
             if depth < 0:
                 break
-        elif letter == "!":
-            found.add(position)
-        if letter == "," and not depth:
+        elif char == "!":
+            mutated.add(position)
+        if char == "," and not depth:
             position, blank = position + (not blank), True
-        elif letter not in " *":
+        elif char not in " *":
             blank = False
-    return frozenset(found)
+    return frozenset(mutated)

@@ -1,4 +1,4 @@
-"""Streams the nodes of an execution trace, one after another from the unpacked stream; the whole text is never held."""
+"""Stream of the raw nodes of an execution trace: the decompressed text is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.readers.value_stream import ValueStream
 
 
 class NodeStream(ValueStream):
-    """Iterate over `nodes()`; `head` then holds the top-level keys before and after them (schema, pid, …)."""
+    """An iterator over `nodes()`; `head` then has the top-level keys before and after them (schema, pid, …)."""
 
     # Masks contain infinities, which PyTorch writes bare (std::to_string): -inf is not JSON.
     bare = re.compile(r"(?<=[\[,:\s])-?(?:inf|nan)(?=\s*[,\]}])")
@@ -23,23 +23,23 @@ class NodeStream(ValueStream):
         self.head: dict[str, Any] = {}
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """Yields the nodes in file order. Raises TraceRejected, and OSError if the file cannot be read."""
+        """Yield the nodes in file order. Raise TraceRejected, and OSError if the file cannot be read."""
         self._open()
         if self._next() != "{":
             raise self._other()
         self._at += 1
-        found = False
+        has_nodes = False
         while (first := self._next()) == '"':
             key = self._key(first)
             opening = self._next()
             if key == "nodes" and opening == "[":
-                found = True
+                has_nodes = True
                 yield from self._elements()
             elif key == "traceEvents":
                 raise self._rejected("a profiler trace, not an execution trace: give it as TRACE")
             else:
                 self.head[key] = self._value()
-        if not found:
+        if not has_nodes:
             raise self._other()
         if first != "}":
             raise self._rejected("the file ends early" if not first else f"{first!r} where a key should be")
@@ -54,7 +54,7 @@ class NodeStream(ValueStream):
 
     def _other(self) -> TraceRejected:
         keys = [key for key in self.head if key not in ("schema", "nodes")]
-        what = identify_text(self._start, keys) or "the file contains no text"
+        description = identify_text(self._start, keys) or "the file contains no text"
         return TraceRejected(
-            str(self.path), None, f"not an execution trace (an object with `schema` and `nodes`): {what}"
+            str(self.path), None, f"not an execution trace (an object with `schema` and `nodes`): {description}"
         )

@@ -1,4 +1,4 @@
-"""The tables of an execution trace in a DuckDB connection, column by column; SQL models read them by these names.
+"""Tables of an execution trace in a DuckDB connection. SQL models read them by these names.
 
 Without an execution trace they exist but are empty, so that the models run anyway.
 """
@@ -95,17 +95,17 @@ TABLES = (
     ),
 )
 def create_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create, empty, the tables that `con` does not have yet."""
+    """Create the tables that `con` does not have yet, empty."""
     for table in TABLES:
         create_table(con, table, "TABLE IF NOT EXISTS")
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, trace_id: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Add rows of a trace (without the trace_id) in chunks, so that they are never all copied at once."""
+    """Insert rows of a trace (without the trace_id) in chunks, so that they are never all copied at once."""
     import pyarrow as pa
 
-    names, left = list(types_of(table))[1:], iter(rows)
-    while piece := list(islice(left, 50_000)):
+    names, remaining = list(types_of(table))[1:], iter(rows)
+    while piece := list(islice(remaining, 50_000)):
         columns = dict(zip(names, map(list, zip(*piece, strict=True)), strict=True))
         con.register("_piece", pa.table({"trace_id": [trace_id] * len(piece), **columns}))
         con.execute(f"INSERT INTO {table} SELECT * FROM _piece")

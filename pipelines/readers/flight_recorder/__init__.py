@@ -1,1 +1,1 @@
-"""Flight Recorder dumps: what every rank had in flight when a job hung, and which rank it hung on."""
+"""Flight Recorder dumps: the calls that every rank had in flight when a job hung, and the rank that caused the hang."""

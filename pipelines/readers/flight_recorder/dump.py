@@ -1,6 +1,6 @@
-"""Reads one rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
+"""Reader for a rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
 
-Format: `FlightRecorder.hpp`, versions 2.x. The rank is only in the file's name. Loading an untrusted pickle could run
+Format: `FlightRecorder.hpp`, versions 2.x. Only the file's name has the rank. Loading an untrusted pickle could run
 arbitrary code, so only builtin containers, numbers and texts are accepted.
 """
 
@@ -33,20 +33,21 @@ _TOP_KEYS = {
     b"entries",
 }
 _HEAD, _PICKLE_HEAD, _FIRST = 4096, 1 << 20, 64
-_SHOWN = 60  # characters of what is wrong
-_MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; few bytes may stand for many
+_SHOWN = 60  # characters of a wrong value in a message
+# Per dump: a ring has thousands of calls, but a few bytes of pickle can expand to many more.
+_MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000
 MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(TracelakeError):
-    """The file is not a readable dump; the message names the file and what to do."""
+    """The file is not a readable dump; the message names the file and the next step."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A process group as a rank knows it. Names may repeat after a split: `ranks` distinguishes them.
+    """A process group as a rank records it. Names may repeat after a split: `ranks` distinguishes the groups.
 
-    `is_inferred`: no dump lists its ranks; they are those that called something in it.
+    `is_inferred`: no dump lists the group's ranks, so they are the ranks that called something in it.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Status:
-    """Counters of a process group on a rank, which outlive the ring; None: no such call yet."""
+    """Counters of a process group on a rank, which outlive the ring. None: no such call yet, or not counted."""
 
     enqueued: int | None
     completed: int | None
@@ -68,9 +69,9 @@ class Entry:
     """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
 
     `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `start_ns` and
-    `completed_ns` are when a watchdog noticed, late by up to its period: they are not kernel times. `retired`: the
-    backend is done with it; if it did not complete, it timed out or failed. `pg_id` is the group's number on this rank
-    only. `frame`: where the user's code called it.
+    `completed_ns` are when a watchdog noticed the state, late by up to its period: they are not kernel times.
+    `retired`: the backend is done with the call; if it did not complete, it timed out or failed. `pg_id` is the group's
+    number on this rank only. `frame`: the line of the user's code that called it.
     """
 
     record_id: int
@@ -100,8 +101,9 @@ class Entry:
 class Dump:
     """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
 
-    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `communication_state` are JSON
-    texts of what the dump says about its groups and about the communication library; None if it says nothing.
+    `written_ns`: the file's modification time, ns since the epoch: the dump is not newer. `pg_status` and
+    `communication_state` are JSON texts with the dump's data about its groups and about the communication library; None
+    if it has none.
     """
 
     path: Path
@@ -118,7 +120,7 @@ class Dump:
 
     @property
     def is_cut(self) -> bool:
-        """Whether calls are missing: the ring has overwritten them, or only unfinished ones were dumped."""
+        """Whether calls are missing: the ring has overwritten them, or only unfinished calls were dumped."""
         ids = [entry.record_id for entry in self.entries]
         if not ids:
             return any(status.enqueued for status in self.statuses.values())
@@ -126,10 +128,10 @@ class Dump:
 
 
 def is_dump(path: Path) -> bool:
-    """Returns whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start
-    (pickle).
+    """Return whether a file looks like a dump, whatever its name.
 
-    False for anything that is not a regular file, or cannot be read.
+    JSON is recognized by its first key, a pickle by the keys near its start. False for anything that is not a regular
+    file, or cannot be read.
     """
     try:
         if not path.is_file():
@@ -137,13 +139,13 @@ def is_dump(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD)
             if head[:1] == b"\x80":
-                if b"segments" in head[:_FIRST]:  # a CUDA memory snapshot, whose stacks may hold any word
+                if b"segments" in head[:_FIRST]:  # a CUDA memory snapshot, whose stacks may contain any word
                     return False
                 head += file.read(_PICKLE_HEAD)
                 return b"version" in head and (b"pg_config" in head or b"entries" in head)
             first = _FIRST_KEY.match(head)
             if not first or first[1] not in _TOP_KEYS:
-                return False  # traces begin with other keys, so only files that may be dumps are read whole
+                return False  # traces begin with other keys, so only possible dumps are read completely
             text = head + file.read()
             return b'"pg_config"' in text or b'"collective_seq_id"' in text
     except OSError:
@@ -151,44 +153,57 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: str | Path) -> Dump:
-    """Read one rank's dump. Raises DumpError, and OSError if the file cannot be read."""
+    """Read one rank's dump. Raise DumpError, and OSError if the file cannot be read."""
     path = Path(path)
-    shown = path_text(path)
-    found = _RANK.search(path.name)
-    if not found or len(found[1]) > 18:
-        raise DumpError(f"{shown}: the name does not end in a rank (nccl_trace_rank_3); rename it")
+    shown_path = path_text(path)
+    rank_match = _RANK.search(path.name)
+    if not rank_match or len(rank_match[1]) > 18:
+        raise DumpError(f"{shown_path}: the name does not end in a rank (nccl_trace_rank_3); rename it")
     if path.stat().st_size > MAX_DUMP_BYTES:
         raise DumpError(
-            f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; ring buffers of a few thousand calls need only a few"
+            f"{shown_path}: more than {MAX_DUMP_BYTES >> 20} MiB; ring buffers of a few thousand calls need only a few"
         )
     top = _load(path, path.read_bytes())
     version = text(str(top.get("version")))
-    known = _VERSION.match(version)
-    if not known or not ({"entries", "pg_config"} & top.keys()):
+    version_match = _VERSION.match(version)
+    if not version_match or not ({"entries", "pg_config"} & top.keys()):
         raise DumpError(
-            f"{shown}: not a Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
+            f"{shown_path}: not a Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
         )
     try:
         configs = record("pg_config", top.get("pg_config") or {}).items()
-        groups = {text(str(name)): _group(text(str(name)), given) for name, given in configs}
+        groups = {text(str(name)): _group(text(str(name)), config) for name, config in configs}
         entries = _entries(several("entries", top.get("entries")))
-        told = record("pg_status", top.get("pg_status") or {}).items()
-        statuses = {whole("the group of pg_status", pg_id): _status(record("pg_status", of)) for pg_id, of in told}
+        details = record("pg_status", top.get("pg_status") or {}).items()
+        statuses = {
+            whole("the group of pg_status", pg_id): _status(record("pg_status", status)) for pg_id, status in details
+        }
         library = top.get("comm_lib_version") or top.get("nccl_version")
         library = None if library is None else text(str(library))
-        said = tuple(_said(top, key) for key in ("pg_status", "nccl_comm_state"))
+        raw_texts = tuple(_said(top, key) for key in ("pg_status", "nccl_comm_state"))
     except RecursionError:  # any field may contain anything, even itself
-        told = "lists or objects are nested too deeply"
-        raise DumpError(f"{shown}: it does not match version {version}: {told}; dump it again") from None
+        details = "lists or objects are nested too deeply"
+        raise DumpError(f"{shown_path}: it does not match version {version}: {details}; dump it again") from None
     except Exception as error:
-        why = (
+        reason = (
             text(str(error))[:300]
             if isinstance(error, ValueError)
             else f"{type(error).__name__}: {text(str(error))[:300]}"
         )
-        raise DumpError(f"{shown}: it does not match version {version}: {why}; dump it again") from None
+        raise DumpError(f"{shown_path}: it does not match version {version}: {reason}; dump it again") from None
     written_ns = path.stat().st_mtime_ns
-    return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
+    return Dump(
+        path,
+        int(rank_match[1]),
+        version,
+        int(version_match[1]),
+        library,
+        groups,
+        entries,
+        statuses,
+        written_ns,
+        *raw_texts,
+    )
 
 
 def _load(path: Path, data: bytes) -> dict[str, Any]:
@@ -209,27 +224,27 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
     return top
 
 
-def _group(name: str, told: Any) -> Group:
+def _group(name: str, raw: Any) -> Group:
     where = f"pg_config of group {name[:_SHOWN]!r}"
-    given = record(where, told)
-    ranks = given.get("ranks") or "[]"
+    config = record(where, raw)
+    ranks = config.get("ranks") or "[]"
     try:
         ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
     except ValueError:
         raise ValueError(f"{where}: ranks is {text(ranks)[:_SHOWN]!r}, not a list of numbers") from None
     if isinstance(ranks, list | tuple) and len(ranks) > _MOST_CALLS:
         raise ValueError(f"{where}: {len(ranks):,} ranks")
-    return Group(name, text(str(given.get("desc") or "")), tuple(sorted(ints(f"{where}: ranks", ranks))))
+    return Group(name, text(str(config.get("desc") or "")), tuple(sorted(ints(f"{where}: ranks", ranks))))
 
 
-def _status(given: Mapping[str, Any]) -> Status:
-    """JSON has texts where the pickle has numbers; both use -1 for none."""
-    numbers = (whole("pg_status", given.get(f"last_{what}_collective", -1)) for what in ("enqueued", "completed"))
+def _status(status: Mapping[str, Any]) -> Status:
+    """Return the counters. JSON has texts where the pickle has numbers; both use -1 for "no call"."""
+    numbers = (whole("pg_status", status.get(f"last_{event}_collective", -1)) for event in ("enqueued", "completed"))
     return Status(*(None if number < 0 else number for number in numbers))
 
 
 def _said(top: Mapping[str, Any], key: str) -> str | None:
-    """Returns what the dump says there, as JSON; None for nothing."""
+    """Return `top[key]` as JSON text; None if it is missing or empty. Raise ValueError."""
     try:
         return text(json.dumps(top[key], default=str, allow_nan=False)) if top.get(key) else None
     except (ValueError, TypeError):
@@ -238,84 +253,84 @@ def _said(top: Mapping[str, Any], key: str) -> str | None:
         ) from None
 
 
-def _entries(given: Sequence[Any]) -> tuple[Entry, ...]:
-    """Returns the calls; an error says which of them is wrong."""
-    many = f"over {_MOST_CALLS:,} calls, or {_MOST_SIZES:,} sizes"
-    if len(given) > _MOST_CALLS:
-        raise ValueError(many)
-    found, n_sizes = [], 0
+def _entries(raw_entries: Sequence[Any]) -> tuple[Entry, ...]:
+    """Return the calls. Raise ValueError with the index of a call that is wrong."""
+    too_many = f"over {_MOST_CALLS:,} calls, or {_MOST_SIZES:,} sizes"
+    if len(raw_entries) > _MOST_CALLS:
+        raise ValueError(too_many)
+    entries, n_sizes = [], 0
     try:
-        for one in given:
-            n_sizes += _n_sizes(record("it", one))
+        for raw in raw_entries:
+            n_sizes += _n_sizes(record("it", raw))
             if n_sizes > _MOST_SIZES:
                 break
-            found.append(_entry(one))
+            entries.append(_entry(raw))
     except ValueError as error:
-        raise ValueError(f"entry {len(found)} (from 0): {error}") from None
+        raise ValueError(f"entry {len(entries)} (from 0): {error}") from None
     if n_sizes > _MOST_SIZES:
-        raise ValueError(many)
-    return tuple(found)
+        raise ValueError(too_many)
+    return tuple(entries)
 
 
-def _entry(given: Mapping[str, Any]) -> Entry:
-    backend, _, op = text(str(needed(given, "profiling_name"))).rpartition(":")
-    group = several("process_group", needed(given, "process_group"))
+def _entry(raw: Mapping[str, Any]) -> Entry:
+    backend, _, op = text(str(needed(raw, "profiling_name"))).rpartition(":")
+    group = several("process_group", needed(raw, "process_group"))
     if len(group) != 2:
         raise ValueError(f"process_group has {len(group)} values, not a name and a description")
     name, desc = group
-    pg_id = given.get("pg_id")
-    retired = given.get("retired")
+    pg_id = raw.get("pg_id")
+    retired = raw.get("retired")
     if retired not in (None, True, False):
         raise ValueError(f"retired is {retired!r}, neither true nor false")
 
     def optional(key: str) -> int | None:
-        value = given.get(key)
+        value = raw.get(key)
         return None if value is None else whole(key, value)
 
     return Entry(
-        record_id=whole("record_id", needed(given, "record_id")),
+        record_id=whole("record_id", needed(raw, "record_id")),
         pg_id=None if pg_id is None else whole("pg_id", pg_id),
         pg_name=text(str(name)),
         pg_desc=text(str(desc)),
-        seq=whole("collective_seq_id", needed(given, "collective_seq_id")),
+        seq=whole("collective_seq_id", needed(raw, "collective_seq_id")),
         p2p_seq=optional("p2p_seq_id"),
         op=op,
         backend=backend or None,
-        is_p2p=bool(given.get("is_p2p")),
-        state=text(str(needed(given, "state"))),
+        is_p2p=bool(raw.get("is_p2p")),
+        state=text(str(needed(raw, "state"))),
         created_ns=optional("time_created_ns") or None,
         # JSON writes 0 where the pickle has None.
         start_ns=optional("time_discovered_started_ns") or None,
         completed_ns=optional("time_discovered_completed_ns") or None,
-        duration_ms=number("duration_ms", given.get("duration_ms")),
+        duration_ms=number("duration_ms", raw.get("duration_ms")),
         timeout_ms=optional("timeout_ms"),
         retired=None if retired is None else bool(retired),  # 1 counts as true
-        input_sizes=_sizes("input_sizes", given),
-        output_sizes=_sizes("output_sizes", given),
-        input_dtypes=_dtypes("input_dtypes", given),
-        output_dtypes=_dtypes("output_dtypes", given),
-        frame=_frame(given),
+        input_sizes=_sizes("input_sizes", raw),
+        output_sizes=_sizes("output_sizes", raw),
+        input_dtypes=_dtypes("input_dtypes", raw),
+        output_dtypes=_dtypes("output_dtypes", raw),
+        frame=_frame(raw),
     )
 
 
-def _sizes(key: str, given: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-    return tuple(ints(key, sizes) for sizes in several(key, given.get(key)))
+def _sizes(key: str, raw: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(ints(key, sizes) for sizes in several(key, raw.get(key)))
 
 
-def _frame(given: Mapping[str, Any]) -> str | None:
-    found = user_frame([record("a frame", frame) for frame in several("frames", given.get("frames"))])
-    return None if found is None else text(found)
+def _frame(raw: Mapping[str, Any]) -> str | None:
+    frame = user_frame([record("a frame", frame) for frame in several("frames", raw.get("frames"))])
+    return None if frame is None else text(frame)
 
 
-def _dtypes(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(text(str(dtype)) for dtype in several(key, given.get(key)))
+def _dtypes(key: str, raw: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(text(str(dtype)) for dtype in several(key, raw.get(key)))
 
 
-def _n_sizes(given: Mapping[str, Any]) -> int:
-    """Numbers and names in the lists of a call, and its frames."""
-    n = len(several("frames", given.get("frames")))
+def _n_sizes(raw: Mapping[str, Any]) -> int:
+    """Return the number of values and names in the lists of a call, and of its frames."""
+    n = len(several("frames", raw.get("frames")))
     for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
-        lists = several(key, given.get(key))
+        lists = several(key, raw.get(key))
         n += len(lists)
         if len(lists) <= _MOST_SIZES and key.endswith("sizes"):
             n += sum(len(several(key, sizes)) for sizes in lists)

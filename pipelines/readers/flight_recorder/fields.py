@@ -1,4 +1,4 @@
-"""Checks the types of a dump's fields; an error names the field, what it is and what it should be."""
+"""Type checks for a dump's fields. An error gives the field, its value and the expected type."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pipelines.readers.secrets import masked_text
 LARGEST = 2**63 - 1  # a BIGINT
 _MOST_BITS = 192
 _KINDS = {list: "a list", tuple: "a list", dict: "an object", bytes: "bytes"}
-_LONG = 1000  # characters of a text that is not kept in memory
+_LONG = 1000  # characters from which on a text is not cached
 _LONGEST_MS = 2**53 / 1e6  # 104 days
 
 
 def whole(key: str, value: Any) -> int:
-    """Returns an integer that a BIGINT holds; JSON has some as texts. Raises ValueError."""
+    """Return an integer that fits a BIGINT; JSON has some as texts. Raise ValueError."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
-            found = int(value)
+            number = int(value)
         except (ValueError, OverflowError):
-            found = None
-        if found is not None and abs(found) <= LARGEST:
-            return found
+            number = None
+        if number is not None and abs(number) <= LARGEST:
+            return number
     raise ValueError(f"{key} is {_short(value)}, not a whole number below 2^63")
 
 
 def number(key: str, value: Any) -> float | None:
-    """Returns a duration from ms, None for None. Raises ValueError."""
+    """Return a duration in ms, or None for None. Raise ValueError."""
     if value is None:
         return None
     if (
@@ -44,14 +44,14 @@ def number(key: str, value: Any) -> float | None:
 
 
 def ints(key: str, values: Any) -> tuple[int, ...]:
-    """Returns integers. Raises ValueError."""
+    """Return a tuple of integers. Raise ValueError."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{key} is {_short(values)}, not a list of numbers")
     return tuple(whole(key, value) for value in values)
 
 
 def several(key: str, value: Any) -> Sequence[Any]:
-    """Returns a list, which may be absent or null where it is empty. Raises ValueError."""
+    """Return a list; empty if the field is absent, null or otherwise empty. Raise ValueError."""
     if isinstance(value, list | tuple):
         return value
     if not value and not isinstance(value, int | float):
@@ -60,21 +60,21 @@ def several(key: str, value: Any) -> Sequence[Any]:
 
 
 def record(key: str, value: Any) -> Mapping[Any, Any]:
-    """Returns an object. Raises ValueError."""
+    """Return an object. Raise ValueError."""
     if isinstance(value, Mapping):
         return value
     raise ValueError(f"{key} is {_short(value)}, not an object")
 
 
 def needed(given: Mapping[str, Any], key: str) -> Any:
-    """Returns the value of a field that every call has. Raises ValueError."""
+    """Return the value of a field that every call has. Raise ValueError if it is missing."""
     if key not in given:
         raise ValueError(f"{key} is not told")
     return given[key]
 
 
 def text(value: str) -> str:
-    """Returns a text that can be stored and shown: lone surrogates are escaped, what looks like a secret is masked."""
+    """Return a text that can be stored and printed: lone surrogates are escaped, values that look secret are masked."""
     return _repeated(value) if len(value) < _LONG else _stored(value)
 
 
@@ -82,7 +82,7 @@ def _stored(value: str) -> str:
     return masked_text(value if value.isascii() else as_text(value), is_name=True)
 
 
-_repeated = lru_cache(1024)(_stored)  # names of groups and functions stand in each entry
+_repeated = lru_cache(1024)(_stored)  # each entry repeats names of groups and functions
 
 
 def _short(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""Assigns every call of a set of dumps to a process group, and finds the group's ranks.
+"""Assignment of every call of a set of dumps to a process group, and search for the group's ranks.
 
-NCCL's dumps name every group with its ranks. Gloo's (torch 2.13) do not: in `pg_config` all groups share the name '',
-with the ranks of the default group if it is the only one and with none otherwise, while calls carry the real names.
-Such a group's ranks are those listed under '' if nothing contradicts them, else those that called something in it.
+NCCL's dumps list every group with its ranks. Gloo's (torch 2.13) do not: in `pg_config` all groups share the name '',
+with the ranks of the default group if it is the only group, and otherwise without ranks. Calls carry the real names.
+Such a group's ranks are those listed under '' if nothing contradicts them, else the ranks that called something in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Unplaced:
-    """Calls of a rank that fit no group: its dump, or the others', say that the rank is not in it."""
+    """Calls of a rank that fit no group: the dumps list the group without this rank."""
 
     rank: int
     name: str
@@ -31,7 +31,7 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Placed:
-    """The groups, the calls of each by rank (in ring order), and what fits none."""
+    """The groups, the calls of each by rank (in ring order), and the calls that fit no group."""
 
     groups: Mapping[Key, Group]
     calls: Mapping[Key, Mapping[int, list[Entry]]]
@@ -39,7 +39,7 @@ class Placed:
 
 
 def place(dumps: Mapping[int, Dump]) -> Placed:
-    """Sort the calls of all ranks' dumps (by rank) into groups."""
+    """Assign the calls of all ranks' dumps (by rank) to groups."""
     groups = {
         (g.name, g.ranks): g
         for rank in sorted(dumps)
@@ -51,25 +51,25 @@ def place(dumps: Mapping[int, Dump]) -> Placed:
     unknown: dict[tuple[str, str], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for rank, dump in sorted(dumps.items()):
         for entry in dump.entries:
-            own = dump.groups.get(entry.pg_name)
-            if own is None or not own.ranks or own.name == NAMELESS:
+            listed = dump.groups.get(entry.pg_name)
+            if listed is None or not listed.ranks or listed.name == NAMELESS:
                 unknown[entry.pg_name, entry.pg_desc][rank].append(entry)
-            elif rank in own.ranks:
-                calls[own.name, own.ranks][rank].append(entry)
+            elif rank in listed.ranks:
+                calls[listed.name, listed.ranks][rank].append(entry)
             else:
                 unplaced[rank, entry.pg_name, entry.pg_desc] += 1
     for (name, desc), by_rank in unknown.items():
-        given = [group for group in groups.values() if group.name == name]
-        group = _inferred(name, desc, by_rank, dumps, unknown) if not given else None
+        same_name = [group for group in groups.values() if group.name == name]
+        group = _inferred(name, desc, by_rank, dumps, unknown) if not same_name else None
         for rank, entries in by_rank.items():
-            fitting = [group] if group else [one for one in given if rank in one.ranks]
+            fitting = [group] if group else [candidate for candidate in same_name if rank in candidate.ranks]
             if len(fitting) == 1:
                 key = name, fitting[0].ranks
                 groups.setdefault(key, fitting[0])
                 calls[key][rank] += entries
             else:
                 unplaced[rank, name, desc] += len(entries)
-    return Placed(groups, calls, tuple(Unplaced(*of, n) for of, n in sorted(unplaced.items())))
+    return Placed(groups, calls, tuple(Unplaced(*key, n) for key, n in sorted(unplaced.items())))
 
 
 def _inferred(
@@ -79,9 +79,9 @@ def _inferred(
     dumps: Mapping[int, Dump],
     unknown: Mapping[tuple[str, str], Mapping[int, list[Entry]]],
 ) -> Group:
-    """Returns a group whose ranks no dump lists."""
+    """Return a group whose ranks no dump lists."""
     nameless = {dumps[rank].groups[NAMELESS].ranks for rank in by_rank if NAMELESS in dumps[rank].groups}
-    is_only = all(sum(rank in others for others in unknown.values()) == 1 for rank in by_rank)
+    is_only = all(sum(rank in callers for callers in unknown.values()) == 1 for rank in by_rank)
     if is_only and len(nameless) == 1 and set(by_rank) <= set(ranks := nameless.pop()):
         return Group(name, desc, ranks)
     if desc == DEFAULT:  # all ranks of the job, from 0

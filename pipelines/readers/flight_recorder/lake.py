@@ -1,4 +1,4 @@
-"""Flight Recorder dumps → the lake. All dumps of a folder are one set, which is ingested once by its content."""
+"""Flight Recorder dumps → the lake. All dumps of a folder are one set, identified by its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.readers.origin import job_from_path
 
 
 def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the dumps by folder. A dump that is given alone brings the others of its folder: they are one set."""
+    """Return the dumps by folder: a single dump brings the others of its folder, because they are one set."""
     folders = dict.fromkeys(path.parent for path in files if is_dump(path))
     return {
         folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and is_dump(path)]
@@ -27,7 +27,10 @@ def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read | None:
-    """Stage one set. A dump that cannot be read is rejected on its own, and the set's verdicts say that it is missing."""
+    """Stage one set; None if no dump can be read.
+
+    A dump that cannot be read is rejected on its own, and the set's verdicts report it as missing.
+    """
     dumps: list[Dump] = []
     for path in files:
         try:
@@ -42,19 +45,19 @@ def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read
     if set_id in reading.known:
         return Read(set_id, status="known")
     verdict = judge(dumps)
-    of_set = {
+    set_columns = {
         "job": reading.job or job_from_path(min(files)),
         "folder": path_text(folder.absolute()),
         "ingested_at": datetime.now(UTC),
     }
-    reading.add_rows(DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
+    reading.add_rows(DUMP_MARK, [{**row, **set_columns} for row in dump_rows(dumps, verdict)])
     reading.add_rows("flight_recorder_entries", entry_rows(dumps))
     reading.add_rows("flight_recorder_verdicts", verdict_rows(verdict))
     return Read(set_id, sum(len(dump.entries) for dump in dumps))
 
 
 def content_id(dumps: Iterable[Dump]) -> str:
-    """16 hex digits over the ranks and the contents of a set's files."""
+    """Return 16 hex digits of a hash of the ranks and the contents of a set's files."""
     digest = hashlib.sha256()
     for dump in sorted(dumps, key=lambda dump: (dump.rank, dump.path)):
         digest.update(f"{dump.rank}\0".encode() + hashlib.sha256(dump.path.read_bytes()).digest())

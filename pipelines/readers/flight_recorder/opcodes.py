@@ -1,7 +1,7 @@
-"""Steps over a pickle's opcodes before it is loaded: 50 bytes can make the loader allocate gigabytes.
+"""Check of a pickle's opcodes before it is loaded: 50 bytes can make the loader allocate gigabytes.
 
-The loader keeps objects it may need again in a list by number, and makes that list as long as the largest number. A
-genuine pickle numbers its objects consecutively, so no number exceeds the pickle's length.
+The loader stores objects that it may need again in a list by number, and makes that list as long as the largest number.
+A genuine pickle numbers its objects consecutively, so no number exceeds the pickle's length.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ _LONG_BINPUT, _PUT, _STOP = ord("r"), ord("p"), ord(".")
 
 
 class Bomb(ValueError):
-    """The pickle would take far more memory than its length, or is truncated; the message says where."""
+    """A pickle that would take far more memory than its length, or is truncated; the message gives the byte offset."""
 
 
 def check_opcodes(data: bytes) -> None:
-    """Raises Bomb for a pickle that must not be loaded. Takes 0.1 s for a dump of 2,000 calls with frames."""
-    at, size = 0, len(data)
-    while at < size:
-        op = data[at]
+    """Raise Bomb for a pickle that must not be loaded. Takes 0.1 s for a dump of 2,000 calls with frames."""
+    pos, size = 0, len(data)
+    while pos < size:
+        op = data[pos]
         step = _STEP[op]
-        if op == _LONG_BINPUT and int.from_bytes(data[at + 1 : at + 5], "little") > size:
-            raise Bomb(f"byte {at}: an index exceeds the file's length")
+        if op == _LONG_BINPUT and int.from_bytes(data[pos + 1 : pos + 5], "little") > size:
+            raise Bomb(f"byte {pos}: an index exceeds the file's length")
         if step < 0:
-            step = _behind(data, at, op)
+            step = _behind(data, pos, op)
         if op == _STOP:
             return
-        at += 1 + step
+        pos += 1 + step
     raise Bomb(f"it ends early, at byte {size}")
 
 
-def _behind(data: bytes, at: int, op: int) -> int:
-    """Returns the bytes after an opcode whose argument has no fixed length."""
+def _behind(data: bytes, pos: int, op: int) -> int:
+    """Return the number of bytes after an opcode whose argument has no fixed length. Raise Bomb."""
     if op in _COUNTED:
         n = _COUNTED[op]
-        length = int.from_bytes(data[at + 1 : at + 1 + n], "little")
-        if length > len(data) - at:
-            raise Bomb(f"byte {at}: it announces {length:,} bytes that do not follow")
+        length = int.from_bytes(data[pos + 1 : pos + 1 + n], "little")
+        if length > len(data) - pos:
+            raise Bomb(f"byte {pos}: it announces {length:,} bytes that do not follow")
         return n + length
     if op not in _TEXT:
-        raise Bomb(f"byte {at}: {data[at : at + 1]!r} is not a pickle opcode")
-    end = at
+        raise Bomb(f"byte {pos}: {data[pos : pos + 1]!r} is not a pickle opcode")
+    end = pos
     for _ in range(_TEXT[op]):
         end = data.find(b"\n", end + 1)
         if end < 0:
-            raise Bomb(f"byte {at}: a line without end")
-    if op == _PUT and (end - at > 20 or not data[at + 1 : end].isdigit() or int(data[at + 1 : end]) > len(data)):
-        raise Bomb(f"byte {at}: an index exceeds the file's length")
-    return end - at
+            raise Bomb(f"byte {pos}: a line without end")
+    if op == _PUT and (end - pos > 20 or not data[pos + 1 : end].isdigit() or int(data[pos + 1 : end]) > len(data)):
+        raise Bomb(f"byte {pos}: an index exceeds the file's length")
+    return end - pos

@@ -1,4 +1,4 @@
-"""Loads a pickle of containers, texts and numbers. Loading any other could run arbitrary code."""
+"""Loader for pickles of containers, texts and numbers. Loading any other could run arbitrary code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pipelines.readers.flight_recorder.opcodes import check_opcodes
 
 
 class NotPlain(Exception):
-    """The pickle contains more than data; the message says what, as in `the pickle names os.system`."""
+    """The pickle contains more than data; the message describes it, as in `the pickle names os.system`."""
 
 
 def load_plain(data: bytes) -> Any:
-    """Returns what the pickle holds. Raises NotPlain, Bomb, and for a corrupt one nearly any exception."""
+    """Return the object in the pickle. Raise NotPlain, Bomb, and nearly any exception for a corrupt pickle."""
     check_opcodes(data)
     return _Plain(io.BytesIO(data)).load()
 
 
 class _Plain(pickle.Unpickler):
-    """Anything that names a class or function is refused before it is looked up."""
+    """An unpickler that rejects every class or function name before it is looked up."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise NotPlain(f"the pickle names {module_name}.{global_name}")

@@ -24,10 +24,10 @@ _OF_FINDING = ("kind", "seq", "op", "state", "created_ns", "waited_ns", "may_be_
 
 
 def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
-    """Returns the rows of `flight_recorder_dumps`, without the columns that ingestion adds about the set."""
+    """Return the rows of `flight_recorder_dumps`, without the columns that ingestion adds about the set."""
     unplaced: Counter[int] = Counter()
-    for one in verdict.unplaced:
-        unplaced[one.rank] += one.n_calls
+    for calls in verdict.unplaced:
+        unplaced[calls.rank] += calls.n_calls
     return [
         {
             "rank": dump.rank,
@@ -46,7 +46,7 @@ def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
 
 
 def entry_rows(dumps: Iterable[Dump]) -> list[Row]:
-    """Returns the rows of `flight_recorder_entries`, in ring order."""
+    """Return the rows of `flight_recorder_entries`, in ring order."""
     dumps = list(dumps)
     placed = place({dump.rank: dump for dump in dumps})
     groups = {
@@ -79,30 +79,30 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
 
 
 def _in_ns(ms: int | None) -> int | None:
-    """None for more than a BIGINT holds, too: 292 years stand for no timeout at all."""
+    """Return ns from ms; None for None, and for more than a BIGINT can store: 292 years mean no timeout."""
     return None if ms is None or abs(ms) > LARGEST // 1_000_000 else 1_000_000 * ms
 
 
 def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
-    """None if a BIGINT does not hold them: no tensors are that large."""
-    found = sum(map(math.prod, sizes))
-    return found if abs(found) <= LARGEST else None
+    """Return the total number of elements; None if it exceeds a BIGINT: no tensors are that large."""
+    n_elements = sum(map(math.prod, sizes))
+    return n_elements if abs(n_elements) <= LARGEST else None
 
 
 def verdict_rows(verdict: Verdict) -> list[Row]:
-    """Returns the rows of `flight_recorder_verdicts`: one per process group."""
+    """Return the rows of `flight_recorder_verdicts`: one per process group."""
     return [_verdict_row(group, group is verdict.root) for group in verdict.groups]
 
 
-def _verdict_row(found: GroupVerdict, is_root: bool) -> Row:
-    finding = found.finding
-    last = max(found.last_seq.values(), default=-1)
+def _verdict_row(verdict: GroupVerdict, is_root: bool) -> Row:
+    finding = verdict.finding
+    last = max(verdict.last_seq.values(), default=-1)
     return {
-        "group_name": found.group.name,
-        "group_description": found.group.desc,
-        "group_ranks": json.dumps(found.group.ranks),
-        "dump_missing": json.dumps(found.dump_missing),
-        "first_seq": found.first_seq,
+        "group_name": verdict.group.name,
+        "group_description": verdict.group.desc,
+        "group_ranks": json.dumps(verdict.group.ranks),
+        "dump_missing": json.dumps(verdict.dump_missing),
+        "first_seq": verdict.first_seq,
         "last_seq": None if last < 0 else last,
         **{name: finding and getattr(finding, name) for name in _OF_FINDING},
         "timeout_ns": finding and _in_ns(finding.timeout_ms),
@@ -110,8 +110,8 @@ def _verdict_row(found: GroupVerdict, is_root: bool) -> Row:
         "waiting": finding and json.dumps(finding.waiting),
         "frames": finding and json.dumps(finding.frames),
         "last_calls": finding and json.dumps(finding.last_calls),
-        "is_inferred": found.group.is_inferred,
-        "n_unfinished": found.n_unfinished,
-        "confidence": found.confidence,
+        "is_inferred": verdict.group.is_inferred,
+        "n_unfinished": verdict.n_unfinished,
+        "confidence": verdict.confidence,
         "is_root": is_root,
     }

@@ -1,7 +1,7 @@
 """Sends and receives that wait: for a peer that did not take part, or together with it.
 
-The two sides of a transfer share no number. So the n-th send from a to b is matched with the n-th receive of b from a
-if no ring has lost a call; otherwise a peer with an unfinished counterpart is assumed to have joined.
+The two sides of a transfer have no common number. So the n-th send from a to b is matched with the n-th receive of b
+from a, if no ring has lost a call. Otherwise, a peer with an unfinished counterpart is assumed to have joined.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The transfer that waits longest. `kind`: missing_peer or transfer_not_completed; `is_sure`: rings are complete."""
+    """The transfer that waits longest.
+
+    `kind`: missing_peer or transfer_not_completed; `is_sure`: rings are complete.
+    """
 
     transfer: Transfer
     kind: str
@@ -40,33 +43,40 @@ class Waiting:
 
 
 def waiting_transfer(group: Group, calls: Mapping[int, Calls]) -> Waiting | None:
-    """Returns the unfinished transfer that was called first, or None; transfers with a missing peer take precedence."""
-    found = {rank: _transfers(group, rank, of) for rank, of in calls.items()}
-    waits = [_judge(one, found, calls) for transfers in found.values() for one in transfers if not one.is_over]
+    """Return the unfinished transfer that was called first, or None; those with a missing peer take precedence."""
+    by_rank = {rank: _transfers(group, rank, own_calls) for rank, own_calls in calls.items()}
+    waits = [
+        _judge(transfer, by_rank, calls)
+        for transfers in by_rank.values()
+        for transfer in transfers
+        if not transfer.is_over
+    ]
     waits.sort(key=lambda wait: (wait.kind != "missing_peer", wait.transfer.entry.created_ns or 0))
     return waits[0] if waits else None
 
 
-def _judge(one: Transfer, found: Mapping[int, list[Transfer]], calls: Mapping[int, Calls]) -> Waiting:
-    if one.peer not in calls:  # its dump is missing
-        return Waiting(one, "transfer_not_completed", False)
-    counterparts = [other for other in found[one.peer] if other.peer == one.rank and other.is_send != one.is_send]
-    is_sure = not calls[one.rank].is_cut and not calls[one.peer].is_cut
+def _judge(transfer: Transfer, by_rank: Mapping[int, list[Transfer]], calls: Mapping[int, Calls]) -> Waiting:
+    if transfer.peer not in calls:  # its dump is missing
+        return Waiting(transfer, "transfer_not_completed", False)
+    counterparts = [
+        other for other in by_rank[transfer.peer] if other.peer == transfer.rank and other.is_send != transfer.is_send
+    ]
+    is_sure = not calls[transfer.rank].is_cut and not calls[transfer.peer].is_cut
     if is_sure:
-        is_there = any(other.ordinal == one.ordinal for other in counterparts)
+        is_there = any(other.ordinal == transfer.ordinal for other in counterparts)
     else:
         is_there = any(not other.is_over for other in counterparts)
-    return Waiting(one, "transfer_not_completed" if is_there else "missing_peer", is_sure)
+    return Waiting(transfer, "transfer_not_completed" if is_there else "missing_peer", is_sure)
 
 
 def _transfers(group: Group, rank: int, calls: Calls) -> list[Transfer]:
     counts: Counter[tuple[int, bool]] = Counter()
-    found = []
+    transfers = []
     for entry, state in calls.transfers:
-        told = _OP.match(entry.op)
-        peer = int(told[3] or told[6]) if told else len(group.ranks)
-        if told and peer < len(group.ranks):  # others remain unfinished calls, which no verdict calls healthy
-            key = group.ranks[peer], told[1] is not None
-            found.append(Transfer(entry, rank, *key, counts[key], is_over(state), has_timed_out(state)))
+        match = _OP.match(entry.op)
+        peer = int(match[3] or match[6]) if match else len(group.ranks)
+        if match and peer < len(group.ranks):  # other calls stay unfinished, so no verdict is healthy
+            key = group.ranks[peer], match[1] is not None
+            transfers.append(Transfer(entry, rank, *key, counts[key], is_over(state), has_timed_out(state)))
             counts[key] += 1
-    return found
+    return transfers

@@ -1,7 +1,7 @@
-"""Dumps of a job's ranks → for every process group, the first collective on which its ranks diverge, and which ranks.
+"""Verdict on the dumps of a job: per process group, the first collective on which its ranks diverge, and those ranks.
 
-A verdict calls a job healthy only if nothing speaks against it: every call fits a group, no rank's dump is missing, and
-every call is over. Anything else is a doubt, and the set is undecided.
+A job is healthy only if nothing contradicts it: every call fits a group, no rank's dump is missing, and every call is
+over. Anything else is a doubt, and the set is undecided.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pipelines.readers.flight_recorder.findings import Finding, find_at, finding
 from pipelines.readers.flight_recorder.groups import Unplaced, place
 from pipelines.readers.flight_recorder.transfers import waiting_transfer
 
-_ALL_TO_ALL_SIZES = 4  # from this minor version of the format on they can be trusted
+_ALL_TO_ALL_SIZES = 4  # minor version of the format from which on the sizes of all-to-all are reliable
 
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """A process group. `last_seq` by rank, -1 for a rank without entries; `first_seq`: where the rings begin to
-    overlap.
+    """A process group. `last_seq` by rank, -1 for a rank without entries.
 
-    `n_unfinished`: calls in the rings that are not over, wherever they were made.
+    `first_seq`: the number from which on all rings have the calls. `n_unfinished`: calls in the rings that are not
+    over.
     """
 
     group: Group
@@ -48,24 +48,24 @@ class GroupVerdict:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Returns why the group cannot be called healthy, although no finding says what is wrong."""
+        """The reasons why the group cannot be called healthy, although it has no finding."""
         if self.finding is not None:
             return ()
-        said = []
+        reasons = []
         if self.dump_missing:
             ranks = ", ".join(map(str, self.dump_missing))
-            said.append(f"group {self.group.name}: no dump of rank {ranks}; it may have died before writing one")
+            reasons.append(f"group {self.group.name}: no dump of rank {ranks}; it may have died before writing one")
         if self.n_unfinished:
-            said.append(f"group {self.group.name}: {self.n_unfinished} calls are unfinished and cannot be compared")
-        return tuple(said)
+            reasons.append(f"group {self.group.name}: {self.n_unfinished} calls are unfinished and cannot be compared")
+        return tuple(reasons)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """All groups by name and ranks. `root` is the finding that the others follow from.
+    """The verdicts of all groups, ordered by name and ranks. `root`: the group with the finding that causes the others.
 
     `is_circle`: there is no single root, because each rank that is waited for waits in another group; `root` is then
-    the first. `unplaced`: calls that fit no group and are not compared; `doubts`: reasons not to call the job healthy.
+    the first. `unplaced`: calls that fit no group and are not compared. `doubts`: reasons not to call the job healthy.
     """
 
     groups: tuple[GroupVerdict, ...]
@@ -81,10 +81,10 @@ class Verdict:
 
 
 def judge(dumps: Sequence[Dump]) -> Verdict:
-    """Compare the dumps of one job's ranks. Raises DumpError for two dumps of a rank, or none at all.
+    """Compare the dumps of one job's ranks. Raise DumpError for two dumps of a rank, or no dumps.
 
     Groups are identified by name and ranks. A finding that blames a rank which waits in another group follows from that
-    group's. If several remain, the first is the root: a guess if the clocks of hosts differ.
+    group's finding. If several findings remain, the first is the root: a guess if the clocks of hosts differ.
     """
     if not dumps:
         raise DumpError("no dumps: give the files of all ranks")
@@ -99,45 +99,52 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     verdicts = tuple(
         _judge_group(placed.groups[key], by_rank, placed.calls.get(key, {})) for key in sorted(placed.groups)
     )
-    found = [(v, v.finding) for v in verdicts if v.finding]
-    causes = [(v, f) for v, f in found if not any(set(f.culprits) & set(o.waiting) for _, o in found if o is not f)]
-    root = min(causes or found, key=lambda of: of[1].created_ns or math.inf, default=(None, None))[0]
+    findings = [(v, v.finding) for v in verdicts if v.finding]
+    causes = [
+        (v, f) for v, f in findings if not any(set(f.culprits) & set(o.waiting) for _, o in findings if o is not f)
+    ]
+    root = min(causes or findings, key=lambda pair: pair[1].created_ns or math.inf, default=(None, None))[0]
     doubts = [
-        f"rank {one.rank}: {one.n_calls} calls in group {one.name or one.desc} fit no process group of the dumps"
-        for one in placed.unplaced
+        f"rank {calls.rank}: {calls.n_calls} calls in group {calls.name or calls.desc} fit no process group of the dumps"
+        for calls in placed.unplaced
     ]
     if not any(dump.entries for dump in dumps):
         doubts.append("no ring buffer holds any call: was the Flight Recorder on (TORCH_FR_BUFFER_SIZE)?")
     doubts += [doubt for verdict in verdicts for doubt in verdict.doubts]
-    return Verdict(verdicts, root, bool(found) and not causes, placed.unplaced, tuple(doubts))
+    return Verdict(verdicts, root, bool(findings) and not causes, placed.unplaced, tuple(doubts))
 
 
 def _judge_group(group: Group, dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]]) -> GroupVerdict:
     calls = calls_of(dumps, entries, group)
     missing = tuple(rank for rank in group.ranks if rank not in dumps)
     first = _first(calls)
-    found = [wrong for wrong in (_collective(calls, first, dumps), _transfer(group, calls)) if wrong]
-    finding = min(found, key=lambda one: one.created_ns or math.inf, default=None)
+    findings = [candidate for candidate in (_collective(calls, first, dumps), _transfer(group, calls)) if candidate]
+    finding = min(findings, key=lambda candidate: candidate.created_ns or math.inf, default=None)
     if finding and finding.created_ns:
         waited = max(dumps[rank].written_ns for rank in calls) - finding.created_ns
         finding = replace(finding, waited_ns=waited if waited >= 0 else None)
-    last = {rank: of.last for rank, of in calls.items()}
-    return GroupVerdict(group, missing, first, last, finding, sum(of.n_unfinished for of in calls.values()))
+    last = {rank: own_calls.last for rank, own_calls in calls.items()}
+    return GroupVerdict(
+        group, missing, first, last, finding, sum(own_calls.n_unfinished for own_calls in calls.values())
+    )
 
 
 def _first(calls: Mapping[int, Calls]) -> int | None:
-    """Returns from where all rings hold the calls; rings without finished calls count as holding them."""
-    kept = [of for of in calls.values() if of.by_seq]
-    whole = [of.first for of in kept if not of.is_filtered]
-    return max(whole) if whole else min((of.first for of in kept), default=None)
+    """Return the first number from which on all rings have the calls; None if no ring has any.
+
+    Rings without finished calls count as complete.
+    """
+    with_collectives = [ring for ring in calls.values() if ring.by_seq]
+    unfiltered_starts = [ring.first for ring in with_collectives if not ring.is_filtered]
+    return max(unfiltered_starts) if unfiltered_starts else min((ring.first for ring in with_collectives), default=None)
 
 
 def _collective(calls: Mapping[int, Calls], first: int | None, dumps: Mapping[int, Dump]) -> Finding | None:
     if first is None:
         return None
     has_sizes = all(dumps[rank].minor >= _ALL_TO_ALL_SIZES for rank in calls)
-    numbers = sorted({seq for of in calls.values() for seq in of.by_seq if seq >= first})
-    return next((found for seq in numbers if (found := find_at(seq, calls, has_sizes))), None)
+    numbers = sorted({seq for ring in calls.values() for seq in ring.by_seq if seq >= first})
+    return next((finding for seq in numbers if (finding := find_at(seq, calls, has_sizes))), None)
 
 
 def _transfer(group: Group, calls: Mapping[int, Calls]) -> Finding | None:

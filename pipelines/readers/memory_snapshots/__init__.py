@@ -1,5 +1,5 @@
-"""CUDA memory snapshots, as `torch.cuda.memory._dump_snapshot` writes them: allocations with their stacks, segments, blocks.
+"""CUDA memory snapshots, as `torch.cuda.memory._dump_snapshot` writes them: stacks, allocations, segments and blocks.
 
-A snapshot is a pickle. It is read opcode by opcode (pickle_stream.py), because loading it would take several times its
-size in memory and could run code; what its dictionaries mean is in entries.py; `lake.py` makes tables of them.
+A snapshot is a pickle. `pickle_stream.py` reads it opcode by opcode, because loading it would need several times its
+size in memory and could run code. `entries.py` turns its dictionaries into rows; `lake.py` makes tables of them.
 """

@@ -1,4 +1,4 @@
-"""Columns of a snapshot's tables, as they are read from the file."""
+"""Columns of the tables of a snapshot."""
 
 from __future__ import annotations
 
@@ -36,13 +36,17 @@ COLUMNS: dict[str, dict[str, pa.DataType]] = {
 
 
 def with_devices(events: Path, devices: Sequence[int]) -> Path:
-    """Returns a file of `snapshot_events` whose `device` is not the number of a history but its place in `devices`."""
+    """Return a copy of the file `events` with devices in its column `device`, instead of numbers of histories.
+
+    `events`: rows of `snapshot_events`. `devices`: the device of each history. Return `events` itself if the numbers
+    are equal.
+    """
     if list(devices) == list(range(len(devices))):
         return events
     target = events.with_name("events_by_device.parquet")
-    places = pa.array(devices, _WHOLE)
+    device_by_number = pa.array(devices, _WHOLE)
     with pq.ParquetFile(events) as file, pq.ParquetWriter(target, file.schema_arrow) as writer:
         for batch in file.iter_batches(AT_ONCE):
-            at = batch.schema.get_field_index("device")
-            writer.write_batch(batch.set_column(at, "device", places.take(batch.column(at))))
+            column = batch.schema.get_field_index("device")
+            writer.write_batch(batch.set_column(column, "device", device_by_number.take(batch.column(column))))
     return target

@@ -1,7 +1,7 @@
-"""What the dictionaries of a snapshot mean: each becomes a row of one of its tables, written as soon as it is complete.
+"""Meaning of the dictionaries of a snapshot. Each becomes a row of a table, written as soon as it is complete.
 
-Source: `torch/csrc/cuda/Module.cpp` (THCPModule_memorySnapshot), `torch/csrc/cuda/memory_snapshot.cpp`, and the types in
-`torch/cuda/memory.py` (`_snapshot`), PyTorch 2.0 to 2.13.
+Source: `torch/csrc/cuda/Module.cpp` (THCPModule_memorySnapshot), `torch/csrc/cuda/memory_snapshot.cpp`, and the types
+in `torch/cuda/memory.py` (`_snapshot`), PyTorch 2.0 to 2.13.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_FRAMES, _MOST_STACKS, _MOST_STACKED = 1_000_000, 2_000_000, 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class Frame(Reusable):
-    """A frame of a stack, as the lake has it."""
+    """A frame of a stack, as it is stored."""
 
     file: str
     line: int | None
@@ -37,7 +37,7 @@ class Frame(Reusable):
 
 @dataclass(frozen=True, slots=True)
 class Stack(Reusable):
-    """A stack that is in the tables already."""
+    """A stack whose rows are already written."""
 
     stack_id: int
 
@@ -49,7 +49,7 @@ class Event(tuple[Any, ...]):
 
 
 class Block(NamedTuple):
-    """A block, until its segment is complete."""
+    """A block of a segment that is not yet complete."""
 
     address: int | None
     size_bytes: int
@@ -59,14 +59,14 @@ class Block(NamedTuple):
 
 
 class Written:
-    """A segment or annotation whose rows are written."""
+    """A segment or annotation whose rows are already written."""
 
 
 _WRITTEN = Written()
 
 
 class Entries:
-    """Rows of one snapshot. `stream` is set by whoever reads; `n` counts rows by table once all is read."""
+    """Rows of one snapshot. The caller sets `stream` before it reads."""
 
     def __init__(self, files: RowFiles) -> None:
         self.files = files
@@ -77,12 +77,12 @@ class Entries:
         self._frames: dict[Frame, Frame] = {}
         self._stacks: dict[tuple[int, ...], Stack] = {}
         self._n_stacked = 0
-        self._lengths: list[int] = []  # of the histories of devices that have one, in the order of the file
+        self._lengths: list[int] = []  # of the non-empty histories, in the order of the file
 
-    # What the stream asks for.
+    # Callbacks of the stream.
 
     def fold(self, item: Item) -> Any:
-        """Returns what takes the place of a dictionary: itself, where it is none that makes rows."""
+        """Return the replacement of a dictionary, or the dictionary itself if it makes no row."""
         if "action" in item:
             return self._event(item)
         if "filename" in item and "name" in item:
@@ -96,7 +96,7 @@ class Entries:
         return item
 
     def append(self, listing: Listing, items: list[Any]) -> None:
-        """Write entries of a history; keep anything else."""
+        """Write entries of a history; append other items to the list."""
         if not items:
             return
         if type(items[0]) is not Event:
@@ -118,13 +118,13 @@ class Entries:
         self._lengths[listing.number] = seq
 
     def intern_list(self, listing: Listing) -> Any:
-        """Returns the stack that a list of frames is; any other list as it is."""
-        return self._stack(listing) if all(type(one) is Frame for one in listing) else listing
+        """Return the stack for a list of frames; return any other list unchanged."""
+        return self._stack(listing) if all(type(item) is Frame for item in listing) else listing
 
     # At the end.
 
     def devices(self, top: Any) -> list[int]:
-        """Returns the device of each history, in the order of the file: its place in `device_traces`."""
+        """Return the device of each history, in the order of the file: its index in `device_traces`."""
         if type(top) is not Item or type(top.get("segments")) is not Listing:
             raise BrokenPickle("it has no list `segments`: it is no snapshot of torch.cuda.memory")
         if any(part is not _WRITTEN for part in top["segments"]):
@@ -132,17 +132,17 @@ class Entries:
         histories = top.get("device_traces") or Listing()
         if type(histories) is not Listing:
             raise BrokenPickle(f"device_traces is {histories!r:.60}, not a list")
-        found: dict[int, int] = {}
+        device_by_number: dict[int, int] = {}
         for device, history in enumerate(histories):
             if type(history) is not Listing or (history and history.number is None):
                 raise BrokenPickle(f"device_traces[{device}] is no list of entries")
-            if history.number in found:
+            if history.number in device_by_number:
                 raise BrokenPickle(f"device_traces[{device}] is that of another device")
             if history.number is not None:
-                found[history.number] = device
-        if len(found) != len(self._lengths):
+                device_by_number[history.number] = device
+        if len(device_by_number) != len(self._lengths):
             raise BrokenPickle("there are entries outside of device_traces")
-        return [found[number] for number in range(len(found))]
+        return [device_by_number[number] for number in range(len(device_by_number))]
 
     # Rows.
 
@@ -180,29 +180,29 @@ class Entries:
         return self._frames.setdefault(frame, frame)
 
     def _stack_of(self, item: Item) -> int | None:
-        """Returns the stack's number; None where none was recorded."""
-        found = item.get("frames")
-        if isinstance(found, Listing):
-            kept = self._stack(found) if found else None
-            if kept:
-                self.stream.replace(found, kept)
-            found = kept
-        if found is not None and not isinstance(found, Stack):
-            raise BrokenPickle(f"frames is {found!r:.60}, not a list of frames")
-        return None if found is None else found.stack_id
+        """Return the stack's number, or None if no stack was recorded."""
+        frames = item.get("frames")
+        if isinstance(frames, Listing):
+            stack = self._stack(frames) if frames else None
+            if stack:
+                self.stream.replace(frames, stack)
+            frames = stack
+        if frames is not None and not isinstance(frames, Stack):
+            raise BrokenPickle(f"frames is {frames!r:.60}, not a list of frames")
+        return None if frames is None else frames.stack_id
 
     def _stack(self, frames: Sequence[Any]) -> Stack:
         if not all(type(frame) is Frame for frame in frames):
             raise BrokenPickle("a stack holds something that is no frame")
-        key = tuple(map(id, frames))  # equal frames are one object, which _frames keeps
-        if known := self._stacks.get(key):
-            return known
+        key = tuple(map(id, frames))  # _frames keeps one object of all equal frames
+        if existing := self._stacks.get(key):
+            return existing
         self._n_stacked += len(frames)
         if len(self._stacks) >= _MOST_STACKS or self._n_stacked > _MOST_STACKED:
             raise BrokenPickle(f"more than {_MOST_STACKS:,} different stacks, or {_MOST_STACKED:,} frames in them")
         stack = self._stacks[key] = Stack(len(self._stacks))
-        told = [{"filename": frame.file, "line": frame.line, "name": frame.function} for frame in frames]
-        self.files.add("snapshot_stacks", (stack.stack_id, len(frames), user_frame(told)))
+        frame_dicts = [{"filename": frame.file, "line": frame.line, "name": frame.function} for frame in frames]
+        self.files.add("snapshot_stacks", (stack.stack_id, len(frames), user_frame(frame_dicts)))
         for depth, frame in enumerate(frames):
             self.files.add(
                 "snapshot_frames", (stack.stack_id, depth, frame.file, frame.line, frame.function, frame.fx_node)
@@ -221,13 +221,13 @@ class Entries:
 
     def _segment(self, item: Item) -> Written:
         number, device, address = self.files.count("snapshot_segments"), _whole(item, "device"), _whole(item, "address")
-        at = address
-        for place, block in enumerate(item["blocks"]):
+        next_address = address
+        for index, block in enumerate(item["blocks"]):
             if type(block) is not Block:
                 raise BrokenPickle(f"a segment's blocks hold {block!r:.60}")
-            placed = block._replace(address=at if block.address is None else block.address)
-            self.files.add("snapshot_blocks", (number, place, device, *placed))
-            at = None if at is None else at + block.size_bytes
+            block_row = block._replace(address=next_address if block.address is None else block.address)
+            self.files.add("snapshot_blocks", (number, index, device, *block_row))
+            next_address = None if next_address is None else next_address + block.size_bytes
         self.files.add(
             "snapshot_segments",
             (
@@ -254,7 +254,7 @@ class Entries:
 
 
 def _whole(item: Item, key: str, signed: bool = False) -> int | None:
-    """Returns an integer that a BIGINT holds; None where there is none."""
+    """Return `item[key]`, or None if it is missing. Raise BrokenPickle unless it is an integer that fits a BIGINT."""
     value = item.get(key)
     if value is None:
         return None
@@ -271,7 +271,10 @@ def _ns(item: Item) -> int | None:
 
 
 def _text(item: Item, key: str) -> str | None:
-    """Returns a text that can be stored: lone surrogates are escaped."""
+    """Return `item[key]` with lone surrogates escaped, or None if it is missing.
+
+    Raise BrokenPickle if it is not text.
+    """
     value = item.get(key)
     if value is None or (type(value) is str and value.isascii()):
         return value
@@ -281,7 +284,7 @@ def _text(item: Item, key: str) -> str | None:
 
 
 def _pool(value: Any) -> str | None:
-    """Returns the id of a pool of memory, two numbers, as `0.0`."""
+    """Return the id of a memory pool (two integers) as text such as `0.0`, or None. Raise BrokenPickle."""
     if value is None:
         return None
     if type(value) is tuple and len(value) == 2 and all(type(part) is int for part in value):

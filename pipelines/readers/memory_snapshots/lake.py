@@ -1,4 +1,4 @@
-"""CUDA memory snapshots → the lake, each file a set of its own, once by its content."""
+"""CUDA memory snapshots → the lake, each file a separate set, identified by its content."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from pipelines.readers.origin import job_from_path, rank_from_name
 
 TABLE = "memory_snapshots"
 _HEAD = 64
-LARGEST = 1 << 30  # bytes: of larger ones memory and time were not measured (docs/memory-snapshots.md)
+LARGEST = 1 << 30  # bytes; memory and time are not measured for larger files (docs/memory-snapshots.md)
 
 
 def snapshots(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the files that begin like snapshots, each for itself."""
+    """Return the files that begin like snapshots, each as its own set."""
     return {path: [path] for path in files if is_snapshot(path)}
 
 
 def is_snapshot(path: Path) -> bool:
-    """Returns whether a file begins like a pickled snapshot: a dictionary whose first key is `segments`."""
+    """Return whether a file begins like a pickled snapshot: a dictionary whose first key is `segments`."""
     try:
         head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
     except OSError:
@@ -41,17 +41,20 @@ def is_snapshot(path: Path) -> bool:
 
 
 def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one snapshot. Raises Rejected."""
+    """Stage the tables of one snapshot.
+
+    Raise Rejected if the file is broken, too large, or changes between the two passes.
+    """
     content = _Content(path)
     for _piece in content:
         pass
     if content.key in reading.known:
         return Read(content.key, status="known")
     with tempfile.TemporaryDirectory() as folder:
-        again = _Content(path)
+        second_pass = _Content(path)
         with RowFiles(Path(folder), COLUMNS) as files:
-            entries, top, devices = _read(again, files)
-        if again.key != content.key:
+            entries, top, devices = _read(second_pass, files)
+        if second_pass.key != content.key:
             raise Rejected("a memory snapshot that changed while it was read; ingest it again")
         for table in COLUMNS:
             paths = files.paths(table)
@@ -77,12 +80,15 @@ def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
 
 
 def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, dict[str, Any], list[int]]:
-    """Write the rows of all tables; returns the entries, what is left of the whole, and the devices of the histories."""
+    """Write the rows of all tables. Return the entries, the top dictionary, and the device of each history.
+
+    Raise Rejected.
+    """
     entries = Entries(files)
     entries.stream = PickleStream(content, entries.fold, entries.append, entries.intern_list)
     try:
         top = entries.stream.load()
-        for _piece in content:  # what follows the pickle belongs to the content
+        for _piece in content:  # bytes after the pickle belong to the content, too
             pass
         return entries, top, entries.devices(top)
     except BrokenPickle as error:
@@ -90,7 +96,10 @@ def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, dict[str,
 
 
 class _Content:
-    """The unpacked content of a file, once; `key` and `n_bytes` are of what was read. Raises Rejected."""
+    """One pass over the decompressed content of a file; `key` and `n_bytes` cover the part read so far.
+
+    Iteration raises Rejected if the content is too large.
+    """
 
     def __init__(self, path: Path) -> None:
         self._digest, self._source = hashlib.sha256(), Source(path, limits=Limits.of_environment())
@@ -110,7 +119,7 @@ class _Content:
 
     @property
     def key(self) -> str:
-        """First 16 hex digits of the SHA-256."""
+        """The first 16 hex digits of the SHA-256."""
         return self._digest.hexdigest()[:16]
 
     @property

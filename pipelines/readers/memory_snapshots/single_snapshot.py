@@ -18,11 +18,11 @@ from pipelines.readers.memory_snapshots.lake import INPUT, is_snapshot, read_sna
 
 @contextmanager
 def opened_snapshot(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yields a connection with the tables of one snapshot (`memory_snapshots` and all that are made at ingestion).
+    """Yield a connection with the tables of one snapshot: `memory_snapshots` and all tables derived at ingestion.
 
-    Raises Rejected if the file is none or is broken, and OSError if it cannot be read.
+    Raise Rejected if the file is not a snapshot or is broken, and OSError if it cannot be read.
     """
-    with path.open("rb"):  # is_snapshot() takes a file that cannot be read for another kind
+    with path.open("rb"):  # raises OSError; is_snapshot() returns False for a file that cannot be read
         pass
     if not is_snapshot(path):
         raise Rejected("not a memory snapshot; give a file that torch.cuda.memory._dump_snapshot wrote")
@@ -30,6 +30,6 @@ def opened_snapshot(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with spilling() as con:
         reading = Reading(con, catalog, INPUT.scope, {}, None)
         reading.keep(read_snapshot(reading, path, [path]).key, Batch.new())
-        con.execute("DROP SCHEMA one CASCADE")  # the same rows again
+        con.execute("DROP SCHEMA one CASCADE")  # a copy of the same rows
         derive(con, catalog, catalog.ingested(INPUT.scope))
         yield con

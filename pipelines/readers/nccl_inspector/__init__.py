@@ -1,1 +1,1 @@
-"""Logs of the NCCL Inspector, NCCL's profiler plugin: a line of JSON for each collective of a rank, day after day."""
+"""Logs of the NCCL Inspector, NCCL's profiler plugin: a JSON line per collective of a rank, appended over days."""

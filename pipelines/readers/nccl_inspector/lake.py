@@ -1,4 +1,7 @@
-"""Logs of the NCCL Inspector → the lake, each file a set of its own. A log that has grown replaces what was read of it."""
+"""Logs of the NCCL Inspector → the lake, each file a separate set.
+
+A log that has grown replaces its earlier version.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,12 @@ COLUMNS = {
 
 
 def logs(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Returns the files that begin like logs of the Inspector, each for itself."""
+    """Return the files that begin like logs of the Inspector, each as its own set."""
     return {path: [path] for path in files if is_log(path)}
 
 
 def is_log(path: Path) -> bool:
-    """Returns whether a file begins with a line of the Inspector: its first line names the format's version."""
+    """Return whether a file begins like a log of the Inspector: with a JSON object that has its keys."""
     try:
         head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
     except OSError:
@@ -55,28 +58,28 @@ def is_log(path: Path) -> bool:
 
 
 def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
-    """Stage the tables of one log. Raises Rejected."""
-    source, records, first = Source(path, limits=Limits.of_environment()), Records(), b""
+    """Stage the tables of one log. Raise Rejected."""
+    source, records, first_line = Source(path, limits=Limits.of_environment()), Records(), b""
     with tempfile.TemporaryDirectory() as folder:
         with RowFiles(Path(folder), COLUMNS) as files:
             is_cut = False
             for line, is_whole in lines(source, "a log of the NCCL Inspector"):
                 is_cut = not is_whole
                 if is_whole and line.strip():
-                    first = first or line
+                    first_line = first_line or line
                     if row := records.row(line):
                         files.add(COLLECTIVES, row)
             records.finish(is_cut)
-        if not first:
+        if not first_line:
             raise Rejected("a log of the NCCL Inspector without a whole line; ingest it again when it has grown")
-        log_id = hashlib.sha256(first).hexdigest()[:16]
+        log_id = hashlib.sha256(first_line).hexdigest()[:16]
         n_rows = files.count(COLLECTIVES)
-        if (known := reading.known.get(log_id)) is not None and known >= source.unpacked_bytes:
+        if (ingested_bytes := reading.known.get(log_id)) is not None and ingested_bytes >= source.unpacked_bytes:
             return Read(log_id, status="known")
         reading.add_files(COLLECTIVES, files.paths(COLLECTIVES))
     findings = [
-        {"fault": check, "severity": found.severity, "n": found.n, "detail": found.detail}
-        for check, found in sorted(records.findings.items())
+        {"fault": check, "severity": finding.severity, "n": finding.n, "detail": finding.detail}
+        for check, finding in sorted(records.findings.items())
     ]
     reading.add_rows(FINDINGS, findings)
     row = {
@@ -92,9 +95,9 @@ def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
         "ingested_at": datetime.now(UTC),
     }
     reading.add_rows(TABLE, [row])
-    bad = sum(found.n for found in records.findings.values() if found.severity == "warning")
-    why = f"{bad:,} lines could not be read or are missing: inspector_findings" if bad else source.damage
-    return Read(log_id, n_rows, "partial" if why else "ok", why, source.unpacked_bytes)
+    n_bad = sum(finding.n for finding in records.findings.values() if finding.severity == "warning")
+    reason = f"{n_bad:,} lines could not be read or are missing: inspector_findings" if n_bad else source.damage
+    return Read(log_id, n_rows, "partial" if reason else "ok", reason, source.unpacked_bytes)
 
 
 INPUT = SetInput(
@@ -103,5 +106,5 @@ INPUT = SetInput(
     recognise=logs,
     read=read_log,
     known=partial(known_bytes, TABLE),
-    settled=lambda known: set(),  # any of them may have grown
+    settled=lambda known: set(),  # any log may have grown
 )

@@ -1,7 +1,7 @@
-"""Lines of an Inspector log → rows: collectives and point-to-point calls; what is wrong with other lines is counted.
+"""Lines of an Inspector log → rows for collectives and point-to-point calls; faults of other lines are counted.
 
 Source: NCCL `plugins/profiler/inspector/inspector_json.cc` and its README (formerly `ext-profiler/inspector`), formats
-v4.0 to v4.3. Up to v4.2 each line names its communicator; in v4.3 a `dump_stats` line does so for the lines after it.
+v4.0 to v4.3. Up to v4.2 each line has its communicator; in v4.3 a `dump_stats` line has it for the lines that follow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN = 80
 
 
 class BadLine(ValueError):
-    """A line that is no record; the message says why. `check` names what is wrong with it."""
+    """A line that is not a valid record. The message gives the reason, `check` the name of the fault."""
 
     def __init__(self, check: str, why: str) -> None:
         super().__init__(why)
@@ -30,7 +30,7 @@ class BadLine(ValueError):
 
 @dataclass
 class Finding:
-    """Lines with one fault: how many, and the first of them."""
+    """Lines with the same fault: their number, and a description of the first."""
 
     severity: str
     n: int
@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass
 class Records:
-    """One pass over a log's lines; `row(line)` returns a row of `inspector_collectives`, None for a line without one."""
+    """One pass over a log's lines: rows of `inspector_collectives`, and findings about other lines."""
 
     version: str | None = None
     host: str | None = None
@@ -51,7 +51,7 @@ class Records:
     _left: dict[str, int] = field(default_factory=dict)
 
     def row(self, line: bytes) -> tuple[Any, ...] | None:
-        """Returns the row of a line. A line that cannot be read becomes a finding."""
+        """Return the row of a line, or None. A line that cannot be read becomes a finding."""
         self.n_lines += 1
         try:
             return self._row(line)
@@ -60,7 +60,7 @@ class Records:
             return None
 
     def finish(self, is_cut: bool) -> None:
-        """Note what the end of the file says: a last line without end, a dump of which lines are missing."""
+        """Record the faults at the end of the file: a last line without end, missing lines of the last dump."""
         if is_cut:
             self._found("cut_line", "info", "the last line has no end: the log is still written, or was cut off")
         self._end_dump()
@@ -69,8 +69,8 @@ class Records:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            shown = as_text(line[:_SHOWN].decode("utf-8", "replace"))
-            raise BadLine("not_json", f"line {self.n_lines:,} is not JSON: {shown}") from None
+            start = as_text(line[:_SHOWN].decode("utf-8", "replace"))
+            raise BadLine("not_json", f"line {self.n_lines:,} is not JSON: {start}") from None
         if not isinstance(record, dict):
             raise BadLine("not_a_record", f"line {self.n_lines:,} is no object")
         if "dump_stats" in record:
@@ -109,7 +109,7 @@ class Records:
         self._context, self._left = None, {}
 
     def _context_of(self, record: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns header and metadata of a record: its own, or those of its dump."""
+        """Return header and metadata of a record: its own, or those of its dump. Raise BadLine."""
         if "header" in record and "metadata" in record:
             try:
                 return _object(record, "header"), _object(record, "metadata")
@@ -154,8 +154,8 @@ class Records:
         )
 
     def _found(self, check: str, severity: str, detail: str) -> None:
-        known = self.findings.setdefault(check, Finding(severity, 0, detail))
-        known.n += 1
+        finding = self.findings.setdefault(check, Finding(severity, 0, detail))
+        finding.n += 1
 
 
 def _object(record: dict[str, Any], key: str) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def _object(record: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _whole(given: dict[str, Any], key: str) -> int | None:
-    value = given.get(key)
+def _whole(record: dict[str, Any], key: str) -> int | None:
+    value = record.get(key)
     if value is None:
         return None
     if type(value) is int and 0 <= value <= _LARGEST:
@@ -174,16 +174,19 @@ def _whole(given: dict[str, Any], key: str) -> int | None:
     raise ValueError(f"{key} is {as_text(repr(value))[:_SHOWN]}, not a whole number below 2^63")
 
 
-def _ns(given: dict[str, Any], key: str) -> int | None:
-    """Returns a time or duration from us; 0 is how the plugin writes a time that it does not know."""
-    value = _whole(given, key)
+def _ns(record: dict[str, Any], key: str) -> int | None:
+    """Return a time or duration in ns, from `record[key]` in us; None if it is missing. Raise ValueError.
+
+    The plugin writes 0 for an unknown time, so a time of 0 is None. A duration of 0 stays 0.
+    """
+    value = _whole(record, key)
     if value is not None and value > _LATEST_US:
         raise ValueError(f"{key} is {value}: too large")
     return value * 1000 if value else (value if key.endswith("exec_time_us") else None)
 
 
-def _number(given: dict[str, Any], key: str) -> float | None:
-    value = given.get(key)
+def _number(record: dict[str, Any], key: str) -> float | None:
+    value = record.get(key)
     if value is None:
         return None
     if type(value) in (int, float) and math.isfinite(value) and value >= 0:
@@ -191,8 +194,8 @@ def _number(given: dict[str, Any], key: str) -> float | None:
     raise ValueError(f"{key} is {as_text(repr(value))[:_SHOWN]}, not a number of at least 0")
 
 
-def _text(given: dict[str, Any], key: str) -> str | None:
-    value = given.get(key)
+def _text(record: dict[str, Any], key: str) -> str | None:
+    value = record.get(key)
     if value is None:
         return None
     if isinstance(value, str):

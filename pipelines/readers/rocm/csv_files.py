@@ -1,9 +1,10 @@
-"""CSV files of rocprofv3 → the staged tables: those of one process lie beside each other and begin with the same name.
+"""CSV files of rocprofv3 → the staged tables. The files of one process are in one folder and have the same prefix.
 
-    1234_kernel_trace.csv  1234_hip_api_trace.csv  1234_memory_copy_trace.csv  1234_marker_api_trace.csv  1234_agent_info.csv
+    1234_kernel_trace.csv  1234_hip_api_trace.csv  1234_memory_copy_trace.csv  1234_marker_api_trace.csv
+    1234_agent_info.csv
 
-Columns are found by name, as releases add and move some (generateCSV.cpp of rocprofiler-sdk; `rocpd convert` spells a few
-otherwise). DuckDB reads them a part at a time; lines that it cannot read are left out and counted.
+Columns are found by name, because releases add and move some (generateCSV.cpp of rocprofiler-sdk; `rocpd convert`
+spells a few differently). DuckDB reads the files in parts. Lines that it cannot read are skipped and counted.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from pipelines.readers.kineto.reading_result import Finding
 
 AGENTS = "agent_info.csv"
 _PIECE = 1 << 20
-_LONGEST_LINE_MIB = 8  # twice as much is held in memory
+_LONGEST_LINE_MIB = 8  # the buffer in memory has twice this size
 _INTEGER = "TRY_CAST({} AS BIGINT)"
 _AGENT = "TRY_CAST(regexp_extract({}, '([0-9]+)$', 1) AS BIGINT)"  # 2, Agent 2 or GPU 0
 _TEXT = "{}"
-_TO_TELL_APART = {"launch_thread", "pid"}  # processes of one file; most have one
+_TO_TELL_APART = {"launch_thread", "pid"}  # distinguish the processes of a file; most files have one
 _ON_GPU = {
     "start_ns": "start_timestamp",
     "end_ns": "end_timestamp",
@@ -41,9 +42,11 @@ _ON_GPU = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Files whose names end so. `columns`: ours → theirs in lower case, the first that is there; `needed`: ours.
+    """Files whose names have the same suffix.
 
-    `values`: how DuckDB reads a column that is no integer. `work`: what its rows are called, if they ran on a GPU.
+    `staged`: the table that they fill. `columns`: column of this table → column names of the file in lower case, the
+    first that exists is read. `needed`: columns of the table whose absence is a warning. `values`: SQL for a column
+    that is not an integer. `work`: kind of GPU work in the rows, empty for calls.
     """
 
     staged: str
@@ -56,7 +59,7 @@ class Kind:
 _KERNELS = Kind(
     "_rocm_work",
     {
-        **{ours: (theirs,) for ours, theirs in _ON_GPU.items()},
+        **{column: (name,) for column, name in _ON_GPU.items()},
         "agent": ("agent_id",), "queue": ("queue_id",), "name": ("kernel_name",),
         "group_bytes": ("lds_block_size", "group_segment_size"), "registers": ("vgpr_count",),
         **{f"grid_{axis}": (f"grid_size_{axis}",) for axis in "xyz"},
@@ -69,7 +72,7 @@ _KERNELS = Kind(
 _COPIES = Kind(
     "_rocm_work",
     {
-        **{ours: (theirs,) for ours, theirs in _ON_GPU.items()},
+        **{column: (name,) for column, name in _ON_GPU.items()},
         "agent": ("source_agent_id",), "target_agent": ("destination_agent_id",), "name": ("direction",),
     },
     frozenset({"start_ns", "end_ns", "correlation", "agent", "target_agent", "name"}),
@@ -96,21 +99,21 @@ KINDS = {
         _CALLS,
     ),
 }  # fmt: skip
-"""End of the name → what is in the file. Of those that are there, the first stands for all."""
+"""Suffix of the file name → kind of file. Of the files of a process, the first in this order represents all."""
 
 
 def beside(path: Path) -> list[Path]:
-    """Returns the files of the same process, itself among them, the one that stands for all first."""
-    end = next((end for end in (*KINDS, AGENTS) if path.name.endswith(end)), None)
-    if end is None:
+    """Return the files of the same process, including `path`, in the order of KINDS."""
+    suffix = next((suffix for suffix in (*KINDS, AGENTS) if path.name.endswith(suffix)), None)
+    if suffix is None:
         return [path]
-    beginning = path.name.removesuffix(end)
-    found = [path.with_name(beginning + other) for other in (*KINDS, AGENTS)]
-    return [one for one in found if one.is_file()]
+    prefix = path.name.removesuffix(suffix)
+    candidates = [path.with_name(prefix + other) for other in (*KINDS, AGENTS)]
+    return [file for file in candidates if file.is_file()]
 
 
 def header(path: Path) -> list[str]:
-    """Returns the names of a CSV file's columns, in lower case; [] if its first line is no such list. Raises OSError."""
+    """Return the column names of a CSV file, in lower case; [] if its first line is not CSV. Raise OSError."""
     with path.open("rb") as file:
         line = file.readline(1 << 16)
     try:
@@ -120,41 +123,48 @@ def header(path: Path) -> list[str]:
 
 
 def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
-    """Append a file's rows to the table of its kind; returns what is missing or wrong. Raises TraceRejected."""
-    kind = next(kind for end, kind in KINDS.items() if path.name.endswith(end))
+    """Append a file's rows to the table of its kind; return findings about missing or wrong data.
+
+    Raise TraceRejected.
+    """
+    kind = next(kind for suffix, kind in KINDS.items() if path.name.endswith(suffix))
     names = _names(path)
-    columns = {ours: next((one for one in theirs if one in names), None) for ours, theirs in kind.columns.items()}
+    columns = {
+        column: next((name for name in candidates if name in names), None)
+        for column, candidates in kind.columns.items()
+    }
     chosen = {
-        ours: kind.values.get(ours, _INTEGER).format(_named(theirs)) for ours, theirs in columns.items() if theirs
+        column: kind.values.get(column, _INTEGER).format(_named(name)) for column, name in columns.items() if name
     }
     if not chosen:
         return list(_missing(path, kind, columns))
     source = _read(con, path, names, max_line_mib)
     constant = f"{quoted(kind.work)} AS source, " if kind.work else ""
-    listed = ", ".join(f"{value} AS {ours}" for ours, value in chosen.items())
-    wrong = " + ".join(
-        f"count(*) FILTER ({_named(str(columns[ours]))} <> '' AND ({value}) IS NULL)" for ours, value in chosen.items()
+    listed = ", ".join(f"{value} AS {column}" for column, value in chosen.items())
+    n_wrong = " + ".join(
+        f"count(*) FILTER ({_named(str(columns[column]))} <> '' AND ({value}) IS NULL)"
+        for column, value in chosen.items()
     )
     with _readable(path):
         inserted = con.execute(f"INSERT INTO {kind.staged} BY NAME SELECT {constant}{listed} FROM {source}").fetchall()
         findings = [*_broken_lines(con, path, source, names, inserted[0][0]), *_missing(path, kind, columns)]
-        (n,) = con.execute(f"SELECT {wrong} FROM {source}").fetchall()[0]
+        (n,) = con.execute(f"SELECT {n_wrong} FROM {source}").fetchall()[0]
     if n:
-        told = f"{path_text(path.name)}: values that are not of their column's type became NULL"
-        findings.append(Finding("rocm_wrong_type", "error", n, told))
+        message = f"{path_text(path.name)}: values that are not of their column's type became NULL"
+        findings.append(Finding("rocm_wrong_type", "error", n, message))
     return findings
 
 
 def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
-    """Fill `_rocm_agents`; returns what is missing or wrong. Raises TraceRejected.
+    """Fill `_rocm_agents`; return findings about missing or wrong data. Raise TraceRejected.
 
-    Agents are numbered as seen by the program (relative, rocprofv3's default), where that is told.
+    Agents have the number that the program sees (logical_node_id; relative, rocprofv3's default), else node_id.
     """
     names = _names(path)
     number = next((name for name in ("logical_node_id", "node_id") if name in names), None)
     if number is None or "agent_type" not in names:
-        told = f"{path_text(path.name)} has no node_id or no agent_type: devices have the numbers of agents, among which CPUs count"
-        return [Finding("rocm_missing_column", "warning", 1, told)]
+        message = f"{path_text(path.name)} has no node_id or no agent_type: devices have the numbers of agents, among which CPUs count"
+        return [Finding("rocm_missing_column", "warning", 1, message)]
     source = _read(con, path, names, max_line_mib)
     with _readable(path):
         inserted = con.execute(
@@ -165,17 +175,20 @@ def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
 
 
 def processes_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> set[int]:
-    """Returns the processes of a file of calls; none where it does not say. Raises TraceRejected."""
+    """Return the process ids in a file of calls; empty if it has no such column. Raise TraceRejected."""
     if "process_id" not in (names := _names(path)):
         return set()
     source = _read(con, path, names, max_line_mib)
     with _readable(path):
-        found = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source}").fetchall()
-    return {pid for (pid,) in found if pid is not None}
+        rows = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source}").fetchall()
+    return {pid for (pid,) in rows if pid is not None}
 
 
 def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
-    """Whether GPU work names its agent by kind (GPU 0: --agent-index=type-relative), so that this is the device."""
+    """Return whether GPU work names its agent by kind (GPU 0), so that this number is the device.
+
+    rocprofv3 writes it so with --agent-index=type-relative.
+    """
     if "agent_id" not in (names := _names(path)):
         return False
     source = _read(con, path, names, max_line_mib)
@@ -184,8 +197,8 @@ def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
 
 
 def _names(path: Path) -> list[str]:
-    # A comma too many makes a column without a name.
-    names = [name or f"column {place}" for place, name in enumerate(header(path), 1)]
+    # A trailing comma makes a column without a name.
+    names = [name or f"column {position}" for position, name in enumerate(header(path), 1)]
     if not names or len(set(names)) != len(names):
         raise TraceRejected(
             path_text(path), 0, "line 1 does not name the columns of a CSV file: profile or copy it again"
@@ -207,17 +220,22 @@ def _read(con: duckdb.DuckDBPyConnection, path: Path, names: list[str], max_line
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Names the file and what is most likely: some stray quotes and line ends are more than lines left out to DuckDB."""
+    """Raise TraceRejected with the file and the likely cause if DuckDB raises an error.
+
+    DuckDB does not skip some stray quotes and line ends, but fails.
+    """
     try:
         yield
     except duckdb.Error as error:
-        why = first_line(error).rstrip(".")
-        told = f"DuckDB cannot read it as CSV, as after a stray quote or line end: {why}; profile or copy it again"
-        raise TraceRejected(path_text(path), None, f"{path_text(path.name)}: {told}") from None
+        reason = first_line(error).rstrip(".")
+        message = (
+            f"DuckDB cannot read it as CSV, as after a stray quote or line end: {reason}; profile or copy it again"
+        )
+        raise TraceRejected(path_text(path), None, f"{path_text(path.name)}: {message}") from None
 
 
 def _check_name(path: Path) -> None:
-    """DuckDB takes some names for patterns, and cannot open others."""
+    """Raise TraceRejected if DuckDB would read the name as a pattern, or cannot open it."""
     try:
         utf8_path(path)
     except UnusablePath as error:
@@ -229,43 +247,43 @@ def _check_name(path: Path) -> None:
 def _broken_lines(
     con: duckdb.DuckDBPyConnection, path: Path, source: str, names: list[str], n_rows: int
 ) -> Iterator[Finding]:
-    """Counts the lines of which none of the file's `n_rows` rows was made.
+    """Yield a finding about the lines of the file that gave none of its `n_rows` rows.
 
-    A stray quote makes one line of all up to the next quote, and DuckDB keeps only the first kilobytes of it: so those that
-    were read are taken from all.
+    A stray quote joins all lines up to the next quote, and DuckDB stores only the first kilobytes of the result. So the
+    number of skipped lines is the number of lines in the file minus the lines that were read.
     """
     n, first = con.execute("SELECT count(DISTINCT line), min(line) FROM _csv_errors").fetchall()[0]
-    # DuckDB reports no error where a stray quote in the first line takes all others with it.
+    # DuckDB reports no error if a stray quote in the first line includes all other lines.
     missing = _lines(path) - 1 - n_rows
     if n or missing > 0:
-        ends = " + ".join(
+        n_line_ends = " + ".join(
             f"coalesce(length({name}) - length(replace({name}, chr(10), '')), 0)" for name in map(_named, names)
         )
-        (within,) = con.execute(f"SELECT coalesce(sum({ends}), 0) FROM {source}").fetchall()[0]
-        left_out = max(n, missing - within)
-        place = f"the first is line {first}" if n else "a stray quote before them is likely"
-        told = f"{path_text(path.name)}: lines that are not as the first line says are left out, {place}"
-        if left_out:
-            yield Finding("rocm_broken_line", "error", left_out, told)
+        (within,) = con.execute(f"SELECT coalesce(sum({n_line_ends}), 0) FROM {source}").fetchall()[0]
+        n_skipped = max(n, missing - within)
+        position = f"the first is line {first}" if n else "a stray quote before them is likely"
+        message = f"{path_text(path.name)}: lines that are not as the first line says are left out, {position}"
+        if n_skipped:
+            yield Finding("rocm_broken_line", "error", n_skipped, message)
 
 
 def _lines(path: Path) -> int:
-    """Returns the number of lines with anything in them."""
-    n, begins = 0, True
+    """Return the number of lines that are not blank."""
+    n, at_line_start = 0, True
     with path.open("rb") as file:
         while piece := file.readline(_PIECE):
-            n += begins and not piece.isspace()
-            begins = piece.endswith(b"\n")
+            n += at_line_start and not piece.isspace()
+            at_line_start = piece.endswith(b"\n")
     return n
 
 
 def _missing(path: Path, kind: Kind, columns: Mapping[str, str | None]) -> Iterator[Finding]:
-    absent = {ours for ours, theirs in columns.items() if theirs is None}
+    absent = {column for column, name in columns.items() if name is None}
     for severity, names in (("warning", absent & kind.needed), ("info", absent - kind.needed - _TO_TELL_APART)):
         if names:
             listed = ", ".join(sorted(kind.columns[name][0] for name in names))
-            told = f"{visible(path_text(path.name))} has no {listed}: NULL"
-            yield Finding("rocm_missing_column", severity, len(names), told)
+            message = f"{visible(path_text(path.name))} has no {listed}: NULL"
+            yield Finding("rocm_missing_column", severity, len(names), message)
 
 
 def _named(name: str) -> str:

@@ -1,7 +1,8 @@
-"""CSV files with the rows of several processes, as `rocpd convert` merges them: which row is whose.
+"""CSV files with the rows of several processes, as `rocpd convert` merges them: the process of each row.
 
-Calls say their process. GPU work has the thread that launched it, which is of one process; where it has none, the call with its
-correlation id that began last before it: these ids are counted in each process anew.
+Calls have a process id. GPU work belongs to the process of the thread that launched it, if that thread is in one
+process only. Otherwise it belongs to the process of the last call with its correlation id that starts before it,
+because each process counts these ids separately.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _OWNERS = """
 
 
 def working(con: duckdb.DuckDBPyConnection) -> list[int]:
-    """Find the process of each piece of staged GPU work; returns those that have any."""
+    """Find the process of each GPU activity in the staged tables; return the processes with GPU work."""
     con.execute(_OWNERS)
     rows = con.execute("SELECT DISTINCT pid FROM _csv_owners WHERE pid IS NOT NULL ORDER BY pid").fetchall()
     return [pid for (pid,) in rows]
 
 
 def ranks_of(con: duckdb.DuckDBPyConnection, is_by_kind: bool) -> Mapping[int, Rank]:
-    """Returns the rank of each process, by its GPU's number, where each worked on one of its own; else {}."""
+    """Return the rank of each process by its GPU's number; {} unless each process used one GPU, and no two the same."""
     gpus = [
         number for (number,) in con.execute("SELECT id FROM _rocm_agents WHERE kind = 'GPU' ORDER BY id").fetchall()
     ]
@@ -59,23 +60,23 @@ def ranks_of(con: duckdb.DuckDBPyConnection, is_by_kind: bool) -> Mapping[int, R
 
 
 def keep(con: duckdb.DuckDBPyConnection, pid: int, found: list[int]) -> Iterator[Finding]:
-    """Leave only the rows of one process; says what of the file is in no trace, and what is a guess."""
+    """Delete the rows of all processes but `pid`; yield findings about rows in no trace and guessed processes."""
     if len(found) > 1:
         listed = ", ".join(map(str, found[:8]))
         yield Finding("rocm_processes", "info", len(found), f"the files hold {len(found)} processes with GPU work, each a trace of its own: {listed}")  # fmt: skip
     counts: dict[int | None, int] = {}
     for table in ("_csv_owners", "_rocm_calls"):
-        for whose, n in con.execute(f"SELECT pid, count(*) FROM {table} GROUP BY pid").fetchall():
-            counts[whose] = counts.get(whose, 0) + n
-    if nobodys := counts.pop(None, 0):
-        told = "rows that do not say which process they belong to are left out"
-        yield Finding("rocm_no_process", "warning", nobodys, told)
-    if others := sum(n for one, n in counts.items() if one not in found):
-        yield Finding("rocm_idle_processes", "info", others, "rows of processes without GPU work are left out")
+        for owner, n in con.execute(f"SELECT pid, count(*) FROM {table} GROUP BY pid").fetchall():
+            counts[owner] = counts.get(owner, 0) + n
+    if n_without_process := counts.pop(None, 0):
+        message = "rows that do not say which process they belong to are left out"
+        yield Finding("rocm_no_process", "warning", n_without_process, message)
+    if n_idle := sum(n for other, n in counts.items() if other not in found):
+        yield Finding("rocm_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
     ((n,),) = con.execute("SELECT count(*) FROM _csv_owners WHERE is_guessed AND pid = ?", [pid]).fetchall()
     if n:
-        told = "GPU work without a thread, of which several processes have a call with its correlation id, is that of the last call before it"
-        yield Finding("rocm_process_by_call", "warning", n, told)
+        message = "GPU work without a thread, of which several processes have a call with its correlation id, is that of the last call before it"
+        yield Finding("rocm_process_by_call", "warning", n, message)
     con.execute("DELETE FROM _rocm_work WHERE rowid NOT IN (SELECT number FROM _csv_owners WHERE pid = ?)", [pid])
     con.execute("DELETE FROM _rocm_calls WHERE pid IS DISTINCT FROM ?", [pid])
     con.execute("DROP TABLE _csv_owners")

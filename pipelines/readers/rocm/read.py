@@ -1,4 +1,4 @@
-"""The input: rocpd databases of rocprofv3, one trace for each process with GPU work."""
+"""The input for rocpd databases of rocprofv3: one trace per process with GPU work."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ from pipelines.readers.sqlite_exports.opened import Exported, column, has_table_
 
 _AGAIN = "profile again (`rocprofv3 --sys-trace --output-format rocpd -- …`)"
 _SHOWN = 8  # names in a sentence
-_FEW = 4096  # agents: more are not of this world
+_FEW = 4096  # agents that are read at most
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a database. `end`: of the names of its tables; `row`: its number there; `pid`: the system's number."""
+    """A process of a database.
+
+    `end`: suffix of the names of its tables; `row`: its row number there, None if the database has no process with GPU
+    work; `pid`: the operating system's process id.
+    """
 
     end: str
     row: int | None
@@ -39,17 +43,19 @@ class Process:
 
 
 def recognise(path: Path) -> bool:
-    """Whether it is a SQLite database with tables of AMD's profilers."""
+    """Return whether `path` is a SQLite database with tables of AMD's profilers."""
     return is_sqlite(path) and has_table_like(path, PREFIX)
 
 
 def processes(path: Path) -> list[str]:
-    """Returns names of the traces of a database that holds several: process ids, with the end of the tables' names where
-    several sets have one; [] for a file that is one trace, or none.
+    """Return the names of the traces of a database with several: process ids.
+
+    A name also has the table suffix and the row number if the process id is not unique. [] for a file that is one
+    trace, or no trace.
     """
     with opened(path, Limits.of_environment().max_event_mib, _AGAIN) as export:
-        found = gpu_processes(export)
-    return list(_named(found)) if len(found) > 1 else []
+        gpu = gpu_processes(export)
+    return list(_named(gpu)) if len(gpu) > 1 else []
 
 
 def read(
@@ -62,9 +68,9 @@ def read(
     limits: Limits | None = None,
     part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    """Read one process of a database: the one named by `part`, or the only one. See EventInput.read.
+    """Read one process of a database: the process named by `part`, or the only process. See EventInput.read.
 
-    Raises TraceRejected, or OSError.
+    Raise TraceRejected, or OSError.
     """
     limits = limits or Limits.of_environment()
     staged = partial(stage, max_text_mib=limits.max_event_mib, part=part)
@@ -72,56 +78,60 @@ def read(
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: str | None) -> Contents:
-    """Fill the tables that `_rocm_events.sql` reads. Raises TraceRejected."""
+    """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
+
+    Raise TraceRejected.
+    """
     with opened(path, max_text_mib, _AGAIN) as export:
-        found = gpu_processes(export)
-        if part is None and len(found) > 1:
+        gpu = gpu_processes(export)
+        if part is None and len(gpu) > 1:
             raise export.rejected(
-                f"{len(found)} processes with GPU work: {', '.join(list(_named(found))[:_SHOWN])}; each is a trace of its own: "
+                f"{len(gpu)} processes with GPU work: {', '.join(list(_named(gpu))[:_SHOWN])}; each is a trace of its own: "
                 "name one (--process PID), or `tracelake ingest` the file"
             )
-        process = (
-            _named(found)[part] if part is not None else next(iter(found), Process(_first_set(export), None, None))
-        )
+        process = _named(gpu)[part] if part is not None else next(iter(gpu), Process(_first_set(export), None, None))
         create_tables(con, process.pid)
         findings = stage_database(con, export, process.end, process.row)
-        told = "times count from the start of the machine: ranks on several machines have no common clock"
-        findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
+        message = "times count from the start of the machine: ranks on several machines have no common clock"
+        findings.append(Finding("rocm_no_wall_clock", "info", 1, message))
         findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
-        # Rows without a time were told by table.
-        doubts = (one for one in finish(con) if one.check_name != "rocm_without_time")
-        findings += [*_others(found), *_in_no_trace(export, process.end, found), *doubts]
+        # stage_database() already has a finding per table for rows without a time.
+        doubts = (finding for finding in finish(con) if finding.check_name != "rocm_without_time")
+        findings += [*_others(gpu), *_in_no_trace(export, process.end, gpu), *doubts]
         about = _metadata(export, process)
-        if len(found) > 1 and (rank := ranks_of(export, found).get(process)):
-            about["distributedInfo"] = {**rank.told(), "one_clock": _of_one_machine(export, found)}
+        if len(gpu) > 1 and (rank := ranks_of(export, gpu).get(process)):
+            about["distributedInfo"] = {**rank.told(), "one_clock": _of_one_machine(export, gpu)}
             findings.append(rank.finding("rocm"))
         return Contents("sqlite/rocpd", about, "ok", tuple(findings))
 
 
 def gpu_processes(export: Exported) -> list[Process]:
-    """Returns the processes with GPU work, by table set and number. Raises TraceRejected if it is no such database."""
-    found = []
-    for end in _sets(export):
-        pids = _system_numbers(export, end)
+    """Return the processes with GPU work, by table set and number.
+
+    Raise TraceRejected if it is not a rocpd database.
+    """
+    gpu = []
+    for suffix in _sets(export):
+        pids = _system_numbers(export, suffix)
         rows: set[int] = set()
-        for table in (DISPATCHES + end, COPIES + end):
+        for table in (DISPATCHES + suffix, COPIES + suffix):
             if "pid" in export.columns(table):
                 query = f"SELECT DISTINCT pid FROM {column(table)} WHERE typeof(pid) = 'integer'"
                 rows |= {row for (row,) in export.rows(table, query)}
-        found += [Process(end, row, pids.get(row, row)) for row in sorted(rows)]
-    return found
+        gpu += [Process(suffix, row, pids.get(row, row)) for row in sorted(rows)]
+    return gpu
 
 
 def _sets(export: Exported) -> list[str]:
-    if ends := sets_of(export.tables):
-        return ends
-    there = ", ".join(sorted(export.tables)[:_SHOWN])
+    if suffixes := sets_of(export.tables):
+        return suffixes
+    present = ", ".join(sorted(export.tables)[:_SHOWN])
     if "rocpd_api" in export.tables:
         raise export.rejected(
             "a database of rocmProfileData (rpd), whose tables are others than rocprofv3's: it is not read; " + _AGAIN
         )
     raise export.rejected(
-        f"a rocpd database without {DISPATCHES}, {COPIES} and {REGIONS}: it has {visible(there)}; {_AGAIN}"
+        f"a rocpd database without {DISPATCHES}, {COPIES} and {REGIONS}: it has {visible(present)}; {_AGAIN}"
     )
 
 
@@ -137,12 +147,12 @@ def _system_numbers(export: Exported, end: str) -> dict[int, int]:
     return dict(export.rows(table, query))
 
 
-def _named(found: list[Process]) -> dict[str, Process]:
-    """The processes by names that tell them apart."""
-    pids = [process.pid for process in found]
+def _named(gpu: list[Process]) -> dict[str, Process]:
+    """Return the processes by unique names."""
+    pids = [process.pid for process in gpu]
     return {
         str(process.pid) if pids.count(process.pid) == 1 else f"{process.pid}{process.end}.{process.row}": process
-        for process in found
+        for process in gpu
     }
 
 
@@ -153,66 +163,71 @@ def _left_out(export: Exported, end: str) -> Iterator[Finding]:
 
 
 def _marks_of_no_thread(export: Exported, end: str) -> Iterator[Finding]:
-    """Marks belong to a process by their track: those whose track is not there are in no trace."""
+    """Yield a finding about marks in no trace. A mark belongs to a process by its track, and their track is missing."""
     marks, tracks = SAMPLES + end, TRACKS + end
     if "track_id" in export.columns(marks) and "id" in export.columns(tracks):
         owned = " AND typeof(pid) = 'integer'" if "pid" in export.columns(tracks) else ""
-        known = f"SELECT id FROM {column(tracks)} WHERE id IS NOT NULL{owned}"
-        query = f"SELECT count(*) FROM {column(marks)} WHERE track_id IS NULL OR track_id NOT IN ({known})"
+        track_ids = f"SELECT id FROM {column(tracks)} WHERE id IS NOT NULL{owned}"
+        query = f"SELECT count(*) FROM {column(marks)} WHERE track_id IS NULL OR track_id NOT IN ({track_ids})"
         ((n,),) = export.rows(marks, query)
         if n:
             yield Finding("rocm_no_track", "warning", n, f"{marks}: marks of threads that {tracks} lacks are left out")
 
 
-def _others(found: list[Process]) -> Iterator[Finding]:
-    if len(found) > 1:
-        told = f"the file holds {len(found)} processes with GPU work, each a trace of its own: "
-        yield Finding("rocm_processes", "info", len(found), told + ", ".join(list(_named(found))[:_SHOWN]))
+def _others(gpu: list[Process]) -> Iterator[Finding]:
+    if len(gpu) > 1:
+        message = f"the file holds {len(gpu)} processes with GPU work, each a trace of its own: "
+        yield Finding("rocm_processes", "info", len(gpu), message + ", ".join(list(_named(gpu))[:_SHOWN]))
 
 
-def _in_no_trace(export: Exported, end: str, found: list[Process]) -> Iterator[Finding]:
-    """Rows that no process with GPU work has: those of other processes, and those of none. Without one, all are read."""
-    rows = {process.row for process in found if process.end == end}
+def _in_no_trace(export: Exported, end: str, gpu: list[Process]) -> Iterator[Finding]:
+    """Yield findings about rows without GPU process: rows of other processes, and rows without a process.
+
+    Without any process with GPU work, all rows are read, so there is no such finding.
+    """
+    rows = {process.row for process in gpu if process.end == end}
     counts: Counter[int | None] = Counter()
     for table in (DISPATCHES + end, COPIES + end, REGIONS + end) if rows else ():
         if "pid" in export.columns(table):
-            whose = "CASE typeof(pid) WHEN 'integer' THEN pid END"
-            counts.update(dict(export.rows(table, f"SELECT {whose}, count(*) FROM {column(table)} GROUP BY 1")))
-    if nobodys := counts.pop(None, 0):
-        told = "rows that do not say which process they belong to are left out"
-        yield Finding("rocm_no_process", "warning", nobodys, told)
-    if others := sum(n for row, n in counts.items() if row not in rows):
-        yield Finding("rocm_idle_processes", "info", others, "rows of processes without GPU work are left out")
+            owner = "CASE typeof(pid) WHEN 'integer' THEN pid END"
+            counts.update(dict(export.rows(table, f"SELECT {owner}, count(*) FROM {column(table)} GROUP BY 1")))
+    if n_without_process := counts.pop(None, 0):
+        message = "rows that do not say which process they belong to are left out"
+        yield Finding("rocm_no_process", "warning", n_without_process, message)
+    if n_idle := sum(n for row, n in counts.items() if row not in rows):
+        yield Finding("rocm_idle_processes", "info", n_idle, "rows of processes without GPU work are left out")
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:
-    """Returns deviceProperties, host_name, and what is the tool's own (rocpd); without what the database does not say."""
+    """Return deviceProperties, host_name and the tool's own facts (rocpd), without values missing in the database."""
     node, _, about = (name + process.end for name in ABOUT)
     host = _first(export, node, "hostname")
     version = None
     if {"tag", "value"} <= export.columns(about):
         query = f"SELECT value FROM {column(about)} WHERE tag = 'schema_version' AND typeof(value) = 'text'"
         version = next((value for (value,) in export.rows(about, query)), None)
-    own = {"schema_version": version, "process_id": process.pid}
-    found = {
+    tool_facts = {"schema_version": version, "process_id": process.pid}
+    metadata = {
         "deviceProperties": _devices(export, process),
         "host_name": host,
-        "rocpd": {key: value for key, value in own.items() if value is not None},
+        "rocpd": {key: value for key, value in tool_facts.items() if value is not None},
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in metadata.items() if value}
 
 
 def ranks_of(export: Exported, found: list[Process]) -> dict[Process, Rank]:
-    """Returns the rank of each process, by its environment, else where each of one machine worked on one GPU of its own, by the
-    GPU's number; {} where nothing tells them all apart.
+    """Return the rank of each process; {} if the ranks are unknown or not unique.
+
+    Ranks come from the processes' environment. Otherwise, if each process ran kernels on exactly one GPU, all on one
+    machine, the rank is the GPU's number.
     """
-    if told := of_all({process: _of_environment(export, process) for process in found}):
-        return told
+    if ranks := of_all({process: _of_environment(export, process) for process in found}):
+        return ranks
     if not _of_one_machine(export, found):
         return {}
     gpus = {process: _gpus(export, process) for process in found}
     return of_all(
-        {one: Rank(*numbers, None, BY_DEVICE) if len(numbers) == 1 else None for one, numbers in gpus.items()}
+        {process: Rank(*numbers, None, BY_DEVICE) if len(numbers) == 1 else None for process, numbers in gpus.items()}
     )
 
 
@@ -223,21 +238,24 @@ def _of_environment(export: Exported, process: Process) -> Rank | None:
     query = f"SELECT environment FROM {column(table)} WHERE id = ? AND typeof(environment) = 'text' LIMIT 1"
     for (text,) in export.rows(table, query, (process.row,)):
         try:
-            said = json.loads(text)
+            environment = json.loads(text)
         except (ValueError, RecursionError):
             return None
-        return of_environment(said) if isinstance(said, dict) else None
+        return of_environment(environment) if isinstance(environment, dict) else None
     return None
 
 
-def _of_one_machine(export: Exported, found: list[Process]) -> bool:
-    """Whether all processes ran on one machine that is known; a set of tables has those of one."""
-    nodes = {process.end: _first(export, ABOUT[0] + process.end, "machine_id") for process in found}
+def _of_one_machine(export: Exported, gpu: list[Process]) -> bool:
+    """Return whether all processes ran on the same machine, by its machine_id; False if one is unknown.
+
+    Each set of tables has the processes of one machine.
+    """
+    nodes = {process.end: _first(export, ABOUT[0] + process.end, "machine_id") for process in gpu}
     return None not in nodes.values() and len(set(nodes.values())) == 1
 
 
 def _gpus(export: Exported, process: Process) -> tuple[int, ...]:
-    """The numbers of the GPUs on which a process ran kernels, as the system numbers them: not more than two are told."""
+    """Return the numbers (type_index) of the GPUs on which a process ran kernels, at most two; () if one is unknown."""
     agents, work = f"rocpd_info_agent{process.end}", DISPATCHES + process.end
     if not {"id", "type", "type_index"} <= export.columns(agents) or not {"pid", "agent_id"} <= export.columns(work):
         return ()
@@ -257,11 +275,11 @@ def _first(export: Exported, table: str, name: str) -> str | None:
 
 
 def _devices(export: Exported, process: Process) -> list[dict[str, Any]]:
-    """One per GPU: number and name, and what the agent's JSON says of it under rocprofiler-sdk's names."""
+    """Return one dictionary per GPU: its number, its name, and properties from the agent's JSON."""
     table = f"rocpd_info_agent{process.end}"
-    if not {"type", "type_index", "product_name"} <= (there := export.columns(table)):
+    if not {"type", "type_index", "product_name"} <= (present := export.columns(table)):
         return []
-    details = "extdata" if "extdata" in there else "NULL"
+    details = "extdata" if "extdata" in present else "NULL"
     query = f"SELECT type_index, product_name, {details} FROM {column(table)} WHERE type = 'GPU' LIMIT {_FEW}"
     devices = {}
     for number, name, text in export.rows(table, query):
@@ -272,12 +290,12 @@ def _devices(export: Exported, process: Process) -> list[dict[str, Any]]:
 
 def _sizes(text: object) -> dict[str, int]:
     try:
-        said = json.loads(text) if isinstance(text, str) else {}
+        properties = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return {}
     names = {"numSms": "cu_count", "warpSize": "wave_front_size", "maxThreadsPerBlock": "workgroup_max_size"}
-    found = {ours: said.get(theirs) for ours, theirs in names.items()} if isinstance(said, dict) else {}
-    return {name: value for name, value in found.items() if isinstance(value, int)}
+    values = {name: properties.get(key) for name, key in names.items()} if isinstance(properties, dict) else {}
+    return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
 INPUT = EventInput(suffixes=(".db", ".rpd", ".sqlite", ".sqlite3"), recognise=recognise, read=read, parts=processes)

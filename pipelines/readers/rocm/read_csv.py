@@ -1,4 +1,4 @@
-"""The input: CSV files of rocprofv3. Those of a process are one trace, which is called by the file of kernels."""
+"""The input for CSV files of rocprofv3. The files of a process are one trace, named after its kernel file."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _OTHER_NAMES = {"hip_trace.csv": "hip_api_trace.csv", "marker_trace.csv": "marke
 
 
 def recognise(path: Path) -> bool:
-    """Whether it is a CSV file of rocprofv3 with times, by its first line."""
+    """Return whether `path` is a CSV file of rocprofv3 with times, by its first line."""
     return {"start_timestamp", "end_timestamp"} <= set(header(path))
 
 
 def read_with(path: Path) -> Path | None:
-    """Returns the file that stands for the process whose file this is; None for that one, and for other files."""
+    """Return the file that represents the process of `path`; None for that file, and for files of other kinds."""
     first = next(iter(beside(path)), path)
     return first if first != path and recognise(first) else None
 
@@ -59,7 +59,10 @@ def read(
     limits: Limits | None = None,
     part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    """Read the files of one process, or of `part`, which is one of several. See EventInput.read. Raises TraceRejected, or OSError."""
+    """Read the files of one process, or the process `part` of files of several. See EventInput.read.
+
+    Raise TraceRejected, or OSError.
+    """
     if first := read_with(path):
         name = path_text(first.name)
         raise TraceRejected(
@@ -67,63 +70,68 @@ def read(
         )
     limits = limits or Limits.of_environment()
     staged = partial(stage, max_line_mib=limits.max_event_mib, part=part)
-    others = [one for one in beside(path) if one != path]
-    return events_by_sql("_rocm_events", staged, others)(path, folder, batch_id, known, on_bytes, lean, limits, part)
+    companions = [file for file in beside(path) if file != path]
+    return events_by_sql("_rocm_events", staged, companions)(
+        path, folder, batch_id, known, on_bytes, lean, limits, part
+    )
 
 
 def processes(path: Path) -> list[str]:
-    """Returns the ids of the processes with GPU work of files that hold several, [] for others. Raises TraceRejected."""
-    most = Limits.of_environment().max_event_mib
+    """Return the ids of the processes with GPU work of files with several; [] for other files. Raise TraceRejected."""
+    max_line_mib = Limits.of_environment().max_event_mib
     with database.connect() as con:
         files = _of_rows(path)
-        if len({pid for one in files for pid in processes_of(con, one, most)}) < 2:
+        if len({pid for file in files for pid in processes_of(con, file, max_line_mib)}) < 2:
             return []
         create_tables(con, None)
         for file in files:
-            stage_file(con, file, most)
-        found = working(con)
-    return [str(pid) for pid in found] if len(found) > 1 else []
+            stage_file(con, file, max_line_mib)
+        gpu_pids = working(con)
+    return [str(pid) for pid in gpu_pids] if len(gpu_pids) > 1 else []
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int, part: str | None = None) -> Contents:
-    """Fill the tables that `_rocm_events.sql` reads. Raises TraceRejected."""
+    """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
+
+    Raise TraceRejected.
+    """
     files = _of_rows(path)
-    pids = {pid for one in files for pid in processes_of(con, one, max_line_mib)}
+    pids = {pid for file in files for pid in processes_of(con, file, max_line_mib)}
     create_tables(con, None)
-    findings = [one for file in files for one in stage_file(con, file, max_line_mib)]
+    findings = [finding for file in files for finding in stage_file(con, file, max_line_mib)]
     findings += _agents(con, path, max_line_mib)
     distributed: dict[str, object] = {}
     if len(pids) > 1:
-        found = working(con)
-        if part is None and len(found) > 1:
-            told = f"{len(found)} processes with GPU work: {', '.join(map(str, found[:_SHOWN]))}; each is a trace of its own"
+        gpu_pids = working(con)
+        if part is None and len(gpu_pids) > 1:
+            message = f"{len(gpu_pids)} processes with GPU work: {', '.join(map(str, gpu_pids[:_SHOWN]))}; each is a trace of its own"
             raise TraceRejected(
-                path_text(path), None, f"{told}: name one (--process PID), or `tracelake ingest` the file"
+                path_text(path), None, f"{message}: name one (--process PID), or `tracelake ingest` the file"
             )
-        pid = int(part) if part is not None else next(iter(found), min(pids))
-        if rank := ranks_of(con, _is_by_kind(con, path, max_line_mib)).get(pid) if len(found) > 1 else None:
+        pid = int(part) if part is not None else next(iter(gpu_pids), min(pids))
+        if rank := ranks_of(con, _is_by_kind(con, path, max_line_mib)).get(pid) if len(gpu_pids) > 1 else None:
             distributed = {"distributedInfo": rank.told()}
             findings.append(rank.finding("rocm"))
-        findings += keep(con, pid, found)
+        findings += keep(con, pid, gpu_pids)
         pids = {pid}
     for pid in pids:
         con.execute("UPDATE _rocm_session SET process_id = ?", [pid])
-    there = {next(end for end in KINDS if file.name.endswith(end)) for file in files}
-    there |= {_OTHER_NAMES.get(end, end) for end in there}
-    for end, about in _ABOUT.items():
-        if end not in there:
-            findings.append(Finding("rocm_missing_table", "warning", 1, f"no …{end} lies beside it: {about}"))
-    told = "times count from the start of the machine: ranks on several machines have no common clock"
-    findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
+    suffixes = {next(suffix for suffix in KINDS if file.name.endswith(suffix)) for file in files}
+    suffixes |= {_OTHER_NAMES.get(suffix, suffix) for suffix in suffixes}
+    for suffix, about in _ABOUT.items():
+        if suffix not in suffixes:
+            findings.append(Finding("rocm_missing_table", "warning", 1, f"no …{suffix} lies beside it: {about}"))
+    message = "times count from the start of the machine: ranks on several machines have no common clock"
+    findings.append(Finding("rocm_no_wall_clock", "info", 1, message))
     findings += finish(con)
-    status = "partial" if any(one.check_name == "rocm_broken_line" for one in findings) else "ok"
-    own: dict[str, object] = {"files": [path_text(one.name) for one in beside(path)]}
-    metadata = {"rocprofv3": own | ({"process_id": next(iter(pids))} if pids else {}), **distributed}
+    status = "partial" if any(finding.check_name == "rocm_broken_line" for finding in findings) else "ok"
+    tool_facts: dict[str, object] = {"files": [path_text(file.name) for file in beside(path)]}
+    metadata = {"rocprofv3": tool_facts | ({"process_id": next(iter(pids))} if pids else {}), **distributed}
     return Contents("csv/rocprofv3", metadata, status, tuple(findings))
 
 
 def _of_rows(path: Path) -> list[Path]:
-    return [one for one in beside(path) if not one.name.endswith(AGENTS)]
+    return [file for file in beside(path) if not file.name.endswith(AGENTS)]
 
 
 def _is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
@@ -133,11 +141,11 @@ def _is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -
 def _agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
     if _is_by_kind(con, path, max_line_mib):
         return []
-    for one in beside(path):
-        if one.name.endswith(AGENTS):
-            return stage_agents(con, one, max_line_mib)
-    told = f"no …{AGENTS} lies beside it: devices have the numbers of agents, among which CPUs count"
-    return [Finding("rocm_agents", "info", 1, told)]
+    for file in beside(path):
+        if file.name.endswith(AGENTS):
+            return stage_agents(con, file, max_line_mib)
+    message = f"no …{AGENTS} lies beside it: devices have the numbers of agents, among which CPUs count"
+    return [Finding("rocm_agents", "info", 1, message)]
 
 
 INPUT = EventInput(

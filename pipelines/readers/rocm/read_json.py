@@ -1,10 +1,10 @@
-"""The input: rocprofv3's JSON (`…results.json`, also packed), a trace for each process → the staged tables, as its CSV files fill them.
+"""The input for rocprofv3's JSON (`…results.json`, also compressed): one trace per process.
 
     {"rocprofiler-sdk-tool": [{"metadata": {"pid": …}, "agents": […], "strings": {…}, "kernel_symbols": […],
                                "callback_records": {…}, "buffer_records": {"kernel_dispatch": […], "hip_api": […], …}}]}
 
-Source: generateJSON.cpp of rocprofiler-sdk, and cxx/serialization.hpp for the records. Records are read one at a time: what
-is held are the names, and some rows on their way to DuckDB.
+It fills the same staged tables as the CSV files. Source: generateJSON.cpp of rocprofiler-sdk, and cxx/serialization.hpp
+for the records. Records are read one at a time: only the names, and a batch of rows for DuckDB, are in memory.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ TOOL = "rocprofiler-sdk-tool"
 _AT_ONCE = 20_000
 _BIGGEST = 1 << 63
 _HEAD = 1 << 10  # bytes
-# How often a process has these keys at most: its records, and the names of their kinds.
+# Maximum occurrences of these keys in one process: buffer_records has the records, and the names of their kinds.
 _IN_ONE = {b'"metadata"': 1, b'"buffer_records"': 2}
 _LONGEST = max(map(len, _IN_ONE)) - 1
 _SHOWN = 8  # names in a sentence
 _GPU_KINDS = {2: "GPU", 1: "CPU"}
-_MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # their name is the message, as in CSV files
+_MESSAGES = ("roctxMarkA", "roctxRangePushA", "roctxRangeStartA")  # the message replaces their name, as in CSV files
 _LISTS = {
     ("kernel_symbols",), ("agents",), ("counters",), ("code_objects",), ("host_functions",), ("strings", "marker_api"),
 }  # fmt: skip
@@ -50,7 +50,7 @@ _NEEDED = {
 
 
 def recognise(path: Path) -> bool:
-    """Whether it is JSON of rocprofv3, by its first key: Kineto's traces end in .json.gz, too."""
+    """Return whether `path` is JSON of rocprofv3, by its first key: Kineto's traces end in .json.gz, too."""
     head = b""
     for chunk in Source(path).chunks():
         head += chunk[:_HEAD]
@@ -60,10 +60,11 @@ def recognise(path: Path) -> bool:
 
 
 def processes(path: Path) -> list[str]:
-    """Returns names of the traces of a file that holds several processes: process ids, their places in the list where these do
-    not tell them apart; [] for a file of one. Raises TraceRejected.
+    """Return the names of the traces of a file with several processes; [] for a file of one. Raise TraceRejected.
+
+    A name is the process id, or the index in the list if the ids are not unique.
     """
-    if not _may_hold_several(path):  # a pass without parsing: files of several are rare
+    if not _may_hold_several(path):  # a pass without parsing, because few files have several processes
         return []
     pids: list[object] = []
     for where, value in ValueStream(path).walk(_is_streamed):
@@ -71,20 +72,20 @@ def processes(path: Path) -> list[str]:
             pids += [None] * (where[1] + 1 - len(pids))
             if where[2:] == ("metadata",) and isinstance(value, dict):
                 pids[where[1]] = value.get("pid")
-    told = {pid for pid in pids if isinstance(pid, int)}
-    names = [str(pid if len(told) == len(pids) else place) for place, pid in enumerate(pids)]
+    unique_pids = {pid for pid in pids if isinstance(pid, int)}
+    names = [str(pid if len(unique_pids) == len(pids) else index) for index, pid in enumerate(pids)]
     return names if len(names) > 1 else []
 
 
 def _may_hold_several(path: Path) -> bool:
-    """Whether keys of a process are in the file more often than one has them."""
-    found, rest = Counter[bytes](), b""
+    """Return whether keys of a process occur more often than in a file of one process."""
+    counts, overlap = Counter[bytes](), b""
     for piece in Source(path).chunks():
-        text = rest + piece
+        text = overlap + piece
         for key in _IN_ONE:
-            found[key] += text.count(key) - rest.count(key)
-        rest = text[-_LONGEST:]  # of the text: a piece of a packed file may be shorter than a key
-    return any(found[key] > n for key, n in _IN_ONE.items())
+            counts[key] += text.count(key) - overlap.count(key)
+        overlap = text[-_LONGEST:]  # from `text`, because a piece of a compressed file may be shorter than a key
+    return any(counts[key] > n for key, n in _IN_ONE.items())
 
 
 def read(
@@ -97,18 +98,21 @@ def read(
     limits: Limits | None = None,
     part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    """Read one process of a file: the one named by `part`, or the only one. See EventInput.read.
+    """Read one process of a file: the process named by `part`, or the only process. See EventInput.read.
 
-    Raises TraceRejected, or OSError.
+    Raise TraceRejected, or OSError.
     """
     staged = partial(stage, part=part)
     return events_by_sql("_rocm_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits, part)
 
 
 def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -> Contents:
-    """Fill the tables that `_rocm_events.sql` reads. Raises TraceRejected."""
+    """Fill the tables that `_rocm_events.sql` reads, and return the trace's metadata and findings.
+
+    Raise TraceRejected.
+    """
     names = processes(path) if part is not None else []
-    wanted = names.index(part) if part is not None else 0
+    process_index = names.index(part) if part is not None else 0
     create_tables(con, None)
     rows = _Rows(con)
     stream = ValueStream(path)
@@ -117,17 +121,17 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -
         if where[:1] != (TOOL,) or len(where) < 2:
             continue
         if not isinstance(where[1], int):
-            told = f"{TOOL!r} is no list of processes: copy the file again, or profile again"
-            raise TraceRejected(path_text(path), None, told)
+            message = f"{TOOL!r} is no list of processes: copy the file again, or profile again"
+            raise TraceRejected(path_text(path), None, message)
         n_processes = max(n_processes, where[1] + 1)
         if n_processes > 1 and part is None:
-            listed = f" ({', '.join(known[:_SHOWN])})" if (known := processes(path)) else ""
-            told = (
+            listed = f" ({', '.join(trace_names[:_SHOWN])})" if (trace_names := processes(path)) else ""
+            message = (
                 f"it holds several processes{listed}, each a trace of its own: name one "
                 "(--process PID), or `tracelake ingest` the file"
             )
-            raise TraceRejected(path_text(path), None, told)
-        if where[1] == wanted:
+            raise TraceRejected(path_text(path), None, message)
+        if where[1] == process_index:
             rows.take(where[2:], value)
     if not n_processes:
         raise TraceRejected(
@@ -136,14 +140,14 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, part: str | None = None) -
     rows.finish()
     findings = [*rows.findings(), *_stream_findings(stream), *finish(con)]
     if names:
-        told = f"the file holds {len(names)} processes, each a trace of its own: {', '.join(names[:_SHOWN])}"
-        findings.append(Finding("rocm_processes", "info", len(names), told))
+        message = f"the file holds {len(names)} processes, each a trace of its own: {', '.join(names[:_SHOWN])}"
+        findings.append(Finding("rocm_processes", "info", len(names), message))
     metadata: dict[str, object] = {} if rows.pid is None else {"process_id": rows.pid}
     return Contents("json/rocprofv3", {"rocprofv3": metadata}, "repaired" if stream.odd else "ok", tuple(findings))
 
 
 def _is_streamed(where: tuple[str | int, ...]) -> bool:
-    """Whether the parts of what is there come one at a time: lists of records, and what leads to them."""
+    """Return whether the value at `where` is streamed element by element: lists of records and their ancestors."""
     inner = where[2:]
     if len(inner) < 2:
         return not inner or inner[0] in (*_RECORDS, "strings") or inner in _LISTS
@@ -151,7 +155,7 @@ def _is_streamed(where: tuple[str | int, ...]) -> bool:
 
 
 class _Rows:
-    """What records become, and what was wrong with them."""
+    """The staged rows of one process, and the faults in its records."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con = con
@@ -165,7 +169,7 @@ class _Rows:
         self._waiting: dict[str, list[dict[str, Any]]] = {}
 
     def take(self, where: tuple[str | int, ...], value: Any) -> None:
-        """Take a value of a process, whose place there is `where`."""
+        """Process a value of a process; `where` is its path inside the process."""
         match where:
             case ("metadata",) if isinstance(value, dict):
                 self.pid = self._integer(value.get("pid"), "metadata.pid")
@@ -185,128 +189,131 @@ class _Rows:
                 self.left_out[kind] += 1
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows, and the process id."""
         for table in list(self._waiting):
             self._write(table)
         self.con.execute(f"UPDATE _rocm_session SET process_id = {'NULL' if self.pid is None else self.pid}")
 
     def findings(self) -> list[Finding]:
-        """Returns what is missing or wrong."""
-        found = [
+        """Return the findings about missing tables, wrong values and records that are not read."""
+        findings = [
             Finding("rocm_missing_table", "warning", 1, f"no {kind} in buffer_records: {about}")
             for kind, about in _NEEDED.items()
             if not self.seen[kind]
         ]
         if self.n_wrong:
-            told = (
+            message = (
                 f"values that are not of their type or do not fit 64 bits became NULL, the first at {self.first_wrong}"
             )
-            found.append(Finding("rocm_wrong_type", "error", self.n_wrong, told))
+            findings.append(Finding("rocm_wrong_type", "error", self.n_wrong, message))
         if self.left_out:
             listed = ", ".join(f"{kind} ({n:,})" for kind, n in islice(sorted(self.left_out.items()), 12))
-            found.append(Finding("rocm_tables_left_out", "info", self.left_out.total(), f"not read: {listed}"))
-        return found
+            findings.append(Finding("rocm_tables_left_out", "info", self.left_out.total(), f"not read: {listed}"))
+        return findings
 
-    def _record(self, kind: str, value: Any, place: str) -> None:
+    def _record(self, kind: str, value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            self._wrong(place)
+            self._wrong(where)
         elif kind == "kernel_dispatch":
-            self._dispatch(value, place)
+            self._dispatch(value, where)
         elif kind == "memory_copy":
-            self._copy(value, place)
+            self._copy(value, where)
         elif kind.endswith("_api"):
-            self._call(value, place)
+            self._call(value, where)
         else:
             self.left_out[kind] += 1
             return
         self.seen[kind] += 1
 
-    def _times(self, record: Mapping[str, Any], place: str) -> dict[str, Any]:
+    def _times(self, record: Mapping[str, Any], where: str) -> dict[str, Any]:
         return {
-            "start_ns": self._integer(record.get("start_timestamp"), f"{place}.start_timestamp"),
-            "end_ns": self._integer(record.get("end_timestamp"), f"{place}.end_timestamp"),
-            "correlation": self._within(record, place, "correlation_id", "internal"),
+            "start_ns": self._integer(record.get("start_timestamp"), f"{where}.start_timestamp"),
+            "end_ns": self._integer(record.get("end_timestamp"), f"{where}.end_timestamp"),
+            "correlation": self._within(record, where, "correlation_id", "internal"),
         }
 
-    def _dispatch(self, record: Mapping[str, Any], place: str) -> None:
+    def _dispatch(self, record: Mapping[str, Any], where: str) -> None:
         info = record.get("dispatch_info")
-        info = info if isinstance(info, dict) else record  # before rocprofiler-sdk 0.5 the record itself says it
+        # Before rocprofiler-sdk 0.5, these fields are in the record itself.
+        info = info if isinstance(info, dict) else record
         self._add(
             "_rocm_work",
             source="kernel",
-            **self._times(record, place),
-            agent=self._within(info, place, "agent_id", "handle"),
-            queue=self._within(info, place, "queue_id", "handle"),
-            stream=self._within(record, place, "stream_id", "handle"),
-            kernel=self._integer(info.get("kernel_id"), f"{place}.kernel_id"),
-            group_bytes=self._integer(info.get("group_segment_size"), f"{place}.group_segment_size"),
-            **{f"grid_{axis}": self._within(info, place, "grid_size", axis) for axis in "xyz"},
-            **{f"block_{axis}": self._within(info, place, "workgroup_size", axis) for axis in "xyz"},
+            **self._times(record, where),
+            agent=self._within(info, where, "agent_id", "handle"),
+            queue=self._within(info, where, "queue_id", "handle"),
+            stream=self._within(record, where, "stream_id", "handle"),
+            kernel=self._integer(info.get("kernel_id"), f"{where}.kernel_id"),
+            group_bytes=self._integer(info.get("group_segment_size"), f"{where}.group_segment_size"),
+            **{f"grid_{axis}": self._within(info, where, "grid_size", axis) for axis in "xyz"},
+            **{f"block_{axis}": self._within(info, where, "workgroup_size", axis) for axis in "xyz"},
         )
 
-    def _copy(self, record: Mapping[str, Any], place: str) -> None:
+    def _copy(self, record: Mapping[str, Any], where: str) -> None:
         self._add(
             "_rocm_work",
             source="copy",
-            **self._times(record, place),
-            agent=self._within(record, place, "src_agent_id", "handle"),
-            target_agent=self._within(record, place, "dst_agent_id", "handle"),
-            stream=self._within(record, place, "stream_id", "handle"),
+            **self._times(record, where),
+            agent=self._within(record, where, "src_agent_id", "handle"),
+            target_agent=self._within(record, where, "dst_agent_id", "handle"),
+            stream=self._within(record, where, "stream_id", "handle"),
             name=self._named(record)[1],
-            bytes=self._integer(record.get("bytes"), f"{place}.bytes"),
+            bytes=self._integer(record.get("bytes"), f"{where}.bytes"),
         )
 
-    def _call(self, record: Mapping[str, Any], place: str) -> None:
-        times, (domain, name) = self._times(record, place), self._named(record)
+    def _call(self, record: Mapping[str, Any], where: str) -> None:
+        times, (domain, name) = self._times(record, where), self._named(record)
         message = self._messages.get(times["correlation"]) if name in _MESSAGES else None
-        thread = self._integer(record.get("thread_id"), f"{place}.thread_id")
+        thread = self._integer(record.get("thread_id"), f"{where}.thread_id")
         self._add("_rocm_calls", **times, thread=thread, domain=domain, name=name if message is None else message)
 
     def _named(self, record: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """Returns the domain and the operation."""
+        """Return the names of the domain and of the operation; None for an unknown name."""
         kind, operation = record.get("kind"), record.get("operation")
-        known = self._kinds[kind] if isinstance(kind, int) and 0 <= kind < len(self._kinds) else None
-        if not isinstance(known, dict):
+        kind_names = self._kinds[kind] if isinstance(kind, int) and 0 <= kind < len(self._kinds) else None
+        if not isinstance(kind_names, dict):
             return None, None
-        names = known.get("operations")
-        is_named = isinstance(names, list) and isinstance(operation, int) and 0 <= operation < len(names)
-        return str(known.get("kind")), str(names[operation]) if is_named else None  # type: ignore[index]
+        operation_names = kind_names.get("operations")
+        is_named = (
+            isinstance(operation_names, list) and isinstance(operation, int) and 0 <= operation < len(operation_names)
+        )
+        return str(kind_names.get("kind")), str(operation_names[operation]) if is_named else None  # type: ignore[index]
 
-    def _agent(self, agent: Mapping[str, Any], place: str) -> None:
+    def _agent(self, agent: Mapping[str, Any], where: str) -> None:
         kind = agent.get("type")
         index = agent.get("logical_node_type_id", self._gpus if kind == 2 else None)
         self._gpus += kind == 2
         self._add(
             "_rocm_agents",
-            id=self._within(agent, place, "id", "handle"),
+            id=self._within(agent, where, "id", "handle"),
             kind=_GPU_KINDS.get(kind) if isinstance(kind, int) else None,
-            type_index=self._integer(index, f"{place}.logical_node_type_id"),
+            type_index=self._integer(index, f"{where}.logical_node_type_id"),
         )
 
-    def _kernel(self, kernel: Mapping[str, Any], place: str) -> None:
+    def _kernel(self, kernel: Mapping[str, Any], where: str) -> None:
         names = (kernel.get(name) for name in ("formatted_kernel_name", "kernel_name"))
         display, mangled = (name if isinstance(name, str) and name else None for name in names)
         self._add(
             "_rocm_kernels",
-            id=self._integer(kernel.get("kernel_id"), f"{place}.kernel_id"),
+            id=self._integer(kernel.get("kernel_id"), f"{where}.kernel_id"),
             display_name=display,
             mangled_name=mangled,
-            registers=self._integer(kernel.get("arch_vgpr_count"), f"{place}.arch_vgpr_count"),
+            registers=self._integer(kernel.get("arch_vgpr_count"), f"{where}.arch_vgpr_count"),
         )
 
-    def _within(self, record: Mapping[str, Any], place: str, name: str, part: str) -> int | None:
+    def _within(self, record: Mapping[str, Any], where: str, name: str, part: str) -> int | None:
         value = record.get(name)
-        return self._integer(value.get(part) if isinstance(value, dict) else value, f"{place}.{name}")
+        return self._integer(value.get(part) if isinstance(value, dict) else value, f"{where}.{name}")
 
-    def _integer(self, value: Any, place: str) -> int | None:
+    def _integer(self, value: Any, where: str) -> int | None:
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and -_BIGGEST <= value < _BIGGEST):
             return value
-        self._wrong(place)
+        self._wrong(where)
         return None
 
-    def _wrong(self, place: str) -> None:
+    def _wrong(self, where: str) -> None:
         self.n_wrong += 1
-        self.first_wrong = self.first_wrong or place
+        self.first_wrong = self.first_wrong or where
 
     def _add(self, table: str, **row: Any) -> None:
         rows = self._waiting.setdefault(table, [])

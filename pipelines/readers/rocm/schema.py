@@ -1,7 +1,8 @@
-"""Which tables and columns of a rocpd database are read: data, no code.
+"""Tables and columns of a rocpd database that are read, as data.
 
-Source: rocpd_tables.sql of rocprofiler-sdk (schema version 3). Each process writes its own set of tables, whose names end
-with its unique id (`rocpd_region_0000ddb5_8903_…`); merged databases have several sets, and views without it over all.
+Source: rocpd_tables.sql of rocprofiler-sdk (schema version 3). Each process writes its own set of tables, whose names
+end with its unique id (`rocpd_region_0000ddb5_8903_…`). Merged databases have several sets, and views over all of them
+whose names have no id.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ SOURCES = (
         "_rocm_samples",
         {"at_ns": "timestamp", "track": "track_id", "event": "event_id"},
         frozenset(),
-        None,  # that of the track
+        None,  # the track has the process
         timed=("at_ns",),
     ),
     Source(
@@ -76,7 +77,7 @@ SOURCES = (
     Source(
         "rocpd_event",
         "_rocm_event_details",
-        # The id that a call and the GPU work which it launched share; `correlation_id` is one that the program may give.
+        # stack_id is common to a call and the GPU work that it launched; `correlation_id` may be set by the program.
         {"id": "id", "domain_id": "category_id", "correlation": "stack_id", "details": "extdata"},
         frozenset({"id", "domain_id", "correlation"}),
         None,
@@ -121,22 +122,22 @@ SOURCES = (
 )
 ABOUT = ("rocpd_info_node", "rocpd_info_process", "rocpd_metadata")
 """Small tables with facts about the machine, the process and the database."""
-# Tables with other measurements, which no model has a place for: named in a finding where they have rows.
+# Tables that no model reads. A finding names those that have rows.
 LEFT_OUT = ("rocpd_memory_allocate", "rocpd_pmc_event")
 
 _SET = re.compile(rf"{DISPATCHES}|{COPIES}|{REGIONS}")
 
 
 def sets_of(tables: Iterable[str]) -> list[str]:
-    """Returns what names of tables end with, one for each set: '' or `_<unique id>`.
+    """Return the suffixes of table names, one per set: '' or `_<unique id>`.
 
-    In a database with ids, names without them are views over all sets.
+    In a database with ids, tables without an id are views over all sets.
     """
-    ends = {name[found.end() :] for name in tables if (found := _SET.match(name))}
-    ends = {end for end in ends if not end or end.startswith("_")}
-    return sorted(ends - {""} or ends)
+    suffixes = {name[match.end() :] for name in tables if (match := _SET.match(name))}
+    suffixes = {suffix for suffix in suffixes if not suffix or suffix.startswith("_")}
+    return sorted(suffixes - {""} or suffixes)
 
 
 def sources_of(end: str) -> tuple[Source, ...]:
-    """Returns the tables of a set."""
+    """Return the sources for the set of tables with this suffix."""
     return tuple(replace(source, name=source.name + end) for source in SOURCES)

@@ -1,4 +1,4 @@
-"""The tables that `sql/ingest/rocm/_rocm_events.sql` reads, and how one set of tables of a rocpd database fills them."""
+"""The staged tables that `sql/ingest/rocm/_rocm_events.sql` reads, and how a rocpd database fills them."""
 
 from __future__ import annotations
 
@@ -98,19 +98,19 @@ _SESSION = (("process_id", "BIGINT", "The process; NULL where that is not told."
 @given_table("_rocm_threads", layer="ingest", doc="One row: a thread.", columns=_THREADS)
 @given_table("_rocm_session", layer="ingest", doc="One row: the process.", columns=_SESSION)
 def create_tables(con: duckdb.DuckDBPyConnection, process_id: int | None) -> None:
-    """Create the staged tables, empty but for the process."""
+    """Create the staged tables, all empty except the row of the process."""
     for table in _TABLES:
         create_table(con, table)
     con.execute("INSERT INTO _rocm_session VALUES (?)", [process_id])
 
 
 def stage_database(con: duckdb.DuckDBPyConnection, export: Exported, end: str, process: int | None) -> list[Finding]:
-    """Fill the tables with one process of the set of tables whose names end so; returns what is missing or wrong."""
-    return [one for source in sources_of(end) for one in stage_source(con, "rocm", export, source, process)]
+    """Fill the tables with one process of the table set `end`; return findings about missing or wrong data."""
+    return [finding for source in sources_of(end) for finding in stage_source(con, "rocm", export, source, process)]
 
 
 def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows to a staged table, by names of columns; one that a row lacks is NULL."""
+    """Append rows to a staged table by column name; a missing value is NULL."""
     import pyarrow as pa
 
     columns = [
@@ -118,14 +118,14 @@ def append_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mappi
         for name, kind, *_ in con.execute(f"DESCRIBE {table}").fetchall()
     ]
     names = {name for row in rows for name in row}
-    given = pa.Table.from_pylist(list(rows), pa.schema([column for column in columns if column[0] in names]))
-    con.from_arrow(given).create_view("_given")
+    arrow_rows = pa.Table.from_pylist(list(rows), pa.schema([column for column in columns if column[0] in names]))
+    con.from_arrow(arrow_rows).create_view("_given")
     con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _given")
     con.execute("DROP VIEW _given")
 
 
 def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:
-    """Do what is left when all rows are staged; returns what limits what they say."""
+    """Stage the texts of ranges, run the checks over all rows, and return their findings."""
     stage_range_texts(con, "_rocm_range_texts")
     catalog = load_catalog()
     run_models(con, catalog, ["_rocm_doubts"], frozenset(catalog.given))
