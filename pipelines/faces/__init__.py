@@ -1,1 +1,1 @@
-"""What people use: commands, reports, the console, notebooks, saved questions."""
+"""User interfaces: commands, reports, the console, notebooks, saved questions."""

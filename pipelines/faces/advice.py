@@ -1,4 +1,4 @@
-"""What to do about a cause: by its largest names (rules in `sql/rules/causes/cause_advice.csv`), else what is said of the cause."""
+"""Advice on a cause: by its largest names (rules in `sql/rules/causes/cause_advice.csv`), or else the cause's general advice."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ REPLAY_INPUTS = (
     "a trace of the program's start, in which the graphs are captured (--capture-trace), a few steps without graphs, "
     "as a warm-up has, or the names of graph nodes (--annotations)"
 )
-"""What tells the operators, modules and layers of replays that a trace does not show."""
+"""Inputs that identify the operators, modules and layers of graph replays, which a trace does not record."""
 
 
 def advice_of(cause: str, names: Iterable[tuple[str, int]], *, on_gpu: bool = True) -> str:
-    """Returns one line: the advice that most of a cause's time has. `names`: each with its time, ns; `on_gpu`: the window has
-    GPU work.
+    """Return the advice, in one line, that applies to most of a cause's time.
+
+    `names`: pairs of a name and its time, ns. `on_gpu`: whether the window has GPU work.
     """
     time: dict[str, int] = {}
     for name, ns in names:
-        told = advice_of_name(cause, name, on_gpu)
-        time[told] = time.get(told, 0) + ns
-    return max(time, key=lambda told: time[told])
+        advice = advice_of_name(cause, name, on_gpu)
+        time[advice] = time.get(advice, 0) + ns
+    return max(time, key=lambda advice: time[advice])
 
 
 @lru_cache(maxsize=4096)
 def advice_of_name(cause: str, name: str, on_gpu: bool = True) -> str:
-    """Returns the advice on a name of a cause."""
+    """Return the advice of the first rule that matches a name of a cause, or else the cause's general advice."""
     for row in _rules(cause):
         if row["needs_gpu"] == "true" and not on_gpu:
             continue
-        of = row["categories"].split("|")
-        if (not row["categories"] or category_of(name) in of) and re.search(row["name_pattern"], name):
+        categories = row["categories"].split("|")
+        if (not row["categories"] or category_of(name) in categories) and re.search(row["name_pattern"], name):
             return row["advice"]
     kind = next(row for row in rule_rows("cause_kinds") if row["cause"] == cause)
     return kind["advice"] if on_gpu else kind["advice_without_gpu"] or kind["advice"]
@@ -41,7 +42,7 @@ def advice_of_name(cause: str, name: str, on_gpu: bool = True) -> str:
 
 @lru_cache(maxsize=4096)
 def category_of(name: str) -> str:
-    """Returns the family of an operator or a kernel: gemm, attention, elementwise, …; `other` where nothing tells."""
+    """Return the family of an operator or a kernel (gemm, attention, elementwise, …), or `other` if no rule matches."""
     family = _families().get(name)
     return family or next((row["category"] for row in _categories() if re.search(row["name_pattern"], name)), "other")
 

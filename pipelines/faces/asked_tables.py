@@ -1,4 +1,4 @@
-"""Tables that a query or a command asks a lake for: computed where they are missing or out of date, or told to be."""
+"""Tables of a lake that a query or a command needs. Missing or outdated tables are computed, or reported in caveats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 10
 
 
 class NoTraces(TracelakeError, LookupError):
-    """The lake has nothing to answer from; `hint` says what to do."""
+    """Raised if the lake has no traces; `hint` says what to do."""
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(
@@ -30,7 +30,10 @@ class NoTraces(TracelakeError, LookupError):
 
 @dataclass(frozen=True)
 class AskedTables:
-    """Those that are stored: `of_traces`, `of_captures`; and the `part` of the lake that is asked about, None for all."""
+    """The requested tables that the lake stores, per trace (`of_traces`) and per capture (`of_captures`).
+
+    `part`: the requested part of the lake, or None for the whole lake.
+    """
 
     lake: Lake
     of_traces: list[str]
@@ -39,24 +42,24 @@ class AskedTables:
 
     @property
     def stored(self) -> list[str]:
-        """All of them."""
+        """Return all requested tables that the lake stores."""
         return [*self.of_traces, *self.of_captures]
 
     @property
     def read(self) -> list[str]:
-        """They and all tables that they depend on."""
+        """Return the requested tables and the stored trace tables that the capture tables among them read."""
         return [*self.stored, *trace_tables(self.lake.catalog(), self.of_captures)]
 
     @property
     def are_stale(self) -> bool:
-        """Whether one of them is missing or out of date somewhere."""
+        """Return whether a requested table is missing or outdated for any trace or capture of the part."""
         catalog = self.lake.catalog()
         if self.of_traces and stale_batches(self.lake, catalog, self.of_traces, self._batches):
             return True
         return stale_captures(self.lake, catalog, self.of_captures, self.part)
 
     def bring_up(self, on_step: Callable[[str], Any] | None = None) -> list[str]:
-        """Bring them up to date, where they are not; returns what an answer lacks where the lake cannot be written."""
+        """Update the tables if they are missing or outdated. Return caveats if that is necessary but the lake is read-only."""
         if not self.are_stale:
             return []
         if not self.lake.is_writable:
@@ -66,7 +69,10 @@ class AskedTables:
         return []
 
     def compute(self, on_step: Callable[[str], Any] | None = None) -> None:
-        """Bring them up to date; `on_step(text)` is called before each model. Raises BrokenFiles where that cannot be."""
+        """Compute missing and outdated tables.
+
+        `on_step(text)` is called before each model. Raise BrokenFiles if damaged files prevent the computation.
+        """
         from pipelines.runs.materialize.computed_tables import discard
         from pipelines.runs.materialize.run_order import materialize_all
 
@@ -74,45 +80,47 @@ class AskedTables:
         materialize_all(self.lake, self.stored, on_step=on_step, part=self.part)
 
     def lacks(self, here: bool = True) -> list[str]:
-        """Returns what an answer from them lacks while they are as they are, as sentences that say what to do; not `here`: it
-        cannot be done here.
+        """Return caveats about skipped files and about missing and outdated tables, with the command that computes the tables.
+
+        `here`: whether this process can write the lake.
         """
         lake, catalog, batches = self.lake, self.lake.catalog(), self._batches
-        told = [f"left out: {one}" for one in told_broken(left_out(lake))]
+        caveats = [f"left out: {file}" for file in told_broken(left_out(lake))]
         missing: dict[int, list[str]] = {}
         if self.of_traces and stale_batches(lake, catalog, self.of_traces, batches):
             for name in self.of_traces:
                 if n := len(stale_batches(lake, catalog, [name], batches)):
                     missing.setdefault(n, []).append(name)
         for n, names in missing.items():
-            what, it = ("is", "it") if len(names) == 1 else ("are", "them")
+            verb, pronoun = ("is", "it") if len(names) == 1 else ("are", "them")
             lacks = (
-                f"{', '.join(names)} {what} not computed, or of an older model, for {n:,} of {len(batches):,} batches"
+                f"{', '.join(names)} {verb} not computed, or of an older model, for {n:,} of {len(batches):,} batches"
             )
-            told.append(f"{lacks} of traces; {_how(it, names, lake, here)}")
+            caveats.append(f"{lacks} of traces; {_how(pronoun, names, lake, here)}")
         if stale_captures(lake, catalog, self.of_captures):
             lacks = f"of the newest traces there is nothing in {', '.join(self.of_captures)} yet"
-            told.append(f"{lacks}; {_how('them', self.of_captures, lake, here)}")
-        return told
+            caveats.append(f"{lacks}; {_how('them', self.of_captures, lake, here)}")
+        return caveats
 
     @property
     def _batches(self) -> list[Batch]:
         return sorted(self.part.batches if self.part else self.lake.batches())
 
 
-def _how(what: str, names: Sequence[str], lake: Lake, here: bool) -> str:
-    """Returns how to compute tables of a lake: here, or where the lake can be written."""
+def _how(pronoun: str, names: Sequence[str], lake: Lake, here: bool) -> str:
+    """Return the instruction for computing tables of a lake: here, or on a machine that can write the lake."""
     command = f"tracelake materialize {' '.join(names)}"
     if here:
-        return f"to compute {what}: {command} --lake {lake.root}"
-    return f"to compute {what}, where the lake can be written: {command}"
+        return f"to compute {pronoun}: {command} --lake {lake.root}"
+    return f"to compute {pronoun}, where the lake can be written: {command}"
 
 
 def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> AskedTables:
-    """Returns those of the named tables that a lake stores.
+    """Return the tables among `tables` that a lake stores.
 
-    `of`: only of traces or captures whose ids begin with this; if none does, only the mark of captures is needed. Raises
-    NoTraces, BrokenFiles for a lake that has lost its marks, CatalogError for a prices.csv that is needed and cannot be read.
+    `of`: prefix of the ids of traces or captures to which the request is limited. If no id matches, only the commit marker of
+    captures is needed. Raise NoTraces, BrokenFiles if the lake has lost its commit markers, CatalogError if prices.csv is needed
+    and cannot be read.
     """
     if not lake.exists:
         if broken := lake.broken(KEYS):
@@ -129,12 +137,12 @@ def asked_tables(lake: Lake, tables: Iterable[str], of: str = "") -> AskedTables
 
 
 def left_out(lake: Lake) -> list[Broken]:
-    """Returns the files that answers of a lake `without_broken` leave out."""
+    """Return the files that answers of a lake skip: its broken files, if `lake.without_broken` is set."""
     return lake.broken() if lake.without_broken else []
 
 
 def told_broken(broken: Sequence[Broken]) -> list[str]:
-    """Returns a few of these files, and how many more there are."""
+    """Return texts about the first _SHOWN broken files, and about the number of further files."""
     more = len(broken) - _SHOWN
-    rest = [f"{more:,} more files; `tracelake check` names them"] if more > 0 else []
-    return [*map(str, broken[:_SHOWN]), *rest]
+    further = [f"{more:,} more files; `tracelake check` names them"] if more > 0 else []
+    return [*map(str, broken[:_SHOWN]), *further]

@@ -1,6 +1,7 @@
-"""Queries of others on a lake: on the locked connection, within limits, with the caveats of their answers.
+"""Untrusted queries on a lake: on the locked connection, within limits, with the caveats of their answers.
 
-What `tracelake serve` and `tracelake mcp` share. It computes no tables: what an answer lacks is said beside it.
+`tracelake serve` and `tracelake mcp` share it. It computes no tables. If tables are missing or outdated, the answer carries
+a caveat.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _PART = 500  # rows fetched at a time
 
 
 class NotAnswered(TracelakeError):
-    """A query has no answer; the message says why, `hint` what to do."""
+    """Raised if a query has no answer; the message says why, `hint` what to do."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The first rows of an answer. `cut`: why there are no more of them, "" if these are all."""
+    """The first rows of an answer. `cut`: the reason for omitting further rows, or "" if these are all."""
 
     columns: list[str]
     types: list[str]
@@ -52,7 +53,7 @@ class Rows:
 
 @dataclass(eq=False)
 class Asking:
-    """One query on a lake: a folder, or the address of a DuckLake. Any thread may call `stop`."""
+    """A query on a lake (a folder, or the address of a DuckLake). Any thread may call `stop`."""
 
     lake: Path | str
     query: str
@@ -62,16 +63,16 @@ class Asking:
     _locked: LockedLake | None = None
 
     def stop(self) -> None:
-        """Stop it: `answer` raises QueryStopped, at once or when it is called."""
+        """Stop the query, so that `answer` raises QueryStopped, now or when it is called."""
         self.is_stopped = True
         if self._locked is not None:
             self._locked.stop()
 
     @contextmanager
     def answer(self) -> Iterator[tuple[Answer, list[str]]]:
-        """Yields the answer, to be read inside the block, and what to know before it is used.
+        """Yield the answer, to be read inside the block, and its caveats.
 
-        Raises TracelakeError for everything that the asker can do something about, QueryStopped among them.
+        Raise TracelakeError for every error of the query, the lake or the system, including QueryStopped.
         """
         with told_as_sentences(), connect_parser() as parser:
             refuse_but_reading(self.query, parser)
@@ -83,12 +84,12 @@ class Asking:
             with LockedLake(_opened(lake), self.limits, tables=tables) as locked:
                 self._locked = locked
                 self._not_if_stopped()
-                known = [*lacks, *caveats(locked.con, read)]
+                notes = [*lacks, *caveats(locked.con, read)]
                 if isinstance(self.lake, str):
-                    known += outdated(locked.con, tables)
-                with locked.asked(self.query) as found:
-                    assert found is not None  # a statement that only reads has an answer
-                    yield found, known
+                    notes += outdated(locked.con, tables)
+                with locked.asked(self.query) as result:
+                    assert result is not None  # a read-only statement has an answer
+                    yield result, notes
 
     def _not_if_stopped(self) -> None:
         if self.is_stopped:
@@ -96,7 +97,7 @@ class Asking:
 
 
 def first_rows(answer: Answer, most: int, most_bytes: int) -> Rows:
-    """Returns at most so many rows of an answer, and of about so many bytes of text; the rest is not computed."""
+    """Return up to `most` rows and about `most_bytes` bytes of text of an answer, without computing further rows."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     for part in answer.parts(min(_PART, most + 1)):
@@ -105,8 +106,8 @@ def first_rows(answer: Answer, most: int, most_bytes: int) -> Rows:
             if len(rows) == most:
                 return Rows(answer.columns, answer.types, rows, f"{_first(most)}; there are more")
             if size > most_bytes and rows:
-                told = f"{_first(len(rows))}; there are more, and these are {most_bytes / 1e6:g} MB of text"
-                return Rows(answer.columns, answer.types, rows, told)
+                reason = f"{_first(len(rows))}; there are more, and these are {most_bytes / 1e6:g} MB of text"
+                return Rows(answer.columns, answer.types, rows, reason)
             rows.append(row)
     return Rows(answer.columns, answer.types, rows, "")
 
@@ -117,7 +118,7 @@ def _first(n: int) -> str:
 
 @contextmanager
 def told_as_sentences() -> Iterator[None]:
-    """Raises NotAnswered for what DuckDB and the system say about a query: with our own errors, all of them are TracelakeError."""
+    """Translate errors of DuckDB and the system to NotAnswered. A TracelakeError passes unchanged."""
     try:
         yield
     except TracelakeError:
@@ -127,24 +128,27 @@ def told_as_sentences() -> Iterator[None]:
     except MemoryError:
         raise NotAnswered("the query needs more memory than this program may use: raise --memory") from None
     except OSError as error:
-        told = error.strerror or str(error)
-        raise NotAnswered(f"{error.filename}: {told}" if error.filename else told) from None
+        reason = error.strerror or str(error)
+        raise NotAnswered(f"{error.filename}: {reason}" if error.filename else reason) from None
 
 
 def default_memory(queries: int) -> str:
-    """Returns a memory limit for each of so many queries at once: together, what one DuckDB takes by default."""
+    """Return a memory limit per query for `queries` concurrent queries. Together they may use DuckDB's default limit."""
     return f"{memory_bytes() // queries >> 20}MiB"
 
 
 def memory_bytes(size: str = "") -> int:
-    """Returns a memory limit in DuckDB's notation as bytes, with a few digits; "": DuckDB's default. Raises ValueError."""
+    """Return a memory limit in DuckDB's notation as bytes, rounded as DuckDB prints it.
+
+    "" stands for DuckDB's default. Raise WrongValue if `size` is not a size.
+    """
     with database.connect() as con:
         try:
             con.execute(f"SET memory_limit = {quoted(size)}" if size else "SELECT 1")
         except duckdb.Error:
             raise WrongValue(f"{size!r} is not a size; write it like 512MB or 4GB") from None
-        ((told,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = told.split()
+        ((limit_text,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = limit_text.split()
     return int(float(number) * 1024 ** _UNITS.index(unit))
 
 
@@ -152,18 +156,18 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def bound_process(memory: str, queries: int) -> None:
-    """Limit the memory of this process, where the system can: DuckDB does not count long texts in its limit.
+    """Limit the memory of this process if the system allows it, because DuckDB's limit does not count long texts.
 
-    A query that needs more fails, and the process goes on.
+    A query that needs more fails, and the process continues. `memory`: limit of each of `queries` concurrent queries.
     """
-    own = (1 << 30) + (16 << 20) * queries * (os.cpu_count() or 1)  # Python, Arrow, the stacks of threads
-    most = memory_bytes(memory) * queries + own
+    overhead = (1 << 30) + (16 << 20) * queries * (os.cpu_count() or 1)  # bytes for Python, Arrow and thread stacks
+    max_bytes = memory_bytes(memory) * queries + overhead
     with suppress(ValueError, OSError):  # an administrator's limit is lower
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _opened(lake: Lake | str) -> Any:
-    """What LockedLake connects to."""
+    """Return the argument of LockedLake: the lake in a folder, or a function that connects to the DuckLake."""
     if isinstance(lake, Lake):
         return lake
     store = open_store(lake)
@@ -171,11 +175,11 @@ def _opened(lake: Lake | str) -> Any:
 
 
 def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
-    """Returns what the tables of a lake in a folder lack, as sentences, and all tables that they are made of.
+    """Return caveats about missing or outdated tables of a lake in a folder, and all tables that the answer depends on.
 
-    What a DuckLake's tables lack is told by its own connection.
+    Return no caveats for a DuckLake, whose own connection reports them.
     """
     if isinstance(lake, str):
         return [], tables
-    asked = asked_tables(lake, tables)
-    return asked.lacks(here=lake.is_writable), asked.read
+    requested = asked_tables(lake, tables)
+    return requested.lacks(here=lake.is_writable), requested.read

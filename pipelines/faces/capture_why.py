@@ -1,4 +1,4 @@
-"""Why a capture takes as long as it does: one sentence, its causes and fixes, from the tables in TABLES."""
+"""The answer to why a capture takes as long as it does: one sentence, its causes and fixes, from TABLES."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from pipelines.fleet.collectives.evidence import evidence_in_words
 from pipelines.models.sqltext import quoted
 
 TABLES = ("capture_paths", "capture_causes", "capture_fixes")
-"""What the answer is made of."""
+"""Tables that the answer reads."""
 _RETIMED_EDGES = threshold("retimed_edges")
 
 
 @dataclass(frozen=True)
 class CaptureWhy:
-    """The answer for a capture: its id, how many ranks are joined, its rows of `capture_causes`, largest first, and the weakest
-    evidence that its collectives are matched by.
+    """The answer for a capture.
+
+    `n_ranks`: number of joined ranks. `rows`: its rows of `capture_causes`, largest first. `matched_by`: the weakest evidence
+    by which its collectives are matched.
     """
 
     title: str
@@ -44,45 +46,45 @@ class CaptureWhy:
         return printed(self.caveats, self.sentence)
 
     def doubt_of(self, cause: Cause) -> str:
-        """Nothing: the caveats of a capture are of all of it."""
+        """Return "", because the caveats of a capture apply to all of its causes."""
         return ""
 
     @property
     def heading(self) -> str:
-        """The capture."""
+        """Return the title of the capture."""
         return self.title
 
     @cached_property
     def causes(self) -> list[Cause]:
-        """The causes, each once, largest first."""
+        """Return the causes, each with all of its rows, largest first."""
         return grouped(self.rows)
 
     @cached_property
     def length(self) -> int:
-        """Of the path through all ranks, ns."""
+        """Return the length of the path through all ranks, in ns."""
         return sum(row["duration_ns"] for row in self.rows)
 
     @cached_property
     def sentence(self) -> str:
-        """What the capture's time goes to, in one sentence."""
-        shown = [one for one in self.causes if one.duration >= CLAUSE * self.length][:3] or self.causes[:1]
-        told = [f"{units.time(one.duration)} {one.kind['title']}{_of_rank(one)}" for one in shown]
-        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(told)}.{best_fix(self.fixes, self.steps)}"
+        """Return one sentence that states where the capture's time goes."""
+        largest = [cause for cause in self.causes if cause.duration >= CLAUSE * self.length][:3] or self.causes[:1]
+        clauses = [f"{units.time(cause.duration)} {cause.kind['title']}{_of_rank(cause)}" for cause in largest]
+        return f"Of {units.time(self.length)} through {self.n_ranks} ranks: {'; '.join(clauses)}.{best_fix(self.fixes, self.steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
-        """What other commands have to be told to speak of the same."""
+        """Return the options with which other commands answer for the same capture."""
         return [*of_window]
 
     def fix_command(self, row: dict[str, Any], capture: str, of_window: Sequence[str] = ()) -> str:
-        """The command that gives what a fix saves."""
+        """Return the what-if command that computes a fix's saving."""
         return what_if_command(capture, row["options"], of_window)
 
     def _command(self, changes: str | None, subject: str, of_window: Sequence[str]) -> str | None:
         return what_if_command(subject or self.capture_id, changes, of_window) if changes else None
 
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the object of `--json`, as of a trace; each cause has its rank."""
-        kinds = {one.kind["cause"]: one.kind for one in self.causes}
+        """Return the object of `--json`, as for a trace (see Why.as_json), with the rank of each cause."""
+        kinds = {cause.kind["cause"]: cause.kind for cause in self.causes}
         keys = ("cause", "rank", "name", "late_cause", "share_percent", "times", "event_id", "inferred")
         return {
             "sentence": self.sentence,
@@ -92,7 +94,7 @@ class CaptureWhy:
                 {key: row[key] for key in keys}
                 | {"duration_us": row["duration_ns"] / 1000, "saves_us": microseconds(row["saves_ns"])}
                 | {"cause_saves_us": microseconds(row["cause_saves_ns"])}
-                # The first gives `saves_us`, the second `cause_saves_us`.
+                # `command` computes `saves_us`, `cause_command` computes `cause_saves_us`.
                 | {"command": self._command(row["options"], subject, options)}
                 | {"cause_command": self._command(row["cause_options"], subject, options)}
                 | {"title": kinds[row["cause"]]["title"], "advice": advice_of_name(row["cause"], row["name"])}
@@ -103,41 +105,44 @@ class CaptureWhy:
         }
 
 
-def _of_rank(one: Cause) -> str:
-    """The largest of a cause's names; where it has most of it, with its rank."""
-    row = one.rows[0]
-    if one.kind["cause"] == "late_rank":
-        who, colon, what = row["name"].rpartition(": ")
-        return f" ({who}{colon}{short_name(what, NAME)})"
-    return f"{name_in_brackets(one)} on rank {row['rank']}" if row["duration_ns"] * 2 > one.duration else ""
+def _of_rank(cause: Cause) -> str:
+    """Return the largest name of a cause, in brackets, with its rank, or "" if it has at most half of the cause's time.
+
+    The name of a late rank is always returned.
+    """
+    row = cause.rows[0]
+    if cause.kind["cause"] == "late_rank":
+        rank_text, colon, name = row["name"].rpartition(": ")
+        return f" ({rank_text}{colon}{short_name(name, NAME)})"
+    return f"{name_in_brackets(cause)} on rank {row['rank']}" if row["duration_ns"] * 2 > cause.duration else ""
 
 
 def capture_why(con: duckdb.DuckDBPyConnection, capture_id: str, title: str = "") -> CaptureWhy | None:
-    """Returns the answer for a capture from TABLES in `con`; None where it has no path."""
+    """Return the answer for a capture from TABLES in `con`, or None if it has no path."""
     return asked_capture_why(partial(rows_of, con), capture_id, title)
 
 
 def asked_capture_why(
     ask: Callable[[str], list[dict[str, Any]]], capture_id: str, title: str = ""
 ) -> CaptureWhy | None:
-    """Returns the same from what `ask` answers to a query: its rows by column name."""
-    of = f"capture_id = {quoted(capture_id)}"
-    rows = ask(f"SELECT * FROM capture_causes WHERE {of} ORDER BY duration_ns DESC, cause, rank, name")
+    """Return the same answer as `capture_why`, with rows from `ask`, which maps a query to its rows by column name."""
+    condition = f"capture_id = {quoted(capture_id)}"
+    rows = ask(f"SELECT * FROM capture_causes WHERE {condition} ORDER BY duration_ns DESC, cause, rank, name")
     if not rows:
         return None
     for row in rows:
         row["halved_saves_ns"] = None
     (path,) = ask(
         "SELECT max(n_ranks) AS n_ranks, max(n_edges) AS n_edges, max(matched_by) AS matched_by "
-        f"FROM capture_paths WHERE {of}"
+        f"FROM capture_paths WHERE {condition}"
     )
     guessed = sum(row["inferred_ns"] for row in rows)
-    told = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
-    told += [evidence_in_words([path["matched_by"]])] if path["matched_by"] else []
+    details = [f"{units.time(guessed)} of it follow from waits that are inferred"] if guessed else []
+    details += [evidence_in_words([path["matched_by"]])] if path["matched_by"] else []
     if path["n_edges"] > _RETIMED_EDGES:
-        told.append(f"its graphs have {path['n_edges']:,} edges together, too many to compute what would help")
-    caveats = [{"severity": "info", "detail": detail} for detail in told]
-    fixes = tuple(ask(f"SELECT * FROM capture_fixes WHERE {of} ORDER BY saves_ns DESC, fix, name"))
+        details.append(f"its graphs have {path['n_edges']:,} edges together, too many to compute what would help")
+    caveats = [{"severity": "info", "detail": detail} for detail in details]
+    fixes = tuple(ask(f"SELECT * FROM capture_fixes WHERE {condition} ORDER BY saves_ns DESC, fix, name"))
     return CaptureWhy(
         title or capture_id, capture_id, path["n_ranks"], rows, caveats, matched_by=path["matched_by"], fixes=fixes
     )

@@ -1,4 +1,4 @@
-"""Values of a query: as text for people, and as JSON, exact, for programs."""
+"""Values of a query as human-readable text, and as exact JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 NULL = "NULL"
 LONGEST = 10_000
-"""Characters of a cell that the console is sent; a download has all of them."""
-_SAFE = 2**53 - 1  # the largest integer that a JavaScript number holds, with all below it
+"""Most characters of a cell in the console; a download has all characters."""
+_SAFE = 2**53 - 1  # JavaScript's Number.MAX_SAFE_INTEGER
 
 
 def rows_as_json(found: Rows) -> dict[str, Any]:
-    """Returns, for JavaScript, columns (name, type, whether they are numbers), rows and `n_cut`, the number of cells that were cut."""
+    """Return an answer as an object for JavaScript.
+
+    `columns` (name, type, is_number), `rows`, `cut` (as in Rows) and `n_cut`, the number of shortened cells.
+    """
     cutter = Cutter(LONGEST, _SAFE)
     rows = [[cutter.cell(value) for value in row] for row in found.rows]
     columns = [
@@ -30,29 +33,29 @@ def rows_as_json(found: Rows) -> dict[str, Any]:
 
 
 def is_number(kind: str) -> bool:
-    """Whether a type of DuckDB is one of numbers, which are sorted as such and stand on the right."""
+    """Return whether a DuckDB type is numeric, so that a column is sorted by number and right-aligned."""
     plain = kind.partition("(")[0]
     return plain in ("DOUBLE", "FLOAT", "DECIMAL") or plain.endswith("INT") or plain.endswith("INTEGER")
 
 
 def shown(value: Any) -> str:
-    """Returns a value as text for people, on one line; NULL for None."""
+    """Return a value as human-readable text on one line, NULL for None."""
     if value is None:
         return NULL
     return number(value) if isinstance(value, float) else visible(_text(value))
 
 
 class Cutter:
-    """Values as JSON: texts of at most `longest` characters, integers as numbers up to `largest` (None: all).
+    """Conversion of values to JSON: texts of at most `longest` characters, integers as numbers up to `largest` (None: all).
 
-    `n_cut`: the texts that were longer, and end with how long they are.
+    `n_cut`: number of texts that were cut. A cut text ends with its original length.
     """
 
     def __init__(self, longest: int, largest: int | None = None) -> None:
         self.longest, self.largest, self.n_cut = longest, largest, 0
 
     def cell(self, value: Any) -> Any:
-        """None, a boolean or a number that is exact; everything else as text."""
+        """Return None, a boolean or an exact number unchanged, and any other value as text."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):

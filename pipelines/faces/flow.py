@@ -1,4 +1,4 @@
-"""What a table is made of as a picture: the files under sql/ and the functions between them, as a Mermaid flowchart."""
+"""Flowchart (Mermaid) of a table's sources: the files under sql/ and the Python functions between them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.catalog import Catalog, Model
 
 Place = tuple[str, str]
-"""A folder under sql/, or the word Python; and a file of it, or a function."""
+"""(Folder under sql/, file), ("ingest", table) or ("Python", function)."""
 
 
 def flow(catalog: Catalog, table: str) -> str:
-    """Return the flowchart of all that a table is made of, but for rules.
+    """Return the flowchart of all sources of a table, except rules.
 
-    An arrow that others imply is left out, and so is a table that only holds the rows of its parts.
+    Arrows that other arrows imply are omitted. A table that only contains the rows of its parts is omitted, too.
     """
     parts: dict[str, list[str]] = {}
     for model in catalog.models.values():
@@ -42,12 +42,12 @@ def _place(model: Model) -> Place:
 
 
 def _chart(graph: nx.DiGraph, places: list[Place]) -> Iterator[str]:
-    number = {place: i for i, place in enumerate(places)}
+    number = {node: i for i, node in enumerate(places)}
     yield "flowchart LR"
     for folder in dict.fromkeys(folder for folder, _ in places):
         yield f'  subgraph {folder.replace("/", "_")} ["{folder}"]'
         shape = '(["{}()"])' if folder == "Python" else '["{}"]'
-        yield from (f"    n{number[place]}{shape.format(place[1])}" for place in places if place[0] == folder)
+        yield from (f"    n{number[node]}{shape.format(node[1])}" for node in places if node[0] == folder)
         yield "  end"
     arrows = sorted((number[source], number[target]) for source, target in graph.edges)
     yield from (f"  n{source} --> n{target}" for source, target in arrows)

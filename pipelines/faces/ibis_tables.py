@@ -1,4 +1,4 @@
-"""The lake as Ibis tables, for analysts in Python. Nothing else imports this file: ibis takes two seconds to import."""
+"""The lake as Ibis tables, for analysts in Python. Only they import this module, because importing ibis takes two seconds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> Backend:
-    """Opens `<lake>/analyst.duckdb` read-only: `open_tables("/data/lake", "kernels").table("kernels")`.
+    """Open `<lake>/analyst.duckdb` read-only: `open_tables("/data/lake", "kernels").table("kernels")`.
 
-    The model tables named in `tables` are computed first if they are missing or out of date; others are as they are,
-    empty if they were never computed. Open again to see what is published later. `disconnect()` closes it. `locked`:
-    for untrusted users, as in pipelines/lake/read/sandbox.py: no files except the lake's tables, and no settings. Raises
-    FileNotFoundError for a lake without traces, CatalogError for a name that is not a table, MissingExtra without Ibis.
+    The tables in `tables` are computed first if they are missing or outdated. Other tables are unchanged, and empty if they were
+    never computed. To see later commits, open the lake again. `disconnect()` closes it. `locked`: for untrusted users, forbid
+    all files except the lake's tables, and all settings (pipelines/lake/read/sandbox.py). Raise FileNotFoundError for a lake
+    without traces, CatalogError for a name that is not a table, MissingExtra without Ibis.
 
-    `lake` may be the address of a DuckLake (`ducklake:postgres:…`): its tables are as they were committed, and a warning
-    says which of those named in `tables` are out of date. Raises StoreError; WrongValue with `locked`.
+    `lake` may be the address of a DuckLake (`ducklake:postgres:…`), whose tables are read as committed. A warning lists the
+    outdated tables among `tables`. Raise StoreError, or WrongValue with `locked`.
     """
     need("notebook", "a table in Ibis")
     import ibis
@@ -39,9 +39,9 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     if tables:
         lake.catalog().closure(tables)  # rejects names that are not tables
-        for told in asked_tables(lake, tables).bring_up():
-            warnings.warn(told, stacklevel=3)
-    # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
+        for caveat in asked_tables(lake, tables).bring_up():
+            warnings.warn(caveat, stacklevel=3)
+    # Attach the file instead of connecting to it, because a process with an older state of the file open would get that state.
     con = analyst(lake, connect=lambda file: connect_attached(file, config=CLOSED if locked else None))
     backend = ibis.duckdb.from_connection(con)  # this sets the time zone
     if locked:
@@ -61,6 +61,6 @@ def _of_store(address: str, tables: tuple[str, ...], locked: bool) -> Backend:
         )
     load_catalog().closure(tables)  # rejects names that are not tables
     con = open_store(address).connect(locked=False)
-    for told in outdated(con, tables):
-        warnings.warn(f"out of date: {told}", stacklevel=3)
+    for caveat in outdated(con, tables):
+        warnings.warn(f"out of date: {caveat}", stacklevel=3)
     return ibis.duckdb.from_connection(con)

@@ -1,4 +1,7 @@
-"""Traces that lack a part of their run: the file ends early, or the profiler lost GPU work. Every face says so beside its numbers."""
+"""Traces that do not cover their whole run, because the file is truncated or the profiler lost GPU work.
+
+Every interface shows a caveat for them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ from typing import Any, NamedTuple
 
 from pipelines.models.sqltext import quoted, row
 
-CUT, LOST = "truncated", "lost_kernels"  # not imported from readers, which would import numpy for every query
+CUT, LOST = (
+    "truncated",
+    "lost_kernels",
+)  # copies, because importing them from readers would import numpy for every query
 CHECKS = (CUT, LOST)
-"""The checks of ingestion that find it."""
+"""Ingestion's checks that find incomplete traces."""
 
 
 class Incomplete(NamedTuple):
-    """A trace that lacks a part of its run, as a finding of ingestion shows: its check (one of CHECKS), severity and detail."""
+    """A trace that does not cover its whole run, with ingestion's finding: check (one of CHECKS), severity and detail."""
 
     trace_id: str
     file: str
@@ -22,30 +28,33 @@ class Incomplete(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The caveat, without its full stop."""
+        """Return the caveat, without a full stop."""
         if self.check == CUT:
             return f"{self.file} ends early: all numbers are of the part before that, not of the whole run"
         return f"{self.file}: {self.detail}"
 
     def as_json(self) -> dict[str, str]:
-        """The caveat of `--json`."""
+        """Return the caveat for `--json`."""
         detail = f"{self.sentence} ({self.detail})" if self.check == CUT else self.sentence
         return {"caveat": self.check, "severity": self.severity, "detail": detail}
 
 
 def incomplete_of_saved(meta: dict[str, Any]) -> list[Incomplete]:
-    """Returns what the trace of a saved path lacks; it may be gone. `meta`: as in SavedPath."""
+    """Return the findings about the trace of a saved path, without reading the trace, which may no longer exist.
+
+    `meta`: as in SavedPath.
+    """
     trace = meta["trace"]
-    cut, lost = trace["truncated"], trace.get(LOST)  # which saved paths of 0.2.0 do not have
+    cut, lost = trace["truncated"], trace.get(LOST)  # missing in saved paths of 0.2.0
     rows = [(CUT, "error", cut)] if cut else []
     rows += [(LOST, lost["severity"], lost["detail"])] if lost else []
     return [Incomplete(trace["trace_id"], trace["file"], *row) for row in rows]
 
 
 def incomplete_traces(con: Any, of: str = "") -> list[Incomplete]:
-    """Returns those in `con` (tables `traces` and `findings`), by file.
+    """Return the incomplete traces in `con` (tables `traces` and `findings`), by file.
 
-    `of`: only the traces whose id begins so, and those of captures whose id does (`capture_ranks`).
+    `of`: prefix of a trace id, or of the id of a capture (table `capture_ranks`) whose traces to return; empty for all traces.
     """
     where = ""
     if of:

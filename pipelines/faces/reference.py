@@ -1,4 +1,4 @@
-"""The reference of all tables as Markdown, and the flow of the critical path in docs/architecture.md, from sql/: `make reference`."""
+"""Generator of the table reference and of the critical path's flowchart in docs/, from sql/ (`make reference`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WHERE = {
 
 
 def reference() -> str:
-    """The page. Raises CatalogError where sql/ breaks a rule."""
+    """Return the reference of all tables as Markdown. Raise CatalogError if sql/ violates a rule."""
     catalog = load_catalog()
     reads = _reads(catalog)
     parts = [_HEAD]
@@ -61,25 +61,27 @@ def _table(catalog: Catalog, model: Model, reads: dict[str, set[str]]) -> Iterat
 
 
 def _reads(catalog: Catalog) -> dict[str, set[str]]:
-    """The public tables that each model reads, itself or through private models."""
-    found: dict[str, set[str]] = {}
-    for name, model in catalog.models.items():  # each stands behind those that it reads
+    """Return the public tables that each model reads, directly or through private models."""
+    tables_by_model: dict[str, set[str]] = {}
+    for name, model in catalog.models.items():  # ordered: a model follows the models that it reads
         sources = [source for source in model.dependencies if source in catalog.models]
-        found[name] = set().union(*(found[s] if catalog.models[s].private else {s} for s in sources))
-    return found
+        tables_by_model[name] = set().union(
+            *(tables_by_model[s] if catalog.models[s].private else {s} for s in sources)
+        )
+    return tables_by_model
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it stands, code between backticks aside."""
+    """Escape a text for a Markdown table, except code between backticks."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"([\\*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
     return "`".join(parts).replace("|", "\\|")
 
 
 def with_flow(page: str) -> str:
-    """The page with today's flow of `critical_path` in the place of the one that it has."""
-    before, found, after = page.partition(_FLOW)
-    if not found:
+    """Return the page with its flowchart of `critical_path` replaced by the current one. Raise ValueError if it has none."""
+    before, separator, after = page.partition(_FLOW)
+    if not separator:
         raise ValueError(f"the page has no line that begins with {_FLOW.splitlines()[0]!r}: put it back")
     return f"{before}{_FLOW}{flow(load_catalog(), 'critical_path')}\n```{after.partition(_END)[2]}"
 

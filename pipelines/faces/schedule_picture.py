@@ -1,4 +1,4 @@
-"""The picture of a run that is in the lake: its task timings as a Gantt chart."""
+"""Gantt chart of the task timings of a run in the lake."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pipelines.models.sqltext import quoted
 from pipelines.schedule.pictures.gantt import gantt
 from pipelines.schedule.pictures.timeline import Span, Stall, Timeline
 
-SHOWN_ITERATIONS = 8  # from the middle: the first ones fill the pipeline
+SHOWN_ITERATIONS = 8  # from the middle, because the first iterations fill the pipeline
 
 
 def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int = SHOWN_ITERATIONS) -> str:
-    """The middle iterations of a run as SVG; `con` has the lake's tables. Raises LookupError for an unknown run."""
+    """Return SVG of the middle iterations of a run.
+
+    `con` has the lake's tables. Raise LookupError if the run is unknown or has no task timings.
+    """
     run = con.execute(
         "SELECT engine, device, device_name, iterations, (SELECT min(plan) FROM schedule_plans AS p "
         f"WHERE p.plan_hash = r.plan_hash) FROM schedule_runs AS r WHERE run_id = {quoted(run_id)}"
@@ -27,7 +30,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         "FROM schedule_task_timings AS t JOIN schedule_runs AS r USING (run_id) "
         "LEFT JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task "
         f"WHERE t.run_id = {quoted(run_id)} AND t.iteration BETWEEN {first} AND {first + iterations - 1} "
-        "ORDER BY t.iteration, p.position"  # so that a task has the same color under every engine
+        "ORDER BY t.iteration, p.position"  # gives a task the same color under every engine
     ).fetchall()
     spans = [
         Span(task, i, stream, submit, start, end, (_stall(ns, cause),) if ns else ())
@@ -41,7 +44,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
 
 
 def _stall(ns: int, cause: str | None) -> Stall:
-    """A stall from its text `kind: task iN`."""
+    """Parse a stall from its text `kind: task iN`. `ns`: its duration."""
     kind, _, on = (cause or "event").partition(": ")
     task, _, iteration = on.rpartition(" i")
     return Stall(kind, ns, task or on, int(iteration) if iteration.isdigit() else None)

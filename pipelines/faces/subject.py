@@ -1,4 +1,4 @@
-"""The one door for what a user names as a trace: a file, or the beginning of an id in a lake."""
+"""Entry point for a trace that a user names by its file or by the prefix of its id in a lake."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ MEMORY_GB = 0.5
 
 
 class NotATrace(TracelakeError, ValueError):
-    """What was named is not one trace; the message says what it is, `hint` what to give."""
+    """Raised if the user's argument is not a single trace; the message says what it is, `hint` what to pass."""
 
 
 class Subject(NamedTuple):
-    """One trace in a private connection: `con` has its `events`, `traces` and `findings`, and in schema `stored` the tables
-    that need not be computed (`pipelines/lake/read/one_trace.py`).
+    """A trace in a private connection.
+
+    `con` has its `events`, `traces` and `findings`. Schema `stored` has the tables that need not be computed
+    (`pipelines/lake/read/one_trace.py`).
     """
 
     con: duckdb.DuckDBPyConnection
@@ -44,11 +46,11 @@ def subject(
     process: str | None = None,
     reading: Callable[[Path], AbstractContextManager[Any]] = lambda _: nullcontext(lambda *_: None),
 ) -> AbstractContextManager[Subject]:
-    """Opens a trace: read from its file, or as the lake holds it, with those of its `tables` that are up to date there.
+    """Open a trace from its file, or from a lake, with those of its `tables` that are up to date in the lake.
 
-    `with_arguments`: of a file, also the text of all arguments, which no model reads. `process`: which one of a file.
-    `reading(file)` yields what is called with the bytes that are read. Raises NotATrace and what `of_lake` raises, and
-    TraceRejected for a file that is not a trace.
+    `with_arguments`: also read the text of all arguments of a file, which no model needs. `process`: the process to read from a
+    file. `reading(file)` yields a callback that gets the number of bytes read. Raise NotATrace, TraceRejected if the file is not
+    a trace, or the errors of `of_lake`.
     """
     path = Path(given)
     if path.is_dir():
@@ -69,8 +71,10 @@ def subject(
 def of_lake(
     beginning: str, lake: Lake | Path | str, tables: Iterable[str] = (), memory_gb: float = MEMORY_GB
 ) -> Iterator[Subject]:
-    """Opens the trace of a lake whose id begins so; beyond `memory_gb`, DuckDB spills. `lake`: or the
-    address of a DuckLake, whose rows are copied. Raises NoSuchTrace, BrokenFiles, StoreError."""
+    """Open the trace of a lake with this id prefix. Beyond `memory_gb`, DuckDB spills to disk.
+
+    `lake` may be the address of a DuckLake, whose rows are copied. Raise NoSuchTrace, BrokenFiles or StoreError.
+    """
     from pipelines.lake import Lake
     from pipelines.runs.store.open_store import is_folder_address
 
@@ -78,10 +82,10 @@ def of_lake(
         with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
             yield Subject(con, copy_trace(con, lake, beginning))
         return
-    there = lake if isinstance(lake, Lake) else Lake(lake)
-    trace_id, batch = find_trace(there, beginning)
+    opened_lake = lake if isinstance(lake, Lake) else Lake(lake)
+    trace_id, batch = find_trace(opened_lake, beginning)
     with tempfile.TemporaryDirectory() as folder, database.private(folder, memory_gb) as con:
-        show_trace(con, there, trace_id, batch, tables)
+        show_trace(con, opened_lake, trace_id, batch, tables)
         yield Subject(con, trace_id)
 
 
@@ -102,7 +106,10 @@ def _of_file(
 
 
 def catalog_of(given: str | Path, lake: Path | str) -> Catalog:
-    """Returns the models of what a user named: with the lake's own formulas for a trace of it, as shipped for a file."""
+    """Return the models for a trace that a user names.
+
+    A file uses the shipped models. A trace of a lake also uses the lake's own formulas.
+    """
     from pipelines.lake import Lake
     from pipelines.lake.publish.user_formulas import catalog_with
     from pipelines.models.catalog import load_catalog

@@ -1,4 +1,4 @@
-"""One trace of a DuckLake: what ingestion wrote of it, copied into a private connection. Its tables are computed there."""
+"""Copy of a trace's ingested tables from a DuckLake into a private connection, in which its other tables are computed."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ _SHOWN = 10
 
 
 def find_in(store: duckdb.DuckDBPyConnection, beginning: str, address: str) -> str:
-    """Returns the id of the trace whose id begins so, or whose file is named so. Raises NoSuchTrace."""
+    """Return the id of the trace with this id prefix or, if no id matches, this file name.
+
+    Raise NoSuchTrace if no trace or several traces match.
+    """
     name = Path(beginning).name
     query = (
         f"SELECT trace_id, starts_with(trace_id, {quoted(beginning)}) FROM traces "
         f"WHERE starts_with(trace_id, {quoted(beginning)}) OR file = {quoted(name)} ORDER BY 1 LIMIT {_SHOWN + 1}"
     )
-    found = store.execute(query).fetchall()
-    ids = [trace for trace, is_id in found if is_id] or [trace for trace, _ in found]
+    matches = store.execute(query).fetchall()
+    ids = [trace_id for trace_id, is_id in matches if is_id] or [trace_id for trace_id, _ in matches]
     if len(ids) == 1:
         return ids[0]
     if ids:
         raise NoSuchTrace(f"{beginning!r} names several traces in {address}", f"Trace ids: {', '.join(ids)}")
-    there = store.execute(f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC LIMIT {_SHOWN}").fetchall()
-    listed = (
-        f"Trace ids: {', '.join(trace for trace, _ in there)}; files: {', '.join(sorted({file for _, file in there}))}"
-    )
-    told = [*near(name, [file for _, file in there]), listed] if there else ["It has no traces."]
-    raise NoSuchTrace(f"{beginning!r} is not a file, and no trace in {address} is named so", " ".join(told))
+    traces = store.execute(f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC LIMIT {_SHOWN}").fetchall()
+    listed = f"Trace ids: {', '.join(trace_id for trace_id, _ in traces)}; files: {', '.join(sorted({file for _, file in traces}))}"
+    hints = [*near(name, [file for _, file in traces]), listed] if traces else ["It has no traces."]
+    raise NoSuchTrace(f"{beginning!r} is not a file, and no trace in {address} is named so", " ".join(hints))
 
 
 def copy_trace(con: duckdb.DuckDBPyConnection, address: str, beginning: str) -> str:
-    """Create `traces`, `events` and `findings` of one trace in `con`; returns its id. Raises NoSuchTrace, StoreError."""
+    """Create `traces`, `events` and `findings` of a trace in `con` and return its id. Raise NoSuchTrace or StoreError."""
     from pipelines.runs.store import open_store
 
     opened = open_store(address)

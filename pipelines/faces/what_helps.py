@@ -1,4 +1,4 @@
-"""What would help a window, from rows of table `fixes`: in a sentence, in a list, as JSON, each with its command."""
+"""Changes that would help a window, from rows of table `fixes`: as a sentence, in lists and as JSON, with their commands."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pipelines.base import units
 from pipelines.base.kernel_names import short_name
 
 SHOWN = 5
-"""Fixes on a screen and on a page."""
+"""Most fixes on a screen and on a page."""
 _NAME = 48  # characters
-_WORTH = 5  # percent of the window that a fix saves to be in the sentence
+_WORTH = 5  # least saving of a fix in the sentence, percent of the window
 
 
 def what_if_command(trace: str, changes: str, options: Sequence[str] = ()) -> str:
-    """Returns a command of what-if; `changes` are options that are quoted already."""
+    """Return a what-if command. `changes`: options that are already quoted for the shell."""
     return " ".join([shlex.join(["tracelake", "what-if", trace]), changes, *map(shlex.quote, options)])
 
 
 def change_of(row: dict[str, Any]) -> str:
-    """Returns what to change, with a short name."""
+    """Return the change of a fix as text, with a shortened name."""
     return row["change"].replace(row["name"], short_name(row["name"], _NAME)) if row["name"] else row["change"]
 
 
 def saving_of(row: dict[str, Any], steps: int) -> str:
-    """Returns what a fix saves of each of so many steps."""
+    """Return the saving of a fix as text, divided by `steps`."""
     each = " a step" if steps > 1 else ""
     return f"{'at most ' if row['is_bound'] else ''}{units.time(row['saves_ns'] / steps)}{each}"
 
 
 def same_stretch(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """Returns which larger fix among `rows`, or which cause, is the same stretch of time; an empty text for none."""
+    """Return a caveat if a larger fix among `rows`, or a cause, covers the same interval of time, or "" if none does."""
     same = row["same_stretch_as"]
     if not same:
         return ""
@@ -43,7 +43,7 @@ def same_stretch(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 
 
 def best_fix(rows: Sequence[dict[str, Any]], steps: int) -> str:
-    """Returns a sentence about the first fix, with a space before it; an empty text if it saves too little for that."""
+    """Return a sentence about the first fix, with a leading space, or "" if it saves less than _WORTH percent."""
     for row in rows[:1]:
         if row["saves_percent"] >= _WORTH:
             return f" To save {saving_of(row, steps)} ({row['saves_percent']:.0f} %): {change_of(row)}."
@@ -51,7 +51,7 @@ def best_fix(rows: Sequence[dict[str, Any]], steps: int) -> str:
 
 
 def fix_json(row: dict[str, Any], command: str) -> dict[str, Any]:
-    """Returns a fix for `--json`."""
+    """Return a fix as an object for `--json`."""
     return {
         "fix": row["fix"],
         "name": row["name"],

@@ -1,6 +1,6 @@
-"""Why a window takes as long as it does: one sentence and its causes, from tables `causes` and `window_gpu_time`.
+"""The answer to why a window takes as long as it does: one sentence and its causes, from the rows of TABLES.
 
-The same answer for `tracelake why`, the report, notebooks, the console and MCP.
+`tracelake why`, the report, notebooks, the console and MCP share it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,36 @@ from pipelines.faces.what_helps import best_fix, fix_json, what_if_command
 from pipelines.models.sqltext import quoted
 
 TABLES = ("causes", "window_gpu_time", "critical_path_caveats", "profiler_cost", "causes_without_profiler", "fixes")
-"""What the answer is made of."""
+"""Tables that the answer reads."""
 _TOLD, _REMOVED = threshold("profiler_told"), threshold("profiler_removed")
 _WHOLE_STEPS = 0.9
-"""A window whose steps take up this part of it is told per step."""
+"""Least share of a window that its steps must take for the answer to be per step."""
 CLAUSE = 0.05
-"""A cause that takes this part of the window or more has a clause in the sentence."""
-_ALL = 0.99  # of a cause's time
+"""Least share of the window that a cause must take to get a clause in the sentence."""
+_ALL = 0.99  # share of a cause's time that counts as all of it
 NAME = 48  # characters
-_SHOWN = 6  # causes
-_LEAST = 1  # percent of the window that a cause has on a screen
+_SHOWN = 6  # causes on a screen
+_LEAST = 1  # percent of the window that a cause must take to be on a screen
 
 
 @dataclass(frozen=True)
 class Cause:
-    """All rows of a cause in a window, largest first; times in ns. `saves` is what the window is shorter without all of them,
-    None where it was not computed.
+    """All rows of a cause in a window, largest first, with times in ns.
+
+    `saves`: by how much removing all of them shortens the window, or None if it was not computed.
     """
 
     kind: dict[str, str]
     rows: list[dict[str, Any]]
     on_gpu: bool = True
-    """There is GPU work in the window."""
+    """Whether the window has GPU work."""
 
     @property
     def title(self) -> str:
-        """Its plain name; without GPU work nothing is bound by launches, and nobody knows who needed a wait for it."""
+        """Return the display name.
+
+        In a window without GPU work, drop "(launch bound)" and "that nothing needed", which cannot be known.
+        """
         title = self.kind["title"]
         return title if self.on_gpu else title.partition(" (")[0].removesuffix(" that nothing needed")
 
@@ -58,7 +62,7 @@ class Cause:
 
     @cached_property
     def share(self) -> float:
-        """In percent of the window."""
+        """Return the cause's share of the window, in percent."""
         return sum(row["share_percent"] for row in self.rows)
 
     @property
@@ -67,7 +71,7 @@ class Cause:
 
     @property
     def halved(self) -> int | None:
-        """What half of the only row saves."""
+        """Return what halving the cause saves, in ns, or None if the cause has more than one row."""
         return self.rows[0]["halved_saves_ns"] if len(self.rows) == 1 else None
 
     @property
@@ -76,23 +80,27 @@ class Cause:
 
     @property
     def felt(self) -> int:
-        """The time that the GPU lacks for it: of communication and copies that in which nothing computes, else that in which no GPU
-        work runs.
+        """Return the GPU time lost to the cause, in ns.
+
+        GPU work loses its exposed time, in which no kernel computes. Any other cause loses the time in which no GPU work runs.
         """
         return sum(row["exposed_ns" if self.is_gpu_work else "gpu_idle_ns"] for row in self.rows)
 
     def told(self, steps: int) -> str:
-        """Its name, its time and what it saves, of each of so many steps."""
+        """Return the cause's name, its time and its savings as text, with times divided by `steps`."""
         each = " a step" if steps > 1 else ""
         saved = "".join(
-            f", {what} saves {units.time(ns / steps)}"
-            for ns, what in ((self.saves, "gone"), (self.halved, "halved"))
+            f", {word} saves {units.time(ns / steps)}"
+            for ns, word in ((self.saves, "gone"), (self.halved, "halved"))
             if ns is not None
         )
         return f"{self.title}: {units.time(self.duration / steps)}{each}{self._bare(steps)}{saved}"
 
     def _bare(self, steps: int) -> str:
-        """Of communication and copies how much nothing hides, unless that is all. Rows of a capture do not know it."""
+        """Return the exposed time of communication or copies in brackets, or "" if (almost) all of it is exposed.
+
+        Return "" for other causes, and for rows of a capture, which do not contain exposed time.
+        """
         may_be_hidden = self.kind["cause"] in ("copies", "communication") and "rank" not in self.rows[0]
         if not may_be_hidden or self.felt >= _ALL * self.duration:
             return ""
@@ -100,26 +108,28 @@ class Cause:
 
     @cached_property
     def advice(self) -> str:
-        """What to do about it, in one line: by what most of it is."""
+        """Return one line of advice, chosen by the name that has most of the cause's time."""
         names = ((row["name"], row["duration_ns"]) for row in self.rows)
         return advice_of(self.kind["cause"], names, on_gpu=self.on_gpu)
 
     def names(self, most: int) -> str:
-        """The names that have most of it."""
-        time: dict[tuple[str, str], int] = {}  # of a late rank, and of a name
+        """Return up to `most` names of at least 1 % of the cause, with their shares, and the number of further names."""
+        time: dict[tuple[str, str], int] = {}  # ns by prefix of a late rank (or "") and name
         for row in self.rows:
             name = whose_name(row)
             time[name] = time.get(name, 0) + row["duration_ns"]
-        largest = sorted(time.items(), key=lambda one: -one[1])[:most]
+        largest = sorted(time.items(), key=lambda item: -item[1])[:most]
         short = short_names((name for (_, name), _ in largest), NAME)
-        shown = [(f"{whose}{name}", ns) for ((whose, _), ns), name in zip(largest, short, strict=True)]
-        told = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in shown if 100 * ns >= self.duration]
-        more = len(time) - len(told)
-        return ", ".join(told) + (f" and {more} more" if more else "")
+        labelled = [(f"{prefix}{name}", ns) for ((prefix, _), ns), name in zip(largest, short, strict=True)]
+        parts = [f"{name} ({100 * ns / self.duration:.0f} %)" for name, ns in labelled if 100 * ns >= self.duration]
+        more = len(time) - len(parts)
+        return ", ".join(parts) + (f" and {more} more" if more else "")
 
     def command(self, trace: str, options: Sequence[str] = ()) -> str:
-        """The command that gives what it saves; of a capture that was not retimed without it, the one that shows its path. `options`:
-        those that other commands need to speak of the same window.
+        """Return the what-if command that computes the cause's savings.
+
+        If a capture was not retimed without the cause, return the command that shows its path. `options` select the same window
+        in other commands.
         """
         row = self.rows[0]
         changes = row["cause_options"] if "rank" in row else f"--remove cause:{self.kind['cause']}"
@@ -137,49 +147,52 @@ class Why:
     rows: list[dict[str, Any]]
     caveats: list[dict[str, Any]]
     idle_gaps: str = ""
-    """What is to be known of gaps between kernels, if much of them is time in which the trace may lack events."""
+    """Caveat about gaps between kernels, or "" unless the trace may lack events in much of them."""
     without_profiler_ns: int | None = None
-    """How long the window takes without the profiler that recorded it; None where that is not known."""
+    """Length of the window without the overhead of the profiler, in ns, or None if it is unknown."""
     is_without_profiler: bool = False
-    """The rows are those of the window without the profiler."""
+    """Whether the rows are those of the window without the profiler."""
     fixes: tuple[dict[str, Any], ...] = ()
-    """Rows of table `fixes`, largest saving first: of the same window as the causes."""
+    """Rows of table `fixes` of the same window, largest saving first."""
     untraced: str = ""
-    """What a step takes without the profiler, as it was asked with; the costs are scaled to that."""
+    """Value of --untraced: the length of a step without the profiler, to which the profiler's costs are scaled."""
 
     def __str__(self) -> str:
         return printed(self.caveats, self.sentence)
 
     def doubt_of(self, cause: Cause) -> str:
-        """What stands beside a cause's numbers, because they are not to be believed without it; else an empty text."""
+        """Return the caveat to print with this cause's numbers, or an empty string."""
         return self.idle_gaps if cause.kind["cause"] in ("gpu_waiting", "launching") else ""
 
     @property
     def heading(self) -> str:
-        """The trace and, if it is not the whole, the window."""
+        """Return the trace's title, followed by the window unless it is the whole trace."""
         window = self.window["window_id"]
         return self.title if window == "full" else f"{self.title}, {window}"
 
     @cached_property
     def causes(self) -> list[Cause]:
-        """The causes, each once, largest first."""
+        """Return the causes, each with all of its rows, largest first."""
         return grouped(self.rows, on_gpu=self.window["busy_ns"] > 0)
 
     @property
     def length(self) -> int:
-        """Of the window, ns, without the profiler if the rows are."""
+        """Return the length of the window in ns, without the profiler if the rows are without it."""
         without = self.without_profiler_ns if self.is_without_profiler else None
         return self.window["length_ns"] if without is None else without
 
     @property
     def steps(self) -> int:
-        """How many steps the answer divides the window by: 1 if they are not most of it."""
+        """Return the number of steps to divide times by, or 1 if steps take less than _WHOLE_STEPS of the window."""
         steps, time = self.window["n_steps"] or 0, self.window["steps_ns"] or 0
         return steps if steps > 1 and time >= _WHOLE_STEPS * self.window["length_ns"] else 1
 
     @property
     def _whole(self) -> str:
-        """The window, or each of its steps, in words: how long it takes, and without the profiler where that is much less."""
+        """Return the length of the window, or of each of its steps, as text.
+
+        Include the length without the profiler if the profiler costs more than _TOLD of the window.
+        """
         steps, with_it, without = self.steps, self.window["length_ns"], self.without_profiler_ns
         traced = units.time(with_it / steps)
         if without is None or with_it - without <= _TOLD * with_it:
@@ -191,26 +204,34 @@ class Why:
 
     @cached_property
     def sentence(self) -> str:
-        """What the window's time goes to, in one sentence."""
-        length, steps, of = self.length, self.steps, self._whole
+        """Return one sentence that states where the window's time goes."""
+        length, steps, length_text = self.length, self.steps, self._whole
         if not self.window["busy_ns"]:
-            told = [f"{units.time(one.duration / steps)} {one.title}{name_in_brackets(one)}" for one in self.causes[:2]]
-            # There was none, it was not recorded, or the file ends before it: this is true of each.
-            return f"In {of} the trace shows no GPU work: {', '.join(told)}."
-        computes = f"Of {of} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
-        others = [one for one in self.causes if one.kind["cause"] != "gpu_computing"]
-        others = sorted((one for one in others if one.felt >= CLAUSE * length), key=lambda one: -one.felt)
-        told = [f"{units.time(one.felt / steps)} {one.kind['phrase']}{name_in_brackets(one)}" for one in others[:2]]
-        return f"{'; '.join([computes, *told])}.{best_fix(self.fixes, steps)}"
+            clauses = [
+                f"{units.time(cause.duration / steps)} {cause.title}{name_in_brackets(cause)}"
+                for cause in self.causes[:2]
+            ]
+            # True whether the program has no GPU work, the profiler did not record it, or the file is truncated before it.
+            return f"In {length_text} the trace shows no GPU work: {', '.join(clauses)}."
+        computes = f"Of {length_text} the GPU computes {units.time(self.window['computing_ns'] / steps)}{self._most()}"
+        other_causes = [cause for cause in self.causes if cause.kind["cause"] != "gpu_computing"]
+        other_causes = sorted(
+            (cause for cause in other_causes if cause.felt >= CLAUSE * length), key=lambda cause: -cause.felt
+        )
+        clauses = [
+            f"{units.time(cause.felt / steps)} {cause.kind['phrase']}{name_in_brackets(cause)}"
+            for cause in other_causes[:2]
+        ]
+        return f"{'; '.join([computes, *clauses])}.{best_fix(self.fixes, steps)}"
 
     def options(self, of_window: Sequence[str] = ()) -> list[str]:
-        """What `what-if` has to be told to speak of the same window, and of it without the profiler if the causes are."""
+        """Return the options with which `what-if` answers for the same window, with or without the profiler as the causes."""
         if not self.is_without_profiler:
             return [*of_window]
         return [*of_window, *(["--untraced", self.untraced] if self.untraced else ["--without-profiler"])]
 
     def _most(self) -> str:
-        """The operator that computes most, if computing is the largest cause."""
+        """Return a clause about the operator that computes most, or "" unless computing is the largest cause."""
         first = self.causes[0] if self.causes else None
         if first is None or first.kind["cause"] != "gpu_computing":
             return ""
@@ -218,12 +239,12 @@ class Why:
         return f", most for {short_name(row['name'], NAME)} ({100 * row['duration_ns'] / first.duration:.0f} %)"
 
     def as_json(self, subject: str = "", options: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
+        """Return the object of `--json`: times in us, `causes` with shares that sum to 100, largest first, and `fixes`.
 
-        `subject` is what commands call the trace (its id, if nothing is said), `options` what they need to speak of the window.
+        `subject`: how commands name the trace (default: its id). `options`: options that select the window in commands.
         """
         window, trace = self.window, subject or self.window["trace_id"]
-        titles, on_gpu = {one.kind["cause"]: one.title for one in self.causes}, self.window["busy_ns"] > 0
+        titles, on_gpu = {cause.kind["cause"]: cause.title for cause in self.causes}, self.window["busy_ns"] > 0
         return {
             "sentence": self.sentence,
             "window": {
@@ -252,7 +273,7 @@ class Why:
                     "inferred": row["inferred"],
                     "title": titles[row["cause"]],
                     "advice": advice_of_name(row["cause"], row["name"], on_gpu),
-                    # The first gives `saves_us`, the second `cause_saves_us`.
+                    # `command` computes `saves_us`, `cause_command` computes `cause_saves_us`.
                     "command": self._cause_command(trace, f"{row['cause']}:{row['name']}", options),
                     "cause_command": self._cause_command(trace, row["cause"], options),
                 }
@@ -263,7 +284,7 @@ class Why:
         }
 
     def fix_command(self, row: dict[str, Any], trace: str, of_window: Sequence[str] = ()) -> str:
-        """The command that gives what a fix saves; as the causes, of the time without the profiler that was asked with."""
+        """Return the what-if command that computes a fix's saving, with the same --untraced as the causes."""
         changes = row["options"]
         if self.untraced:
             changes = changes.replace("--without-profiler", shlex.join(["--untraced", self.untraced]))
@@ -274,22 +295,22 @@ class Why:
 
 
 def printed(caveats: list[dict[str, Any]], sentence: str) -> str:
-    """What stands first in an answer: what limits it, then the sentence."""
+    """Return the first lines of an answer: its caveats, except those of severity info, then the sentence."""
     return "\n".join(
-        [*(f"{one['severity']}: {one['detail']}" for one in caveats if one["severity"] != "info"), sentence]
+        [*(f"{caveat['severity']}: {caveat['detail']}" for caveat in caveats if caveat["severity"] != "info"), sentence]
     )
 
 
 def grouped(rows: list[dict[str, Any]], *, on_gpu: bool = True) -> list[Cause]:
-    """The causes of some rows, each once, largest first."""
+    """Group rows by cause and return one Cause per group, largest first."""
     kinds = {row["cause"]: row for row in rule_rows("cause_kinds")}
     by = sorted(rows, key=lambda row: (row["cause"], -row["duration_ns"], row["name"]))
-    found = [Cause(kinds[cause], list(of), on_gpu) for cause, of in groupby(by, key=lambda row: row["cause"])]
-    return sorted(found, key=lambda one: (-one.duration, one.kind["cause"]))
+    causes = [Cause(kinds[kind], list(group), on_gpu) for kind, group in groupby(by, key=lambda row: row["cause"])]
+    return sorted(causes, key=lambda cause: (-cause.duration, cause.kind["cause"]))
 
 
 def whose_name(row: dict[str, Any]) -> tuple[str, str]:
-    """The name of a row of causes apart from whose it is: of a late rank `rank 2: `, else nothing."""
+    """Return the name of a row of `causes` as (prefix, name). The prefix is `rank 2: ` for a late rank, else ""."""
     if not row.get("late_cause"):
         return "", row["name"]
     title = next(kind["title"] for kind in rule_rows("cause_kinds") if kind["cause"] == row["late_cause"])
@@ -301,23 +322,23 @@ def microseconds(ns: int | None) -> float | None:
 
 
 def name_in_brackets(one: Cause) -> str:
-    """The name that has most of a cause, if it says more than the cause does."""
+    """Return the name of more than half of a cause, in brackets, or "" if there is none or it adds nothing to the title."""
     row = one.rows[0]
-    says = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
+    is_informative = row["duration_ns"] * 2 > one.duration and not row["name"].startswith(
         ("outside operators", "stream ", "earlier work")
     )
-    return f" ({short_name(row['name'], NAME)})" if says else ""
+    return f" ({short_name(row['name'], NAME)})" if is_informative else ""
 
 
 def queries(trace_id: str, window_id: str = "full") -> dict[str, str]:
-    """Returns the SQL of the rows that an answer is made of, by table."""
-    # Not as parameters: DuckDB would import pandas.
-    of = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
+    """Return the queries for the rows of an answer, by table of TABLES."""
+    # The ids are literals because DuckDB imports pandas for query parameters.
+    condition = f"trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
     by_size = "duration_ns DESC, cause, name"
     orders = {"causes": by_size, "causes_without_profiler": by_size, "fixes": "saves_ns DESC, fix, name"}
     columns = {"causes_without_profiler": "*, percent AS share_percent"}
     return {
-        table: f"SELECT {columns.get(table, '*')} FROM {table} WHERE {of} ORDER BY {orders.get(table, 'ALL')}"
+        table: f"SELECT {columns.get(table, '*')} FROM {table} WHERE {condition} ORDER BY {orders.get(table, 'ALL')}"
         for table in TABLES
     }
 
@@ -328,10 +349,11 @@ def of_rows(
     *,
     without_profiler: bool | None = None,
 ) -> Why | None:
-    """Returns the answer from the rows of TABLES; None where the window has no causes (no path).
+    """Return the answer from the rows of TABLES, or None if the window has no causes (no critical path).
 
-    `without_profiler`: whether its causes are those without the profiler; None: where the profiler is more than a tenth of the window
-    (threshold profiler_removed). Where it is less than is told (profiler_told) they are the same.
+    `without_profiler`: whether to use the causes without the profiler. With None, they are used if the profiler costs more than
+    the threshold profiler_removed, a share of the window. If table `causes_without_profiler` has no rows for the window, because
+    the profiler costs at most profiler_told, `causes` is used.
     """
     if not found["window_gpu_time"] or not found["causes"]:
         return None
@@ -339,11 +361,15 @@ def of_rows(
     for row in found["profiler_cost"]:
         without_ns = row["without_profiler_ns"]
     much = without_ns is not None and window["length_ns"] - without_ns > _REMOVED * window["length_ns"]
-    wanted = (much if without_profiler is None else without_profiler) and bool(found["causes_without_profiler"])
-    causes = found["causes_without_profiler" if wanted else "causes"]
+    use_without_profiler = (much if without_profiler is None else without_profiler) and bool(
+        found["causes_without_profiler"]
+    )
+    causes = found["causes_without_profiler" if use_without_profiler else "causes"]
     caveats = [{key: row[key] for key in ("severity", "detail")} for row in found["critical_path_caveats"]]
     gaps = [row["detail"] for row in found["critical_path_caveats"] if row["caveat"] == "idle_gaps"]
-    return Why(title, window, causes, caveats, "".join(gaps[:1]), without_ns, wanted, tuple(found["fixes"]))
+    return Why(
+        title, window, causes, caveats, "".join(gaps[:1]), without_ns, use_without_profiler, tuple(found["fixes"])
+    )
 
 
 def why(
@@ -354,8 +380,9 @@ def why(
     *,
     without_profiler: bool | None = None,
 ) -> Why | None:
-    """Returns the answer for a window from TABLES in `con`; None where the window has no causes (no path). `without_profiler`: as in
-    `of_rows`.
+    """Return the answer for a window from TABLES in `con`, or None if the window has no causes (no critical path).
+
+    `without_profiler`: as in `of_rows`.
     """
     return asked_why(partial(rows_of, con), trace_id, window_id, title, without_profiler=without_profiler)
 
@@ -368,12 +395,12 @@ def asked_why(
     *,
     without_profiler: bool | None = None,
 ) -> Why | None:
-    """Returns the same from what `ask` answers to a query: its rows by column name."""
-    found = {table: ask(query) for table, query in queries(trace_id, window_id).items()}
-    return of_rows(found, title or trace_id, without_profiler=without_profiler)
+    """Return the same answer as `why`, with rows from `ask`, which maps a query to its rows by column name."""
+    rows_by_table = {table: ask(query) for table, query in queries(trace_id, window_id).items()}
+    return of_rows(rows_by_table, title or trace_id, without_profiler=without_profiler)
 
 
 def on_a_screen(causes: list[Cause]) -> tuple[list[Cause], list[Cause]]:
-    """Returns those of an answer's causes that a screen shows, largest first, and the others."""
-    shown = [one for one in causes[:_SHOWN] if one.share >= _LEAST]
-    return shown, causes[len(shown) :]
+    """Split causes, largest first, into (the causes that a screen shows, the remaining causes)."""
+    on_screen = [cause for cause in causes[:_SHOWN] if cause.share >= _LEAST]
+    return on_screen, causes[len(on_screen) :]

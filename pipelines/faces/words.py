@@ -1,4 +1,4 @@
-"""Names of our own tables' values in words, as pages and screens show them. Anything else is shown as it is; JSON has the names."""
+"""Words for the values of our own tables, for pages and screens. Other values are shown unchanged. JSON has the original values."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ WORDS = {
 
 
 def in_words(value: Any) -> str:
-    """Returns a value of our tables in words."""
+    """Return a value of our tables in words, or any other value as text."""
     return WORDS.get(str(value), str(value))

@@ -1,7 +1,7 @@
-"""Which of a trace's own arrows can be drawn: those that have a slice at each of their ends.
+"""Selection of a trace's own arrows that can be drawn, which are those with a slice at each end.
 
-Viewers tie an arrow's end to the slice around it on its thread (`f` without `bp`: to the next slice there). An arrow whose
-slice is missing ends nowhere.
+Viewers attach an arrow's end to the enclosing slice on its thread (`f` without `bp`: to the next slice there). Without a slice
+the arrow has no target.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ _COUNT = """
 
 
 def anchor_arrows(con: duckdb.DuckDBPyConnection, trace_id: str, *, only_kept: bool) -> int:
-    """Create the temporary table `_anchored_flows` of the events of arrows with a slice at each end; return how many events
-    of other arrows there are.
+    """Create the temporary table `_anchored_flows` (event_id) with the events of arrows that have a slice at each end.
 
-    `only_kept`: only the slices in table `_kept_slices` (event_id) count. An arrow is what shares a category, a name and an
-    id; one that lacks its start or its end is none.
+    Return the number of events of all other arrows. `only_kept`: consider only the slices in table `_kept_slices` (event_id). The events of an arrow share category, name and id.
+    An arrow without a start or an end is not drawn.
     """
     con.execute(_ANCHORED, {"trace_id": trace_id, "only_kept": only_kept})
     return con.execute(_COUNT, {"trace_id": trace_id}).fetchall()[0][0]

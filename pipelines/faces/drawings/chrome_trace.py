@@ -1,4 +1,4 @@
-"""Writes events in the Chrome trace format: their text, exact to the nanosecond, and the files that hold it."""
+"""Writer of the Chrome trace format: the text of events, exact to the nanosecond, and their files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from isal import igzip
 
 T = TypeVar("T")
 DRAWN = "tracelake"
-"""Key of the mark in a file that tracelake drew (pipelines/readers/drawings.py reads it)."""
-_FLOWS = 1 << 40  # the ids of a trace's arrows begin at so many times its place
+"""Key of the marker in a file that tracelake drew (pipelines/readers/drawings.py reads it)."""
+_FLOWS = 1 << 40  # arrow ids of the trace with index i start at (i + 1) * _FLOWS
 _NUMBER = re.compile(r"(0|-?[1-9]\d{0,17})\Z")
 
 
 def write_trace(target: Path, drawing: str, traces: Iterable[str], metadata: str, lines: Iterator[str]) -> None:
-    """Write a file of event texts, whole or not at all; packed where its name ends in .gz. Its folder is created if missing.
+    """Write a file of event texts atomically, compressed if its name ends in .gz. Create its folder if it is missing.
 
-    `drawing` and `traces` are its mark, by which ingestion knows a file that shows traces of a lake; `metadata`: the other
-    keys of its object, as the JSON text of one.
+    `drawing` and `traces` are its marker, by which ingestion recognizes a file that shows traces of a lake. `metadata`: the other
+    keys of the file's object, as the JSON text of an object.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = f'"{DRAWN}": {json.dumps({"drawing": drawing, "of": list(traces)})}'
@@ -41,47 +41,49 @@ def write_trace(target: Path, drawing: str, traces: Iterable[str], metadata: str
 
 
 def _opened(path: Path, *, packed: bool) -> IO[bytes]:
-    """The gzip header has no time, so equal content gives equal bytes."""
+    """Open a file for writing. Its gzip header has no timestamp, so equal content produces equal bytes."""
     return cast("IO[bytes]", igzip.IGzipFile(path, "wb", compresslevel=1, mtime=0)) if packed else path.open("wb")
 
 
 def based(base_ns: int) -> str:
-    """Returns the metadata of a file whose times are relative to this one."""
+    """Return the metadata of a file whose times are relative to `base_ns`."""
     return json.dumps({"baseTimeNanoseconds": base_ns})
 
 
 def whole_seconds(ns: int) -> int:
-    """Returns the whole second at or before a time, which the times of a file are relative to."""
+    """Return the last whole second at or before a time, in ns, as the base of a file's times."""
     return ns // 1_000_000_000 * 1_000_000_000
 
 
 def flow_of(place: int, flow_id: str) -> str:
-    """Returns an id of a trace's arrow that none of the file's other traces has, as a number: Perfetto reads text as
-    hexadecimal. `place`: the trace's among them, from 0.
+    """Return an arrow's id that is unique among the traces of a file.
+
+    It is a number, because Perfetto parses text as hexadecimal. `place`: index of the trace in the file, from 0.
     """
-    own = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
-    return str((place + 1) * _FLOWS + own % _FLOWS)
+    own_id = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
+    return str((place + 1) * _FLOWS + own_id % _FLOWS)
 
 
 def microseconds(ns: int) -> str:
-    """Formats nanoseconds as a JSON number in microseconds: integers if whole, else three decimals.
+    """Format nanoseconds as a JSON number in microseconds: an integer if exact, or else with three decimals.
 
     Viewers read an integer exactly, while a decimal goes through a double.
     """
-    whole, rest = divmod(abs(ns), 1000)
-    return f"{'-' if ns < 0 else ''}{whole}{f'.{rest:03d}' if rest else ''}"
+    us, ns_rest = divmod(abs(ns), 1000)
+    return f"{'-' if ns < 0 else ''}{us}{f'.{ns_rest:03d}' if ns_rest else ''}"
 
 
 def with_critical(args: str | None) -> str:
-    """Returns the JSON text of an event's arguments with `critical` = 1 added; a value that is not an object is moved
-    to key `args`.
+    """Return the JSON text of an event's arguments with `critical` = 1 added.
+
+    A value that is not an object is moved to key `args`.
     """
     text = (args or "{}").strip()
     if text == "null":
         text = "{}"
     if not text.startswith("{"):
         return f'{{"args": {text}, "critical": 1}}'
-    if '"critical"' in text:  # it may be an overlay of an overlay: no key may occur twice
+    if '"critical"' in text:  # an overlay of an overlay; avoid a duplicate key
         return json.dumps({**json.loads(text), "critical": 1})
     inside = text[1:-1].strip()
     return f'{{{inside}{", " if inside else ""}"critical": 1}}'
@@ -102,7 +104,7 @@ def trace_event(
     args: str | None = None,
     extra: str | None = None,
 ) -> str:
-    """Returns the JSON text of one event; None fields are left out. `args` and `extra` (further keys) are JSON text."""
+    """Return the JSON text of an event without its None fields. `args` and `extra` (further keys) are JSON text."""
     parts = [f'"ph": {quoted(ph)}']
     for key, text in (("cat", cat), ("name", name)):
         if text is not None:
@@ -124,7 +126,7 @@ def trace_event(
 
 
 def _write_lines(out: IO[bytes], lines: Iterator[str]) -> None:
-    """Event texts with commas between them, some hundred at a time: one compressor call per event is slow."""
+    """Write event texts separated by commas, 500 at a time, because a compressor call per event is slow."""
     pending: list[str] = []
     before = "\n"
     for line in lines:
@@ -138,15 +140,15 @@ def _write_lines(out: IO[bytes], lines: Iterator[str]) -> None:
 
 
 def step_times(steps: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, int, int, T]]:
-    """Clip steps (start, weight, what) so that none begins before the earlier ones end: (start, dur, weight, what).
+    """Clip steps (start, weight, payload) so that none starts before the previous steps end.
 
-    The path goes back in time where, by the trace's clock, waiting work begins before what it waited for ended. Steps
-    with nothing left are dropped.
+    Yield (start, duration, weight, payload). The path goes back in time where, by the trace's clock, waiting work starts before the awaited work ends. Steps without a
+    remaining duration are dropped.
     """
     past: int | None = None
-    for start, weight, what in steps:
+    for start, weight, payload in steps:
         end = start + weight
         begin = start if past is None else max(start, past)
         if end > begin:
-            yield begin, end - begin, weight, what
+            yield begin, end - begin, weight, payload
             past = end

@@ -1,4 +1,4 @@
-"""Counter tracks of a trace: launches that wait, memory in use, bandwidth of collectives and copies, over time."""
+"""Counter tracks of a trace over time: waiting launches, memory in use, bandwidth of collectives and copies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import duckdb
 from pipelines.faces.drawings.chrome_trace import trace_event
 
 COUNTERS = "counters"
-"""Name of the process that shows them."""
+"""Name of the process with the counter tracks."""
 TABLES = ("queue_length", "memory_timeline", "collective_bandwidth", "kernels")
-"""What they are made of. Those that are missing have no counters."""
+"""Tables that the counters read. A missing table yields no counters."""
 _BATCH = 20_000
 
 _RATES = """
@@ -50,11 +50,11 @@ _QUERIES = {
 
 
 def counter_events(con: duckdb.DuckDBPyConnection, trace_id: str, pid: str, base_ns: int) -> Iterator[str]:
-    """Yields the counters of a trace as events of a process `pid` of their own; nothing if there are none.
+    """Yield the counters of a trace as events of a separate process `pid`. Yield nothing if the trace has no counters.
 
-    Several values of a track at one time are the last one, or their sum where several things run at once.
+    If a track has several values at a time, the last value counts. Bandwidth is the sum over concurrent work.
     """
-    there = {
+    existing = {
         name
         for (name,) in con.execute(
             "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()"
@@ -62,7 +62,7 @@ def counter_events(con: duckdb.DuckDBPyConnection, trace_id: str, pid: str, base
     }
     named = False
     for table, query in _QUERIES.items():
-        if table not in there:
+        if table not in existing:
             continue
         cursor = con.execute(
             f"SELECT track, unit, at_ns, value FROM ({query}) ORDER BY track, at_ns", {"trace_id": trace_id}

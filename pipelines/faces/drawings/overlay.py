@@ -1,4 +1,4 @@
-"""Writes the critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a track of its own.
+"""Overlay of the critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a separate track.
 
 The file is written as a stream: events are read from table `events` in batches, so memory does not grow with the trace.
 Unlike HTA's overlay it has a track for the path, because searching for `critical` finds nothing in Perfetto.
@@ -35,14 +35,14 @@ from pipelines.readers.kineto import base_of
 PREFIX = "overlaid_critical_path_"
 """Prefix of the file's name, as in HTA."""
 TRACK = "critical path"
-"""Name of the process and the thread that show the path."""
+"""Name of the path's process and thread."""
 SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
-"""Environment variable of HTA: `1` keeps launch edges of weight 0 where all edges are drawn."""
+"""Environment variable of HTA: `1` keeps launch edges of weight 0 if all edges are drawn."""
 
 Sized = tuple[str, str, int]
-"""A trace: its id, its file's path, its events."""
+"""A trace: its id, the path of its file, and its number of events."""
 
-_ARROWS_OF = "critical_path"  # category and name of our arrows
+_ARROWS_OF = "critical_path"  # category and name of the path's arrows
 _BATCH = 20_000
 # From here on (101 days), doubles of microseconds are more than a nanosecond apart.
 _DOUBLES_FROM_NS = 2**43 * 1000
@@ -120,38 +120,40 @@ def write_overlay(
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
-    `con` holds `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` gives the
-    name only (None: the path in `traces`); a name ending in .gz is compressed. `only_critical` keeps the events of the
-    path, annotations, Python frames and everything that is not a slice, and draws only the path's edges (as in HTA,
-    `all_edges` is ignored then). Otherwise every event is kept. In both cases the path's events have `args.critical =
-    1`. Entries of traceEvents without a phase are left out: no viewer shows them. So are the trace's own arrows that have
-    no slice at one of their ends: `on_left_out` gets the number of their events. Tables of `counters.TABLES` in `con`
-    become counter tracks. `drawing`: what the file is called in its mark. Raises ValueError for an unknown trace.
+    `con` contains `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` determines only
+    the name (None: the path in `traces`). A file whose name ends in .gz is compressed. `drawing`: the kind of drawing in the
+    file's marker. Raise ValueError if the trace is unknown.
+
+    `only_critical` keeps the events of the path, annotations, Python frames and everything that is not a slice. It draws only
+    the path's edges (as in HTA, it overrides `all_edges`). Otherwise every event is kept. In both cases the path's events have
+    `args.critical = 1`. Entries of traceEvents without a phase are skipped, because no viewer shows them. The trace's own
+    arrows without a slice at one of their ends are skipped, too. `on_left_out` gets the number of their events. Tables of
+    `counters.TABLES` in `con` become counter tracks.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:
         raise ValueError(f"there is no trace {trace_id}")
     name = path_text(source.name) if source else Path(stored[0]).name if stored[0] else f"{trace_id}.json.gz"
     metadata, base_ns = _with_base(con, trace_id, (stored[1] or "{}").strip())
-    of = {"trace_id": trace_id, "window_id": window_id}
-    con.execute(_KEPT_SLICES, of)
+    window = {"trace_id": trace_id, "window_id": window_id}
+    con.execute(_KEPT_SLICES, window)
     left_out = anchor_arrows(con, trace_id, only_kept=only_critical)
     if on_left_out is not None:
         on_left_out(left_out)
-    own, counters = _free_pids(con, trace_id)
+    path_pid, counter_pid = _free_pids(con, trace_id)
     target = out_dir / (PREFIX + name)
     lines = chain(
-        _events(con, of, base_ns, only_critical),
-        _arrows(con, of, base_ns, all_edges and not only_critical),
-        _track(con, of, base_ns, own),
-        counter_events(con, trace_id, counters, base_ns),
+        _events(con, window, base_ns, only_critical),
+        _arrows(con, window, base_ns, all_edges and not only_critical),
+        _track(con, window, base_ns, path_pid),
+        counter_events(con, trace_id, counter_pid, base_ns),
     )
     write_trace(target, drawing, [trace_id], metadata, lines)
     return target
 
 
 def traces_with_path(tables: Mapping[str, Path]) -> list[Sized]:
-    """Returns the traces in the Parquet files of `traces` and `critical_path` of a batch that have a path."""
+    """Return the traces with a path in a batch, from its Parquet files of `traces` and `critical_path`."""
     traces, paths = (quoted(tables[name]) for name in ("traces", "critical_path"))
     with database.scratch() as con:
         return con.execute(
@@ -163,18 +165,18 @@ def traces_with_path(tables: Mapping[str, Path]) -> list[Sized]:
 def few_at_a_time(
     tables: Mapping[str, Path], traces: Iterable[Sized]
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Sized]]]:
-    """Yields connections for `write_overlay` with some of the traces each; `tables`: Parquet files of a batch, by table.
+    """Yield connections for `write_overlay`, each with a group of the traces. `tables`: Parquet files of a batch, by table.
 
-    Small traces are copied into memory a few at a time: an overlay takes ten queries, each of which would read the
-    files of all traces again. A large trace is alone and read from the files.
+    Small traces are copied into memory in groups, because each of the ten queries of an overlay would read the files of all
+    traces again. A large trace gets its own group and is read from the files.
     """
     traces = list(traces)
     if not traces:
         return
     with database.connect() as con:
-        for group in in_groups(((one, one[2]) for one in traces), _BATCH):
+        for group in in_groups(((trace, trace[2]) for trace in traces), _BATCH):
             kind = "TABLE" if len(group) > 1 else "VIEW"
-            only = row(one[0] for one in group)
+            only = row(trace[0] for trace in group)
             for table, path in tables.items():
                 con.execute(f"CREATE {kind} {table} AS FROM read_parquet({quoted(path)}) WHERE trace_id IN {only}")
             yield con, group
@@ -183,17 +185,17 @@ def few_at_a_time(
 
 
 def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> tuple[str, int]:
-    """Returns the metadata, and the `baseTimeNanoseconds` in it that all times of the file are relative to.
+    """Return the metadata and its `baseTimeNanoseconds`, the ns to which all times of the file are relative.
 
-    If there is none and times have fractions of a microsecond, one is added: viewers hold microseconds as doubles,
-    whose grid since 1970 is 0.25 us, so adjacent slices would overlap, and Perfetto drops overlapping slices.
+    If the metadata has no base and times have fractions of a microsecond, add a base. Viewers store microseconds as doubles,
+    whose grid since 1970 is 0.25 us. Without a base adjacent slices would overlap, and Perfetto drops overlapping slices.
     """
-    known = json.loads(metadata)
-    if DRAWN in known:  # a slice: what is drawn of it has a mark of its own
-        metadata = json.dumps({key: value for key, value in known.items() if key != DRAWN})
-    given = known.get("baseTimeNanoseconds")
-    if given is not None:
-        return metadata, base_of({"baseTimeNanoseconds": given})
+    fields = json.loads(metadata)
+    if DRAWN in fields:  # a slice; the overlay gets its own marker
+        metadata = json.dumps({key: value for key, value in fields.items() if key != DRAWN})
+    declared_base = fields.get("baseTimeNanoseconds")
+    if declared_base is not None:
+        return metadata, base_of({"baseTimeNanoseconds": declared_base})
     first, fractions = con.execute(
         "SELECT min(start_ns), bool_or(start_ns % 1000 <> 0 OR duration_ns % 1000 <> 0) FROM events "
         "WHERE trace_id = ? AND ph = 'X'",
@@ -212,11 +214,11 @@ def _rows(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) ->
         yield from rows
 
 
-def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, only_critical: bool) -> Iterator[str]:
-    """Yields the trace's own events, one range of event_id at a time, so that no query sorts or holds them all."""
-    past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [of["trace_id"]])
+def _events(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int, only_critical: bool) -> Iterator[str]:
+    """Yield the trace's own events, one range of event_id at a time, so that no query sorts or holds them all."""
+    past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [window["trace_id"]])
     for first in range(0, past.fetchall()[0][0], _BATCH):
-        values = {**of, "first": first, "past": first + _BATCH, "only_critical": only_critical}
+        values = {**window, "first": first, "past": first + _BATCH, "only_critical": only_critical}
         for ph, cat, name, pid, tid, ts, dur, flow_id, bp, scope, args, extra, critical in _rows(con, _EVENTS, values):
             yield trace_event(
                 ph,
@@ -235,28 +237,29 @@ def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, on
             )
 
 
-def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, all_edges: bool) -> Iterator[str]:
-    """Yields flow events, one pair per edge. Edges as in HTA: those with a dependency, a launch or a synchronization on
-    the path.
+def _arrows(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int, all_edges: bool) -> Iterator[str]:
+    """Yield flow events, one pair per edge.
+
+    As in HTA, these are the path's dependencies, launches and synchronizations, or all edges.
     """
-    query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
+    query, values = (_ALL_ARROWS, {**window, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
     if not all_edges:
-        query, values = _PATH_ARROWS, of
-    for flow_id, found in enumerate(_rows(con, query, values), _free_flow(con, of["trace_id"])):
-        edge_type, weight_ns, critical = found[10:]
+        query, values = _PATH_ARROWS, window
+    for flow_id, edge in enumerate(_rows(con, query, values), _free_flow(con, window["trace_id"])):
+        edge_type, weight_ns, critical = edge[10:]
         args = json.dumps(
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
-        for ph, bp, (pid, tid, start_ns, duration_ns, is_start) in (("s", None, found[:5]), ("f", "e", found[5:10])):
-            # A slice excludes its own end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
-            at = start_ns if is_start else start_ns + duration_ns - min(1000, duration_ns)
+        for ph, bp, (pid, tid, start_ns, duration_ns, is_start) in (("s", None, edge[:5]), ("f", "e", edge[5:10])):
+            # A slice excludes its own end. 1 us earlier, as in HTA on the GPU, a viewer still finds the slice.
+            time_ns = start_ns if is_start else start_ns + duration_ns - min(1000, duration_ns)
             yield trace_event(
                 ph,
                 _ARROWS_OF,
                 _ARROWS_OF,
                 pid,
                 tid,
-                at - base_ns,
+                time_ns - base_ns,
                 None,
                 flow_id=str(flow_id),
                 bp=bp,
@@ -265,26 +268,26 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
 
 
 def _free_pids(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[str]:
-    """Two processes that the trace does not have: for the path and for the counters."""
+    """Return two unused process ids: for the path and for the counters."""
     pids = {pid for (pid,) in con.execute("SELECT DISTINCT pid FROM events WHERE trace_id = ?", [trace_id]).fetchall()}
     return list(islice((str(n) for n in range(900_000_000, 901_000_000) if str(n) not in pids), 2))
 
 
 def _free_flow(con: duckdb.DuckDBPyConnection, trace_id: str) -> int:
-    """The first id that no arrow of ours has in the trace, which may be an overlay itself."""
+    """Return the first unused id of a path's arrow. The trace may already contain such arrows if it is an overlay itself."""
     query = "SELECT coalesce(max(TRY_CAST(flow_id AS INTEGER)), -1) FROM events WHERE trace_id = ? AND cat = ?"
     return con.execute(query, [trace_id, _ARROWS_OF]).fetchall()[0][0] + 1
 
 
-def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, own: str) -> Iterator[str]:
-    """Yields the path's own process: its steps that take time, one after another."""
+def _track(con: duckdb.DuckDBPyConnection, window: dict[str, str], base_ns: int, pid: str) -> Iterator[str]:
+    """Yield the events of the path's own process: its steps with a duration, in order."""
     for kind, args in (
         ("process_name", {"name": TRACK}),
         ("thread_name", {"name": TRACK}),
         ("process_sort_index", {"sort_index": -1}),
     ):
-        yield trace_event("M", None, kind, own, "0", 0, None, args=json.dumps(args))
-    steps = ((row[0], row[1], row[2:]) for row in _rows(con, _STEPS, of))
+        yield trace_event("M", None, kind, pid, "0", 0, None, args=json.dumps(args))
+    steps = ((row[0], row[1], row[2:]) for row in _rows(con, _STEPS, window))
     for start_ns, duration_ns, weight_ns, (edge_type, event_id, name, bound_by) in step_times(steps):
         args: dict[str, Any] = {
             "bound_by": bound_by,
@@ -294,4 +297,4 @@ def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, own
         if duration_ns != weight_ns:
             args["weight"] = weight_ns / 1000
         label = _LABELS.get(edge_type, "") + (name or edge_type)
-        yield trace_event("X", "critical_path", label, own, "0", start_ns - base_ns, duration_ns, args=json.dumps(args))
+        yield trace_event("X", "critical_path", label, pid, "0", start_ns - base_ns, duration_ns, args=json.dumps(args))

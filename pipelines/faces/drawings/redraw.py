@@ -1,4 +1,4 @@
-"""The trace as it would look under a scenario: every event at its new time, and the new path as a track (HTA-72)."""
+"""Drawing of a trace under a what-if scenario: every event at its new time, and the new path as a track (HTA-72)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pipelines.faces.drawings.overlay import write_overlay
 from pipelines.models.sqltext import quoted
 
 PREFIX = "what_if_"
-"""What the source's name is preceded by; the overlay's own prefix comes before it."""
+"""Prefix of the source's name in the file's name, after the overlay's own prefix."""
 _SCHEMA = "what_if"
 
-# The overlay reads `events` and `critical_path`: here they are in a schema that is searched first.
+# The overlay reads `events` and `critical_path`. This schema precedes the main schema in the search path.
 _MOVED_EVENTS = f"""
     CREATE OR REPLACE VIEW {_SCHEMA}.events AS
     SELECT
@@ -36,12 +36,12 @@ _MOVED_EVENTS = f"""
 def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath | None, out_dir: FilePath) -> FilePath:
     """Write `overlaid_critical_path_what_if_<name of source>` into `out_dir` for Perfetto and return its path.
 
-    `con` holds `events` and `traces` of the path's trace. Every event is kept, at the time that `times.py` gives it;
-    those on the new path have `args.critical = 1`. Raises GraphHasCycle.
+    `con` contains `events` and `traces` of the path's trace. Every event is kept, at its new time from `times.py`. Events on the
+    new path have `args.critical = 1`. Raise GraphHasCycle.
     """
-    of = path.window
-    stored = con.execute("SELECT path FROM traces WHERE trace_id = ?", [of.trace_id]).fetchall()
-    name = path_text(source.name) if source else FilePath(stored[0][0] or f"{of.trace_id}.json.gz").name
+    window = path.window
+    stored = con.execute("SELECT path FROM traces WHERE trace_id = ?", [window.trace_id]).fetchall()
+    name = path_text(source.name) if source else FilePath(stored[0][0] or f"{window.trace_id}.json.gz").name
     database, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
     rows = moved_events(con, path)
     weight = path.weights.path[path.edges]
@@ -50,14 +50,14 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
         con.execute(f"SET search_path = '{_SCHEMA},{schema}'")
         con.execute("CREATE OR REPLACE TABLE moved AS SELECT event_id, start_ns, duration_ns FROM rows")
         del rows
-        show_path(con, of, path.edges, (weight, weight, weight))
-        con.execute(_MOVED_EVENTS.format(events=f'"{database}"."{schema}".events', trace_id=quoted(of.trace_id)))
+        show_path(con, window, path.edges, (weight, weight, weight))
+        con.execute(_MOVED_EVENTS.format(events=f'"{database}"."{schema}".events', trace_id=quoted(window.trace_id)))
         return write_overlay(
             con,
-            of.trace_id,
+            window.trace_id,
             FilePath(PREFIX + name),
             out_dir,
-            window_id=of.window_id,
+            window_id=window.window_id,
             only_critical=False,
             drawing="what-if",
         )
@@ -67,7 +67,7 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
 
 
 def moved_events(con: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Ints]:
-    """New `start_ns` and `duration_ns` of every event that has a time, by `event_id`, in order of it."""
+    """Return the new times of all events that have a time, as arrays `event_id` (ascending), `start_ns` and `duration_ns`."""
     window, trace = path.window, quoted(path.window.trace_id)
     rows = con.execute(
         "SELECT event_id, start_ns, coalesce(duration_ns, 0) AS duration_ns, ph IN ('E', 'e') AS is_end, "
@@ -77,32 +77,32 @@ def moved_events(con: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Ints]:
     ids, ts, dur, track = (
         np.asarray(rows[k]).astype(np.int64) for k in ("event_id", "start_ns", "duration_ns", "track")
     )
-    known, start, end = new_times(window, path.weights.path)
-    place = np.searchsorted(ids, window.events.event_id[known])
-    new_ts, new_end = _others(place, start, end, ts, dur, track, np.asarray(rows["is_end"]))
-    new_ts[place], new_end[place] = start, end
+    in_graph, start, end = new_times(window, path.weights.path)
+    index = np.searchsorted(ids, window.events.event_id[in_graph])
+    new_ts, new_end = _others(index, start, end, ts, dur, track, np.asarray(rows["is_end"]))
+    new_ts[index], new_end[index] = start, end
     return {"event_id": ids, "start_ns": new_ts, "duration_ns": np.maximum(new_end - new_ts, 0)}
 
 
 def _others(
-    place: Ints, start: Ints, end: Ints, ts: Ints, dur: Ints, track: Ints, is_end: npt.NDArray[np.bool_]
+    index: Ints, start: Ints, end: Ints, ts: Ints, dur: Ints, track: Ints, is_end: npt.NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
-    """New starts and ends of all events by the clocks of their tracks.
+    """Compute new starts and ends (ns) of all events by the clocks of their tracks.
 
-    The events at `place` are those of the graph, whose new times `start` and `end` are known.
+    `index` are the indices of the graph's events, whose new times are `start` and `end`. `ts`, `dur`: old times of all events.
     """
-    old = np.append(ts[place], ts[place] + dur[place])
+    old = np.append(ts[index], ts[index] + dur[index])
     new = np.append(start, end)
     ends = np.repeat([False, True], len(start))
-    of_node = np.tile(track[place], 2)
+    of_node = np.tile(track[index], 2)
     latest = Clock(old, new, ends)
     new_ts, new_end = ts.copy(), ts + dur
     by_track, nodes = np.argsort(track, kind="stable"), np.argsort(of_node, kind="stable")
     bounds = np.searchsorted(track[by_track], np.arange(1, track.max() + 2))
     node_bounds = np.searchsorted(of_node[nodes], np.arange(1, track.max() + 2))
     for i in range(len(bounds) - 1):
-        on, known = by_track[bounds[i] : bounds[i + 1]], nodes[node_bounds[i] : node_bounds[i + 1]]
-        clock = Clock(old[known], new[known], ends[known]) if len(known) else latest
+        on, nodes_on = by_track[bounds[i] : bounds[i + 1]], nodes[node_bounds[i] : node_bounds[i + 1]]
+        clock = Clock(old[nodes_on], new[nodes_on], ends[nodes_on]) if len(nodes_on) else latest
         new_ts[on] = np.where(is_end[on], clock.move(ts[on], ends=True), clock.move(ts[on], ends=False))
         new_end[on] = clock.move(ts[on] + dur[on], ends=True)
     return new_ts, new_end

@@ -1,4 +1,4 @@
-"""Writes the rows of a query as a trace for Perfetto or chrome://tracing, on tracks of their own.
+"""Rows of a query as a trace for Perfetto or chrome://tracing, on separate tracks.
 
 Rows become slices (a start and a duration), counters (a time and numbers) or marks (a time alone).
 """
@@ -24,12 +24,12 @@ Row = Mapping[str, Any]
 
 
 def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sliced:
-    """Write rows that have a time as slices, counters or marks. Raises NoSlice if they have none.
+    """Write the rows that have a time as slices, counters or marks. Raise NoSlice if no row has a time.
 
-    A start (`start_ns` or `at_ns`) and an end or a duration (`end_ns`, `duration_ns`) make a slice; a start and
-    numbers without either make counters, one per column; a start alone makes a mark. `name` names them, else the first text. Rows
-    are on the same track if they agree in `track`, `trace_id`, `rank`, `device`, `stream`, `pid` and `tid`; where slices of
-    a track overlap, further tracks follow. A time that is NULL or no finite number is none.
+    A start (`start_ns` or `at_ns`) with an end or a duration (`end_ns`, `duration_ns`) makes a slice. A start with numbers but
+    no end makes counters, one per column. A start alone makes a mark. Their name is column `name`, or else the first text
+    column. Rows share a track if they agree in all of _TRACKS. If slices of a track overlap, further tracks follow. A time that
+    is NULL or not finite counts as missing.
     """
     start = _first(STARTS, columns)
     if start is None:
@@ -55,7 +55,7 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sli
 
 
 class _Drawing:
-    """Rows as events: what names them, which track they are on, and which columns go into their arguments."""
+    """Conversion of rows to events: the column with their name, the columns of their track, and those of their arguments."""
 
     def __init__(
         self, timed: Sequence[Row], columns: Sequence[str], times: tuple[str, str | None, str | None], base_ns: int
@@ -66,60 +66,60 @@ class _Drawing:
         texts = (name for name in columns if name not in self.tracks and isinstance(timed[0][name], str))
         self.named_by = "name" if "name" in columns else next(texts, None)
         twice = (used for used in (self.start, self.length) if used)
-        shown = {*times, self.named_by, *self.tracks, *(name for used in twice for name in _same(used, columns, timed))}
-        self.others = [name for name in columns if name not in shown]
+        drawn = {*times, self.named_by, *self.tracks, *(name for used in twice for name in _same(used, columns, timed))}
+        self.others = [name for name in columns if name not in drawn]
         self.numbers = [name for name in self.others if any(isinstance(row[name], _NUMBERS) for row in timed)]
         self.lanes = _Lanes()
         self.n = {"X": 0, "C": 0, "i": 0}
 
     def lines(self, timed: Sequence[Row]) -> Iterator[str]:
-        """Yields the rows as events."""
+        """Yield the rows as events."""
         for row in timed:
-            at = int(row[self.start])
-            track = ", ".join(f"{name} {row[name]}" for name in self.tracks if row[name] is not None)
-            said = None if self.named_by is None else row[self.named_by]
+            start_ns = int(row[self.start])
+            track = ", ".join(f"{column} {row[column]}" for column in self.tracks if row[column] is not None)
+            name = None if self.named_by is None else row[self.named_by]
             if self.length or self.end:
-                yield self._event("X", said, row, track, at, self._until(row, at))
+                yield self._event("X", name, row, track, start_ns, self._until(row, start_ns))
             elif self.numbers:
-                yield from self._counters(said, row, track, at)
+                yield from self._counters(name, row, track, start_ns)
             else:
-                yield self._event("i", said, row, track, at, at + 1)
+                yield self._event("i", name, row, track, start_ns, start_ns + 1)
 
     def named(self) -> Iterator[str]:
-        """Yields the names of the process and its threads."""
+        """Yield the names of the process and its threads."""
         yield trace_event("M", None, "process_name", "1", "0", 0, None, args=json.dumps({"name": "query"}))
         yield from self.lanes.named()
 
-    def _until(self, row: Row, at: int) -> int:
+    def _until(self, row: Row, start_ns: int) -> int:
         if self.length and _is_known(row[self.length]):
-            return max(at, at + int(row[self.length]))
-        return max(at, int(row[self.end])) if self.end and _is_known(row[self.end]) else at
+            return max(start_ns, start_ns + int(row[self.length]))
+        return max(start_ns, int(row[self.end])) if self.end and _is_known(row[self.end]) else start_ns
 
-    def _event(self, ph: str, said: Any, row: Row, track: str, at: int, until: int) -> str:
+    def _event(self, ph: str, label: Any, row: Row, track: str, start_ns: int, until: int) -> str:
         self.n[ph] += 1
         return trace_event(
             ph,
             "query",
-            "row" if said is None else str(said),
+            "row" if label is None else str(label),
             "1",
-            self.lanes.place(track, at, until),
-            at - self.base_ns,
-            until - at if ph == "X" else None,
+            self.lanes.place(track, start_ns, until),
+            start_ns - self.base_ns,
+            until - start_ns if ph == "X" else None,
             scope="t" if ph == "i" else None,
             args=as_json({name: row[name] for name in self.others}),
         )
 
-    def _counters(self, said: Any, row: Row, track: str, at: int) -> Iterator[str]:
+    def _counters(self, label: Any, row: Row, track: str, start_ns: int) -> Iterator[str]:
         for name in self.numbers:
             if _is_known(row[name]):
                 self.n["C"] += 1
-                shown = " ".join(filter(None, ("" if said is None else str(said), name, track)))
+                counter_name = " ".join(filter(None, ("" if label is None else str(label), name, track)))
                 args = json.dumps({name: float(row[name])})
-                yield trace_event("C", None, shown, "1", "0", at - self.base_ns, None, args=args)
+                yield trace_event("C", None, counter_name, "1", "0", start_ns - self.base_ns, None, args=args)
 
 
 class _Lanes:
-    """Threads for tracks: a slice goes to the first one of its track that is free, as viewers drop slices that overlap."""
+    """Threads of tracks. A slice goes to the first free thread of its track, because viewers drop overlapping slices."""
 
     def __init__(self) -> None:
         self.free_at: dict[str, list[tuple[int, str]]] = {}
@@ -142,14 +142,14 @@ class _Lanes:
                 yield trace_event("M", None, "thread_name", "1", tid, 0, None, args=args)
 
 
-def _first(wanted: Sequence[str], columns: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in columns), None)
+def _first(names: Sequence[str], columns: Sequence[str]) -> str | None:
+    return next((name for name in names if name in columns), None)
 
 
 def _same(used: str, columns: Sequence[str], timed: Sequence[Row]) -> list[str]:
-    """Returns the columns that are `used` under its other name, of a table that has both names: no value to draw."""
+    """Return the columns that repeat `used` under its other name, so that they are not drawn as values."""
     names = next(names for names in (STARTS, LENGTHS) if used in names)
-    return [one for one in names if one in columns and one != used and all(row[one] == row[used] for row in timed)]
+    return [name for name in names if name in columns and name != used and all(row[name] == row[used] for row in timed)]
 
 
 def _is_known(value: Any) -> bool:

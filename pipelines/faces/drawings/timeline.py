@@ -1,7 +1,8 @@
 """All ranks of a capture as one trace for Perfetto: on one clock, one process group per rank, collectives tied by arrows.
 
-The times of a rank are moved by its offset in `clock_offsets`, and stretched where its drift counts. A rank without an offset
-keeps its own clock, and its name says so. Events are written as a stream: only the arrows between ranks are in memory at once.
+The times of a rank are shifted by its offset in `clock_offsets`, and scaled if its drift is significant. A rank without an
+offset keeps its own clock, and its name says so. Events are written as a stream: only the arrows between ranks are all in
+memory.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from pipelines.fleet.stragglers import told_of, worst_and_median
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps", "straggler_ranks")
 MOST = 64
-"""Ranks that are drawn unless more are asked for: Perfetto slows down with millions of slices."""
+"""Most ranks that are drawn by default, because Perfetto slows down with millions of slices."""
 NOT_ALIGNED = "own clock, not aligned"
 _BATCH = 20_000
-_PIDS = 10_000  # ids of a rank's processes begin at so many times its number
+_PIDS = 10_000  # process ids of rank r start at r * _PIDS
 _BETWEEN_RANKS = 1 << 60  # above the ids of all ranks
 _EVENTS = """
     SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra
@@ -62,17 +63,16 @@ _COLLECTIVES = """
 
 
 class NoTimeline(TracelakeError, LookupError):
-    """There is nothing to draw; the message says why."""
+    """Raised if there is nothing to draw; the message says why."""
 
     hint = "`tracelake sql 'FROM profiler_steps'` lists the steps."
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What was written. `error_us`: the largest error bar of an aligned clock; None where no clock is aligned.
+    """Result of writing a timeline. `error_us`: the largest error bar of an aligned clock, or None if no clock is aligned.
 
-    `not_aligned`: ranks whose times are those of their own clock. `shown`: which ranks are drawn, as a sentence; empty
-    where all are.
+    `not_aligned`: ranks that keep their own clock. `shown`: a sentence that says which ranks are drawn, empty if all are.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank's trace; `moved` maps its times to the common clock; `since`, `until`: the part to draw, on its own clock."""
+    """A rank's trace. `moved` maps its times to the common clock. `since`, `until`: the interval to draw, ns on its own clock."""
 
     number: int
     trace_id: str
@@ -97,7 +97,7 @@ class _Rank:
     until: int | None = None
 
     def holds(self, start_ns: int) -> bool:
-        """Whether a time of its clock is drawn."""
+        """Return whether a time of the rank's own clock is drawn."""
         return self.since is None or self.until is None or self.since <= start_ns < self.until
 
 
@@ -110,14 +110,14 @@ def write_timeline(
     with_python: bool = True,
     most: int = MOST,
 ) -> Timeline:
-    """Write the merged trace of a capture (gzip where the name ends in .gz) from TABLES and `events` in `con`.
+    """Write the merged trace of a capture (gzip if the name ends in .gz) from TABLES and `events` in `con`.
 
-    `step`: only this profiler step, from its start to its end on each rank; arrows with one end outside are left out.
-    `with_python`: keep Python frames. `most`: of more ranks, only the worst and the median are drawn (0: all). Raises
-    NoTimeline for a step that no rank has.
+    `step`: draw only this profiler step, from its start to its end on each rank, without arrows that have one end outside.
+    `with_python`: keep Python frames. `most`: if there are more ranks, draw only the worst and the median (0: draw all). Raise
+    NoTimeline if no rank has the step.
     """
-    shown, told = _shown(con, capture_id, most)
-    ranks = _ranks(con, capture_id, step, shown)
+    drawn_ranks, selection = _shown(con, capture_id, most)
+    ranks = _ranks(con, capture_id, step, drawn_ranks)
     if not ranks:
         raise NoTimeline(f"no rank of capture {capture_id} has step {step}" if step is not None else "no ranks")
     base_ns = whole_seconds(min(_first(con, rank) for rank in ranks))
@@ -125,31 +125,38 @@ def write_timeline(
     errors = con.execute(
         "SELECT max(error_ns) FROM clock_offsets WHERE capture_id = ? AND offset_ns IS NOT NULL", [capture_id]
     ).fetchall()
-    own = (_events(con, rank, base_ns, with_python) for rank in ranks)
-    lines = chain(chain.from_iterable(own), chain.from_iterable(arrows))
+    events_by_rank = (_events(con, rank, base_ns, with_python) for rank in ranks)
+    lines = chain(chain.from_iterable(events_by_rank), chain.from_iterable(arrows))
     write_trace(target, "timeline", (rank.trace_id for rank in ranks), based(base_ns), lines)
     not_aligned = [rank.number for rank in ranks if not rank.aligned]
     error_ns = errors[0][0] if len(not_aligned) < len(ranks) else None
     return Timeline(
-        target, [r.number for r in ranks], not_aligned, None if error_ns is None else error_ns / 1e3, len(arrows), told
+        target,
+        [r.number for r in ranks],
+        not_aligned,
+        None if error_ns is None else error_ns / 1e3,
+        len(arrows),
+        selection,
     )
 
 
-def _shown(con: duckdb.DuckDBPyConnection, capture_id: str, most: int) -> tuple[set[int] | None, str]:
-    """Returns which ranks to draw (None: all), and the sentence that says so."""
+def _shown(con: duckdb.DuckDBPyConnection, capture_id: str, max_ranks: int) -> tuple[set[int] | None, str]:
+    """Return the ranks to draw (None: all), and a sentence about the selection (empty if all are drawn)."""
     rows = con.execute(
         "SELECT r.rank FROM capture_ranks AS r LEFT JOIN straggler_ranks AS s USING (capture_id, rank) "
         "WHERE r.capture_id = ? AND r.left_out_reason IS NULL "
         "ORDER BY greatest(s.caused_wait_ns, coalesce(s.root_wait_ns, 0)) DESC NULLS LAST, r.rank",
         [capture_id],
     ).fetchall()
-    if most < 1 or len(rows) <= most:
+    if max_ranks < 1 or len(rows) <= max_ranks:
         return None, ""
-    shown = worst_and_median([rank for (rank,) in rows], most)
-    return set(shown), told_of(len(shown), len(rows))
+    selected = worst_and_median([rank for (rank,) in rows], max_ranks)
+    return set(selected), told_of(len(selected), len(rows))
 
 
-def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None, shown: set[int] | None) -> list[_Rank]:
+def _ranks(
+    con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None, drawn_ranks: set[int] | None
+) -> list[_Rank]:
     drifting = drifting_ranks(con, capture_id)
     rows = con.execute(
         "SELECT r.rank, r.trace_id, o.offset_ns, s.start_ns, s.end_ns FROM capture_ranks AS r "
@@ -159,20 +166,20 @@ def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None, sh
         "ORDER BY r.rank",
         {"capture_id": capture_id, "step": step},
     ).fetchall()
-    found = []
+    ranks = []
     for rank, trace_id, offset_ns, since, until in rows:
-        if shown is not None and rank not in shown:
+        if drawn_ranks is not None and rank not in drawn_ranks:
             continue
         moved = _by_line(*drifting[rank]) if rank in drifting else _by_offset(offset_ns or 0)
-        told = "" if offset_ns is not None else f" ({NOT_ALIGNED})"
+        note = "" if offset_ns is not None else f" ({NOT_ALIGNED})"
         pids, names = {}, {}
         for number, (pid, name, labels, _) in enumerate(con.execute(_PROCESSES, [trace_id]).fetchall()):
             pids[pid] = str(rank * _PIDS + number)
             names[pids[pid]] = " ".join(
-                filter(None, (f"rank {rank}{told}:", name, labels or (f"pid {pid}" if pid.isdecimal() else pid)))
+                filter(None, (f"rank {rank}{note}:", name, labels or (f"pid {pid}" if pid.isdecimal() else pid)))
             )
-        found.append(_Rank(rank, trace_id, moved, offset_ns is not None, pids, names, since, until))
-    return found
+        ranks.append(_Rank(rank, trace_id, moved, offset_ns is not None, pids, names, since, until))
+    return ranks
 
 
 def _by_offset(offset_ns: int) -> Callable[[int], int]:
@@ -180,20 +187,23 @@ def _by_offset(offset_ns: int) -> Callable[[int], int]:
 
 
 def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], int]:
-    """The line through two moments (own clock, common clock), in whole numbers: floats are too coarse since 1970."""
-    (own, common), (own_later, common_later) = first, last
-    more, over = (common_later - common) - (own_later - own), own_later - own
-    return lambda start_ns: start_ns - own + common + (start_ns - own) * more // over
+    """Return the line through two points (own clock, common clock; ns).
+
+    It uses integers, because floats are too coarse for ns since 1970.
+    """
+    (own_first, common), (own_later, common_later) = first, last
+    more, over = (common_later - common) - (own_later - own_first), own_later - own_first
+    return lambda start_ns: start_ns - own_first + common + (start_ns - own_first) * more // over
 
 
 def _first(con: duckdb.DuckDBPyConnection, rank: _Rank) -> int:
-    """The time of a rank's first slice, ns on the common clock."""
+    """Return the time of a rank's first slice, in ns on the common clock."""
     query = "SELECT coalesce(min(start_ns), 0) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
     return rank.moved(rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])
 
 
 def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_python: bool) -> Iterator[str]:
-    """Yields the events of a rank, one range of event_id at a time, so that no query sorts or holds them all."""
+    """Yield the events of a rank, one range of event_id at a time, so that no query sorts or holds them all."""
     for number, (pid, name) in enumerate(rank.names.items()):
         order = {"process_name": {"name": name}, "process_sort_index": {"sort_index": rank.number * _PIDS + number}}
         for kind, args in order.items():
@@ -209,15 +219,15 @@ def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_pyth
         for ph, cat, name, pid, tid, start_ns, duration_ns, flow_id, bp, scope, args, extra in con.execute(
             _EVENTS, values
         ).fetchall():
-            whole = ph == "B" and rank.since is not None and duration_ns is not None  # its E event may be outside
+            is_complete = ph == "B" and rank.since is not None and duration_ns is not None  # its E event may be outside
             yield trace_event(
-                "X" if whole else ph,
+                "X" if is_complete else ph,
                 cat,
                 name,
                 rank.pids.get(pid),
                 tid,
                 0 if ph == "M" or start_ns is None else rank.moved(start_ns) - base_ns,
-                None if ph == "B" and not whole else duration_ns,
+                None if ph == "B" and not is_complete else duration_ns,
                 flow_id=None if flow_id is None else flow_of(rank.number, flow_id),
                 bp=bp,
                 scope=scope,
@@ -227,8 +237,10 @@ def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_pyth
 
 
 def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank], base_ns: int) -> Iterator[list[str]]:
-    """Yields the arrow of each collective through the kernels of its ranks, in the order in which they start: the last
-    one is what the others waited for. Ranks that are not aligned have no place in that order.
+    """Yield the arrow of each collective through the kernels of its ranks, in the order in which they start.
+
+    The other ranks waited for the last kernel. Ranks without an aligned clock are skipped, because they have no position in
+    that order.
     """
     drawn = {rank.number: rank for rank in ranks if rank.aligned}
     kernels: dict[int, list[tuple[int, str, str]]] = {}
@@ -236,19 +248,19 @@ def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank],
         rank = drawn.get(number)
         if rank is not None and rank.holds(start_ns):
             kernels.setdefault(collective_id, []).append((rank.moved(start_ns) - base_ns, rank.pids[pid], tid))
-    for collective_id, found in kernels.items():
-        if len(found) > 1:
+    for collective_id, ends in kernels.items():
+        if len(ends) > 1:
             yield [
                 trace_event(
-                    "s" if not place else "f" if place == len(found) - 1 else "t",
+                    "s" if not index else "f" if index == len(ends) - 1 else "t",
                     "collective",
                     f"collective {collective_id}",
                     pid,
                     tid,
-                    at,
+                    time_ns,
                     None,
                     flow_id=str(_BETWEEN_RANKS + collective_id),
                     bp="e",
                 )
-                for place, (at, pid, tid) in enumerate(sorted(found))
+                for index, (time_ns, pid, tid) in enumerate(sorted(ends))
             ]

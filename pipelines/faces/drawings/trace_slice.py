@@ -1,7 +1,7 @@
-"""Writes events of one or more traces as a trace for Perfetto or chrome://tracing.
+"""Events of one or more traces as a trace for Perfetto or chrome://tracing.
 
-The rows of a query name them (trace_id and event_id). They are written as the trace has them, with the arrows between
-them; row_slice.py writes rows that name no events.
+The rows of a query identify the events by trace_id and event_id. The events are written unchanged, with the arrows between
+them. row_slice.py writes rows that do not identify events.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from pipelines.models.sqltext import quoted
 
 _PIDS = 10_000
 _BATCH = 20_000
-# Entries that only belong to others: names, ends, and arrows, which are drawn where both their slices are.
+# Phases of entries that belong to other events: names, ends, and arrows, which are drawn if both of their slices are.
 _OF_OTHERS = "('M', 'E', 's', 't', 'f')"
 SLICE = "slice"
-"""What a file is called in its mark."""
+"""Kind of drawing in a file's marker."""
 _LISTED = "`tracelake sql 'FROM profiler_steps'` lists the steps."
 
 
 class NoSlice(TracelakeError, ValueError):
-    """The rows cannot be drawn; the message says what they lack."""
+    """Raised if the rows cannot be drawn; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Sliced:
-    """What was written: events of traces, slices, counter values and marks; `left_out` rows have no time, or no event."""
+    """Result of writing a slice: the file, and the numbers of events, slices, counter values and marks in it.
+
+    `left_out`: number of rows that were skipped, because they have no time, are duplicates, or match no event.
+    """
 
     path: Path
     n_events: int = 0
@@ -47,13 +50,13 @@ class Sliced:
 
 
 def step_query(step: int, rank: int | None, trace: str) -> str:
-    """Returns SQL for the events of a profiler step: what runs during it on the host, and the GPU work that it launched.
+    """Return SQL for the events of a profiler step: what runs during it on the host, and the GPU work that it launched.
 
-    `trace`: the beginning of a trace's id, or its file's name; of all traces if it is empty.
+    `trace`: prefix of a trace's id, or the name of its file; empty for all traces.
     """
-    of = f"s.step = {step} AND {_asked_traces(rank, trace)}"
+    condition = f"s.step = {step} AND {_asked_traces(rank, trace)}"
     return f"""
-        WITH steps AS (SELECT s.* FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of})
+        WITH steps AS (SELECT s.* FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {condition})
         SELECT e.trace_id, e.event_id FROM events AS e JOIN steps AS s USING (trace_id)
         WHERE e.ph <> 'M' AND e.start_ns < s.end_ns AND e.start_ns + coalesce(e.duration_ns, 0) >= s.start_ns
             AND e.event_id NOT IN (SELECT k.event_id FROM kernels AS k WHERE k.trace_id = e.trace_id)
@@ -72,34 +75,38 @@ def _asked_traces(rank: int | None, trace: str) -> str:
 
 
 def step_meant(con: duckdb.DuckDBPyConnection, step: int, rank: int | None, trace: str) -> int:
-    """Returns the number of the step that was asked for: that with this number, else the n-th, counted from 1.
+    """Return the number of the requested step.
 
-    `con` has `traces` and `profiler_steps`. Raises NoSlice, with the steps that there are.
+    It is `step` if a step has this number, or else the number of the step-th step, counted from 1. `con` contains `traces` and `profiler_steps`. Raise NoSlice if there is no such trace or step; the message lists the steps.
     """
-    of = _asked_traces(rank, trace)
-    if not con.execute(f"SELECT 1 FROM traces AS t WHERE {of} LIMIT 1").fetchall():
+    condition = _asked_traces(rank, trace)
+    if not con.execute(f"SELECT 1 FROM traces AS t WHERE {condition} LIMIT 1").fetchall():
         raise NoSlice("there is no such trace: --trace takes the beginning of an id, or a file's name")
-    found = con.execute(
-        f"SELECT DISTINCT s.step FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of} ORDER BY 1"
+    rows = con.execute(
+        f"SELECT DISTINCT s.step FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {condition} ORDER BY 1"
     ).fetchall()
-    steps = [number for (number,) in found]
+    steps = [number for (number,) in rows]
     if not steps:
         raise NoSlice("the trace has no profiler steps", _LISTED)
     if step in steps or 1 <= step <= len(steps):
         return step if step in steps else steps[step - 1]
-    shown = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
-    raise NoSlice(f"there is no step {step}: the trace has step{'s' if len(steps) > 1 else ''} {shown}", _LISTED)
+    listed = ", ".join(map(str, steps[:20])) + (", …" if len(steps) > 20 else "")
+    raise NoSlice(f"there is no step {step}: the trace has step{'s' if len(steps) > 1 else ''} {listed}", _LISTED)
 
 
 def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:
-    """Write the events that a table of `con` names (trace_id, event_id); every other column goes into their arguments.
+    """Write the events that the table `asked` of `con` identifies by trace_id and event_id, with its other columns as arguments.
 
-    Events of several traces keep their own clocks and get processes of their own, named after their rank. Raises NoSlice
-    if there is nothing to write.
+    Events of several traces keep their own clocks and get separate processes per trace, named after the rank. Raise NoSlice if
+    no row identifies an event.
     """
-    own = [name for name, *_ in con.execute(f"DESCRIBE {asked}").fetchall() if name not in ("trace_id", "event_id")]
+    other_columns = [
+        name for name, *_ in con.execute(f"DESCRIBE {asked}").fetchall() if name not in ("trace_id", "event_id")
+    ]
     extra = (
-        f"CAST(to_json({{{', '.join(f'{_key(name)}: {_name(name)}' for name in own)}}}) AS VARCHAR)" if own else "NULL"
+        f"CAST(to_json({{{', '.join(f'{_key(name)}: {_name(name)}' for name in other_columns)}}}) AS VARCHAR)"
+        if other_columns
+        else "NULL"
     )
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE _sliced AS SELECT trace_id, event_id, any_value({extra}) AS extra FROM {asked} "
@@ -119,30 +126,36 @@ def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sl
     counted = [0]
     many = len(traces) > 1
     parts = (
-        _of_trace(con, trace, base_ns, place if many else None, rank, counted)
-        for place, (trace, rank, _) in enumerate(traces)
+        _of_trace(con, trace, base_ns, index if many else None, rank, counted)
+        for index, (trace, rank, _) in enumerate(traces)
     )
     write_trace(target, SLICE, (trace for trace, *_ in traces), based(base_ns), chain.from_iterable(parts))
     return Sliced(target, n_events=counted[0], left_out=max(0, n_rows - n_named))
 
 
 def _of_trace(
-    con: duckdb.DuckDBPyConnection, trace_id: str, base_ns: int, place: int | None, rank: int | None, counted: list[int]
+    con: duckdb.DuckDBPyConnection,
+    trace_id: str,
+    base_ns: int,
+    trace_index: int | None,
+    rank: int | None,
+    counted: list[int],
 ) -> Iterator[str]:
-    of = {"trace_id": trace_id}
+    parameters = {"trace_id": trace_id}
     con.execute(
-        "CREATE OR REPLACE TEMP TABLE _kept_slices AS SELECT event_id FROM _sliced WHERE trace_id = $trace_id", of
+        "CREATE OR REPLACE TEMP TABLE _kept_slices AS SELECT event_id FROM _sliced WHERE trace_id = $trace_id",
+        parameters,
     )
     anchor_arrows(con, trace_id, only_kept=True)
     pids = [
         pid
         for (pid,) in con.execute(
-            "SELECT DISTINCT pid FROM events WHERE trace_id = $trace_id ORDER BY pid", of
+            "SELECT DISTINCT pid FROM events WHERE trace_id = $trace_id ORDER BY pid", parameters
         ).fetchall()
     ]
-    moved = {pid: pid if place is None else str((place + 1) * _PIDS + n) for n, pid in enumerate(pids)}
-    whose = "" if place is None else f"rank {rank}: " if rank is not None else f"{trace_id}: "
-    found = con.execute(
+    moved = {pid: pid if trace_index is None else str((trace_index + 1) * _PIDS + n) for n, pid in enumerate(pids)}
+    prefix = "" if trace_index is None else f"rank {rank}: " if rank is not None else f"{trace_id}: "
+    cursor = con.execute(
         """
         SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.start_ns, e.duration_ns, e.flow_id, e.bp, e.scope, e.args, e.extra, s.extra
         FROM events AS e
@@ -154,45 +167,49 @@ def _of_trace(
         )
         ORDER BY e.event_id
         """,
-        of,
+        parameters,
     )
-    while batch := found.fetchmany(_BATCH):
-        for ph, cat, name, pid, tid, start_ns, duration_ns, flow_id, bp, scope, args, extra, asked in batch:
-            whole = ph == "B" and duration_ns is not None  # its E event need not have been asked for
-            if ph == "M" and name == "process_name" and whose:
-                args = json.dumps({"name": whose + str(json.loads(args or "{}").get("name", pid))})
+    while batch := cursor.fetchmany(_BATCH):
+        for ph, cat, name, pid, tid, start_ns, duration_ns, flow_id, bp, scope, args, extra, query_values in batch:
+            is_complete = (
+                ph == "B" and duration_ns is not None
+            )  # drawn as X, because the rows may not contain its E event
+            if ph == "M" and name == "process_name" and prefix:
+                args = json.dumps({"name": prefix + str(json.loads(args or "{}").get("name", pid))})
             counted[0] += ph not in ("M", "s", "t", "f")
             yield trace_event(
-                "X" if whole else ph,
+                "X" if is_complete else ph,
                 cat,
                 name,
                 moved[pid],
                 tid,
                 None if start_ns is None else 0 if ph == "M" else start_ns - base_ns,
-                duration_ns if whole or ph != "B" else None,
-                flow_id=flow_id if flow_id is None or place is None else flow_of(place, flow_id),
+                duration_ns if is_complete or ph != "B" else None,
+                flow_id=flow_id if flow_id is None or trace_index is None else flow_of(trace_index, flow_id),
                 bp=bp,
                 scope=scope,
-                args=args if asked is None else _with(args, asked),
+                args=args if query_values is None else _with(args, query_values),
                 extra=extra,
             )
 
 
-def _with(args: str | None, asked: str) -> str:
-    given = json.loads(args or "{}")
-    return as_json({**(given if isinstance(given, dict) else {"args": given}), "query": json.loads(asked)})
+def _with(args: str | None, query_values: str) -> str:
+    trace_args = json.loads(args or "{}")
+    return as_json(
+        {**(trace_args if isinstance(trace_args, dict) else {"args": trace_args}), "query": json.loads(query_values)}
+    )
 
 
 def as_json(value: Any) -> str:
-    """Returns a value as JSON; numbers that JSON does not have (NaN, Infinity) and other types as text."""
+    """Return a value as JSON. Numbers that JSON does not allow (NaN, Infinity) and other types become text."""
     return json.dumps(_finite(value), default=str)
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _finite(one) for key, one in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 

@@ -1,4 +1,4 @@
-"""The tools over the Model Context Protocol, on stdin and stdout."""
+"""Server of the tools over the Model Context Protocol (MCP), on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pipelines.faces.asking import NotAnswered
 from pipelines.faces.mcp_tools.tools import INSTRUCTIONS, Served, Tool, make_tools
 
 AT_ONCE = 2
-"""Queries that run at once; others wait."""
+"""Most queries that run concurrently; further ones wait."""
 
 
 def make_server(served: Served) -> Server[Any]:
-    """Returns the server. A query is stopped when its request is cancelled."""
+    """Return the server. Cancelling a request stops its query."""
     tools = make_tools(served)
     listed = [_declared(tool) for tool in tools.values()]
-    places = anyio.CapacityLimiter(AT_ONCE)
+    limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def list_tools(_: Any, __: Any) -> ListToolsResult:
         return ListToolsResult(tools=listed)
@@ -36,7 +36,7 @@ def make_server(served: Served) -> Server[Any]:
             if tool is None:
                 raise NotAnswered(f"no tool {params.name!r}: there are {', '.join(tools)}")
             answer, stop = tool.start(**tool.checked(params.arguments))
-            return _result(await _in_thread(answer, stop, places))
+            return _result(await _in_thread(answer, stop, limiter))
         except TracelakeError as error:
             return _result(f"error: {error}{' ' if error.hint else ''}{error.hint}", is_error=True)
 
@@ -55,24 +55,24 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-async def _in_thread(answer: Callable[[], str], stop: Callable[[], None], places: anyio.CapacityLimiter) -> str:
-    """Returns the answer of a thread. When this task is cancelled, its query is stopped and waited for."""
-    async with places, anyio.create_task_group() as group:
+async def _in_thread(answer: Callable[[], str], stop: Callable[[], None], limiter: anyio.CapacityLimiter) -> str:
+    """Run `answer` in a thread and return its result. If this task is cancelled, stop the query and wait for the thread."""
+    async with limiter, anyio.create_task_group() as group:
         group.start_soon(_stop_when_cancelled, stop)
         with anyio.CancelScope(shield=True):
             try:
-                found = await anyio.to_thread.run_sync(_caught, answer)
+                result = await anyio.to_thread.run_sync(_caught, answer)
             finally:
                 group.cancel_scope.cancel()
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _caught(answer: Callable[[], str]) -> str | Exception:
     try:
         return answer()
-    except Exception as error:  # raised outside the task group, which would wrap it
+    except Exception as error:  # returned, because a task group would wrap it; the caller raises it outside the group
         return error
 
 
@@ -80,7 +80,7 @@ async def _stop_when_cancelled(stop: Callable[[], None]) -> None:
     try:
         await anyio.sleep_forever()
     finally:
-        stop()  # also when the query is done: then it changes nothing
+        stop()  # has no effect if the query has ended
 
 
 def _declared(tool: Tool) -> McpTool:

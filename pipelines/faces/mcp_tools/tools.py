@@ -1,4 +1,4 @@
-"""The tools: what each is called, takes and answers. Nothing of the protocol is here."""
+"""The MCP tools: names, parameters and answers, without the protocol."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _MOST_BYTES = 200_000
 _MOST_CAUSES = 1_000
 _TYPES = {"string": str, "integer": int}
 Started = tuple[Callable[[], str], Callable[[], None]]
-"""What returns an answer, and what stops it."""
+"""A started request: a function that returns its answer, and a function that stops it."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """A lake (its folder, or the address of a DuckLake), the limits of a query, and how many rows an answer has at most."""
+    """A lake (its folder, or the address of a DuckLake), the limits of a query, and the most rows of an answer."""
 
     lake: Path | str
     limits: Limits
@@ -46,7 +46,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Tool:
-    """`parameters`: JSON schemas by name. `start` takes them by name."""
+    """An MCP tool. `parameters`: JSON schemas by name. `start` accepts the parameters as keyword arguments."""
 
     name: str
     description: str
@@ -55,7 +55,7 @@ class Tool:
     start: Callable[..., Started]
 
     def checked(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Returns the given values without those that are null. Raises NotAnswered for what it does not take."""
+        """Return the arguments without null values. Raise NotAnswered if an argument is unknown, missing or of the wrong type."""
         values = {name: value for name, value in (given or {}).items() if value is not None}
         if unknown := sorted(values.keys() - self.parameters.keys()):
             raise NotAnswered(
@@ -71,7 +71,7 @@ class Tool:
 
 
 def make_tools(served: Served) -> dict[str, Tool]:
-    """Returns all tools by name."""
+    """Return all tools by name."""
     tools = [
         Tool(
             "list_questions",
@@ -131,30 +131,32 @@ def make_tools(served: Served) -> dict[str, Tool]:
 
 
 def list_questions(search: str = "") -> str:
-    """Returns the questions as JSON; with `search` those with the most of its words, and how to ask and read them.
+    """Return the questions as JSON.
 
-    Raises NotAnswered if none has any of the words.
+    With `search`, return those that contain the most of its words, with their limits and how to read them. Raise NotAnswered if
+    no question contains any of the words.
     """
     words = search.lower().split()
-    n_found = {}
-    for one in load_questions().values():
-        text = f"{one.topic} {one.name} {one.question} {one.words} {one.reading}".lower()
-        n_found[one] = sum(word in text for word in words)
-    most = max(n_found.values())
-    if words and not most:
+    n_words_by_question = {}
+    for question in load_questions().values():
+        text = f"{question.topic} {question.name} {question.question} {question.words} {question.reading}".lower()
+        n_words_by_question[question] = sum(word in text for word in words)
+    max_found = max(n_words_by_question.values())
+    if words and not max_found:
         raise NotAnswered(f"no question has a word of {search!r}", "Without search, all are listed.")
     rows = []
-    for one in (one for one, n in n_found.items() if n == most):
-        row = {"topic": one.topic, "name": one.name, "question": one.question}
-        more = {"limits": one.limits, "how_to_read": one.reading}
+    for question in (question for question, n in n_words_by_question.items() if n == max_found):
+        row = {"topic": question.topic, "name": question.name, "question": question.question}
+        more = {"limits": question.limits, "how_to_read": question.reading}
         rows.append({**row, **more} if words else row)
     return _json({"questions": rows})
 
 
 def tables(search: str = "", table: str = "") -> str:
-    """Returns the tables as JSON, rules last, or the columns of one. With `search`, only what has it in name or meaning.
+    """Return the tables as JSON, rules last, or the columns of one table.
 
-    Raises NotAnswered if there is no such table.
+    With `search`, return only the tables or columns that contain it in their name or meaning. Raise NotAnswered if the table
+    does not exist.
     """
     catalog = load_catalog()
     if table and table not in catalog.public:
@@ -163,29 +165,29 @@ def tables(search: str = "", table: str = "") -> str:
         types = dict(column_types(catalog)[table])
         model = catalog.models[table]
         columns = [
-            {"column": one.name, "type": types.get(one.name, ""), "meaning": one.doc}
-            for one in model.columns
-            if _has(search, one)
+            {"column": column.name, "type": types.get(column.name, ""), "meaning": column.doc}
+            for column in model.columns
+            if _has(search, column)
         ]
         return _json({"table": table, "doc": model.doc, "columns": columns})
-    found = []
+    rows = []
     for model in sorted((catalog.models[name] for name in catalog.public), key=lambda m: (m.layer == "rules", m.name)):
         row = {
             "table": model.name,
             "layer": model.layer,
             "one_row": model.doc.removeprefix("One row: ").split(" How: ")[0],
         }
-        columns = [one.name for one in model.columns if _has(search, one)]
+        columns = [column.name for column in model.columns if _has(search, column)]
         if not search:
-            found.append(row)
+            rows.append(row)
         elif columns or _has(search, model):
-            found.append({**row, "columns": columns})
-    return _json({"tables": found})
+            rows.append({**row, "columns": columns})
+    return _json({"tables": rows})
 
 
-def _has(search: str, one: Any) -> bool:
-    """Tells whether a table or column has a text in its name or meaning."""
-    return search.lower() in f"{one.name} {one.doc}".lower()
+def _has(search: str, entry: Any) -> bool:
+    """Return whether the name or the meaning of a table or column contains a text, ignoring case."""
+    return search.lower() in f"{entry.name} {entry.doc}".lower()
 
 
 def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Started:
@@ -194,7 +196,7 @@ def _ask(served: Served, name: str, top: int = 20, **limits: str | int) -> Start
     top = min(top, served.rows)
     try:
         question = question_named(name)
-        query = question.asked(top + 1, **limits)  # one more than wanted: so the answer can say that there are more
+        query = question.asked(top + 1, **limits)  # one row more than returned, to detect truncation
     except NotAsked as error:
         raise NotAnswered(str(error), "list_questions says what there is.") from None
     return _asked(served, query, question.reading, top)
@@ -206,28 +208,28 @@ def _why(served: Served, trace: str, window: str = "full") -> Started:
     def rows(query: str) -> list[dict[str, Any]]:
         asking = Asking(served.lake, query, served.limits, served.without_broken)
         started.append(asking)
-        with asking.answer() as (found, _):
-            first = first_rows(found, _MOST_CAUSES, _MOST_BYTES)
+        with asking.answer() as (result, _):
+            first = first_rows(result, _MOST_CAUSES, _MOST_BYTES)
         return [dict(zip(first.columns, row, strict=True)) for row in first.rows]
 
     def answer() -> str:
-        beginning = quoted(trace)
-        ids = rows(f"SELECT trace_id, path FROM traces WHERE starts_with(trace_id, {beginning}) ORDER BY trace_id")
+        prefix = quoted(trace)
+        ids = rows(f"SELECT trace_id, path FROM traces WHERE starts_with(trace_id, {prefix}) ORDER BY trace_id")
         if len(ids) != 1:
             raise NotAnswered(
                 f"{len(ids)} traces have an id that begins with {trace!r}", "ask `inventory` lists the ids."
             )
-        found = {table: rows(query) for table, query in queries(ids[0]["trace_id"], window).items()}
-        told = of_rows(found, ids[0]["path"] or trace)
-        if told is None:
+        rows_by_table = {table: rows(query) for table, query in queries(ids[0]["trace_id"], window).items()}
+        explanation = of_rows(rows_by_table, ids[0]["path"] or trace)
+        if explanation is None:
             raise NotAnswered(
                 f"window {window!r} of trace {trace} has no critical path", "full, or a step: ProfilerStep#5."
             )
-        return _json(told.as_json())
+        return _json(explanation.as_json())
 
     def stop() -> None:
-        for one in started:
-            one.stop()
+        for asking in started:
+            asking.stop()
 
     return answer, stop
 
@@ -237,24 +239,26 @@ def _text(description: str) -> dict[str, Any]:
 
 
 def _at_once(function: Callable[..., str]) -> Callable[..., Started]:
-    return lambda **given: (lambda: function(**given), lambda: None)
+    return lambda **arguments: (lambda: function(**arguments), lambda: None)
 
 
 def _asked(served: Served, sql: str, reading: str, rows: int | None = None) -> Started:
     asking = Asking(served.lake, sql, served.limits, served.without_broken)
 
     def answer() -> str:
-        with asking.answer() as (found, caveats):
-            first = first_rows(found, served.rows if rows is None else rows, _MOST_BYTES)
+        with asking.answer() as (result, caveats):
+            first = first_rows(result, served.rows if rows is None else rows, _MOST_BYTES)
         cutter = Cutter(_LONGEST)
         cells = [[cutter.cell(value) for value in row] for row in first.rows]
         if cutter.n_cut:
             caveats = [*caveats, f"{cutter.n_cut} cells are cut to {_LONGEST:,} characters"]
         columns = [f"{name} {kind}" for name, kind in zip(first.columns, first.types, strict=True)]
-        told = (
-            {"caveats": [visible(one) for one in caveats], "how_to_read": reading} if reading else {"caveats": caveats}
+        notes = (
+            {"caveats": [visible(caveat) for caveat in caveats], "how_to_read": reading}
+            if reading
+            else {"caveats": caveats}
         )
-        return _json({**told, "truncated": first.cut or False, "columns": columns, "rows": cells})
+        return _json({**notes, "truncated": first.cut or False, "columns": columns, "rows": cells})
 
     return answer, asking.stop
 

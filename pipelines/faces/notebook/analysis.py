@@ -1,4 +1,4 @@
-"""`TraceAnalysis`: the traces of a folder, of files or of a lake; every analysis is a method."""
+"""`TraceAnalysis`: the traces of a folder, of files or of a lake, with a method per analysis."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class TraceAnalysis:
-    """Traces to analyze. Methods that HTA also has keep HTA's names; tables are returned as Ibis expressions.
+    """Traces to analyze. Methods that HTA also has keep HTA's names. They return tables as Ibis expressions.
 
-    `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})`,
-    `TraceAnalysis(trace_dir="run/")` read files into `lake`, if given, which keeps them for the next session, else into
-    a temporary lake that is removed by `close()`, at the end of a `with` block, or when the process ends.
-    `TraceAnalysis(lake="/data/lake")` reads no files; with the address of a DuckLake its traces are copied first, of `job`
-    only if it is given, and tables are computed in the copy. `job` selects one job of the lake (with files: names their job).
+    `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})` and `TraceAnalysis(trace_dir="run/")`
+    read files into `lake`, which keeps them for the next session. Without `lake` they use a temporary lake, which is removed by
+    `close()`, at the end of a `with` block, or when the process ends. `TraceAnalysis(lake="/data/lake")` reads no files. If
+    `lake` is the address of a DuckLake, its traces are copied first, and tables are computed in the copy. `job` selects one job
+    of the lake, or names the job of the files.
 
-    `include_last_profiler_step` and `profile` apply to critical paths. With None the profile decides about the last
-    step (`hta` leaves it out, `default` includes it). Profile `hta` gives HTA's numbers (it is the default of
+    `include_last_profiler_step` and `profile` apply to critical paths. With None the profile decides about the last step (`hta`
+    excludes it, `default` includes it). Profile `hta` produces HTA's numbers (it is the default in
     `pipelines.faces.notebook.hta`).
 
-    Raises ValueError if nothing is given, FileNotFoundError for a folder or lake that does not exist, TraceRejected for
-    a file that is not a trace (in a folder: a warning).
+    Raise ValueError if neither files, a folder nor a lake are passed. Raise FileNotFoundError if a folder or lake does not
+    exist, TraceRejected for a file that is not a trace (in a folder: warn).
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TraceAnalysis:
 
     @classmethod
     def of(cls, t: Trace) -> TraceAnalysis:
-        """Returns an analysis of traces that are already loaded."""
+        """Return an analysis of traces that are already loaded."""
         analysis = cls.__new__(cls)
         analysis.t = t
         return analysis
@@ -78,23 +78,21 @@ class TraceAnalysis:
 
     @property
     def lake(self) -> Lake:
-        """The lake that holds the traces."""
+        """Return the lake that contains the traces."""
         return self.t.lake
 
     @property
     def traces(self) -> list[RankTrace]:
-        """The traces, by rank."""
+        """Return the traces, by rank."""
         return self.t.traces
 
     @property
     def scratch(self) -> Path:
-        """The folder of temporary files."""
+        """Return the folder of temporary files."""
         return self.t.scratch
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """Returns the trace of a rank, or with this beginning of a trace id; None if there is only one. Raises
-        TraceNotFound.
-        """
+        """Return the trace with this rank or id prefix, or the only trace if `rank` is None. Raise TraceNotFound."""
         return self.t.find(rank)
 
     def critical_path_analysis(
@@ -108,38 +106,36 @@ class TraceAnalysis:
         dependencies: str = "serial",
         execution_trace: str | Path | None = None,
     ) -> Found:
-        """Returns the critical path of a rank (or trace id), of the whole trace or under an annotation: HTA's pair
-        `cp_graph, success = …`, which also has the graph's methods.
+        """Return the critical path of a rank (or trace id), of the whole trace or under an annotation.
 
-        `instance_id`: None is the first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth; without an
-        annotation it is ignored, as in HTA. `profile` defaults to the analysis's: `hta` gives HTA 0.6.1's graph;
-        `switches` overrides single switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow
-        their tensors (docs/data-dependencies.md) as recorded in `execution_trace`, by default the one next to the
-        trace.
+        The result is HTA's pair `cp_graph, success = …`, which also has the graph's methods. `instance_id`: None is the first
+        instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Without an annotation it is ignored, as in HTA.
+        `profile`: default is the profile of the analysis; `hta` produces the graph of HTA 0.6.1. `switches` overrides single
+        switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow their tensors
+        (docs/data-dependencies.md) as recorded in `execution_trace`, by default the file next to the trace.
 
-        Raises TraceNotFound, WindowNotFound (the message lists the annotations), NoExecutionTrace, NothingJoined,
-        TraceRejected for a file that is not an execution trace, and ValueError for an invalid instance, profile or
-        switch.
+        Raise TraceNotFound, WindowNotFound (the message lists the annotations), NoExecutionTrace, NothingJoined, TraceRejected
+        for a file that is not an execution trace, or ValueError for an invalid instance, profile or switch.
         """
         profile = self.t.profile if profile is None else profile
-        for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
-            if given not in known:
-                raise WrongValue(f"unknown {what} {given!r}; known are: {', '.join(known)}")
+        for parameter, passed, choices in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
+            if passed not in choices:
+                raise WrongValue(f"unknown {parameter} {passed!r}; known are: {', '.join(choices)}")
         if execution_trace and dependencies != "data":
             raise WrongValue('execution_trace needs dependencies="data"')
         if isinstance(instance_id, int):
             instance_id = (instance_id, instance_id)
         text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))
         first, last = parse_instance(text)
-        asked = {**self.t.switches(), **(switches or {})}
-        overrides = switch_overrides(profile, ((name, str(value).lower()) for name, value in asked.items()))
+        merged_switches = {**self.t.switches(), **(switches or {})}
+        overrides = switch_overrides(profile, ((name, str(value).lower()) for name, value in merged_switches.items()))
         trace = self.find(rank)
         request = WindowRequest(trace.trace_id, "asked" if annotation else "full", profile, annotation, first, last)
         if dependencies == "serial":
             return Found(compute(self.t, request, overrides))
         overrides[profile, SWITCH] = dependencies
-        given = Path(execution_trace).expanduser() if execution_trace else None
-        file = given or execution_trace_beside(Path(trace.path), trace.rank)
+        passed = Path(execution_trace).expanduser() if execution_trace else None
+        file = passed or execution_trace_beside(Path(trace.path), trace.rank)
         return Found(compute(self.t, request, overrides, file))
 
     def overlay_critical_path_analysis(
@@ -152,9 +148,9 @@ class TraceAnalysis:
     ) -> str:
         """Write the rank's trace with the path marked, for Perfetto or chrome://tracing, and return the file's path.
 
-        The folder is created. As in HTA, `show_all_edges` applies only where all events are shown. For an edited graph the
-        new path is drawn, at the times of the trace; steps of added nodes have no place there and are counted in a
-        warning. Raises ValueError for the path of another trace.
+        Create the folder if it is missing. As in HTA, `show_all_edges` applies only if all events are shown. For an edited graph,
+        draw the new path at the times of the trace. A warning counts the steps of added nodes, which cannot be drawn. Raise
+        ValueError if the path is of another trace.
         """
         path: CriticalPath = critical_path_graph[0] if isinstance(critical_path_graph, Found) else critical_path_graph
         trace = self.find(rank)
@@ -175,56 +171,55 @@ class TraceAnalysis:
         return str(written)
 
     def sql(self, query: str) -> Answer:
-        """Returns the answer to a SELECT: a notebook shows its first rows, and it becomes an Arrow table or a data frame.
+        """Return the answer to a SELECT, which a notebook shows as a table, and which converts to Arrow and data frames.
 
-        Tables (`tracelake tables` lists them) have only the rows of these traces, where they have a trace_id; tables of
-        captures and jobs have all. They are computed first if necessary. Raises duckdb.Error for a wrong query.
+        Tables with a trace_id (`tracelake tables` lists all tables) have only the rows of these traces. Tables of captures and
+        jobs have all rows. Tables are computed first if necessary. Raise duckdb.Error for an invalid query.
         """
         return answer(self.lake, query, self.traces, caveats=self._caveats)
 
     def ask(self, name: str, top: int = 0, **limits: str | int | None) -> Answer:
-        """Returns the answer to a saved question (`tracelake ask` lists them), at most `top` rows (0: all).
+        """Return the answer to a saved question (`tracelake ask` lists them), at most `top` rows (0: all).
 
-        `limits`: job, capture, trace or rank, as of the command. Raises KeyError for an unknown question, NotAsked for
-        a limit that it does not have.
+        `limits`: job, capture, trace or rank, as in the command. Raise KeyError if the question is unknown, NotAsked for a limit
+        that it does not have.
         """
         query, reading = question(name, top, **limits)
         return answer(self.lake, query, self.traces, reading, self._caveats)
 
     @property
     def _caveats(self) -> list[str]:
-        return [one.sentence for one in self.t.incomplete]
+        return [incomplete.sentence for incomplete in self.t.incomplete]
 
     def why(self, rank: int | str | None = None, step: int | None = None) -> Why:
-        """Returns why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, its causes, and what would help.
+        """Return why a rank (or trace id), or one of its profiler steps, takes as long as it does: a sentence, causes and fixes.
 
-        Printed, it is what `tracelake why` says first; `rows` are those of table `causes` and `fixes` those of table `fixes` (times in
-        ns), `as_json()` is the answer of `--json`.
-        Raises TraceNotFound, and WindowNotFound where there is no such step or no path.
+        Its text is the first part of the output of `tracelake why`. `rows` are rows of table `causes`, `fixes` rows of table
+        `fixes` (times in ns). `as_json()` returns the answer of `--json`. Raise TraceNotFound, or WindowNotFound if the step or
+        its path does not exist.
         """
         trace = self.find(rank)
         window = "full" if step is None else f"ProfilerStep#{step}"
-        found = {table: self.sql(query).to_dicts() for table, query in queries(trace.trace_id, window).items()}
-        answer = of_rows(found, Path(trace.path).name)
+        rows_by_table = {table: self.sql(query).to_dicts() for table, query in queries(trace.trace_id, window).items()}
+        answer = of_rows(rows_by_table, Path(trace.path).name)
         if answer is None:
             raise WindowNotFound(f"{trace.path} has no critical path of window {window}")
         return answer
 
     @property
     def plot(self) -> Plots:
-        """Charts: `analysis.plot.breakdown()`; `dir(analysis.plot)` lists them."""
+        """Return the charts: `analysis.plot.breakdown()`; `dir(analysis.plot)` lists them."""
         return Plots(self)
 
     def tables(self, *names: str) -> list[ir.Table]:
-        """Returns tables of the lake (`tracelake tables` lists them) with the rows of these traces, computing them
-        first if necessary.
+        """Return tables of the lake (`tracelake tables` lists them) with the rows of these traces.
 
-        Request tables that are to be joined in one call. Raises CatalogError for an unknown name.
+        Tables are computed first if necessary. To join tables, request them in one call. Raise CatalogError if a name is unknown.
         """
         return tables.of_traces(self.lake, names, self.traces)
 
     def table(self, name: str) -> ir.Table:
-        """Returns one of `tables`."""
+        """Return a single table, as `tables` does."""
         return self.tables(name)[0]
 
     def _ranked(self, name: str, ranks: Iterable[int] | None = None) -> ir.Table:
@@ -232,27 +227,25 @@ class TraceAnalysis:
         return tables.with_rank(self.lake, name, traces)
 
     def get_profiler_steps(self) -> list[int]:
-        """Returns the numbers of the profiler steps, ascending."""
+        """Return the numbers of the profiler steps, ascending."""
         return tables.profiler_steps(self._ranked("events"))
 
     def get_temporal_breakdown(self) -> ir.Table:
-        """Returns table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""
+        """Return table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""
         return self._ranked("temporal_breakdown").order_by("rank", "device")
 
     def get_comm_comp_overlap(self) -> ir.Table:
-        """Returns one row per rank and device: the percentage of communication time hidden by computation; NULL without
-        communication.
-        """
+        """Return the percentage of communication time hidden by computation, per rank and device (NULL without communication)."""
         return tables.overlap(self.get_temporal_breakdown())
 
     def get_gpu_kernel_breakdown(
         self, num_kernels: int | None = 10, include_memory_kernels: bool = True
     ) -> tuple[ir.Table, ir.Table]:
-        """Returns time by kernel class and by kernel: for each rank and class the `num_kernels` kernels with the most
-        time (None: all).
+        """Return two tables: time by kernel class, and time by kernel name.
 
-        First table: rank, device, class, busy_ns (overlapping kernels of a class count once), n_kernels. Second table:
-        rank, class, name, n, sum_ns, max_ns, min_ns, mean_ns, std_ns (NULL for a single kernel).
+        First table: rank, device, class, busy_ns (overlapping kernels of a class count once), n_kernels. Second table: rank,
+        class, name, n, sum_ns, max_ns, min_ns, mean_ns, std_ns (NULL for a single kernel). It has the `num_kernels` names with
+        the most time per rank and class (None: all).
         """
         intervals, kernels = self._ranked("merged_intervals"), self._ranked("kernels")
         return tables.kernel_classes(intervals, include_memory_kernels), tables.kernel_names(
@@ -260,29 +253,27 @@ class TraceAnalysis:
         )
 
     def get_queue_length_time_series(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Returns table `queue_length` with the rank: how many launches are waiting on each stream, after each change."""
+        """Return table `queue_length` with the rank: the number of waiting launches per stream, after each change."""
         return self._ranked("queue_length", ranks)
 
     def get_queue_length_summary(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Returns count, mean, deviation and quartiles of the queue length over its changes, one row per rank, device
-        and stream.
+        """Return statistics of the queue length over its changes (count, mean, std, min, quartiles, max).
+
+        One row per rank, device and stream.
         """
         return tables.queue_summary(self._ranked("queue_length", ranks))
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length: ir.Table | None = None, max_queue_length: int = 1024
     ) -> ir.Table:
-        """Returns the time with at least `max_queue_length` launches waiting, ns, one row per rank, device and stream that
-        had any.
+        """Return the time (ns) with at least `max_queue_length` waiting launches, per rank, device and stream.
 
-        `queue_length` is the result of `get_queue_length_time_series` (None: all ranks).
+        Streams without such a time have no row. `queue_length` is the result of `get_queue_length_time_series` (None: all ranks).
         """
         return tables.full_queue(
             self.get_queue_length_time_series() if queue_length is None else queue_length, max_queue_length
         )
 
     def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Returns table `launches` with the rank: each call that launched GPU work, its duration, the work's, and the
-        delay.
-        """
+        """Return table `launches` with the rank: launch calls, their durations, those of their GPU work, and the delays."""
         return self._ranked("launches", ranks)

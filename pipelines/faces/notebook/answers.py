@@ -1,6 +1,6 @@
-"""Queries in a notebook: SQL or a saved question over the analysis's traces, shown as a table, handed on as a data frame.
+"""Queries in a notebook: SQL or a saved question over the analysis's traces, as a table or a data frame.
 
-Without Ibis, which takes two seconds to import: the first answer from a published lake comes within one.
+They do not import Ibis, which takes two seconds, so the first answer from a published lake takes less than one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN = 20
-"""Rows of an answer that a notebook shows."""
+"""Most rows of an answer that a notebook shows."""
 
 
 class Answer:
-    """The rows of a query, in memory. A notebook shows the first of them."""
+    """The rows of a query, in memory. A notebook shows the first SHOWN rows."""
 
     def __init__(self, rows: pa.Table, query: str, reading: str = "", caveats: Sequence[str] = ()) -> None:
-        """`query`: the SQL that was run; `reading`: how to read it, below the rows; `caveats`: what all of it is subject to."""
+        """`query`: the SQL of the answer. `reading`: how to read it, shown below the rows. `caveats`: caveats of all rows."""
         self.rows, self.query, self.reading, self.caveats = rows, query, reading, list(caveats)
 
     def __len__(self) -> int:
@@ -39,23 +39,23 @@ class Answer:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
+        """Return the names of the columns."""
         return self.rows.column_names
 
     def to_pyarrow(self) -> pa.Table:
-        """Returns the rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         return self.rows
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Returns the rows as dictionaries by column."""
+        """Return the rows as dictionaries by column."""
         return self.rows.to_pylist()
 
     def to_pandas(self) -> Any:
-        """Returns a pandas data frame. Raises ImportError where pandas is not installed."""
+        """Return a pandas data frame. Raise ImportError if pandas is not installed."""
         return self.rows.to_pandas()
 
     def to_polars(self) -> Any:
-        """Returns a polars data frame. Raises ImportError where polars is not installed."""
+        """Return a polars data frame. Raise ImportError if polars is not installed."""
         import polars  # pyright: ignore[reportMissingImports]
 
         return polars.from_arrow(self.rows)
@@ -67,7 +67,7 @@ class Answer:
         text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
         ]
-        return "\n".join([*(f"caveat: {one}" for one in self.caveats), *text, self._count()])
+        return "\n".join([*(f"caveat: {caveat}" for caveat in self.caveats), *text, self._count()])
 
     def _repr_html_(self) -> str:
         import pyarrow as pa
@@ -84,7 +84,7 @@ class Answer:
         )
         reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        caveats = "".join(f"<p><b>caveat:</b> {escape(one)}</p>" for one in self.caveats)
+        caveats = "".join(f"<p><b>caveat:</b> {escape(caveat)}</p>" for caveat in self.caveats)
         return f"{caveats}{table}<p>{escape(self._count())}</p>{reading}"
 
     def _count(self) -> str:
@@ -99,40 +99,43 @@ def _cell(value: Any, is_number: bool) -> str:
 def answer(
     lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "", caveats: Sequence[str] = ()
 ) -> Answer:
-    """Returns the answer to a SELECT over the lake's tables; tables with a trace_id have only the rows of `traces`.
+    """Return the answer to a SELECT over the lake's tables. Tables with a trace_id have only the rows of `traces`.
 
-    Tables that it names are computed first if they are missing or out of date. Raises duckdb.Error for what is wrong
-    in the query, ValueError if it is none. Columns that have the name of an earlier one get a number: `name_1`.
+    Tables in the query are computed first if they are missing or outdated. Duplicate column names get a number: `name_1`. Raise
+    duckdb.Error for an invalid query, WrongValue if the statement returns no rows at all.
     """
     with connect_parser() as parser:
         tables = tables_read(query, parser)
         named = named_in(parser, query)
-    asked = asked_tables(lake, tables)
-    caveats = [*caveats, *asked.bring_up()]
-    with analyst(lake, asked.stored, connect=connect_attached) as con:
+    requested = asked_tables(lake, tables)
+    caveats = [*caveats, *requested.bring_up()]
+    with analyst(lake, requested.stored, connect=connect_attached) as con:
         _only(con, named.tables if named else (), traces)
-        found = con.sql(query)
-        if found is None:
+        relation = con.sql(query)
+        if relation is None:
             raise WrongValue(f"the query has no answer: give a SELECT, not {query!r}")
-        rows = found.to_arrow_table()
+        rows = relation.to_arrow_table()
         return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading, caveats)
 
 
 def _only(con: Any, tables: Iterable[str], traces: Sequence[RankTrace]) -> None:
-    """Hide the rows of other traces: a temporary view has precedence over what it is named after."""
+    """Hide the rows of other traces by temporary views, which take precedence over tables of the same name."""
     ids = sorted({trace.trace_id for trace in traces})
     if con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids):
         return
     con.execute("CREATE TEMP TABLE _of_analysis AS SELECT unnest(?) AS trace_id", [ids])
     has_trace = "SELECT table_name FROM duckdb_columns() WHERE database_name = 'analyst' AND column_name = 'trace_id'"
-    there = {name for (name,) in con.execute(has_trace).fetchall()}
-    for name in sorted(there.intersection(tables)):
+    tables_with_trace_id = {name for (name,) in con.execute(has_trace).fetchall()}
+    for name in sorted(tables_with_trace_id.intersection(tables)):
         rows = f'SELECT * FROM analyst.main."{name}" SEMI JOIN _of_analysis USING (trace_id)'
         con.execute(f'CREATE TEMP VIEW "{name}" AS {rows}')
 
 
 def question(name: str, top: int, **limits: str | int | None) -> tuple[str, str]:
-    """Returns the SQL of a saved question and how to read it. Raises KeyError for an unknown one, NotAsked."""
+    """Return the SQL of a saved question and how to read its answer.
+
+    Raise KeyError if the question is unknown, NotAsked for a limit that it does not have.
+    """
     from pipelines.models.questions import load_questions
 
     questions = load_questions()

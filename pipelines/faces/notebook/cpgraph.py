@@ -1,6 +1,6 @@
-"""A critical path's graph as HTA shows it: a `networkx.DiGraph` with HTA's nodes, edges and attributes.
+"""A critical path's graph in HTA's form: a `networkx.DiGraph` with HTA's nodes, edges and attributes.
 
-networkx's dictionaries are built on first use: a path that is only summed up never pays for them.
+networkx's dictionaries are built on first use, so a path that is only summarized does not pay for them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class CPEdgeType(Enum):
-    """HTA's types of edges, and what `sql/rules/path/edge_types.csv` adds: `CPEdgeType.SYNC_DEPENDENCY`."""
+    """HTA's types of edges, and the additional types of `sql/rules/path/edge_types.csv`, such as `SYNC_DEPENDENCY`."""
 
     vars().update(HTA_TYPES)
 
 
 @dataclass(frozen=True)
 class CPEdge:
-    """An edge between two nodes; the weight as measured, us."""
+    """An edge between two nodes. `weight`: the measured weight, us."""
 
     begin: int
     end: int
@@ -43,7 +43,7 @@ class CPEdge:
 
 @dataclass
 class CPNode:
-    """The start or the end of an event: `idx` is the node, `ev_idx` the event, `ts` us of the trace's clock."""
+    """The start or the end of an event: `idx` is the node, `ev_idx` the event, `ts` the time in us on the trace's clock."""
 
     idx: int = -1
     ev_idx: int = -1
@@ -53,7 +53,7 @@ class CPNode:
 
 
 class NodeList:
-    """HTA's `node_list`: a CPNode by its number; `len` is the number of nodes; iteration is in event order."""
+    """HTA's `node_list`: maps a node's number to its CPNode. `len` is the number of nodes. Iteration is in event order."""
 
     def __init__(self, nodes: pa.Table, blocking: frozenset[int]) -> None:
         self._ids, self._ts = int_column(nodes, "node_id"), nodes["at_ns"].to_pylist()
@@ -66,23 +66,23 @@ class NodeList:
         return map(self._node, range(len(self._ids)))
 
     def __getitem__(self, node: int) -> CPNode:
-        place = int(np.searchsorted(self._ids, node))
-        if place == len(self._ids) or self._ids[place] != node:
+        index = int(np.searchsorted(self._ids, node))
+        if index == len(self._ids) or self._ids[index] != node:
             raise IndexError(f"there is no node {node}: nodes are 2·event_id (start) and 2·event_id + 1 (end)")
-        return self._node(place)
+        return self._node(index)
 
-    def _node(self, place: int) -> CPNode:
-        node, at_ns = int(self._ids[place]), self._ts[place]
+    def _node(self, index: int) -> CPNode:
+        node, at_ns = int(self._ids[index]), self._ts[index]
         return CPNode(node, node // 2, 0 if at_ns is None else us(at_ns), node % 2 == 0, node // 2 in self._blocking)
 
 
 def us(ns: int) -> float:
-    """Returns microseconds, HTA's unit; an int if it is whole."""
+    """Convert ns to us, HTA's unit; return an int if the result is exact."""
     return ns // 1000 if ns % 1000 == 0 else ns / 1000
 
 
 def _lazy(name: str) -> Any:
-    """Returns a property for one of networkx's dictionaries, which are built together on first use."""
+    """Return a property for one of networkx's dictionaries, which are built together on first use."""
 
     def get(graph: LazyGraph) -> Any:
         if name not in graph.__dict__:
@@ -96,8 +96,10 @@ def _lazy(name: str) -> Any:
 
 
 class LazyGraph(nx.DiGraph):
-    """The graph of `saved`. Edges have `weight` (us, as used on the path), `type` (HTA's text), `object` (a CPEdge) and
-    `event_id` (the event whose time they are); nodes are 2·event_id (start) and 2·event_id + 1 (end), with at_ns and name.
+    """The graph of `saved`.
+
+    Edges have `weight` (us, as used on the path), `type` (HTA's text), `object` (a CPEdge) and `event_id` (the event to which
+    their time is attributed). Nodes are 2·event_id (start) and 2·event_id + 1 (end), with at_ns and name.
     """
 
     saved: SavedPath
@@ -105,7 +107,7 @@ class LazyGraph(nx.DiGraph):
     _node, _adj, _succ, _pred = _lazy("_node"), _lazy("_adj"), _lazy("_succ"), _lazy("_pred")
 
     def hold(self, saved: SavedPath) -> None:
-        """Become the graph of a path; caches of the previous one are dropped."""
+        """Become the graph of a path, dropping the cached properties of the previous path."""
         if "graph" not in self.__dict__:
             super().__init__()
             for name in ("_node", "_adj", "_succ", "_pred"):
@@ -119,17 +121,18 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def is_filled(self) -> bool:
-        """Whether networkx's dictionaries were built, so that the graph may have been edited."""
+        """Return whether networkx's dictionaries are built, so that the graph may have been edited."""
         return "_node" in self.__dict__
 
     @property
     def arrays(self) -> ArrayGraph:
-        """The graph as arrays, weights in ns, for networkx: `networkx.dag_longest_path(path.arrays)` is the path."""
+        """Return the graph as arrays for networkx, weights in ns. `networkx.dag_longest_path(path.arrays)` is the path."""
         return self.saved.graph()
 
     def to_networkx(self) -> nx.DiGraph:
-        """Returns an ordinary `networkx.DiGraph` as of the last `critical_path()`, with weights in integer ns and no
-        objects.
+        """Return an ordinary `networkx.DiGraph` as of the last `critical_path()`.
+
+        Its weights are integers in ns, and its edges have no CPEdge objects.
         """
         graph = self._plain()
         kinds, owners = (self.saved.edges[name].to_pylist() for name in ("edge_type", "attributed_event_id"))
@@ -156,13 +159,13 @@ class LazyGraph(nx.DiGraph):
         self._take(made)
 
     def _take(self, made: nx.DiGraph) -> None:
-        """Take over the dictionaries of another graph."""
+        """Replace the graph's dictionaries by those of another graph."""
         for name in ("_node", "_adj", "_succ", "_pred"):
             self.__dict__[name] = made.__dict__[name]
 
     @property
     def is_edited(self) -> bool:
-        """Returns whether the graph's nodes, edges or weights differ from those it was built with."""
+        """Return whether nodes, edges or weights differ from those of `saved`."""
         if not self.is_filled:
             return False
         weights = dict(zip(self._ends(), map(us, self.saved.edges["path_weight_ns"].to_pylist()), strict=True))
@@ -171,31 +174,31 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def rank(self) -> int | None:
-        """The trace's rank; None if unknown."""
+        """Return the trace's rank, or None if it is unknown."""
         return self.saved.meta["trace"]["rank"]
 
     @cached_property
     def node_list(self) -> NodeList:
-        """The nodes by number."""
+        """Return the nodes by number."""
         events = self.saved.events
         blocking = events.filter(events["is_blocking"])["event_id"].to_pylist()
         return NodeList(self.saved.nodes.sort_by("node_id"), frozenset(blocking))
 
     @cached_property
     def critical_path_nodes(self) -> list[int]:
-        """The nodes on the path, in order."""
+        """Return the nodes on the path, in order."""
         steps = list(zip(*(self.saved.path[name].to_pylist() for name in _OF_STEP), strict=True))
         first = [2 * src + (not starts) for src, starts, _, _ in steps[:1]]
         return [*first, *(2 * dst + (not starts) for _, _, dst, starts in steps)]
 
     @cached_property
     def critical_path_events_set(self) -> set[int]:
-        """The events that start or end on the path."""
+        """Return the events that start or end on the path."""
         return {node // 2 for node in self.critical_path_nodes}
 
     @cached_property
     def critical_path_edges_set(self) -> set[CPEdge]:
-        """The edges on the path."""
+        """Return the edges on the path."""
         pairs = nx.utils.pairwise(self.critical_path_nodes)
         columns = (self.saved.path[name].to_pylist() for name in ("edge_type", "weight_ns"))
         return {
@@ -204,12 +207,12 @@ class LazyGraph(nx.DiGraph):
 
     @cached_property
     def event_to_start_node_map(self) -> dict[int, int]:
-        """The start node of each event."""
+        """Return the start node of each event."""
         return self._nodes_of_events(0)
 
     @cached_property
     def event_to_end_node_map(self) -> dict[int, int]:
-        """The end node of each event."""
+        """Return the end node of each event."""
         return self._nodes_of_events(1)
 
     def _nodes_of_events(self, odd: int) -> dict[int, int]:
@@ -217,26 +220,26 @@ class LazyGraph(nx.DiGraph):
 
     @cached_property
     def edge_to_event_map(self) -> dict[tuple[int, int], int]:
-        """Edge → the event whose time it is, for the edges that are an event's time."""
+        """Return the event to which an edge's time is attributed, by edge (source, target). Other edges are missing."""
         owners = self.saved.edges["attributed_event_id"].to_pylist()
         return {ends: event for ends, event in zip(self._ends(), owners, strict=True) if event is not None}
 
     def get_nodes_for_event(self, event_id: int) -> tuple[CPNode, CPNode]:
-        """Returns start and end node of an event. Raises IndexError for one that is not in the graph."""
+        """Return the start and end node of an event. Raise IndexError if it is not in the graph."""
         return self.node_list[2 * event_id], self.node_list[2 * event_id + 1]
 
     def get_events_for_edge(self, edge: CPEdge) -> tuple[int, int]:
-        """Returns the events at both ends of an edge."""
+        """Return the events at both ends of an edge."""
         return edge.begin // 2, edge.end // 2
 
     def get_edges_attributed_to_event(self, event_id: int) -> list[CPEdge]:
-        """The edges that are an event's time."""
+        """Return the edges whose time is attributed to an event."""
         import pyarrow as pa
 
-        own = int_column(self.saved.edges, "attributed_event_id") == event_id
+        is_attributed = int_column(self.saved.edges, "attributed_event_id") == event_id
         return [
             CPEdge(row["src_node_id"], row["dst_node_id"], us(row["weight_ns"]), CPEdgeType[row["edge_type"]])
-            for row in self.saved.edges.filter(pa.array(own)).to_pylist()
+            for row in self.saved.edges.filter(pa.array(is_attributed)).to_pylist()
         ]
 
 
@@ -245,7 +248,7 @@ _OF_STEP = ("src_event_id", "src_is_start", "dst_event_id", "dst_is_start")
 
 
 def of_path(saved: SavedPath) -> dict[str, Any]:
-    """Returns graph attributes that identify the path it belongs to, so that `with_graph` accepts it back: plain JSON."""
+    """Return graph attributes, as plain JSON values, that identify the graph's path, so that `with_graph` accepts the graph."""
     window = saved.meta["window"]
     named = {name: window[name] for name in ("window_id", "annotation", "first_instance", "last_instance")}
     return {

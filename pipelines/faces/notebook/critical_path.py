@@ -1,5 +1,6 @@
-"""`CriticalPath`, which HTA calls CPGraph: a saved path (`answer/saved_path.py`), computed, restored or edited, with
-its tables, its graph and further questions.
+"""`CriticalPath` (HTA's CPGraph): a computed, restored or edited path with its tables, its graph and queries on it.
+
+It wraps a saved path (`answer/saved_path.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Found(tuple):
-    """HTA's return value, `cp_graph, success = …`. Not unpacked, it has the graph's methods: `….summary()`."""
+    """HTA's return value, `cp_graph, success = …`. It also has the graph's methods, as in `….summary()`."""
 
     __slots__ = ()
 
@@ -44,7 +45,7 @@ class Found(tuple):
         return super().__new__(cls, (path, path.success))
 
     def __getattr__(self, name: str) -> Any:
-        # Before the path was itself a networkx graph, `graph` was its arrays.
+        # `graph` means the arrays, as before the path became a networkx graph itself.
         return getattr(self[0], "arrays" if name == "graph" else name)
 
     def __repr__(self) -> str:
@@ -52,33 +53,32 @@ class Found(tuple):
 
 
 class CriticalPath(AskedGraph):
-    """The critical path of one window: a `networkx.DiGraph` (`cpgraph.py`) that knows its longest path.
+    """The critical path of one window: a `networkx.DiGraph` (`cpgraph.py`) with its longest path.
 
-    `saved` has nodes, edges and path as Arrow tables. `t_full` is the trace, for what the graph does not hold (None
-    after a restore without it). After editing the graph call `critical_path()`: path, summary, tables and pictures are
-    then those of the edited graph. As in HTA, `CriticalPath(t, t_full, rank)` is the path of a whole trace, and with
-    `G` (an edited graph made from a path's graph) the path of that graph. Raises what `with_graph` and
-    `critical_path_analysis` raise.
+    `saved` has nodes, edges and path as Arrow tables. `t_full` is the trace, for data that the graph does not contain (None
+    after a restore without it). After editing the graph, call `critical_path()`, which updates path, summary, tables and
+    pictures. As in HTA, `CriticalPath(t, t_full, rank)` is the path of a whole trace. With `G` (an edited graph made from a
+    path's graph) it is the path of that graph. Raise the errors of `with_graph` and `critical_path_analysis`.
     """
 
     def __new__(cls, t: Any = None, t_full: Any = None, rank: Any = None, G: Any = None, **attributes: Any) -> Any:
-        if t_full is None:  # networkx's call for copies and subgraphs, which are ordinary graphs
+        if t_full is None:  # networkx makes copies and subgraphs this way; they are ordinary graphs
             return nx.DiGraph(t, **attributes)
         return object.__new__(cls)
 
     def __init__(self, t: Any, t_full: Any, rank: int | str | None = None, G: nx.DiGraph | None = None) -> None:
         trace = trace_of(t_full)
-        of = trace.find(rank)
+        rank_trace = trace.find(rank)
         if G is None:
             overrides = {(trace.profile, name): str(value).lower() for name, value in trace.switches().items()}
-            path = compute(trace, WindowRequest(of.trace_id, profile=trace.profile), overrides)
+            path = compute(trace, WindowRequest(rank_trace.trace_id, profile=trace.profile), overrides)
         else:
-            path = _given_back(trace, of, G)
+            path = _given_back(trace, rank_trace, G)
         self._start(path.saved, trace)
 
     @classmethod
     def of(cls, saved: SavedPath, t_full: Trace | None = None) -> CriticalPath:
-        """Returns a saved path as an object."""
+        """Return a saved path as a CriticalPath."""
         path = object.__new__(cls)
         path._start(saved, t_full)
         return path
@@ -88,7 +88,7 @@ class CriticalPath(AskedGraph):
         self.hold(saved)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CriticalPath:
-        """Returns a copy of the path, with edits, that can be edited independently."""
+        """Return a copy of the path, including edits, that can be edited independently."""
         twin = CriticalPath.of(self._made_of, self.t_full)
         twin.hold(self.saved)
         if self.is_filled:
@@ -96,13 +96,13 @@ class CriticalPath(AskedGraph):
         return twin
 
     def critical_path(self) -> bool:
-        """Find the longest path of the graph as it is now, after edits. Returns whether there is one.
+        """Recompute the longest path of the graph after edits, and return whether the graph has a path.
 
-        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit it; for
-        the attributes of added edges see `edited.give_back`. A graph with a cycle has no path; a warning says where.
-        Raises ValueError naming the edge or node that is invalid; the path is then unchanged.
+        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit the graph. For
+        the attributes of added edges see `edited_graph.give_back`. A graph with a cycle has no path; a warning names the cycle.
+        Raise ValueError if an edge or node is invalid. The message names it, and the path is unchanged.
         """
-        # Until networkx's dictionaries are built, nothing can have been edited.
+        # The graph cannot have been edited before networkx's dictionaries are built.
         if self.is_filled and (self.saved.events is not None or self.is_edited):
             self.hold(give_back(self._made_of, self, self.unit))
             if cycle := self.saved.meta["cycle"]:
@@ -110,10 +110,9 @@ class CriticalPath(AskedGraph):
         return self.success
 
     def with_graph(self, graph: nx.DiGraph) -> CriticalPath:
-        """Returns the path of an edited graph that was made from this one's (`to_networkx()`, a copy); this path is
-        unchanged.
+        """Return the path of an edited graph that was made from this path's graph (`to_networkx()`, a copy).
 
-        Raises ValueError as `critical_path` does.
+        This path is unchanged. Raise ValueError as `critical_path` does.
         """
         base = self._made_of if graph is self else self.saved
         unit = graph.unit if isinstance(graph, CriticalPath) else None
@@ -123,15 +122,16 @@ class CriticalPath(AskedGraph):
         return path
 
     def summary(self) -> pd.Series | Summary:
-        """Returns the percentage of the path's time by what bounds it, in HTA's form: prints its header and returns a
-        pandas Series or, without pandas, a dict that prints the same. `answer.summary` is the plain dict, largest
-        first.
+        """Print HTA's header and return the percentage of the path's time by what bounds it.
 
-        Caveats of severity warning or error are printed to stderr; `caveats` has all of them.
+        As in HTA, return a pandas Series, or a dict with the same text form if pandas is not installed. `answer.summary` is the
+        plain dict, largest first. Print caveats of severity warning or error to stderr; `caveats` has all of them.
         """
         for caveat in self.caveats:
             if caveat["severity"] != "info":
-                print(f"{caveat['severity']}: {caveat['detail']}", file=sys.stderr)  # stdout has exactly HTA's output
+                print(
+                    f"{caveat['severity']}: {caveat['detail']}", file=sys.stderr
+                )  # keeps stdout identical to HTA's output
         print(HEADER)
         return series(self.answer.summary)
 
@@ -143,34 +143,34 @@ class CriticalPath(AskedGraph):
             )
 
     def get_critical_path_breakdown(self) -> pa.Table:
-        """Returns HTA's table, one row per edge of the path, in order: event_idx, duration (us), type (as HTA writes
-        it), s_name (the whole name), cat, pid, tid (text), stream (-1 on the CPU), index (event_idx again) and
-        bound_by.
+        """Return HTA's table with one row per edge of the path, in order.
 
-        Edges that are not an event's time only have bound_by. Table `critical_path` has more.
+        Columns: event_idx, duration (us), type (HTA's text), s_name (the full name), cat, pid, tid (text), stream (-1 on the
+        CPU), index (event_idx again) and bound_by. Edges whose time is not attributed to an event have only duration, type and
+        bound_by. Table `critical_path` has more columns.
         """
         need("notebook", "a table in Ibis")
         import ibis
 
         path: Any = self.table("critical_path").order_by("seq")
-        own = path.attributed_event_id.notnull()
+        is_attributed = path.attributed_event_id.notnull()
         columns = {
             "event_idx": path.attributed_event_id,
             "duration": path.duration_ns / 1000,
             "type": path.edge_type.substitute(HTA_TYPES),
-            "s_name": own.ifelse(path.name, ibis.null()),
-            **{name: own.ifelse(path[name], ibis.null()) for name in ("cat", "pid", "tid")},
-            "stream": own.ifelse(path.stream.fill_null(-1), ibis.null()),
+            "s_name": is_attributed.ifelse(path.name, ibis.null()),
+            **{name: is_attributed.ifelse(path[name], ibis.null()) for name in ("cat", "pid", "tid")},
+            "stream": is_attributed.ifelse(path.stream.fill_null(-1), ibis.null()),
             "index": path.attributed_event_id,
             "bound_by": path.bound_by,
         }
         return path.select(**columns).to_pyarrow()
 
     def save(self, out_dir: str | Path) -> str:
-        """Write the path and its graph, including edits, into one file, and return its name: `<out_dir>.zip`, as in HTA, though
-        it is Parquet, or `out_dir` itself if that ends in .parquet.
+        """Write the path and its graph, including edits, into one file, and return its name.
 
-        Folders are created. Raises OSError as `check_target` does, for an existing file that is not a saved path.
+        The name is `out_dir` if that ends in .zip or .parquet, or else `<out_dir>.zip`, as in HTA. The file is Parquet in both
+        cases. Create missing folders. Raise OSError as `check_target` does, for an existing file that is not a saved path.
         """
         self.critical_path()
         target = Path(out_dir).expanduser()
@@ -187,7 +187,7 @@ def compute(
     overrides: dict[tuple[str, str], str],
     execution_trace: Path | None = None,
 ) -> CriticalPath:
-    """Returns the path of a window of a trace. Raises WindowNotFound and what `trace.connect` raises."""
+    """Return the path of a window of a trace. Raise WindowNotFound and the errors of `trace.connect`."""
     file = trace.scratch / f"{uuid4().hex}.zip"
     try:
         with trace.connect(request.trace_id, (*PATH_TABLES, *GRAPH_TABLES), execution_trace) as con:
@@ -197,35 +197,35 @@ def compute(
         file.unlink(missing_ok=True)
 
 
-def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
-    """Returns the path of an edited graph. The path it was made from is computed if the graph does not hold it."""
+def _given_back(trace: Trace, rank_trace: RankTrace, graph: nx.DiGraph) -> CriticalPath:
+    """Return the path of an edited graph. Compute the path that it was made from, unless the graph is a CriticalPath."""
     if isinstance(graph, CriticalPath):
-        graph.check_is_of(of)
+        graph.check_is_of(rank_trace)
         return graph.with_graph(graph)
-    said = graph.graph.get("path_of")
-    if said is None:
+    origin = graph.graph.get("path_of")
+    if origin is None:
         raise WrongValue("the graph does not record its origin: edit cp_graph, a copy of it or its to_networkx()")
-    if said["trace_id"] != of.trace_id:
-        raise WrongValue(f"the graph belongs to trace {said['trace_id']}, not to {of}")
+    if origin["trace_id"] != rank_trace.trace_id:
+        raise WrongValue(f"the graph belongs to trace {origin['trace_id']}, not to {rank_trace}")
     names = ("window_id", "profile", "annotation", "first_instance", "last_instance")
-    overrides = {(said["profile"], name): value for name, value in said["switches"].items()}
-    by_data = said["switches"].get(SWITCH) == "data"
-    beside = execution_trace_beside(Path(of.path), of.rank) if by_data else None
-    return compute(trace, WindowRequest(of.trace_id, *(said[name] for name in names)), overrides, beside).with_graph(
-        graph
-    )
+    overrides = {(origin["profile"], name): value for name, value in origin["switches"].items()}
+    by_data = origin["switches"].get(SWITCH) == "data"
+    execution_trace = execution_trace_beside(Path(rank_trace.path), rank_trace.rank) if by_data else None
+    return compute(
+        trace, WindowRequest(rank_trace.trace_id, *(origin[name] for name in names)), overrides, execution_trace
+    ).with_graph(graph)
 
 
 def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | str | None = None) -> CriticalPath:
-    """Returns a path saved by `save` or by `tracelake critical-path --save`; needs neither trace nor lake.
+    """Return a path saved by `save` or by `tracelake critical-path --save`, without its trace or a lake.
 
-    `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raises NotASavedPath, OSError,
-    TraceNotFound if there is no such trace, and ValueError if `rank` is another one.
+    `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raise NotASavedPath, OSError,
+    TraceNotFound if `t_full` does not contain the trace, or ValueError if the path is of another trace than `rank`.
     """
     trace = None if t_full is None else trace_of(t_full)
     path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)
-    for one in incomplete_of_saved(path.saved.meta):
-        warnings.warn(visible(one.sentence), stacklevel=2)
+    for incomplete in incomplete_of_saved(path.saved.meta):
+        warnings.warn(visible(incomplete.sentence), stacklevel=2)
     if trace is not None:
         path.check_is_of(trace.find(path.trace_id if rank is None else rank))
     return path

@@ -1,7 +1,7 @@
-"""For programs written for HTA: change the imports to `from tracelake.hta import …`, and nothing else.
+"""Replacement for HTA: programs only change their imports to `from tracelake.hta import …`.
 
-Critical paths equal HTA 0.6.1's to the edge and the digit (profile `hta`); `tracelake` uses our profile by
-default.
+Critical paths equal those of HTA 0.6.1 to the edge and the digit (profile `hta`). `tracelake` itself uses the profile
+`default`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CPGraph = CriticalPath
 
 
 class Trace(_Trace):
-    """`Trace` whose critical paths are HTA's."""
+    """`Trace` with HTA's critical paths (profile `hta`)."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Trace(_Trace):
 
 
 class TraceAnalysis(_TraceAnalysis):
-    """`TraceAnalysis` whose critical paths are HTA's."""
+    """`TraceAnalysis` with HTA's critical paths (profile `hta`)."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class CriticalPathAnalysis:
     def critical_path_analysis(
         cls, t: _Trace, rank: int, annotation: str, instance_id: int | tuple[int, int] | None
     ) -> Found:
-        """`TraceAnalysis.critical_path_analysis` of loaded traces."""
+        """Run `TraceAnalysis.critical_path_analysis` on loaded traces."""
         return TraceAnalysis.of(trace_of(t)).critical_path_analysis(rank, annotation, instance_id)
 
     @classmethod
@@ -65,7 +65,7 @@ class CriticalPathAnalysis:
         only_show_critical_events: bool,
         show_all_edges: bool,
     ) -> str:
-        """`TraceAnalysis.overlay_critical_path_analysis` of loaded traces."""
+        """Run `TraceAnalysis.overlay_critical_path_analysis` on loaded traces."""
         return TraceAnalysis.of(trace_of(t)).overlay_critical_path_analysis(
             rank, critical_path_graph, output_dir, only_show_critical_events, show_all_edges
         )

@@ -1,4 +1,4 @@
-"""Questions to a path beyond HTA's: tables, slack, other paths, scenarios, drawings."""
+"""Queries on a path beyond HTA's: tables, slack, alternative paths, scenarios, drawings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AskedGraph(LazyGraph):
-    """A path's graph and the questions to it; `t_full` is its trace (None after a restore without it).
+    """A path's graph with queries on it. `t_full`: its trace, or None after a restore without it.
 
     Answers are for the graph as of the last `critical_path()`.
     """
@@ -37,36 +37,34 @@ class AskedGraph(LazyGraph):
 
     def __repr__(self) -> str:
         answer = self.answer
-        found = units.time_us(answer.length_us) if answer.success else "no path"
-        return f"<CriticalPath of {self.saved.title}: {found}; {answer.nodes:,} nodes, {answer.edges:,} edges>"
+        length_text = units.time_us(answer.length_us) if answer.success else "no path"
+        return f"<CriticalPath of {self.saved.title}: {length_text}; {answer.nodes:,} nodes, {answer.edges:,} edges>"
 
     __str__ = __repr__
 
     @cached_property
     def answer(self) -> PathAnswer:
-        """The answer that `tracelake critical-path --json` prints: lengths in us, edges by type, the path's steps."""
+        """Return the answer that `tracelake critical-path --json` prints: lengths in us, edges by type, the path's steps."""
         return self.saved.answer
 
     @property
     def caveats(self) -> list[dict[str, Any]]:
-        """What to know before reading the numbers: caveat, severity, n, time_us and detail (a sentence); most severe
-        first.
-        """
+        """Return the caveats of the numbers, most severe first: caveat, severity, n, time_us and detail (a sentence)."""
         return self.answer.caveats
 
     @property
     def success(self) -> bool:
-        """Whether there is a path."""
+        """Return whether there is a path."""
         return self.answer.success
 
     @property
     def trace_id(self) -> str:
-        """The trace."""
+        """Return the id of the path's trace."""
         return self.saved.meta["trace"]["trace_id"]
 
     @property
     def window_id(self) -> str:
-        """Name of the window in the tables: `full` for a whole trace."""
+        """Return the name of the window in the tables: `full` for a whole trace."""
         return self.saved.meta["window"]["window_id"]
 
     @cached_property
@@ -77,21 +75,21 @@ class AskedGraph(LazyGraph):
         return ibis.duckdb.from_connection(path_tables(self.saved))
 
     def table(self, name: str) -> ir.Table:
-        """Returns `critical_path`, `critical_path_edges`, `critical_path_nodes` or `critical_path_summary` of this
-        window in Ibis, with the lake's columns; edges also have `seq` (their position on the path), nodes their event's
-        name.
+        """Return `critical_path`, `critical_path_edges`, `critical_path_nodes` or `critical_path_summary` of this window in Ibis.
+
+        Tables have the lake's columns. Edges also have `seq` (their position on the path), nodes the name of their event.
         """
         return self._backend.table(name)
 
     def arrow(self, name: str) -> pa.Table:
-        """Returns the same as an Arrow table."""
+        """Return the same as `table`, as an Arrow table."""
         return self.table(name).to_pyarrow()
 
     def slack(self) -> pa.Table:
-        """Returns table `event_slack` of this window with the events' names, greatest drag first.
+        """Return table `event_slack` of this window with the events' names, greatest drag first.
 
-        slack_ns: how much longer the event may get before the path's length changes. drag_ns: how much shorter the path
-        is if the event takes no time.
+        slack_ns: how much longer the event may take before the path's length changes. drag_ns: how much shorter the path gets
+        if the event takes no time.
         """
         from pipelines.critical_path.longest.slack import event_slacks
 
@@ -104,7 +102,7 @@ class AskedGraph(LazyGraph):
             return database.arrow_result(con, rows).to_arrow_table()
 
     def alternatives(self, k: int = 5) -> list[dict[str, Any]]:
-        """Returns the k longest other paths, each through another kernel or operator, as `--alternatives` does."""
+        """Return the k longest alternative paths, each through another kernel or operator, as `--alternatives` does."""
         from pipelines.critical_path.longest.alternative_rows import alternative_rows
 
         with path_tables(self.saved) as con:
@@ -112,9 +110,7 @@ class AskedGraph(LazyGraph):
 
     @property
     def trace_df(self) -> ir.Table:
-        """The events of the graph, in Ibis, with their class, thread and stream; HTA's frame has numbers instead of
-        names.
-        """
+        """Return the graph's events in Ibis, with their class, thread and stream. HTA's frame has numbers instead of names."""
         need("notebook", "a table in Ibis")
         import ibis
 
@@ -122,27 +118,27 @@ class AskedGraph(LazyGraph):
 
     @property
     def full_trace_df(self) -> ir.Table:
-        """All events of the trace, in Ibis: table `events`. Raises ValueError for a path without its trace."""
+        """Return all events of the trace in Ibis (table `events`). Raise ValueError if the path has no trace."""
         return self._trace("full_trace_df").get_trace(self.trace_id)
 
     @property
     def t(self) -> Trace | None:
-        """HTA's name for `t_full`: a window's events are not kept separately."""
+        """Return `t_full` under HTA's name, because a window's events are not stored separately."""
         return self.t_full
 
     @property
     def symbol_table(self) -> None:
-        """HTA's numbers for names, which tables here do not have. Raises AttributeError."""
+        """Raise AttributeError, because tables have names instead of HTA's numbers for them."""
         raise AttributeError("there is no symbol_table: names are text in every table")
 
-    def _trace(self, what: str) -> Trace:
+    def _trace(self, purpose: str) -> Trace:
         if self.t_full is None:
-            raise WrongValue(f"{what} needs the trace: restore_cpgraph(file, TraceAnalysis(…))")
+            raise WrongValue(f"{purpose} needs the trace: restore_cpgraph(file, TraceAnalysis(…))")
         return self.t_full
 
     @cached_property
     def _window(self) -> Window:
-        """The graph with the lookups that scenarios need, built once."""
+        """Return the graph with the lookups that scenarios need, built once."""
         from pipelines.critical_path.whatif.window import of_saved
 
         return of_saved(self.saved)
@@ -150,12 +146,11 @@ class AskedGraph(LazyGraph):
     def what_if(
         self, scale: Mapping[str, float] | None = None, *, remove: Iterable[str] = (), perfect_overlap: bool = False
     ) -> Comparison:
-        """Returns this path and the path under a scenario: `before`, `after`, and the events that `entered` and `left`
-        it.
+        """Return this path and the path under a scenario: `before`, `after`, and the events that `entered` and `left` it.
 
-        Targets are those of `tracelake what-if`: `what_if({"ampere_gemm*": 0.5}, remove=["launch_overhead"])`. The
-        graph is built once for any number of scenarios, and a restored path needs no trace for it. Raises
-        ScenarioError, NothingMatches (the message lists what there is) and NoGraph.
+        Targets are those of `tracelake what-if`: `what_if({"ampere_gemm*": 0.5}, remove=["launch_overhead"])`. The graph is
+        built once for any number of scenarios. A restored path needs its trace only for scenarios of operators, modules or
+        layers. Raise ScenarioError, NothingMatches (the message lists the possible targets) or NoGraph.
         """
         from pipelines.critical_path.whatif.before_after import what_if
         from pipelines.critical_path.whatif.scenario import of_options
@@ -170,7 +165,7 @@ class AskedGraph(LazyGraph):
 
     @cached_property
     def _owners(self) -> Owners:
-        """To which operators, modules and layers the trace's GPU work belongs."""
+        """Return the operators, modules and layers to which the trace's GPU work belongs."""
         from pipelines.critical_path.whatif.owners import owners_of
 
         trace = self._trace("a scenario of operators, modules or layers")
@@ -178,9 +173,7 @@ class AskedGraph(LazyGraph):
             return owners_of(con, trace.lake.catalog(), self.trace_id)
 
     def sensitivity(self) -> pa.Table:
-        """Returns kernels and operators by name, with the change of the path's length, us, if they take 10, 50 or 100 %
-        less.
-        """
+        """Return kernels and operators by name, with the change of the path's length (us) if they take 10, 50 or 100 % less."""
         import pyarrow as pa
 
         from pipelines.critical_path.whatif.sensitivity import rank_families
@@ -194,7 +187,7 @@ class AskedGraph(LazyGraph):
     def redraw(self, comparison: Comparison, output_dir: str | Path) -> str:
         """Write the trace with every event at its time under a scenario of `what_if`, and return the file's path.
 
-        Raises ValueError without the trace, and if nodes were added, which have no place in it.
+        Raise ValueError if the path has no trace, or if nodes were added to the graph, because they are not in the trace.
         """
         from pipelines.faces.drawings.redraw import write_redrawn
 
@@ -204,7 +197,7 @@ class AskedGraph(LazyGraph):
             return str(write_redrawn(con, comparison.after, None, Path(output_dir).expanduser()))
 
     def warn_of_added_nodes(self) -> None:
-        """Warn how many edges of the path a drawing leaves out because they touch added nodes."""
+        """Warn about the number of the path's edges that a drawing omits because they touch added nodes."""
         n_events = self.saved.meta["trace"]["n_events"]
         ends = zip(*(self.saved.path[name].to_pylist() for name in ("src_event_id", "dst_event_id")), strict=True)
         if n_events and (n := sum(max(pair) >= n_events for pair in ends)):

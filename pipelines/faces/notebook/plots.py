@@ -1,6 +1,6 @@
-"""The usual eight charts as Vega-Lite, which JupyterLab and VS Code draw by themselves; `.to_altair()` goes on with them.
+"""Eight standard charts as Vega-Lite, which JupyterLab and VS Code render natively; `.to_altair()` converts them.
 
-Each is one query over the analysis's traces and a description of axes: `chart.data` has the rows that are drawn.
+A chart is a query over the analysis's traces and a description of axes. `chart.data` has the drawn rows.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class _Asked(Protocol):
 
 
 class Chart:
-    """A chart: `data` are its rows, `spec` is its Vega-Lite description without them."""
+    """A chart: `data` are its rows, `spec` is its Vega-Lite description including the rows."""
 
     def __init__(self, title: str, answer: Answer, spec: Mapping[str, Any]) -> None:
         self.title, self.data, self._spec = title, answer, dict(spec)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The whole description, rows included, as JSON values."""
+        """Return the full Vega-Lite description, including the rows, as JSON values."""
         rows = [{name: _plain(value) for name, value in row.items()} for row in self.data.to_dicts()]
         return {"$schema": _SCHEMA, "title": self.title, "data": {"values": rows}, "width": 480, **self._spec}
 
     def save(self, path: str | Path) -> str:
-        """Write the description as JSON (`.vl.json`), which editors of Vega-Lite open; returns the path."""
+        """Write the description as JSON (`.vl.json`) for Vega-Lite editors and return the path."""
         Path(path).write_text(json.dumps(self.spec, ensure_ascii=False), encoding="utf-8")
         return str(path)
 
     def to_altair(self) -> Any:
-        """Returns an altair.Chart. Raises MissingExtra where altair is not installed."""
+        """Return an altair.Chart. Raise MissingExtra if altair is not installed."""
         need("plots", "a chart in altair")
         import altair  # pyright: ignore[reportMissingImports]
 
@@ -56,19 +56,19 @@ class Chart:
 
 
 class Plots:
-    """The charts of an analysis; times are in ms, shares in percent."""
+    """The charts of an analysis, with times in ms (unless a name ends in _us) and shares in percent."""
 
     def __init__(self, analysis: _Asked) -> None:
         self._analysis = analysis
 
     def breakdown(self) -> Chart:
-        """What each device's time went to: computing, exposed communication and memory, other work, idle."""
+        """Return each device's time, split into computing, exposed communication and memory, other work, and idle."""
         stacked = {"x": _q("percent", stack="zero"), "y": _n("rank"), "color": _n("part"), "row": _n("device")}
         spec = {"mark": "bar", "encoding": stacked}
         return Chart("What the GPUs' time went to", self._analysis.ask("gpu-parts"), spec)
 
     def kernels(self, top: int = 10) -> Chart:
-        """The kernels with the most time: their share, and shortest, mean and longest duration."""
+        """Return the kernels with the most time: their share, and their shortest, mean and longest duration."""
         query = (
             "SELECT k.name, k.class, count(*) AS n, sum(k.duration_ns) / 1e6 AS ms, min(k.duration_ns) / 1e3 AS min_us, "
             "avg(k.duration_ns) / 1e3 AS mean_us, max(k.duration_ns) / 1e3 AS max_us, "
@@ -76,11 +76,11 @@ class Plots:
             f"FROM kernels AS k GROUP BY k.name, k.class ORDER BY sum(k.duration_ns) DESC, k.name LIMIT {int(top)}"
         )
         axes = {"x": _q("percent"), "y": _n("name", sort="-x"), "color": _n("class")}
-        shown = [_q("n"), _q("ms"), _q("min_us"), _q("mean_us"), _q("max_us")]
-        return self._chart("Kernels with the most time", query, "bar", {**axes, "tooltip": shown})
+        tooltip = [_q("n"), _q("ms"), _q("min_us"), _q("mean_us"), _q("max_us")]
+        return self._chart("Kernels with the most time", query, "bar", {**axes, "tooltip": tooltip})
 
     def queue_length(self, points: int = 500) -> Chart:
-        """Launches that wait on each stream: the longest queue in each of `points` parts of the trace."""
+        """Return the longest queue of waiting launches by stream, in each of `points` equal intervals of the trace."""
         query = (
             f"SELECT t.rank, q.device, q.stream, {_slot('q.at_ns', points)} AS ms, max(q.queue_length) AS queue_length "
             "FROM queue_length AS q JOIN traces AS t ON t.trace_id = q.trace_id "
@@ -90,7 +90,7 @@ class Plots:
         return self._chart("Launches that wait", query, {"type": "line", "interpolate": "step-after"}, axes)
 
     def bandwidth(self, points: int = 500) -> Chart:
-        """Bytes copied per second over time, by kind of copy; a copy counts where it starts."""
+        """Return the bandwidth of copies over time, by kind of copy. A copy counts in the interval in which it starts."""
         query = (
             f"SELECT t.rank, k.name, {_slot('k.start_ns', points)} AS ms, "
             "sum(k.bytes) / nullif(sum(k.duration_ns), 0) AS gigabytes_per_s "
@@ -101,7 +101,7 @@ class Plots:
         return self._chart("Bandwidth of copies", query, "point", axes)
 
     def overlap(self) -> Chart:
-        """How much of each device's communication computing hides."""
+        """Return the share of each device's communication that is hidden behind computing."""
         query = (
             "SELECT t.rank, b.device, b.communication_ns / 1e6 AS communication_ms, "
             "100 * (b.communication_ns - b.exposed_communication_ns) / b.communication_ns AS hidden_percent "
@@ -112,7 +112,7 @@ class Plots:
         return self._chart("Communication that computing hides", query, "bar", axes)
 
     def steps(self) -> Chart:
-        """The length of each step, by rank."""
+        """Return the duration of each step, by rank."""
         query = (
             "SELECT DISTINCT t.rank, s.step, s.duration_ns / 1e6 AS ms FROM step_times AS s "
             "JOIN traces AS t ON t.trace_id = s.trace_id ORDER BY t.rank, s.step"
@@ -121,7 +121,7 @@ class Plots:
         return self._chart("Step time", query, mark, {"x": _q("step"), "y": _q("ms"), "color": _n("rank")})
 
     def roofline(self) -> Chart:
-        """Operators by arithmetic intensity and rate. `suspect`: beyond the peak, so the peak, type or shapes are wrong."""
+        """Return operators by arithmetic intensity and rate. `suspect`: above the peak, so the peak, type or shapes are wrong."""
         query = (
             "SELECT o.op, o.dtype, o.dims, sum(o.gpu_ns) / 1e6 AS ms, sum(w.flops_matrix) / sum(w.bytes) AS flops_per_byte, "
             "sum(w.flops_matrix) / sum(o.gpu_ns) / 1e3 AS teraflops_per_s, any_value(o.bound_by) AS bound_by, "
@@ -140,7 +140,7 @@ class Plots:
         return self._chart("Roofline", query, "point", axes)
 
     def stragglers(self) -> Chart:
-        """What each rank made the others wait; captures with one rank have no rows."""
+        """Return the waiting that each rank causes on the other ranks. Captures with one rank have no rows."""
         query = (
             "SELECT s.capture_id, s.rank, s.caused_wait_ns / 1e6 AS caused_wait_ms, s.caused_percent, s.is_straggler "
             "FROM straggler_ranks AS s WHERE s.capture_id IN (SELECT t.capture_id FROM traces AS t) "
@@ -154,7 +154,7 @@ class Plots:
 
 
 def _slot(time: str, points: int) -> str:
-    """SQL of a time as ms since the trace's start, rounded down to one of `points` parts of the trace."""
+    """Return SQL for a time in ms since the trace's start, rounded down to one of `points` equal intervals of the trace."""
     width = f"greatest((t.trace_end_ns - t.trace_start_ns) // {max(int(points), 1)}, 1)"
     return f"({time} - t.trace_start_ns) // {width} * {width} / 1e6"
 

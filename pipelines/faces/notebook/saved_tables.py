@@ -1,4 +1,4 @@
-"""Opens a saved path's tables in a connection of their own, under the names that path queries read."""
+"""A saved path's tables in a separate connection, under the names that path queries read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _SUMMARY = pa.schema(
 
 
 def path_tables(saved: SavedPath) -> duckdb.DuckDBPyConnection:
-    """Returns a connection with views `critical_path`, `…_nodes`, `…_edges` and `…_summary`, and, for slack and
-    alternatives, `events` (trace_id, event_id, name and cat of the graph's events), `_edges`, `critical_path_windows`
-    and `_refused_windows` of the window. The Arrow tables are not copied.
+    """Return a connection with views `critical_path`, `…_nodes`, `…_edges` and `…_summary`.
+
+    For slack and alternatives it also has `events` (trace_id, event_id, name and cat of the graph's events), `_edges`,
+    `critical_path_windows` and `_refused_windows` of the window. The Arrow tables are not copied.
     """
     con = database.connect()
     window = (saved.meta["trace"]["trace_id"], saved.meta["window"]["window_id"], saved.meta["profile"], 1)

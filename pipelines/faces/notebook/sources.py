@@ -1,4 +1,4 @@
-"""Chooses the traces of an analysis: files that go into its lake, or what a lake holds; and finds one by rank or id."""
+"""Choice of an analysis's traces: from files, which are ingested, or from a lake; and lookup of a trace by rank or id."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
 
 
 class TraceNotFound(TracelakeError, LookupError):
-    """No trace matches, or several do; the message lists the traces."""
+    """Raised if no trace or several traces match; the message lists the traces."""
 
 
 class TraceFilesInvalid(TraceRejected, ValueError):
-    """A given file does not exist. Also a ValueError, as in HTA."""
+    """Raised if an input file does not exist. Also a ValueError, as in HTA."""
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of the lake. `rank` is the one it was given with, else the one in the file, else None."""
+    """A trace of the lake. `rank`: the rank that the caller assigned, or else the rank in the file, or else None."""
 
     trace_id: str
     rank: int | None
@@ -40,54 +40,60 @@ class RankTrace:
 
 
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
-    """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it already holds stays.
+    """Ingest files (by rank, a list, or a single file), or all files of a folder, and return their traces by rank.
 
-    Raises TraceRejected for a given file that is not a trace, FileNotFoundError for a missing folder. In a folder,
-    files that are not traces get a warning; if there are only such files, the first error is raised. Overlays written next to their traces are skipped: they are the same traces again.
+    Traces that are already in the lake stay. Raise TraceRejected if one of `files` is not a trace, FileNotFoundError if the folder is
+    missing, TraceNotFound if there are no traces. In a folder, warn about files that are not traces, but raise the first error
+    if no file is a trace. Skip overlays in a folder, because they duplicate their traces.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
         if not Path(folder or "").is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-        given = [file for file in expand([folder or ""]) if not file.name.startswith(OVERLAY)]
+        paths = [file for file in expand([folder or ""]) if not file.name.startswith(OVERLAY)]
     elif isinstance(files, str | Path):
-        given = [Path(files)]
+        paths = [Path(files)]
     else:
-        given = [file for _, file in by_rank] or [Path(str(file)) for file in files]
-    rows = ingest(given, lake, job).rows
+        paths = [file for _, file in by_rank] or [Path(str(file)) for file in files]
+    rows = ingest(paths, lake, job).rows
     rejections = [TraceRejected(row.path, row.byte_offset, row.reason or "") for row in rows if row.trace_id is None]
-    known = {trace.trace_id: trace for trace in of_lake(lake)} if lake.exists else {}
-    found = {row.path: known[row.trace_id] for row in rows if row.trace_id in known}
-    if rejections and (files is not None or not found):
+    lake_traces = {trace.trace_id: trace for trace in of_lake(lake)} if lake.exists else {}
+    trace_by_path = {row.path: lake_traces[row.trace_id] for row in rows if row.trace_id in lake_traces}
+    if rejections and (files is not None or not trace_by_path):
         raise rejections[0]
     for rejection in rejections:
         warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
-    others = {row.path: row.reason for row in rows if row.path not in found and row.reason}  # such as execution traces
-    if not found:
-        what = "".join(f" ({path}: {why})" for path, why in list(others.items())[:1])
-        raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}{what}")
-    if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:
-        why = others.get(wrong[0]) or "a folder; give one file per rank"
+    reason_by_path = {
+        row.path: row.reason for row in rows if row.path not in trace_by_path and row.reason
+    }  # such as execution traces
+    if not trace_by_path:
+        example = "".join(f" ({path}: {why})" for path, why in list(reason_by_path.items())[:1])
+        raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}{example}")
+    if wrong := [text for _, file in by_rank if (text := path_text(file)) not in trace_by_path]:
+        why = reason_by_path.get(wrong[0]) or "a folder; give one file per rank"
         raise TraceNotFound(f"{wrong[0]} is not a trace: {why}")
-    ranked = [replace(found[path_text(file)], rank=rank) for rank, file in by_rank]
-    return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
+    ranked = [replace(trace_by_path[path_text(file)], rank=rank) for rank, file in by_rank]
+    return sorted(ranked or {trace.trace_id: trace for trace in trace_by_path.values()}.values(), key=_order)
 
 
 def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
-    """Returns the traces of a lake, of one job or of all, by rank. Raises FileNotFoundError if the lake has none."""
+    """Return the traces of a lake, of one job or of all jobs, by rank.
+
+    Raise FileNotFoundError if the lake has no traces, TraceNotFound if the job has none.
+    """
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
         rows = con.execute("SELECT trace_id, rank, path, job FROM traces").fetchall()
-    traces = [RankTrace(*trace) for *trace, of in rows if job is None or of == job]
+    traces = [RankTrace(*trace) for *trace, trace_job in rows if job is None or trace_job == job]
     if not traces:
-        jobs = sorted({str(of) for *_, of in rows})
+        jobs = sorted({str(trace_job) for *_, trace_job in rows})
         raise TraceNotFound(f"no trace of job {job!r} in the lake {lake.root}; its jobs: {', '.join(jobs)}")
     return sorted(traces, key=_order)
 
 
 def copied(address: str, lake: Lake, job: str | None) -> None:
-    """Copy the traces of a DuckLake, or of one of its jobs, into a lake. Raises StoreError, and as `of_lake`."""
+    """Copy the traces of a DuckLake, or of one of its jobs, into a lake. Raise StoreError, or the errors of `of_lake`."""
     from pipelines.runs.store.ducklake.recompute import copy_traces
     from pipelines.runs.store.ducklake.store import DuckLakeStore
 
@@ -99,10 +105,10 @@ def copied(address: str, lake: Lake, job: str | None) -> None:
 
 
 def incomplete_of(lake: Lake, traces: Iterable[RankTrace]) -> list[Incomplete]:
-    """Returns which of the traces lack a part of their run."""
+    """Return the traces of `traces` that do not cover their whole run."""
     ids = {trace.trace_id for trace in traces}
     with lake.connect(["traces", "findings"]) as con:
-        return [one for one in incomplete_traces(con) if one.trace_id in ids]
+        return [incomplete for incomplete in incomplete_traces(con) if incomplete.trace_id in ids]
 
 
 def _order(trace: RankTrace) -> tuple:
@@ -110,22 +116,22 @@ def _order(trace: RankTrace) -> tuple:
 
 
 def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
-    """Returns the trace of a rank, or with this beginning of its id; None means the only trace. Raises TraceNotFound.
+    """Return the trace with this rank or id prefix, or the only trace if `rank` is None. Raise TraceNotFound.
 
-    A trace without a rank is rank 0 if it is the only one (as in HTA).
+    The only trace counts as rank 0 if it has no rank (as in HTA).
     """
     if rank is None:
-        matching, what = traces, "rank None"
+        matching, description = traces, "rank None"
     elif isinstance(rank, str):
-        matching, what = [trace for trace in traces if trace.trace_id.startswith(rank)], f"trace id {rank!r}"
+        matching, description = [trace for trace in traces if trace.trace_id.startswith(rank)], f"trace id {rank!r}"
     else:
         only = len(traces) == 1 and rank == 0
         matching = [trace for trace in traces if trace.rank == rank or (only and trace.rank is None)]
-        what = f"rank {rank}"
+        description = f"rank {rank}"
     ids = {trace.trace_id for trace in matching}
     if len(ids) == 1:
         return matching[0]
-    shown = (matching or traces)[:20]
+    candidates = (matching or traces)[:20]
     more = f"; and {len(matching or traces) - 20} more" if len(matching or traces) > 20 else ""
     fits = "matches several traces: give the trace id as rank, or one job" if ids else "matches no trace"
-    raise TraceNotFound(f"{what} {fits}. Available: {'; '.join(map(str, shown))}{more}")
+    raise TraceNotFound(f"{description} {fits}. Available: {'; '.join(map(str, candidates))}{more}")

@@ -1,4 +1,4 @@
-"""The result of `summary()` in HTA's form: a pandas Series where pandas is installed, else a dict that prints like one."""
+"""The result of `summary()` in HTA's form: a pandas Series, or a dict that prints like one if pandas is not installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Summary(dict[str, float]):
 
 
 def series(percent: Mapping[str, float | None]) -> pd.Series | Summary:
-    """Returns the percentages sorted by label, as in HTA; NaN if the path has no length."""
+    """Return the percentages sorted by label, as in HTA. A percentage of None, of a path without length, becomes NaN."""
     values = {label: float("nan") if value is None else value for label, value in sorted(percent.items())}
     try:
         import pandas as pd

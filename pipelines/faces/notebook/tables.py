@@ -1,4 +1,4 @@
-"""Tables of a lake as Ibis expressions with the rows of some traces, and the aggregates that HTA's methods return."""
+"""Tables of a lake as Ibis expressions, limited to some traces, and the aggregates that HTA's methods return."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from pipelines.lake.lake import Lake
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-# Tables used in expressions are typed Any: what a column supports depends on its type in the lake, unknown to a
-# checker.
+# Tables in expressions are typed Any, because a type checker does not know the types of their columns.
 
 
 def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> list[ir.Table]:
-    """Returns tables of one backend. Tables with a trace_id have only the rows of `traces`."""
+    """Return tables of one backend. Tables with a trace_id are limited to the rows of `traces`."""
     from pipelines.faces.ibis_tables import open_tables
 
     listed = list(names)
     backend, mine = open_tables(lake, *listed), _ranks(traces)
     show_rows()
-    found = [backend.table(name) for name in listed]
-    return [table.semi_join(mine, "trace_id") if "trace_id" in table.columns else table for table in found]
+    opened = [backend.table(name) for name in listed]
+    return [table.semi_join(mine, "trace_id") if "trace_id" in table.columns else table for table in opened]
 
 
 def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
-    """Returns a table's rows of `traces`, with the rank as the first column."""
+    """Return a table's rows of `traces`, with the rank as the first column."""
     from pipelines.faces.ibis_tables import open_tables
 
     joined = open_tables(lake, name).table(name).join(_ranks(traces), "trace_id")
@@ -36,7 +35,7 @@ def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
 
 
 def show_rows() -> None:
-    """In IPython and Jupyter, have Ibis show an expression's first rows instead of its text; elsewhere nothing changes."""
+    """Make Ibis show the first rows of an expression instead of its text in IPython and Jupyter."""
     import sys
 
     import ibis
@@ -59,37 +58,45 @@ def _ranks(traces: Iterable[RankTrace]) -> ir.Table:
 
 
 def profiler_steps(events: Any) -> list[int]:
-    """Returns the numbers in the names of the annotations `ProfilerStep#…`."""
+    """Return the numbers in the names of the annotations `ProfilerStep#…`, ascending."""
     steps = events.filter(events.cat == "user_annotation", events.name.startswith("ProfilerStep#"))
     names: list[str] = steps.select("name").distinct().to_pyarrow()["name"].to_pylist()
     return sorted({int(number) for name in names if (number := name.partition("#")[2]).isdecimal()})
 
 
 def overlap(breakdown: Any) -> ir.Table:
-    """Returns the hidden part of communication in percent, from table `temporal_breakdown`."""
+    """Return the share of communication that is hidden behind computing, in percent, from table `temporal_breakdown`."""
     hidden = breakdown.communication_ns - breakdown.exposed_communication_ns
     percent = 100.0 * hidden / breakdown.communication_ns.nullif(0)
     return breakdown.select("rank", "trace_id", "device", "communication_ns", comp_comm_overlap_percent=percent)
 
 
 def kernel_classes(intervals: Any, with_memory: bool) -> ir.Table:
-    """Returns the busy time of each class, from table `merged_intervals`."""
+    """Return the busy time (ns) and number of kernels of each class, from table `merged_intervals`."""
     left_out = ["all"] if with_memory else ["all", "MEMORY"]
-    kept = intervals.filter(intervals.scope.notin(left_out))
-    summed = kept.group_by(kept.rank, kept.trace_id, kept.device, **{"class": kept.scope}).agg(
-        busy_ns=(kept.end_ns - kept.start_ns).sum(), n_kernels=kept.n_kernels.sum()
+    filtered = intervals.filter(intervals.scope.notin(left_out))
+    summed = filtered.group_by(filtered.rank, filtered.trace_id, filtered.device, **{"class": filtered.scope}).agg(
+        busy_ns=(filtered.end_ns - filtered.start_ns).sum(), n_kernels=filtered.n_kernels.sum()
     )
     return summed.order_by("rank", "device", summed.busy_ns.desc())
 
 
 def kernel_names(kernels: Any, most: int | None, with_memory: bool) -> ir.Table:
-    """Returns the times of each kernel name, from table `kernels`."""
+    """Return statistics of the durations (ns) of each kernel name, from table `kernels`.
+
+    `most`: number of names per rank and class, largest sum first (None: all).
+    """
     import ibis
 
-    kept = kernels if with_memory else kernels.filter(kernels["class"] != "MEMORY")
-    time = kept.duration_ns
-    summed = kept.group_by("rank", "trace_id", "class", "name").agg(
-        n=kept.count(), sum_ns=time.sum(), max_ns=time.max(), min_ns=time.min(), mean_ns=time.mean(), std_ns=time.std()
+    filtered = kernels if with_memory else kernels.filter(kernels["class"] != "MEMORY")
+    time = filtered.duration_ns
+    summed = filtered.group_by("rank", "trace_id", "class", "name").agg(
+        n=filtered.count(),
+        sum_ns=time.sum(),
+        max_ns=time.max(),
+        min_ns=time.min(),
+        mean_ns=time.mean(),
+        std_ns=time.std(),
     )
     if most is not None:
         of_class = ibis.window(
@@ -101,7 +108,7 @@ def kernel_names(kernels: Any, most: int | None, with_memory: bool) -> ir.Table:
 
 
 def queue_summary(queue: Any) -> ir.Table:
-    """Returns the statistics of a data frame's `describe`, from table `queue_length`."""
+    """Return the statistics of pandas' `describe` of each stream's queue length, from table `queue_length`."""
     length = queue.queue_length
     summed = queue.group_by("rank", "trace_id", "device", "stream").agg(
         count=length.count(),
@@ -117,7 +124,10 @@ def queue_summary(queue: Any) -> ir.Table:
 
 
 def full_queue(queue: Any, at_least: int) -> ir.Table:
-    """Returns the time with a full queue: from each change that leaves it full to the next change; from `queue_length`."""
+    """Return the time (ns) with a full queue by stream, from table `queue_length`.
+
+    It lasts from a change after which the queue is full until the next change.
+    """
     import ibis
 
     of_stream = ibis.window(

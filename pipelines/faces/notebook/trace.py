@@ -1,4 +1,4 @@
-"""`Trace`: the traces of a folder, of files or of a lake, by rank. HTA's users know it as `analyzer.t`."""
+"""`Trace`: the traces of a folder, of files or of a lake, by rank. In HTA it is `analyzer.t`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,15 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """Files by rank (a dict), files (a list, or one), the files of a folder, or what a lake holds; `load_traces` reads
-    them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes. Traces of a DuckLake
-    (`lake` is its address), all or those of `job`, are copied into a temporary one.
+    """Traces from files by rank (a dict), files (a list, or a single file), the files of a folder, or a lake.
 
-    `profile`: the default for critical paths. Raises ValueError if nothing is given, for `trace_files` of another type,
-    and for a `parser_config` (every event argument is read anyway); TraceFilesInvalid, a ValueError, for a missing
-    file.
+    `load_traces` reads files into `lake`, which keeps them, or else into a temporary lake. `close` or the end of the process
+    removes the temporary lake. If `lake` is the address of a DuckLake, its traces (of `job`, or all) are copied into a temporary
+    lake. `profile`: the default profile of critical paths.
+
+    Raise ValueError if neither files, a folder nor a lake are passed, if `trace_files` has an unsupported type, or if
+    `parser_config` is not None (all event arguments are read anyway). Raise TraceFilesInvalid, a ValueError, if a file is
+    missing.
     """
 
     def __init__(
@@ -71,15 +73,15 @@ class Trace:
         self.is_parsed = False
         self.traces: list[RankTrace] = []
         self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
-        # Not when the object dies: tables that it returned still read the temporary lake.
+        # Not when the object is deleted, because tables that it returned still read the temporary lake.
         atexit.register(self.close)
         self._store = lake if isinstance(lake, str) and not is_folder_address(lake) else None
         if self._store and not (trace_files is None and trace_dir is None):
             raise WrongValue(
                 f"files are not read into {self._store}: `tracelake ingest` does that; give the files or the address"
             )
-        given = self.scratch / "lake" if lake is None or self._store else lake
-        self.lake = given if isinstance(given, Lake) else Lake(Path(given).expanduser())
+        location = self.scratch / "lake" if lake is None or self._store else lake
+        self.lake = location if isinstance(location, Lake) else Lake(Path(location).expanduser())
 
     def load_traces(
         self,
@@ -87,12 +89,12 @@ class Trace:
         use_multiprocessing: bool = True,
         use_memory_profiling: bool = True,
     ) -> None:
-        """Read the traces; a second call only warns.
+        """Read the traces. A second call only warns.
 
-        `include_last_profiler_step`: whether critical paths include the last profiler step (None: as their profile
-        says; the other analyses always do). The other two are accepted for HTA's sake and have no effect. Raises
-        TraceRejected for a file that is not a trace (in a folder: a warning), TraceNotFound and FileNotFoundError if
-        there are none.
+        `include_last_profiler_step`: whether critical paths include the last profiler step (None: the profile decides). The
+        other analyses always include it. The other two parameters exist for compatibility with HTA and have no effect. Raise
+        TraceRejected for a file that is not a trace (in a folder: warn), TraceNotFound or FileNotFoundError if there are no
+        traces.
         """
         if self.is_parsed:
             warnings.warn("Traces are already parsed and loaded!", stacklevel=2)
@@ -105,18 +107,18 @@ class Trace:
         else:
             self.traces = take_in(self.lake, self._given, self.trace_path, self.job)
         self.incomplete = incomplete_of(self.lake, self.traces)
-        for one in self.incomplete:
-            warnings.warn(visible(one.sentence), stacklevel=3)
+        for incomplete in self.incomplete:
+            warnings.warn(visible(incomplete.sentence), stacklevel=3)
         self.is_parsed = True
 
     def switches(self) -> dict[str, bool]:
-        """The profile switches that `include_last_profiler_step` sets."""
+        """Return the profile switches that `include_last_profiler_step` sets."""
         included = self.include_last_profiler_step
         return {} if included is None else {"drop_last_step": not included}
 
     @property
     def trace_files(self) -> dict[int | None, str]:
-        """The file of each rank that was read."""
+        """Return the file of each ingested trace, by rank."""
         return {trace.rank: trace.path for trace in self.traces}
 
     def close(self) -> None:
@@ -125,23 +127,20 @@ class Trace:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """Returns the trace of a rank, or with this beginning of a trace id; None if there is only one. Raises
-        TraceNotFound.
-        """
+        """Return the trace with this rank or id prefix, or the only trace if `rank` is None. Raise TraceNotFound."""
         return find(self.traces, rank)
 
     def get_trace(self, rank: int | str | None = None) -> ir.Table:
-        """Returns table `events` of a rank, in Ibis."""
+        """Return table `events` of a rank, in Ibis."""
         return tables.of_traces(self.lake, ["events"], [self.find(rank)])[0]
 
     @contextmanager
     def connect(
         self, trace_id: str, tables: Iterable[str] = (), execution_trace: Path | None = None
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yields the connection of one trace (`Subject`), with those of its `tables` that are up to date, joined to its execution trace
-        if one is given.
+        """Yield the connection of a trace (`Subject`), with those of its `tables` that are up to date.
 
-        Raises TraceRejected for a file that is not an execution trace.
+        The trace is joined to `execution_trace` unless that is None. Raise TraceRejected if the file is not an execution trace.
         """
         with opened(trace_id, self.lake, tables, MODELS_GB) as (con, _):
             if execution_trace:
@@ -150,7 +149,7 @@ class Trace:
 
 
 def trace_of(given: Any) -> Trace:
-    """Returns the Trace of `analyzer.t` or of the analysis itself. Raises TypeError for anything else."""
+    """Return the Trace of an analysis or of its `t`. Raise TypeError for any other object."""
     trace = getattr(given, "t", given)
     if not isinstance(trace, Trace):
         raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(given).__name__}")
@@ -158,24 +157,24 @@ def trace_of(given: Any) -> Trace:
 
 
 def _expanded(files: Any) -> Files | None:
-    """The given paths with `~` expanded. Raises ValueError for another type, TraceFilesInvalid for missing files."""
+    """Return paths with `~` expanded. Raise WrongValue for an unsupported type, TraceFilesInvalid if a file is missing."""
     if files is None:
         return None
     if isinstance(files, Mapping):
-        found: Any = {rank: _file(file) for rank, file in files.items()}
+        expanded: Any = {rank: _file(file) for rank, file in files.items()}
     elif isinstance(files, str | Path):
-        found = _file(files)
+        expanded = _file(files)
     elif isinstance(files, Iterable):
-        found = [_file(file) for file in files]
+        expanded = [_file(file) for file in files]
     else:
         raise WrongValue(f"Unsupported type for trace_files = {files!r}, should be list or dict")
-    return found
+    return expanded
 
 
-def _file(given: Any) -> Path:
-    if not isinstance(given, str | Path):
-        raise WrongValue(f"Unsupported type for trace_files: {given!r} is not a path")
-    path = Path(given).expanduser()
+def _file(file: Any) -> Path:
+    if not isinstance(file, str | Path):
+        raise WrongValue(f"Unsupported type for trace_files: {file!r} is not a path")
+    path = Path(file).expanduser()
     if not path.exists() and not glob.has_magic(str(path)):
         raise TraceFilesInvalid(str(path), None, "there is no such file. Trace files validation failed.")
     return path

@@ -1,5 +1,5 @@
-"""A capture or a trace as one self-contained HTML page: no script, no server, nothing loaded from elsewhere.
+"""A capture or a trace as one self-contained HTML page, without scripts, servers or external resources.
 
-subject.py determines what the page is about. A section is a function of a connection and the subject; page.py assembles
-them.
+subject.py determines the subject of the page. A section is a function of a connection and the subject. page.py assembles the
+sections.
 """

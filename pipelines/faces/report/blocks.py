@@ -1,4 +1,4 @@
-"""Building blocks of sections, which templates/page.html renders."""
+"""Building blocks of sections, rendered by templates/page.html."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pipelines.faces.words import in_words
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: the row's key, the heading, the value's format, and a tooltip (default: the lake's
-    documentation).
+    """A column of a table: the row's key, the heading, the value's format, and a tooltip.
+
+    The default tooltip is the column's documentation in the lake.
     """
 
     key: str
@@ -39,7 +40,7 @@ def _docs(table: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a section: `kind` is the macro of templates/page.html that renders it, `of` its argument."""
+    """A part of a section: `kind` is the macro of templates/page.html that renders it, `of` the macro's argument."""
 
     kind: str
     of: Any
@@ -47,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page; `note` says what its numbers mean, `docs` where more is said: a page of docs/ and its title."""
+    """A section of the page. `note` explains its numbers. `docs`: a page of docs/ with details, and its title."""
 
     ident: str
     title: str
@@ -59,39 +60,39 @@ class Section:
 def section(
     ident: str, title: str, *body: Block | Sequence[Block], note: str = "", docs: tuple[str, str] | None = None
 ) -> Section:
-    """Returns a section of blocks and of lists of blocks, which may be empty."""
+    """Return a section of blocks and lists of blocks (which may be empty)."""
     blocks = [block for part in body for block in ((part,) if isinstance(part, Block) else part)]
     return Section(ident, title, blocks, note, docs)
 
 
 def heading(said: str) -> Block:
-    """A heading within a section."""
+    """Return a heading within a section."""
     return Block("heading", said)
 
 
 def paragraph(said: str) -> Block:
-    """A sentence."""
+    """Return a paragraph."""
     return Block("paragraph", said)
 
 
 def missing(why: str) -> Block:
-    """A text in place of something that is not there."""
+    """Return a text that replaces missing content and states the reason."""
     return Block("missing", why)
 
 
 def more(rows: Sequence[Any], shown: int, where: str) -> list[Block]:
-    """Says how many rows are not shown, if any, and where they are."""
+    """Return a paragraph with the number of rows that are not shown and their location, or no block if all are shown."""
     return [paragraph(f"{len(rows) - shown} more {where}")] if len(rows) > shown else []
 
 
 def verdict(said: str, strong: str = "") -> Block:
-    """The conclusion of a section; `strong` comes before it."""
+    """Return the conclusion of a section. `strong`: emphasized text before it."""
     return Block("verdict", {"said": said, "strong": strong})
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What takes time, what to do about it, by how much that helps, the command that shows it, and where more is said."""
+    """A finding: what takes time, advice, the gain of following it, a command that shows it, and a page of docs/ with its title."""
 
     what: str
     advice: str
@@ -101,18 +102,18 @@ class Finding:
 
 
 def lead(sentences: Sequence[str]) -> Block:
-    """What the page comes to, in sentences."""
+    """Return the summary of the page, as sentences."""
     return Block("lead", sentences)
 
 
 def findings(found: Sequence[Finding]) -> Block:
-    """A numbered list of findings."""
+    """Return a numbered list of findings."""
     return Block("findings", found)
 
 
 @dataclass(frozen=True)
 class Help:
-    """What a change saves, the change, the command that gives the number, and what limits the number (may be empty)."""
+    """A change that would help: its saving, the change, the command that computes the saving, and a caveat (may be empty)."""
 
     saves: str
     change: str
@@ -121,28 +122,31 @@ class Help:
 
 
 def helps(rows: Sequence[Help]) -> Block:
-    """A list of changes that would help."""
+    """Return a list of changes that would help."""
     return Block("helps", rows)
 
 
 def figure(svg: str | None, why: str = "there is nothing to draw") -> Block:
-    """One of our pictures, whose texts are already escaped; `why`: the reason if it is missing."""
+    """Return a picture, or the reason `why` if it is missing. The texts in `svg` must be escaped already."""
     return missing(why) if svg is None else Block("figure", Markup(svg))
 
 
 def table(of: str, columns: Sequence[Column], rows: Sequence[Row]) -> Block:
-    """Rows of the lake's table `of`, whose documentation gives each heading's tooltip. Rows with `suspect` are marked."""
+    """Return a table with rows of the lake's table `of`.
+
+    Headings get its documentation as tooltips. Rows with `suspect` are marked.
+    """
     return Block("table", {"name": of, "columns": columns, "rows": rows, "docs": _docs(of)})
 
 
 def titled(said: str, of: str, columns: Sequence[Column], rows: Sequence[Row], why: str) -> list[Block]:
-    """A table under a heading; `why`: the reason if it is missing."""
+    """Return a table under a heading, or the reason `why` under the heading if there are no rows."""
     return [heading(said), table(of, columns, rows) if rows else missing(why)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a bar: what it is (a color and a legend entry), and how long."""
+    """A segment of a bar: its kind (which determines color and legend entry), its length, and its label."""
 
     kind: str
     value: float
@@ -150,8 +154,9 @@ class Part:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Block:
-    """Labeled stacked bars, all to the scale of the longest. `colours`: CSS class by kind, in the legend's order; kinds are
-    shown in words.
+    """Return labeled stacked bars, all to the scale of the longest.
+
+    `colours`: CSS class by kind, in the order of the legend, which shows kinds in words.
     """
     longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
     used = {part.kind for _, parts in rows for part in parts if part.value > 0}

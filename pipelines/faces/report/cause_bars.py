@@ -1,4 +1,4 @@
-"""Windows as bars split by causes, in the colours that a page keeps for them."""
+"""Bars of windows, split by causes in fixed colours."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _COLOURS = {
     "earlier_work": "idle",
     "unknown": "idle",
 }
-"""Of the bar of causes; two that are often in one window differ. The others are rare and share one."""
+"""CSS class by cause. Causes that are often in the same window differ. Causes missing here are rare and share `other`."""
 
 
 def cause_bars(windows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Block:
-    """Returns a bar for each window, all to one scale: its name, and its causes with their time, ns, largest first."""
+    """Return a bar per window, all to one scale. `windows`: (name, [(cause, ns), …]), causes in the order of the bar."""
     kinds = {row["cause"]: row["title"] for row in rule_rows("cause_kinds")}
     colours = {title: _COLOURS.get(cause, "other") for cause, title in kinds.items()}
     rows = []
     for name, causes in windows:
-        whole = sum(ns for _, ns in causes) or 1
+        total_ns = sum(ns for _, ns in causes) or 1
         rows.append(
-            (name, [Part(kinds[cause], ns, f"{time(ns)}, {percent(100 * ns / whole)}") for cause, ns in causes])
+            (name, [Part(kinds[cause], ns, f"{time(ns)}, {percent(100 * ns / total_ns)}") for cause, ns in causes])
         )
     return bars(rows, colours)

@@ -1,4 +1,4 @@
-"""The page of `tracelake compare --out`: what the comparison comes to, where the GPU time went, each rank and step."""
+"""The page of `tracelake compare --out`: the verdict, where the GPU time goes, and tables by rank and step."""
 
 from __future__ import annotations
 
@@ -22,73 +22,81 @@ from pipelines.fleet.trends.comparison_verdict import (
 )
 
 Sides = Sequence[Sequence[Trace]]
-_BARS = 14  # of a waterfall; the rest is one
+_BARS = 14  # of a waterfall, before the bar of all other changes
 _ROWS = 200
 _DOCS = ("reading-a-fleet.md", "Two captures")
 
 
 def page(found: Comparison, given: tuple[str, str], sides: Sides, notes: Sequence[str]) -> str:
-    """Returns the page of a comparison. `given`: what was compared, as the user named it; `notes`: what to know of it."""
+    """Return the page of a comparison as HTML. `given`: control and test as the user named them; `notes`: caveats."""
     facts = {}
-    for side, what in enumerate(("control", "test")):
+    for side, name in enumerate(("control", "test")):
         devices = {trace.device_name: None for trace in sides[side] if trace.device_name}
-        facts[what] = f"{given[side]} ({', '.join(devices)})" if devices else given[side]
+        facts[name] = f"{given[side]} ({', '.join(devices)})" if devices else given[side]
     head = {"title": "Control against test", "kind": "comparison", "facts": facts}
     sections = [_verdict(found, notes), _causes(found), _work(found), _places(found), _steps(found), _host(found)]
-    return render(head, [one for one in sections if one])
+    return render(head, [part for part in sections if part])
 
 
-def _verdict(found: Comparison, notes: Sequence[str]) -> Section:
-    said = [lead([sentence(found.whole)]), *(paragraph(f"Note: {note}.") for note in notes)]
-    return section("verdict", "What it comes to", said, docs=_DOCS)
+def _verdict(comparison: Comparison, notes: Sequence[str]) -> Section:
+    blocks = [lead([sentence(comparison.whole)]), *(paragraph(f"Note: {note}.") for note in notes)]
+    return section("verdict", "What it comes to", blocks, docs=_DOCS)
 
 
-def _causes(found: Comparison) -> Section | None:
-    """Both sides split by causes, in the order of the control's."""
-    if not all(totals(found.whole.causes)):
+def _causes(comparison: Comparison) -> Section | None:
+    """Return a bar per side, split by causes in the order of their time in control, or None unless both sides have causes."""
+    if not all(totals(comparison.whole.causes)):
         return None
-    windows = len(found.pairs)
-    order = sorted(found.whole.causes, key=lambda one: (-one.control_ns, -one.test_ns))
+    windows = len(comparison.pairs)
+    order = sorted(comparison.whole.causes, key=lambda cause: (-cause.control_ns, -cause.test_ns))
     sides = [
-        (side, [(one.name, ns / windows) for one in order if (ns := getattr(one, f"{side}_ns"))])
+        (side, [(cause.name, ns / windows) for cause in order if (ns := getattr(cause, f"{side}_ns"))])
         for side in ("control", "test")
     ]
     note = f"Means of {windows} windows." if windows > 1 else ""
     return section("causes", "What the time goes to", cause_bars(sides), note=note, docs=("why.md", "why"))
 
 
-def _work(found: Comparison) -> Section | None:
-    if not found.whole.rows:
+def _work(comparison: Comparison) -> Section | None:
+    if not comparison.whole.rows:
         return None
-    windows = len(found.pairs)
+    windows = len(comparison.pairs)
     return section(
         "work",
-        f"GPU time by {found.by}",
-        figure(waterfall_of(found)),
-        _rows(found.whole.rows, windows),
+        f"GPU time by {comparison.by}",
+        figure(waterfall_of(comparison)),
+        _rows(comparison.whole.rows, windows),
         note=f"Means of {windows} windows." if windows > 1 else "",
     )
 
 
 def waterfall_of(found: Comparison) -> str | None:
-    """Returns the picture of the largest changes, and the others together; times are means of the windows."""
+    """Return SVG of the largest changes and of the sum of all others, or None if neither side has GPU time.
+
+    Times are means of the windows.
+    """
     windows = len(found.pairs)
     control, test = (ns / windows for ns in totals(found.whole.rows))
-    changed = [one for one in found.whole.rows if one.diff_ns]
+    changed = [change for change in found.whole.rows if change.diff_ns]
     steps = [
-        Step(in_words(one, found.by), one.diff_ns / windows, difference(one.diff_ns / windows), _says(one, windows))
-        for one in changed[:_BARS]
+        Step(
+            in_words(change, found.by),
+            change.diff_ns / windows,
+            difference(change.diff_ns / windows),
+            _says(change, windows),
+        )
+        for change in changed[:_BARS]
     ]
-    if rest := changed[_BARS:]:
-        ns = sum(one.diff_ns for one in rest) / windows
-        steps.append(Step(f"{len(rest)} others", ns, difference(ns), f"{len(rest)} others: {difference(ns)}"))
+    if unlisted := changed[_BARS:]:
+        ns = sum(change.diff_ns for change in unlisted) / windows
+        steps.append(Step(f"{len(unlisted)} others", ns, difference(ns), f"{len(unlisted)} others: {difference(ns)}"))
     title = f"GPU time by {found.by}: {percent(control, test)}"
     return waterfall(title, (control, time(control)), (test, time(test)), steps)
 
 
-def _says(one: Difference, windows: int) -> str:
-    times = f"{time(one.control_ns / windows)} in control, {time(one.test_ns / windows)} in test"
-    return f"{one.name}: {times}; {one.control_n:,} and {one.test_n:,} times"
+def _says(change: Difference, windows: int) -> str:
+    times = f"{time(change.control_ns / windows)} in control, {time(change.test_ns / windows)} in test"
+    return f"{change.name}: {times}; {change.control_n:,} and {change.test_n:,} times"
 
 
 def _rows(rows: Sequence[Difference], windows: int) -> list[Block]:
@@ -102,19 +110,19 @@ def _rows(rows: Sequence[Difference], windows: int) -> list[Block]:
         Column("diff_ns", "difference", difference),
         Column("change", "change", words),
     )
-    shown = [
+    records = [
         {
-            **{column.key: getattr(one, column.key) for column in columns},
-            **{key: getattr(one, key) / windows for key in ("control_ns", "test_ns", "diff_ns")},
+            **{column.key: getattr(row, column.key) for column in columns},
+            **{key: getattr(row, key) / windows for key in ("control_ns", "test_ns", "diff_ns")},
         }
-        for one in rows[:_ROWS]
+        for row in rows[:_ROWS]
     ]
-    used = [column for column in columns if any(row[column.key] is not None for row in shown)]
-    return [table("_comparison", used, shown), *more(rows, len(shown), "rows: `tracelake compare --json`")]
+    used = [column for column in columns if any(row[column.key] is not None for row in records)]
+    return [table("_comparison", used, records), *more(rows, len(records), "rows: `tracelake compare --json`")]
 
 
-def _places(found: Comparison) -> Section | None:
-    if len(found.places) < 2:
+def _places(comparison: Comparison) -> Section | None:
+    if len(comparison.places) < 2:
         return None
     columns = (
         Column("where", "", words, "The rank or process."),
@@ -124,7 +132,7 @@ def _places(found: Comparison) -> Section | None:
         Column("diff_ns", "GPU time", difference, "Change of GPU time, mean of its windows."),
         Column("most", "of that most", words, "The largest change of GPU time."),
     )
-    return section("ranks", "Rank by rank", table("_comparison", columns, [*map(_place, found.places)]))
+    return section("ranks", "Rank by rank", table("_comparison", columns, [*map(_place, comparison.places)]))
 
 
 def _place(part: Part) -> dict[str, Any]:
@@ -140,19 +148,19 @@ def _place(part: Part) -> dict[str, Any]:
     }
 
 
-def _steps(found: Comparison) -> Section | None:
-    if len(found.pairs) < 2:
+def _steps(comparison: Comparison) -> Section | None:
+    if len(comparison.pairs) < 2:
         return None
     rows = [
         {
-            "window": named(one.pair) or "the whole trace",
-            "control_ns": one.pair.control.duration_ns,
-            "test_ns": one.pair.test.duration_ns,
-            "change": percent(one.pair.control.duration_ns, one.pair.test.duration_ns),
-            "gpu": percent(one.gpu.control_ns, one.gpu.test_ns),
-            "most": f"{difference(one.gpu.changed_ns)} {one.gpu.changed_name}" if one.gpu.changed_name else "",
+            "window": named(step.pair) or "the whole trace",
+            "control_ns": step.pair.control.duration_ns,
+            "test_ns": step.pair.test.duration_ns,
+            "change": percent(step.pair.control.duration_ns, step.pair.test.duration_ns),
+            "gpu": percent(step.gpu.control_ns, step.gpu.test_ns),
+            "most": f"{difference(step.gpu.changed_ns)} {step.gpu.changed_name}" if step.gpu.changed_name else "",
         }
-        for one in found.pairs
+        for step in comparison.pairs
     ]
     columns = (
         Column("window", "window", words, "The step, and its rank where that is known."),
@@ -165,9 +173,9 @@ def _steps(found: Comparison) -> Section | None:
     return section("steps", "Step by step", table("_comparison", columns, rows))
 
 
-def _host(found: Comparison) -> Section | None:
-    rows = [one for one in found.whole.host if one.change != "unchanged"]
+def _host(comparison: Comparison) -> Section | None:
+    rows = [row for row in comparison.whole.host if row.change != "unchanged"]
     if not rows:
         return None
     note = "Own time of operators, calls, annotations and Python functions, without what ran inside; all threads."
-    return section("host", "On the host", _rows(rows, len(found.pairs)), note=note)
+    return section("host", "On the host", _rows(rows, len(comparison.pairs)), note=note)

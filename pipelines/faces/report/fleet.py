@@ -1,4 +1,4 @@
-"""The page about the whole fleet: jobs, trends, what got worse, stragglers, what was not read."""
+"""The page about the whole fleet: jobs, trends, regressions, stragglers, and files that were not read."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ _FAILURES = (
 
 
 def fleet_page(fleet: Fleet, links: Mapping[str, str], now: str) -> str:
-    """Returns the page. `links`: the file of a capture's report by capture_id; `now`: when it was made, as text."""
-    sections = [found for part in (_jobs(fleet, links), _trends(fleet), *_lists(fleet)) if (found := part)]
+    """Return the page as HTML. `links`: the file of a capture's report by capture_id; `now`: current time as text."""
+    sections = [section for result in (_jobs(fleet, links), _trends(fleet), *_lists(fleet)) if (section := result)]
     facts = {
         "jobs": count(len(fleet.jobs)),
         "captures": count(fleet.n_captures),
@@ -117,7 +117,7 @@ def _trend(rows: list[dict[str, Any]]) -> Block:
 
 
 def _lists(fleet: Fleet) -> list[Section | None]:
-    worse = [{**vars(found), **vars(found.verdict)} for found in fleet.worse]
+    worse = [{**vars(regression), **vars(regression.verdict)} for regression in fleet.worse]
     return [
         _list(
             "causes",
@@ -136,10 +136,10 @@ def _lists(fleet: Fleet) -> list[Section | None]:
 
 
 def _list(
-    ident: str, title: str, of: str, columns: tuple, rows: list[dict[str, Any]], n: int = 0, where: str = ""
+    ident: str, title: str, table_name: str, columns: tuple, rows: list[dict[str, Any]], n: int = 0, where: str = ""
 ) -> Section | None:
     if not rows:
         return None
-    more = [paragraph(f"The first {MOST} of {n:,}; the table {of} has all.")] if n > len(rows) else []
-    said = [paragraph(f"`{where}` shows the numbers.")] if where else []
-    return section(ident, title, [table(of, columns, rows)], more, said)
+    more = [paragraph(f"The first {MOST} of {n:,}; the table {table_name} has all.")] if n > len(rows) else []
+    command_note = [paragraph(f"`{where}` shows the numbers.")] if where else []
+    return section(ident, title, [table(table_name, columns, rows)], more, command_note)

@@ -1,4 +1,4 @@
-"""Folds rows of equal layers into one: `DecoderLayer_0` … `DecoderLayer_23` with about the same time."""
+"""Merging of rows of similar layers, such as `DecoderLayer_0` … `DecoderLayer_23`, if their times are about equal."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 Row = dict[str, Any]
 _NUMBER = re.compile(r"\d+")
 _LEAST = 3
-_APART = 0.25  # a layer that takes this much more or less than the median is a row of its own
+_APART = 0.25  # largest deviation from the median time, relative to it, of a merged layer
 
 
 def folded(rows: Sequence[Row], sums: Sequence[str], alike: Sequence[str] = ()) -> list[Row]:
-    """Returns the rows, of which those are one whose names differ in one number only and whose time is about the same.
+    """Return the rows, merging those whose names differ in one number only and whose times are about equal.
 
-    `sums`: the columns that are added up; the last one is the time that must be alike, by which the result is ordered,
-    most first. `alike`: columns that must be equal. Ratios are the mean of the layers', weighted by their time. Fewer than
-    three rows are not folded, nor are layers that take a quarter more or less than the median: they stand out.
+    `sums`: the columns to add up. The last one is the time to compare, by which the result is sorted, largest first. `alike`:
+    columns that must be equal. Ratios become means weighted by the time. Groups of fewer than _LEAST rows are not merged.
+    Layers whose time differs from the median by more than _APART keep their own rows.
     """
     time = sums[-1]
     groups: defaultdict[tuple, list[Row]] = defaultdict(list)
     for row in rows:
         shape = _NUMBER.sub("#", row["name"])
         groups[(shape, *(row[key] for key in alike), row[time] is None)].append(row)
-    found: list[Row] = []
+    result: list[Row] = []
     for group in groups.values():
         if len(group) < _LEAST or group[0][time] is None:
-            found += group
+            result += group
             continue
         middle = median(row[time] for row in group)
         usual = [row for row in group if abs(row[time] - middle) <= _APART * middle]
         if len(usual) < _LEAST or not _one_number_differs(usual):
-            found += group
+            result += group
             continue
-        found.append(_one(usual, sums))
-        found += [row for row in group if not any(row is other for other in usual)]
-    return sorted(found, key=lambda row: (-(row[time] or 0), row["name"]))
+        result.append(_one(usual, sums))
+        result += [row for row in group if not any(row is other for other in usual)]
+    return sorted(result, key=lambda row: (-(row[time] or 0), row["name"]))
 
 
 def _one_number_differs(group: Sequence[Row]) -> bool:
@@ -53,23 +53,23 @@ def _one(layers: Sequence[Row], sums: Sequence[str]) -> Row:
 
 
 def _merged(is_summed: bool, values: Sequence[Any], weights: Sequence[float]) -> Any:
-    """One value for several layers: their sum, the weighted mean of ratios, else what they all have, or None."""
-    known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    """Return a sum, the weighted mean of ratios, whether any flag is set, or the common value (None if the values differ)."""
+    weighted = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
     if is_summed:
-        return sum(value for value, _ in known) if known else None
-    if any(isinstance(value, bool) for value, _ in known):
-        return any(value for value, _ in known)
-    if any(isinstance(value, float) for value, _ in known):
-        whole = sum(weight for _, weight in known)
-        return sum(value * weight for value, weight in known) / whole if whole else None
+        return sum(value for value, _ in weighted) if weighted else None
+    if any(isinstance(value, bool) for value, _ in weighted):
+        return any(value for value, _ in weighted)
+    if any(isinstance(value, float) for value, _ in weighted):
+        total_weight = sum(weight for _, weight in weighted)
+        return sum(value * weight for value, weight in weighted) / total_weight if total_weight else None
     return values[0] if all(value == values[0] for value in values) else None
 
 
 def _range(names: Sequence[str]) -> str:
-    """`Layer_{0…23} (24 equal)`: the number in which the names differ, from the lowest to the highest."""
+    """Return a name such as `Layer_{0…23} (24 alike)`, with the lowest and the highest of the numbers in which they differ."""
     split = [re.split(r"(\d+)", name) for name in names]
-    place = next(i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1)
-    numbers = sorted(int(parts[place]) for parts in split)
+    index = next(i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1)
+    numbers = sorted(int(parts[index]) for parts in split)
     first = split[0]
-    before, after = "".join(first[:place]), "".join(first[place + 1 :])
+    before, after = "".join(first[:index]), "".join(first[index + 1 :])
     return f"{before}{{{numbers[0]}…{numbers[-1]}}}{after} ({len(names)} alike)"

@@ -1,4 +1,4 @@
-"""Names, shapes and bars as HTML for the page; numbers are formatted by `pipelines.base.units`."""
+"""Formats of names, shapes and bars as HTML; `pipelines.base.units` formats numbers."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ _LONG = 80
 
 
 def name(value: Any) -> Markup:
-    """A name, short if it is a kernel's or long; its tooltip is the whole name."""
-    whole = str(value)
-    if (short := shorter(whole)) == whole:
-        return Markup('<code class="name">{}</code>').format(visible(whole))
-    return short_name((whole, short))
+    """Return a name as HTML. A kernel's name or a long name is shortened, with the full name as its tooltip."""
+    full = str(value)
+    if (short := shorter(full)) == full:
+        return Markup('<code class="name">{}</code>').format(visible(full))
+    return short_name((full, short))
 
 
 def shorter(text: str, most: int = _LONG) -> str:
-    """Returns a text of at most `most` characters: of a kernel's name what people say, of others not the middle."""
+    """Return a text of at most `most` characters. Kernel names become their short names; other texts lose their middle."""
     if len(text) <= most and "::" not in text and "(" not in text:
-        return text  # `Linear_<3>` is a module, and its number tells it from others
+        return text  # keeps `Linear_<3>`, whose number identifies the module
     return short_names([text], most)[0]
 
 
 def short_name(value: tuple[str, str]) -> Markup:
-    """A name that was shortened: the whole, as the tooltip, and what is shown."""
+    """Return a shortened name as HTML from (full name, short name), with the full name as its tooltip."""
     return Markup('<code class="name" title="{}">{}</code>').format(visible(value[0]), visible(value[1]))
 
 
 def file_name(value: Any) -> Markup:
-    """The name of a file; its tooltip is the whole path."""
+    """Return the name of a file as HTML, with the full path as its tooltip."""
     return short_name((str(value), PurePath(str(value)).name))
 
 
 def meter(value: float) -> Markup:
-    """A percentage with a bar."""
+    """Return a percentage with a bar as HTML."""
     width = f"{min(max(value, 0), 100):.1f}"
     return Markup('<span class="meter"><i style="width:{}%"></i></span> {}').format(width, percent(value))
 
 
 def words(value: Any) -> str:
-    """A text of ours or from a trace as running text."""
+    """Return any value as plain text."""
     return str(value)
 
 
 def linked(value: Any) -> Any:
-    """A link as it is, or a text."""
+    """Return a link or a text unchanged."""
     return value
 
 
 def shapes(value: Any) -> Markup:
-    """Formats argument shapes (JSON) as `8944x1024, 1024x2816`; scalars are left out, the tooltip has everything."""
+    """Format argument shapes (JSON) as `8944x1024, 1024x2816`, without scalars. The tooltip has the full JSON text."""
     try:
-        told = ", ".join(shape for argument in json.loads(value) if (shape := _shape(argument)))
+        text = ", ".join(shape for argument in json.loads(value) if (shape := _shape(argument)))
     except (ValueError, TypeError):
         return name(value)
-    cut = told if len(told) <= _LONG else told[: _LONG - 1] + "…"
+    cut = text if len(text) <= _LONG else text[: _LONG - 1] + "…"
     return Markup('<code class="shapes" title="{}">{}</code>').format(visible(value), visible(cut))
 
 

@@ -1,4 +1,4 @@
-"""Assembles the sections of a page; its HTML and style are in templates/."""
+"""The page of a report, assembled from its sections; templates/ contains its HTML and style."""
 
 from __future__ import annotations
 
@@ -47,17 +47,20 @@ _OF_A_RANK = (
     spans,
 )
 DOCS = "TRACELAKE_DOCS"
-"""Environment variable: the address of docs/, to which the page then links."""
+"""Environment variable: the address of docs/. If it is set, the page links to docs/."""
 
 
 def _docs(page: str) -> str:
-    """Returns the address of a page of docs/: of a site built from it if the address ends in a slash; "" if unknown."""
+    """Return the address of a page of docs/, or "" if DOCS is not set.
+
+    An address that ends in a slash is a site built from docs/.
+    """
     base = os.environ.get(DOCS, "")
     return f"{base}{page.removesuffix('.md')}/" if base.endswith("/") else f"{base}/{page}" if base else ""
 
 
 def _shown(value: Any) -> Any:
-    """Control characters are replaced before Jinja escapes a text."""
+    """Return a text with control characters replaced, before Jinja escapes it, or any other value unchanged."""
     return visible(value) if type(value) is str else value
 
 
@@ -68,14 +71,14 @@ _TEMPLATES.globals.update(in_words=in_words, docs_address=_docs)
 
 
 def page(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """Returns the page of a subject from the tables in `con` (see subject.TABLES and CAPTURE_TABLES)."""
-    # What holds all ranks up comes before what one of them does.
+    """Return the page of a subject as HTML, from the tables in `con` (see subject.TABLES and CAPTURE_TABLES)."""
+    # The section about stragglers, which delay all ranks, precedes the sections about one rank.
     many = len(subject.traces) > 1
     order = (verdict_of, hangs, *((stragglers, *_OF_A_RANK) if many else (*_OF_A_RANK, stragglers)), quality)
-    sections = [found for section in order if (found := section(con, subject))]
+    sections = [result for section in order if (result := section(con, subject))]
     return render(head(con, subject), sections)
 
 
 def render(head: dict[str, Any], sections: Sequence[Section]) -> str:
-    """Returns the page of sections under a head: `title`, `kind`, `facts` and, if there are any, `caveats` (see head.py)."""
+    """Return the page as HTML. `head` has `title`, `kind`, `facts` and optionally `caveats` (see head.py)."""
     return _TEMPLATES.get_template("page.html").render(head=head, sections=sections)

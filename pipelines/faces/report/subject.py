@@ -19,7 +19,7 @@ from pipelines.models.sqltext import quoted
 
 Row = dict[str, Any]
 
-# Computed for a page if the lake does not have it yet.
+# Tables of a page, computed if they are missing in the lake.
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
     *("critical_path_by_owner", "causes", "window_gpu_time", "profiler_cost", "causes_without_profiler", "fixes"),
@@ -38,7 +38,7 @@ TABLES = (
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls", "serving_steps"),
     *("memory_blocks", "threads"),  # which the views of memory snapshots read
 )
-# Of what other kinds of files tell, and of captures: a page of a trace that is read from its file asks for them, too.
+# Tables of other kinds of files and of captures. A page reads them even if its trace is read from a file.
 _OF_OTHERS = (
     *("captures", "capture_costs", "flight_recorder_matches", "flight_recorder_dumps", "counter_files"),
     *("snapshot_trace_matches", "memory_snapshots", "snapshot_peaks"),
@@ -56,15 +56,17 @@ _TRACES = """
 
 
 class NothingFound(TracelakeError, LookupError):
-    """No capture or trace matches, or several do; the message lists what there is."""
+    """Raised if no capture or trace matches, or several do; the message lists candidates."""
 
     hint = "Give one trace, the files of one capture, or an id."
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A capture's traces by rank, or one trace (`capture_id` None). `shown`: the trace whose spans and path are broken
-    down.
+    """A capture's traces by rank, or a single trace (`capture_id` None).
+
+    `shown`: the trace of the sections about one rank. `why_shown`: the reason for that choice, empty if there is only one
+    trace.
     """
 
     capture_id: str | None
@@ -74,22 +76,22 @@ class Subject:
 
     @property
     def trace_ids(self) -> str:
-        """Returns the ids of the traces as a SQL list."""
+        """Return the ids of the traces as a SQL list."""
         return f"({', '.join(quoted(trace['trace_id']) for trace in self.traces)})"
 
     @property
     def ids(self) -> list[str]:
-        """Returns the ids of the traces, to limit a question by."""
+        """Return the ids of the traces, as a limit of a question."""
         return [trace["trace_id"] for trace in self.traces]
 
     @property
     def shown_id(self) -> str:
-        """Returns the id of the shown trace as SQL text."""
+        """Return the id of the shown trace as a SQL literal."""
         return quoted(self.shown["trace_id"])
 
 
 def compute_tables(con: duckdb.DuckDBPyConnection, trace_id: str, at_once: int = 1) -> None:
-    """Make the tables of a page of one trace in `con`, which has its events; `at_once`: see run_models."""
+    """Create the tables of a page about one trace in `con`, which contains the trace's events. `at_once`: see run_models."""
     catalog = load_catalog()
     request_windows(con, usual_windows(con, [trace_id]))
     run_models(con, catalog, set(TABLES) - {"traces"}, at_once=at_once)
@@ -99,19 +101,20 @@ def compute_tables(con: duckdb.DuckDBPyConnection, trace_id: str, at_once: int =
 
 
 def label(trace: Row) -> str:
-    """Returns `rank 3`, or the file's name if the rank is unknown."""
+    """Return `rank 3`, or the name of the trace's file if its rank is unknown."""
     return Path(trace["path"]).name if trace["rank"] is None else f"rank {trace['rank']}"
 
 
 def of_shown(subject: Subject) -> str:
-    """Returns which trace a single-trace section is about, and why that one; nothing if there is no other."""
+    """Return a note about the trace of a section about one rank, and the reason, or "" if there is only one trace."""
     return f"Of {label(subject.shown)}, {subject.why_shown}. " if subject.why_shown else ""
 
 
 def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None) -> Subject:
-    """Returns the capture or trace whose id has this beginning; if it is empty, the only one there is.
+    """Return the capture or trace with this id prefix, or the only one if the prefix is empty.
 
-    `rank`: the rank to show; else the straggler, else the first. Raises NothingFound.
+    `rank`: the rank to show (default: the straggler, or else the first rank). Raise NothingFound if none or several match, or if
+    the rank does not exist.
     """
     traces = rows_of(con, f"{_TRACES} WHERE starts_with(t.trace_id, {quoted(beginning)}) ORDER BY t.trace_id")
     captures = con.execute(
@@ -133,7 +136,7 @@ def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | Non
 def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> Subject:
     members = f"JOIN capture_ranks AS r USING (trace_id) WHERE r.capture_id = {quoted(capture)}"
     order = "ORDER BY t.rank NULLS LAST, t.path"
-    # Traces without ranks take no part in a capture, but each of them can still be shown.
+    # Traces without ranks are excluded from a capture. If it has no other traces, the page shows them.
     traces = rows_of(con, f"{_TRACES} {members} AND r.left_out_reason IS NULL {order}") or rows_of(
         con, f"{_TRACES} {members} {order}"
     )

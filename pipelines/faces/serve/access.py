@@ -1,7 +1,7 @@
-"""Who may use a web server on this machine: programs here, and pages that it served itself.
+"""Access rules of a web server on this machine: it answers local programs and the pages that it served itself.
 
-A page of any site that is open in a browser here can send requests to 127.0.0.1, by a link, by a form, or by a name that
-it points there (DNS rebinding). Browsers then say the name (Host) and the site (Origin).
+A page of any site that is open in a local browser can send requests to 127.0.0.1. It can use a link, a form, or a name that
+resolves to that address (DNS rebinding). Browsers send that name in Host and the site in Origin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Returns the headers of an ASGI request by name, in lower case."""
+    """Return the header values of an ASGI request by lower-case name."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -22,9 +22,9 @@ def headers_of(scope: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def foreign(headers: Mapping[str, list[str]], hosts: Collection[str | None]) -> tuple[int, str] | None:
-    """Returns the status and the sentence with which a request is rejected for its host or origin; None: it may pass.
+    """Return the HTTP status and the message for a request with a foreign host or origin, or None if the request may pass.
 
-    `hosts`: the names, in lower case and without port, that the server answers to.
+    `hosts`: the names that the server answers to, in lower case and without port.
     """
     named = headers.get("host", [])
     if len(named) != 1 or _host(f"//{named[0]}") not in hosts:
@@ -36,7 +36,10 @@ def foreign(headers: Mapping[str, list[str]], hosts: Collection[str | None]) -> 
 
 
 def is_json(headers: Mapping[str, list[str]]) -> bool:
-    """Whether a request carries JSON: browsers send forms and text to other origins without asking first, but not JSON."""
+    """Return whether the request body is JSON.
+
+    Browsers send forms and text to other origins without a preflight request, but not JSON.
+    """
     kinds = headers.get("content-type", [])
     return [kind.partition(";")[0].strip().lower() for kind in kinds] == ["application/json"]
 

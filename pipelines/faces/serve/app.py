@@ -1,4 +1,4 @@
-"""The web application: the page, its files, and what it asks for."""
+"""The web application: the page, its files, and the handlers of its requests."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from pipelines.lake.read.sandbox import Limits, QueryStopped
 from pipelines.models.questions import question_named
 
 _HERE = Path(__file__).parent
-# The only files that are served, by name.
+# The server serves only these files, by name.
 _FILES = {path.name: path for folder in ("page", "vendor") for path in (_HERE / folder).glob("*.*")}
 _SHOWN = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".svg": "image/svg+xml"}
 _MOST_BODY = 1_000_000
-_MOST_BYTES = 16_000_000  # of text in an answer that is shown
+_MOST_BYTES = 16_000_000  # of text in an answer on the page
 _OWN = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _REPORT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _HEADERS = {
@@ -52,8 +52,10 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is served: a lake (its folder, or the address of a DuckLake), the limits of a query, how many rows are shown,
-    how many queries run at once, and the names that the server answers to besides those of this machine.
+    """Settings of the server.
+
+    `lake`: a folder, or the address of a DuckLake. `limits`: limits of a query. `rows`: most rows on the page. `queries`: most
+    concurrent queries. `hosts`: names that the server answers to in addition to LOCAL. `without_broken`: skip broken files.
     """
 
     lake: Path | str
@@ -65,13 +67,13 @@ class Settings:
 
 
 class Guarded:
-    """ASGI middleware that rejects foreign hosts and origins, and puts the headers of every answer."""
+    """ASGI middleware that rejects foreign hosts and origins, and adds _HEADERS to every answer."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self.app, self.hosts = app, frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or reject it with a sentence."""
+        """Pass the request on, or answer with the status and message of its rejection."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -82,8 +84,8 @@ class Guarded:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                more = [(n.encode(), v.encode()) for n, v in _HEADERS.items() if n.encode() not in given]
+                names = {name.lower() for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in _HEADERS.items() if n.encode() not in names]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
@@ -98,14 +100,14 @@ class Console:
         self.settings, self.places, self.reports = settings, Places(settings.queries), Reports(settings.lake)
 
     async def file(self, request: Request) -> Response:
-        """The page, or one of its files."""
+        """Return the page, or one of its files."""
         path = _FILES.get(request.path_params.get("name", "index.html"))
         if path is None:
             return PlainTextResponse("no such file\n", 404)
         return FileResponse(path, media_type=_SHOWN.get(path.suffix, "text/plain"))
 
     async def contents(self, request: Request) -> Response:
-        """Tables, questions, and what the server is."""
+        """Return the tables, the questions, and the server's version, lake and limits."""
         settings = self.settings
         layers = await anyio.to_thread.run_sync(tables_by_layer)
         about = {"version": __version__, "lake": str(settings.lake), "has_reports": self.reports.are_possible}
@@ -113,7 +115,7 @@ class Console:
         return JSONResponse({**about, "limits": limits, "layers": layers, "questions": questions()})
 
     async def why(self, request: Request) -> Response:
-        """Why the newest capture or trace takes as long as it does."""
+        """Return why the newest capture or trace takes as long as it does."""
         await _body(request)
         asking = self._asking(NEWEST)
 
@@ -121,45 +123,50 @@ class Console:
             async with self.places.taken(asking):
                 return await in_thread(partial(newest_why, asking))
 
-        found = await while_there(request.receive, asking, work)
-        return JSONResponse(found) if found else Response(status_code=499)
+        answer = await while_there(request.receive, asking, work)
+        return JSONResponse(answer) if answer else Response(status_code=499)
 
     async def query(self, request: Request) -> Response:
-        """Rows of a query."""
+        """Return the rows of a query."""
         asking = self._asking((await _body(request)).text("sql"))
 
         async def work() -> dict[str, Any]:
             async with self.places.taken(asking):
                 return await in_thread(partial(self._rows, asking))
 
-        found = await while_there(request.receive, asking, work)
-        return JSONResponse(found) if found else Response(status_code=499)  # the client left
+        answer = await while_there(request.receive, asking, work)
+        return JSONResponse(answer) if answer else Response(status_code=499)  # the client disconnected
 
     def _rows(self, asking: Asking) -> dict[str, Any]:
         start = time.monotonic()
-        with asking.answer() as (answer, known):
-            found = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES))
-        if found["n_cut"]:
-            known = [*known, f"{found['n_cut']:,} cells are cut to {LONGEST:,} characters; a download has all of them"]
-        known = [visible(one) for one in known]
-        return {**found, "caveats": known, "seconds": round(time.monotonic() - start, 3)}
+        with asking.answer() as (answer, caveats):
+            result = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES))
+        if result["n_cut"]:
+            caveats = [
+                *caveats,
+                f"{result['n_cut']:,} cells are cut to {LONGEST:,} characters; a download has all of them",
+            ]
+        caveats = [visible(caveat) for caveat in caveats]
+        return {**result, "caveats": caveats, "seconds": round(time.monotonic() - start, 3)}
 
     async def question(self, request: Request) -> Response:
-        """The query of a saved question, for a part of the lake."""
+        """Return the SQL of a saved question, limited to a part of the lake."""
         body = await _body(request)
-        asked = question_named(body.text("name"))
-        limits = {name: body.number(name) if name == "rank" else body.text(name, "") or None for name in asked.limits}
-        return JSONResponse({"sql": asked.asked(body.number("top") or 0, **limits)})
+        question = question_named(body.text("name"))
+        limits = {
+            name: body.number(name) if name == "rank" else body.text(name, "") or None for name in question.limits
+        }
+        return JSONResponse({"sql": question.asked(body.number("top") or 0, **limits)})
 
     async def download(self, request: Request) -> Any:
-        """All rows of a query as a file."""
+        """Return all rows of a query as a file."""
         body = await _body(request)
         kind = body.text("format")
         if kind not in KINDS:
             raise NotAnswered(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
         download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
-        held = AsyncExitStack()  # until the last part is sent
+        held = AsyncExitStack()  # closed after the last part is sent
 
         async def close() -> None:
             await in_thread(download.close)
@@ -181,7 +188,7 @@ class Console:
         return Streamed(download.parts, first, {**_HEADERS, **headers}, asking, close)
 
     async def make_report(self, request: Request) -> Response:
-        """The address of the report of a trace or capture, made if it is not there yet."""
+        """Return the address of the report of a trace or capture. Make the report if it is missing or outdated."""
         ident = (await _body(request)).text("id")
         asking = self._asking(existence(ident))
 
@@ -196,14 +203,14 @@ class Console:
         return JSONResponse({"page": f"/reports/{made}"}) if made else Response(status_code=499)
 
     async def report(self, request: Request) -> Response:
-        """A report that was made."""
+        """Return a finished report."""
         path = self.reports.page(request.path_params["name"])
         if path is None:
             return PlainTextResponse("no such report; the link of its trace makes it again\n", 404)
         return FileResponse(path, media_type="text/html", headers={"content-security-policy": _REPORT})
 
     async def waiting(self, request: Request) -> Response:
-        """The page that is shown while a report is made; its script asks for it."""
+        """Return the page that requests a report and waits for it."""
         return FileResponse(_FILES["report.html"], media_type="text/html")
 
     def _asking(self, sql: str) -> Asking:
@@ -211,38 +218,38 @@ class Console:
 
 
 class _Body:
-    """The JSON object that a request carries."""
+    """The JSON object in a request's body."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
 
     def text(self, name: str, missing: str | None = None) -> str:
-        found = self.given.get(name, missing)
-        if not isinstance(found, str):
+        value = self.given.get(name, missing)
+        if not isinstance(value, str):
             raise NotAnswered(f"the request has no text {name!r}")
-        return found
+        return value
 
     def number(self, name: str) -> int | None:
-        found = self.given.get(name)
-        if found is None or (isinstance(found, int) and not isinstance(found, bool)):
-            return found
-        raise NotAnswered(f"{name} is not a whole number: {found!r}")
+        value = self.given.get(name)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            return value
+        raise NotAnswered(f"{name} is not a whole number: {value!r}")
 
 
 async def _body(request: Request) -> _Body:
-    """Returns what a request carries. Raises NotAnswered for what is no JSON object, or too large to be a query."""
+    """Return the JSON object in a request. Raise NotAnswered if the body is not a JSON object or exceeds _MOST_BODY bytes."""
     read = b""
     async for part in request.stream():
         read += part
         if len(read) > _MOST_BODY:
             raise NotAnswered(f"the request is larger than {_MOST_BODY:,} bytes")
     try:
-        given = json.loads(read)
+        value = json.loads(read)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        value = None
+    if not isinstance(value, dict):
         raise NotAnswered("the request is not a JSON object")
-    return _Body(given)
+    return _Body(value)
 
 
 def _told(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
@@ -253,12 +260,12 @@ def _told(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
 
 
 def visible_lines(text: str) -> str:
-    """Text of several lines, as DuckDB's errors are, with everything else invisible spelled out."""
+    """Escape invisible characters in a text, except line breaks (DuckDB's errors have several lines)."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def make_app(settings: Settings) -> Starlette:
-    """Returns the application. Everything that it leaves in the file system goes away when it ends."""
+    """Return the application. When it ends, it stops its queries and removes its files."""
     console = Console(settings)
 
     @asynccontextmanager

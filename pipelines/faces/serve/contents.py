@@ -1,4 +1,4 @@
-"""What the left side of the page shows: tables with their columns, and the saved questions."""
+"""Contents of the left side of the page: tables with their columns, and the saved questions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipelines.models.questions import load_questions
 
 
 def tables_by_layer() -> list[dict[str, Any]]:
-    """Returns the layers in order, rules last, each with its tables; a table has its columns with types and meanings."""
+    """Return the layers in order, rules last. A layer has its tables, a table its columns with types and meanings."""
     catalog = load_catalog()
     types = column_types(catalog)
     layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")
-    found = []
+    contents = []
     for layer in layers:
         models = sorted(
             (catalog.models[n] for n in catalog.public if catalog.models[n].layer == layer), key=lambda m: m.name
@@ -25,13 +25,19 @@ def tables_by_layer() -> list[dict[str, Any]]:
             columns = [{"name": c.name, "type": kinds.get(c.name, ""), "doc": c.doc} for c in model.columns]
             tables.append({"name": model.name, "doc": model.doc, "columns": columns})
         if tables:
-            found.append({"layer": layer, "tables": tables})
-    return found
+            contents.append({"layer": layer, "tables": tables})
+    return contents
 
 
 def questions() -> list[dict[str, Any]]:
-    """Returns the saved questions in the order of their topics, each with what it can be limited to."""
+    """Return the saved questions in the order of their topics, each with the names of its limits."""
     return [
-        {"name": one.name, "topic": one.topic, "question": one.question, "reading": one.reading, "limits": one.limits}
-        for one in load_questions().values()
+        {
+            "name": question.name,
+            "topic": question.topic,
+            "question": question.question,
+            "reading": question.reading,
+            "limits": question.limits,
+        }
+        for question in load_questions().values()
     ]

@@ -1,4 +1,4 @@
-"""A query's answer as a file: CSV or Parquet, made while it is sent."""
+"""A query's answer as a CSV or Parquet file, written while it is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.pa
 
 
 class Download:
-    """A query that is open until `close`. Its methods may be called from different threads, one at a time."""
+    """A query that stays open until `close`. Different threads may call its methods, one at a time."""
 
     def __init__(self, asking: Asking, kind: str, for_spreadsheet: bool) -> None:
         """`kind`: csv or parquet."""
@@ -21,14 +21,14 @@ class Download:
         self.parts: Iterator[bytes] = iter(())
 
     def first(self) -> bytes:
-        """Start the query; returns the first part. Raises what Asking.answer raises: nothing has been sent then."""
+        """Start the query and return the first part. Raise the errors of Asking.answer, before anything is sent."""
         try:
             self._open.enter_context(told_as_sentences())
             answer, _ = self._open.enter_context(self.asking.answer())
             self.parts = parquet_parts(answer) if self.kind == "parquet" else csv_parts(answer, self.for_spreadsheet)
             return next(self.parts, b"")
         except BaseException as error:
-            # The contexts turn it into a sentence, as they would in a `with` block.
+            # The contexts translate the error, as they do at the end of a `with` block.
             self._open.__exit__(type(error), error, error.__traceback__)
             raise
 

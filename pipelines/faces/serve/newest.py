@@ -1,4 +1,4 @@
-"""What the page opens on: why the newest capture, or the newest trace, takes as long as it does."""
+"""The answer on the start page: why the newest capture, or the newest trace, takes as long as it does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.faces.asking import Asking, NotAnswered, first_rows
 from pipelines.faces.capture_why import CaptureWhy, asked_capture_why
 from pipelines.faces.why import Why, asked_why, on_a_screen
 
-# Of the newest trace, what is there. All tables of the answer are in it: what they lack is told once, by this query.
+# The newest trace and which answers it has. The query reads every table of the answer, so its caveats cover all of them once.
 NEWEST = """
 SELECT
     trace_id, capture_id, file, job, rank,
@@ -36,54 +36,60 @@ _MOST_ROWS, _MOST_BYTES = 100_000, 16_000_000
 
 
 def newest_why(asking: Asking) -> dict[str, Any]:
-    """Returns the title, the id, the sentence, the causes and the caveats of the newest capture or trace, as texts for people.
+    """Return the title, id, sentence, causes and caveats of the newest capture or trace, as human-readable texts.
 
-    Raises NotAnswered for a lake without traces, QueryStopped. `asking` is that of NEWEST; it asks everything else, so that who
-    stops it stops all.
+    `asking` starts with the query NEWEST and runs all further queries, so stopping it stops them all. Raise NotAnswered if the
+    lake has no traces, QueryStopped if the query is stopped.
     """
-    found, known = _asked(asking, NEWEST)
-    if not found:
+    rows, caveats = _asked(asking, NEWEST)
+    if not rows:
         lake = shlex.quote(str(asking.lake))
         raise NotAnswered(f"no traces in the lake {asking.lake}", f"Ingest some: tracelake ingest FILES --lake {lake}")
-    (newest,) = found
+    (newest,) = rows
     answer = _answer(asking, newest)
     ident = newest["capture_id" if isinstance(answer, CaptureWhy) else "trace_id"]
-    told = {"title": visible(_title(newest, answer)), "id": ident, "caveats": [visible(one) for one in known]}
+    answer_texts = {
+        "title": visible(_title(newest, answer)),
+        "id": ident,
+        "caveats": [visible(cause) for cause in caveats],
+    }
     if answer is None:
-        lacks = "is not computed yet: the caveats say how" if known else "has no answer: the trace has no critical path"
-        return {**told, "sentence": f"Why it takes as long as it does {lacks}.", "causes": [], "rest": ""}
-    told["caveats"] += [visible(one["detail"]) for one in answer.caveats]
-    shown, rest = on_a_screen(answer.causes)
-    less = ", ".join(one.title for one in rest)
+        lacks = (
+            "is not computed yet: the caveats say how" if caveats else "has no answer: the trace has no critical path"
+        )
+        return {**answer_texts, "sentence": f"Why it takes as long as it does {lacks}.", "causes": [], "rest": ""}
+    answer_texts["caveats"] += [visible(cause["detail"]) for cause in answer.caveats]
+    on_screen, remaining = on_a_screen(answer.causes)
+    less = ", ".join(cause.title for cause in remaining)
     return {
-        **told,
+        **answer_texts,
         "sentence": visible(answer.sentence),
-        "causes": [_cause(one, answer, ident, asking.lake) for one in shown],
-        "rest": f"{sum(one.share for one in rest):.1f} %: {less}" if rest else "",
+        "causes": [_cause(cause, answer, ident, asking.lake) for cause in on_screen],
+        "rest": f"{sum(cause.share for cause in remaining):.1f} %: {less}" if remaining else "",
     }
 
 
-def _cause(one: Any, answer: Why | CaptureWhy, ident: str, lake: Path | str) -> dict[str, str]:
+def _cause(cause: Any, answer: Why | CaptureWhy, ident: str, lake: Path | str) -> dict[str, str]:
     command = (
-        f"{one.command(ident, answer.options())} --lake {shlex.quote(str(lake))}" if isinstance(lake, Path) else ""
+        f"{cause.command(ident, answer.options())} --lake {shlex.quote(str(lake))}" if isinstance(lake, Path) else ""
     )
-    told = {
-        "share": f"{one.share:.1f} %",
-        "told": one.told(answer.steps),
-        "doubt": answer.doubt_of(one),
-        "names": one.names(_NAMES),
-        "advice": one.advice,
+    texts = {
+        "share": f"{cause.share:.1f} %",
+        "told": cause.told(answer.steps),
+        "doubt": answer.doubt_of(cause),
+        "names": cause.names(_NAMES),
+        "advice": cause.advice,
         "command": command,
     }
-    return {key: visible(text) for key, text in told.items()}
+    return {key: visible(text) for key, text in texts.items()}
 
 
 def _answer(asking: Asking, newest: dict[str, Any]) -> Why | CaptureWhy | None:
     def ask(query: str) -> list[dict[str, Any]]:
         return _asked(asking, query)[0]
 
-    if newest["is_capture"] and (of_all := asked_capture_why(ask, newest["capture_id"])):
-        return of_all
+    if newest["is_capture"] and (capture_answer := asked_capture_why(ask, newest["capture_id"])):
+        return capture_answer
     return asked_why(ask, newest["trace_id"]) if newest["is_computed"] else None
 
 
@@ -96,8 +102,8 @@ def _title(newest: dict[str, Any], answer: Why | CaptureWhy | None) -> str:
 
 
 def _asked(asking: Asking, query: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns the rows of one query by column name, and what to know of them."""
+    """Return the rows of a query by column name, and their caveats."""
     asking.query = query
-    with asking.answer() as (answer, known):
-        found = first_rows(answer, _MOST_ROWS, _MOST_BYTES)
-    return [dict(zip(found.columns, row, strict=True)) for row in found.rows], known
+    with asking.answer() as (answer, caveats):
+        result = first_rows(answer, _MOST_ROWS, _MOST_BYTES)
+    return [dict(zip(result.columns, row, strict=True)) for row in result.rows], caveats

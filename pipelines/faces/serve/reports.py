@@ -1,4 +1,4 @@
-"""Reports of traces and captures, made by `tracelake report` in a process of its own, and kept until the lake changes."""
+"""Reports of traces and captures, made by `tracelake report` in its own process, and reused until the lake changes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SECONDS = 600
 
 @dataclass(frozen=True)
 class _Made:
-    name: str  # in its address: random, so that no other page can guess it
-    state: str | None  # of the lake, afterwards: making it may compute tables
+    name: str  # part of the address; random, so that no other page can guess it
+    state: str | None  # of the lake after the report was made, because making it may compute tables
 
 
 class Reports:
-    """The pages that were made, in a temporary folder that goes away with the server. One is made at a time."""
+    """The finished reports, in a temporary folder that is deleted when the server ends. One report is made at a time."""
 
     def __init__(self, lake: Path | str) -> None:
         self.lake = lake
@@ -39,18 +39,21 @@ class Reports:
 
     @property
     def are_possible(self) -> bool:
-        """Whether this lake has reports: one in a folder."""
+        """Return whether the lake supports reports, which requires a lake in a folder."""
         return isinstance(self.lake, Path)
 
     async def make(self, ident: str) -> str:
-        """Returns the name of the page of a trace or capture, made now if the lake changed since. Raises NotAnswered."""
+        """Return the name of the report of a trace or capture. Make it if it is missing or the lake has changed since.
+
+        Raise NotAnswered if the report cannot be made.
+        """
         if not isinstance(self.lake, Path):
             raise NotAnswered("reports need a lake in a folder", "`tracelake report` takes the trace's files.")
         lake = self.lake
         async with self._one:
-            found = self._made.get(ident)
-            if found and found.state and found.state == await anyio.to_thread.run_sync(_state, lake):
-                return found.name
+            made = self._made.get(ident)
+            if made and made.state and made.state == await anyio.to_thread.run_sync(_state, lake):
+                return made.name
             name = secrets.token_urlsafe(16)
             await _run(lake, ident, self._path(name))
             self._made.pop(ident, None)
@@ -59,12 +62,12 @@ class Reports:
             return name
 
     def page(self, name: str) -> Path | None:
-        """Returns the file of a page that was made; None for every other name, so that no path can be asked for."""
-        known = any(made.name == name for made in self._made.values())
-        return self._path(name) if known else None
+        """Return the file of a finished report, or None for any other name, so that a request cannot name a path."""
+        is_made = any(made.name == name for made in self._made.values())
+        return self._path(name) if is_made else None
 
     def close(self) -> None:
-        """Remove all pages."""
+        """Remove all reports."""
         self._folder.cleanup()
 
     def _path(self, name: str) -> Path:
@@ -73,20 +76,20 @@ class Reports:
     def _forget_old(self) -> None:
         for ident in list(self._made)[:-_KEPT]:
             self._path(self._made.pop(ident).name).unlink(missing_ok=True)
-        kept = {made.name for made in self._made.values()}
+        names = {made.name for made in self._made.values()}
         for path in Path(self._folder.name).glob("*.html"):
-            if path.stem not in kept:  # an earlier page of the same trace
+            if path.stem not in names:  # an earlier report of the same trace
                 path.unlink(missing_ok=True)
 
 
 def known_id(asking: Asking) -> bool:
-    """Whether the query of `existence` found something."""
+    """Return whether the query of `existence` returns a row."""
     with asking.answer() as (answer, _):
         return bool(answer.rows(1))
 
 
 def existence(ident: str) -> str:
-    """Returns the query that has a row if there is a trace or capture with this id."""
+    """Return a query that returns a row if a trace or capture with this id exists."""
     return (
         f"SELECT 1 FROM traces WHERE trace_id = {quoted(ident)} OR capture_id = {quoted(ident)} "
         f"UNION ALL SELECT 1 FROM captures WHERE capture_id = {quoted(ident)} AND NOT is_gone"
@@ -98,7 +101,7 @@ def _state(lake: Path) -> str | None:
 
 
 async def _run(lake: Path, ident: str, out: Path) -> None:
-    """Run the command in an empty folder, where no file has the name of the id."""
+    """Run `tracelake report` in an empty folder, so that no file there has the name of the id."""
     command = [
         sys.executable,
         "-m",
@@ -121,10 +124,13 @@ async def _run(lake: Path, ident: str, out: Path) -> None:
         except TimeoutError:
             raise NotAnswered(f"the report was not done after {_SECONDS} s") from None
     if done.returncode or not out.exists():
-        told = done.stderr.decode("utf-8", "replace").strip() or f"it ended with status {done.returncode}"
-        raise NotAnswered(f"the report could not be made: {visible(told.removeprefix('error: '))[:2000]}")
+        message = done.stderr.decode("utf-8", "replace").strip() or f"it ended with status {done.returncode}"
+        raise NotAnswered(f"the report could not be made: {visible(message.removeprefix('error: '))[:2000]}")
 
 
 def _import_path() -> str:
-    """As here: the folder of a checkout may be found only because it was the working directory."""
+    """Return PYTHONPATH for the same imports as in this process.
+
+    The working directory is spelled out, because a checkout may be on the path only as the working directory.
+    """
     return os.pathsep.join(path or os.getcwd() for path in sys.path)

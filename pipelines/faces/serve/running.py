@@ -1,4 +1,4 @@
-"""Queries in threads: a bounded number at once, each stopped when whoever asked for it is gone."""
+"""Queries in threads: a bounded number runs concurrently, and each stops when its client disconnects."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipelines.faces.asking import Asking, NotAnswered
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _WAITING = 50
-"""Queries that may wait for a place; further ones are told to try again."""
+"""Queries that may wait for a slot; further ones raise Busy."""
 
 
 class Busy(NotAnswered):
-    """Too many queries run and wait already."""
+    """Raised if too many queries are running and waiting, or the server is ending."""
 
 
 class Places:
-    """How many queries run at once. Those that run can be stopped together, when the server ends."""
+    """Slots for concurrent queries. `stop_all` stops all running queries when the server ends."""
 
     def __init__(self, number: int) -> None:
         self._limiter = anyio.CapacityLimiter(number)
@@ -34,12 +34,12 @@ class Places:
 
     @property
     def n_running(self) -> int:
-        """Returns how many places are taken."""
+        """Return the number of slots in use."""
         return self._limiter.borrowed_tokens
 
     @asynccontextmanager
     async def taken(self, asking: Asking) -> AsyncIterator[None]:
-        """Waits for a place, and gives it back after the block. Raises Busy if too many wait."""
+        """Wait for a slot, and release it after the block. Raise Busy if too many queries wait or the server is ending."""
         statistics = self._limiter.statistics()
         if statistics.tasks_waiting >= _WAITING:
             raise Busy(f"{statistics.borrowed_tokens} queries are running and {_WAITING} waiting", "Try again later.")
@@ -54,23 +54,23 @@ class Places:
             self._limiter.release_on_behalf_of(asking)
 
     def stop_all(self) -> None:
-        """Stop the queries that run, and let none begin."""
+        """Stop all running queries and start no more."""
         self._is_ending = True
         for asking in list(self._running):
             asking.stop()
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Returns what `work` returns. It is waited for even if the caller is cancelled: it has a query open."""
-    found: list[T] = []
+    """Run `work` in a thread and return its result. Wait for it even if the caller is cancelled, because it has an open query."""
+    results: list[T] = []
     with anyio.CancelScope(shield=True):
-        found.append(await anyio.to_thread.run_sync(work))
-    return found[0]
+        results.append(await anyio.to_thread.run_sync(work))
+    return results[0]
 
 
 async def while_there(receive: Receive, asking: Asking, work: Callable[[], Awaitable[T]]) -> T | None:
-    """Returns what `work` returns. If the client leaves, its query is stopped, `work` is cancelled, and None returned."""
-    found: list[T] = []
+    """Return the result of `work`. If the client disconnects, stop its query, cancel `work` and return None."""
+    results: list[T] = []
     errors: list[Exception] = []
 
     async def watch(scope: anyio.CancelScope) -> None:
@@ -82,28 +82,29 @@ async def while_there(receive: Receive, asking: Asking, work: Callable[[], Await
     async with anyio.create_task_group() as group:
         group.start_soon(watch, group.cancel_scope)
         try:
-            found.append(await work())
-        except Exception as error:  # raised outside, so that it is not one of a group
+            results.append(await work())
+        except Exception as error:  # raised outside the task group, which would wrap it
             errors.append(error)
         group.cancel_scope.cancel()
     if errors and not asking.is_stopped:
         raise errors[0]
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 class Streamed:
     """An ASGI response whose body comes from a thread, part by part, and whose query ends with it.
 
-    If the query fails in between, the connection is cut: nobody must take half of a file for all of it.
+    If the query fails in between, the server cuts the connection, so that the client does not take a partial file for the
+    whole.
     """
 
     def __init__(self, parts: Any, first: bytes, headers: dict[str, str], asking: Asking, close: Callable[[], Any]):
-        """`close` is awaited at the end, whatever happened."""
+        """`close` is awaited at the end, also after an error."""
         self.parts, self.first, self.asking, self.close = parts, first, asking, close
         self.headers = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._watch, receive, group.cancel_scope)
@@ -123,7 +124,7 @@ class Streamed:
             except Exception as error:
                 if not self.asking.is_stopped:
                     _log.warning("a download was cut off: %s", visible(error))
-                return  # without an end, so the server closes the connection
+                return  # without a last part, so the server closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:

@@ -83,33 +83,3 @@ def test_savings_are_those_of_networkx(case: Case) -> None:
     assert window.with_half(row == 0) == length - _longest(case.edges, set(), halved)
     left = _longest(case.edges, chooses & {*case.waits}, dict.fromkeys(case.spent, 0))
     assert window.without_cause(_SYNC) == window.without_row(0, _SYNC, 0) == length - left
-
-
-def _took(edges: list[tuple[int, int, int]], changed: dict[int, int], bounds: tuple[list[int], list[int]]) -> int:
-    """From the first to the last of some nodes, where those that nothing leads to begin at seven times their number."""
-    at: dict[int, int] = {}
-    into = {
-        node: [(a, changed.get(i, w)) for i, (a, b, w) in enumerate(edges) if b == node]
-        for a, b, _ in edges
-        for node in (a, b)
-    }
-    for node in sorted(into):  # edges lead to greater numbers
-        at[node] = max((at[a] + w for a, w in into[node]), default=7 * node)
-    first, last = bounds
-    return max(at[node] for node in last) - min(at[node] for node in first)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(cases(), st.data())
-def test_savings_between_any_nodes(case: Case, data: st.DataObject) -> None:
-    src, dst, weight = (np.array([edge[k] for edge in case.edges], dtype=np.int64) for k in range(3))
-    graph = ArrayGraph.from_edges(src, dst, weight)
-    places = st.lists(st.integers(0, len(graph) - 1), min_size=1, max_size=3, unique=True)
-    chosen = [sorted(data.draw(places)) for _ in range(2)]
-    row, none = np.full(len(src), -1), np.array([], dtype=np.int64)
-    row[case.row] = 0
-    shares = Shares(row, np.full(len(src), _OTHER), none, none, none, none, none, none)
-    begin, bounds = graph.node_ids.astype(np.int64) * 7, (np.array(chosen[0]), np.array(chosen[1]))
-    nodes = tuple([int(graph.node_ids[place]) for place in places] for places in chosen)
-    less = _took(case.edges, {}, nodes) - _took(case.edges, dict.fromkeys(case.row, 0), nodes)
-    assert Retimed(graph, shares, 0, begin, bounds).without_row(0, _OTHER, 0) == less

@@ -1,4 +1,4 @@
-"""Draws numbers over time as filled steps, as SVG without scripts."""
+"""Line chart of values over time as filled steps, as SVG without scripts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ _STYLE = (
     ".curve .second{fill:none;stroke:#888;stroke-width:1;stroke-dasharray:4 3}"
 )
 STRETCHES = 400
-"""Of equal length, in the answers to `queue-over-time` and `memory-over-time`."""
+"""Number of intervals of equal length in the answers to `queue-over-time` and `memory-over-time`."""
 Values = Sequence[float | None]
 
 
 def curve(title: str, first: Values, second: Values, show: Callable[[float], str], length: str) -> str:
-    """Returns SVG of `first` (filled) and `second` (dashed), each with one value per stretch of equal length; None is
-    not drawn.
+    """Return SVG of `first` (filled) and `second` (dashed), each with one value per interval of equal length.
 
-    `show` formats a value at the axis; `length` is the duration of the whole, as text. Raises ValueError if `first` has
-    no values.
+    None values are not drawn. `show` formats a value at the axis. `length`: total duration as text. Raise ValueError if `first`
+    has no values.
     """
-    known = [value for value in (*first, *second) if value is not None]
+    values = [value for value in (*first, *second) if value is not None]
     if not any(value is not None for value in first):
         raise ValueError("no values to draw")
-    low, high = min(0, *known), max(1, *known)
+    low, high = min(0, *values), max(1, *values)
     pixels = (_HEIGHT - _TOP - _BOTTOM) / (high - low)
     heights = [
         (value, _HEIGHT - _BOTTOM - (value - low) * pixels) for value in sorted({low, 0, (low + high) / 2, high})
@@ -46,27 +45,29 @@ def curve(title: str, first: Values, second: Values, show: Callable[[float], str
 
 
 def carried(rows: Sequence[Mapping[str, Any]], most: str, last: str) -> list[float | None]:
-    """Returns the highest value in each of STRETCHES; a value stays until the next change, so each begins with the last value
-    of the one before. `most`, `last`: columns of the rows, which stretches without a change do not have.
+    """Return the highest value in each of STRETCHES intervals, or None before the first value.
+
+    A value lasts until the next change, so an interval starts with the last value before it. `rows` have one row per interval
+    with a change. `most`, `last`: their columns with the highest and the last value.
     """
-    found = {row["stretch"]: (row[most], row[last]) for row in rows}
+    values_by_interval = {row["stretch"]: (row[most], row[last]) for row in rows}
     highest: list[float | None] = []
     before = None
     for stretch in range(STRETCHES):
-        inside, after = found.get(stretch, (None, None))
+        inside, after = values_by_interval.get(stretch, (None, None))
         highest.append(max((value for value in (before, inside) if value is not None), default=None))
         before = before if after is None else after
     return highest
 
 
 def _line(values: Values, style: str, low: float, pixels: float, ground: float | None) -> str:
-    """Returns one step per value; closed along `ground` if that is given."""
+    """Return an SVG polyline with one step per value, closed along the value `ground` unless it is None."""
     width = (_WIDTH - _LEFT) / len(values)
     points = [
-        (_LEFT + at * width, _HEIGHT - _BOTTOM - (value - low) * pixels)
-        for place, value in enumerate(values)
+        (_LEFT + edge * width, _HEIGHT - _BOTTOM - (value - low) * pixels)
+        for index, value in enumerate(values)
         if value is not None
-        for at in (place, place + 1)
+        for edge in (index, index + 1)
     ]
     if not points:
         return ""

@@ -1,4 +1,4 @@
-"""Draws sampled stacks as a flame graph, the root on top: how often each function was seen, nested in its callers."""
+"""Flame graph of sampled stacks, the root on top: each function's weight, nested in its callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE = re.compile(r":\d+\)$")
 
 @dataclass(frozen=True)
 class Seen:
-    """A stack: the thread's name, frames ("function (file:line)", outermost first), and its weight (samples, or ns)."""
+    """A sampled stack: thread name, frames ("function (file:line)", outermost first) and weight (samples or ns)."""
 
     thread: str | None
     frames: Sequence[str]
@@ -31,20 +31,20 @@ class _Node:
 
 
 def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
-    """Returns SVG of the stacks, with one box per thread around its stacks. `unit`: of the weights, for people.
+    """Return SVG of the stacks, with one box per thread around its stacks. `unit`: name of the weights' unit in texts.
 
-    Lines of one function are merged; its box is darker the more of its weight is its own and not its callees'. Raises
-    ValueError if no stack has a weight.
+    Merge the lines of a function. A box is darker the larger the function's self weight, without its callees. Raise WrongValue if
+    no stack has a positive weight.
     """
     root = _Node()
-    for seen in stacks:
-        if seen.weight > 0:
+    for stack in stacks:
+        if stack.weight > 0:
             node = root
-            node.weight += seen.weight
-            for name in (f"thread {seen.thread or '(of C code)'}", *(_LINE.sub(")", frame) for frame in seen.frames)):
+            node.weight += stack.weight
+            for name in (f"thread {stack.thread or '(of C code)'}", *(_LINE.sub(")", frame) for frame in stack.frames)):
                 node = node.inside.setdefault(name, _Node())
-                node.weight += seen.weight
-            node.own += seen.weight
+                node.weight += stack.weight
+            node.own += stack.weight
     if not root.weight:
         raise WrongValue(f"no stack has any {unit}: nothing to draw")
     boxes: list[dict] = []
@@ -52,17 +52,17 @@ def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
     while todo:
         name, node, start, parent = todo.pop()
         share = f"{100 * node.weight / root.weight:.1f} %"
-        said = f"{name}: {node.weight:,} {unit}, {share}; {node.own:,} of them its own"
+        text = f"{name}: {node.weight:,} {unit}, {share}; {node.own:,} of them its own"
         boxes.append(
             {
                 "span_id": len(boxes), "parent_id": parent, "name": name, "start_ns": start, "end_ns": start + node.weight,
-                "own": node.own / node.weight, "says": said,
+                "own": node.own / node.weight, "says": text,
             }
         )  # fmt: skip
-        at, number = start, len(boxes) - 1
-        for inner, of in sorted(node.inside.items(), key=lambda item: (-item[1].weight, item[0])):
-            todo.append((inner, of, at, number))
-            at += of.weight
+        position, number = start, len(boxes) - 1
+        for inner, child in sorted(node.inside.items(), key=lambda item: (-item[1].weight, item[0])):
+            todo.append((inner, child, position, number))
+            position += child.weight
     return layers(
         title, boxes, "own", 0, root.weight, "share of its samples in its own code, not in what it calls", "share",
         box="a function", length=f"{root.weight:,} {unit}", unknown=None,
@@ -70,15 +70,15 @@ def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
 
 
 def folded(stacks: Iterable[Seen]) -> str:
-    """Returns the stacks as lines `thread;outer;inner weight`, the folded format that other flame graph tools read."""
+    """Return the stacks as lines `thread;outer;inner weight`, the folded format of other flame graph tools."""
     lines: dict[str, int] = {}
-    for seen in stacks:
-        names = (seen.thread or "(of C code)", *seen.frames)
+    for stack in stacks:
+        names = (stack.thread or "(of C code)", *stack.frames)
         line = ";".join(visible(name).replace(";", ",") for name in names)
-        lines[line] = lines.get(line, 0) + seen.weight
+        lines[line] = lines.get(line, 0) + stack.weight
     return "".join(f"{line} {weight}\n" for line, weight in sorted(lines.items()) if weight > 0)
 
 
 def frames_of(text: str) -> list[str]:
-    """Returns the frames of a row of `stack_samples`."""
+    """Return the frames of a row of `stack_samples`."""
     return json.loads(text)

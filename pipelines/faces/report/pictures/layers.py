@@ -1,4 +1,4 @@
-"""Draws the layers of a thread as SVG: nested spans over time, each box colored by a number about its GPU work."""
+"""Layers of a thread as SVG: nested spans over time, each box colored by a number about its GPU work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.base.units import time
 
 Row = dict[str, Any]
 _WIDTH, _LEFT, _TOP, _LANE, _LEGEND = 1200, 8, 46, 24, 160
-_LEAST = 0.6  # of a pixel: narrower boxes are dropped and counted
+_LEAST = 0.6  # pixels: narrower boxes are dropped and counted
 COLOURS = {
     "share": svg.ramp((247, 247, 247), (239, 138, 72)),
     "utilization": svg.ramp((247, 247, 247), (44, 185, 142)),
@@ -31,12 +31,12 @@ def layers(
     length: str | None = None,
     unknown: str | None = "no GPU work, or not measured",
 ) -> str:
-    """Returns SVG with one lane per depth, from `start_ns` to `end_ns`; a box's color is its `key` from 0 to 1, hatched
-    if None.
+    """Return SVG with one lane per depth, from `start_ns` to `end_ns`.
 
-    `spans` have span_id, parent_id, name, start_ns, end_ns, says (the tooltip) and `key`; `what` explains the color,
-    `scale` is one of COLOURS. `box`: what a box is; `length`: what the whole width is; `unknown`: what hatching means
-    (None: nothing is hatched). Raises ValueError if the stretch is empty or has no spans.
+    The value at `key`, 0 to 1, determines a box's color; None is hatched. `spans` have span_id, parent_id, name, start_ns,
+    end_ns, says (the tooltip) and `key`. `what` explains the color. `scale` is a key of COLOURS. The legend uses the texts
+    `box` (meaning of a box), `length` (of the full width; default: the duration) and `unknown` (meaning of hatching; None omits
+    it). Raise ValueError if the interval is empty or there are no spans.
     """
     if end_ns <= start_ns or not spans:
         raise ValueError("no spans to draw")
@@ -59,33 +59,33 @@ def layers(
 
 
 def _depths(spans: Sequence[Row]) -> dict[int, int]:
-    """Returns how many of the others each span is nested in."""
+    """Return each span's depth by span_id: the number of its ancestors."""
     parents = {s["span_id"]: s["parent_id"] for s in spans}
-    found: dict[int, int] = {}
+    depth_by_id: dict[int, int] = {}
     for ident in parents:
-        chain, at = [], ident
-        while at in parents and at not in found:
-            chain.append(at)
-            at = parents[at]
-        base = found[at] + 1 if at in found else 0
-        for above, one in enumerate(reversed(chain)):
-            found[one] = base + above
-    return found
+        chain, span_id = [], ident
+        while span_id in parents and span_id not in depth_by_id:
+            chain.append(span_id)
+            span_id = parents[span_id]
+        base = depth_by_id[span_id] + 1 if span_id in depth_by_id else 0
+        for above, chain_id in enumerate(reversed(chain)):
+            depth_by_id[chain_id] = base + above
+    return depth_by_id
 
 
 def _box(span: Row, depth: int, key: str, start_ns: int, end_ns: int, pixels: float, scale: str) -> str:
-    left = _LEFT + (max(span["start_ns"], start_ns) - start_ns) * pixels
+    x = _LEFT + (max(span["start_ns"], start_ns) - start_ns) * pixels
     width = (min(span["end_ns"], end_ns) - max(span["start_ns"], start_ns)) * pixels
     y = _TOP + depth * _LANE
     fill = "url(#unknown)" if span[key] is None else COLOURS[scale](span[key])
-    said = svg.fitting(span["name"], width - 6)
-    box = svg.rect(left, y, width, _LANE - 2, "span", fill, span["says"])
-    return box + (svg.text(left + 3, y + 15, said) if said else "")
+    label = svg.fitting(span["name"], width - 6)
+    box = svg.rect(x, y, width, _LANE - 2, "span", fill, span["says"])
+    return box + (svg.text(x + 3, y + 15, label) if label else "")
 
 
 def _legend(y: int, scale: str, unknown: str | None) -> list[str]:
-    found = [*svg.legend(_LEFT, y, _LEGEND, COLOURS[scale], "0 %", "100 %")]
+    parts = [*svg.legend(_LEFT, y, _LEGEND, COLOURS[scale], "0 %", "100 %")]
     if unknown is not None:
-        found.append(svg.rect(_LEFT + _LEGEND + 60, y, 14, 10, "span", "url(#unknown)"))
-        found.append(svg.text(_LEFT + _LEGEND + 80, y + 10, unknown))
-    return found
+        parts.append(svg.rect(_LEFT + _LEGEND + 60, y, 14, 10, "span", "url(#unknown)"))
+        parts.append(svg.text(_LEFT + _LEGEND + 80, y + 10, unknown))
+    return parts

@@ -1,4 +1,4 @@
-"""Draws operators under the roofline of their device: how fast they computed, by how much they compute per byte."""
+"""Roofline chart of operators: their rate over their operations per byte, below the limits of the device."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _COLOURS = ("#2cb98e", "#56b4e9", "#e8874e", "#a58ad6", "#b3a58a", "#d69abf")
 
 
 def roofline(title: str, rows: Sequence[Row]) -> str | None:
-    """Returns SVG with a box per row and a roof per type; None if no row has matrix operations, bytes and a peak.
+    """Return SVG with a box per row and a roof per data type, or None if no row has matrix operations, bytes and a peak.
 
-    `rows` are those of op_shape_utilization of one kind of peak. The roofs follow from them: a device's rate for a type
-    is operations over ideal time, its bandwidth is bytes over memory time. A box's area grows with its GPU time. Where
-    `bytes_measured` and `bytes_modelled` (op_bytes_measured) are there, too, a hollow box stands where measured bytes put it.
+    `rows` are rows of op_shape_utilization of one kind of peak. The roofs are derived from them: the peak rate for a type is
+    operations over ideal time, the bandwidth is bytes over memory time. A box's area grows with its GPU time. If a row also has
+    `bytes_measured` and `bytes_modelled` (op_bytes_measured), a hollow box marks its position with measured bytes.
     """
     points = [
         row
@@ -39,11 +39,11 @@ def roofline(title: str, rows: Sequence[Row]) -> str | None:
     rates = [row["tflops"] for row in points] + [rate for rate, _ in roofs.values()]
     per_byte = (
         [_intensity(row) for row in points]
-        + [one for row in points if (one := _measured(row))]
+        + [intensity for row in points if (intensity := _measured(row))]
         + [rate * 1000 / bandwidth for rate, bandwidth in roofs.values()]
     )
     x, y = _Scale(per_byte, _LEFT, _WIDTH - _RIGHT), _Scale(rates, _HEIGHT - _BOTTOM, _TOP)
-    most = max(row["gpu_ns"] for row in points)
+    max_gpu_ns = max(row["gpu_ns"] for row in points)
     parts = (
         svg.text(_LEFT, 16, title, "title"),
         svg.text(
@@ -59,13 +59,13 @@ def roofline(title: str, rows: Sequence[Row]) -> str | None:
         svg.text(_WIDTH - _RIGHT, _HEIGHT - 6, "operations per byte", at="end"),
         svg.text(4, _TOP - 6, "TFLOP/s"),
         *(part for dtype in dtypes for part in _lines(dtype, *roofs[dtype], x, y)),
-        *(_box(row, _COLOURS[dtypes.index(row["dtype"]) % len(_COLOURS)], most, x, y) for row in points),
+        *(_box(row, _COLOURS[dtypes.index(row["dtype"]) % len(_COLOURS)], max_gpu_ns, x, y) for row in points),
     )
     return svg.picture(_WIDTH, _HEIGHT, parts, _STYLE, "layers roofline")
 
 
 class _Scale:
-    """A logarithmic scale of whole decades from one end of the picture to the other."""
+    """A logarithmic scale of whole decades between two pixel positions."""
 
     def __init__(self, values: Sequence[float], first: float, last: float) -> None:
         low, high = floor(log10(min(values))), ceil(log10(max(values)))
@@ -81,13 +81,13 @@ def _intensity(row: Row) -> float:
 
 
 def _measured(row: Row) -> float | None:
-    """Operations per byte that was measured; None where it was not, or not for what the model counts."""
+    """Return operations per measured byte, or None if the measured or the modelled bytes are missing."""
     bytes_, modelled = row.get("bytes_measured"), row.get("bytes_modelled")
     return _intensity(row) * modelled / bytes_ if bytes_ and modelled else None
 
 
 def _roof(row: Row) -> tuple[float, float]:
-    """The rate at the peak, TFLOP/s, and the bandwidth, GB/s."""
+    """Return the peak rate in TFLOP/s and the bandwidth in GB/s."""
     return row["flops_matrix"] / row["ideal_ns"] / 1000, row["bytes"] / row["memory_ns"]
 
 
@@ -100,15 +100,15 @@ def _lines(dtype: str, rate: float, bandwidth: float, x: _Scale, y: _Scale) -> I
     yield svg.text(x.last + 4, y.at(rate) + 4, f"{dtype} {rate:,.0f}")
 
 
-def _box(row: Row, colour: str, most: int, x: _Scale, y: _Scale) -> str:
-    side = 5 + 17 * (row["gpu_ns"] / most) ** 0.5
+def _box(row: Row, colour: str, max_gpu_ns: int, x: _Scale, y: _Scale) -> str:
+    side = 5 + 17 * (row["gpu_ns"] / max_gpu_ns) ** 0.5
     reached = (
         "" if row["roofline_utilization"] is None else f", {100 * row['roofline_utilization']:.1f} % of its roofline"
     )
-    says = f"{row['op']} {row['dtype']}: {row['n_ops']:,} calls, {time(row['gpu_ns'])}, {row['tflops']:.1f} TFLOP/s{reached}"
-    box = svg.rect(x.at(_intensity(row)) - side / 2, y.at(row["tflops"]) - side / 2, side, side, "op", colour, says)
+    text = f"{row['op']} {row['dtype']}: {row['n_ops']:,} calls, {time(row['gpu_ns'])}, {row['tflops']:.1f} TFLOP/s{reached}"
+    box = svg.rect(x.at(_intensity(row)) - side / 2, y.at(row["tflops"]) - side / 2, side, side, "op", colour, text)
     if not (measured := _measured(row)):
         return box
-    said = f"{says}; measured {size(row['bytes_measured'])}, the model counts {size(row['bytes_modelled'])}"
-    at = x.at(measured) - side / 2
-    return box + svg.rect(at, y.at(row["tflops"]) - side / 2, side, side, "measured", colour, said)
+    measured_text = f"{text}; measured {size(row['bytes_measured'])}, the model counts {size(row['bytes_modelled'])}"
+    left_x = x.at(measured) - side / 2
+    return box + svg.rect(left_x, y.at(row["tflops"]) - side / 2, side, side, "measured", colour, measured_text)

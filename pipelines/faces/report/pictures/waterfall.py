@@ -1,4 +1,4 @@
-"""Draws how a sum of one side becomes that of the other: a bar for each change, from where the one before ended."""
+"""Waterfall chart from the sum of control to the sum of test: one bar per change, starting where the previous bar ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLE = ".waterfall .join{stroke:#999;stroke-dasharray:2 2}.waterfall .zero{str
 
 
 class Step(NamedTuple):
-    """A change: its name, how much (its sum is test less control), what is written beside it, and its tooltip."""
+    """A change: its name, its amount (all amounts add up to test less control), the label next to its bar, and its tooltip."""
 
     name: str
     change: float
@@ -24,18 +24,18 @@ class Step(NamedTuple):
 
 
 def waterfall(title: str, control: tuple[float, str], test: tuple[float, str], steps: Sequence[Step]) -> str | None:
-    """Returns SVG with a bar for control, one for each change and one for test; None if neither has anything.
+    """Return SVG with a bar for control, a bar per change and a bar for test, or None if neither sum is positive.
 
-    `control`, `test`: the sums and how they are written. Raises ValueError if the changes do not add up to their difference.
+    `control`, `test`: the sums and their labels. Raise ValueError if the changes do not add up to the difference.
     """
     if control[0] <= 0 and test[0] <= 0:
         return None
     if abs(control[0] + sum(step.change for step in steps) - test[0]) > 1e-6 * max(control[0], test[0]):
         raise ValueError("the changes do not add up to the difference of the sums")
-    ends, at = [control[0]], control[0]
+    ends, level = [control[0]], control[0]
     for step in steps:
-        at += step.change
-        ends.append(at)
+        level += step.change
+        ends.append(level)
     pixels = (_WIDTH - _NAMES - _RIGHT) / max(*ends, test[0])
     bottom = _TOP + (len(steps) + 2) * _BAR
     names = short_names([step.name for step in steps], _LONG)
@@ -54,17 +54,17 @@ def waterfall(title: str, control: tuple[float, str], test: tuple[float, str], s
     return svg.picture(_WIDTH, bottom + 14, parts, _STYLE, "layers waterfall")
 
 
-def _change(place: int, step: Step, name: str, before: float, after: float, pixels: float) -> Iterator[str]:
-    x, top = _NAMES + before * pixels, _TOP + place * _BAR
+def _change(lane: int, step: Step, name: str, before: float, after: float, pixels: float) -> Iterator[str]:
+    x, top = _NAMES + before * pixels, _TOP + lane * _BAR
     yield svg.line(x, top - _BAR + 3, x, top + _BAR - 3, "join")
     colour = MORE if step.change > 0 else LESS
-    yield from _bar(place, name, min(before, after), max(before, after), colour, step.shown, step.says, pixels)
+    yield from _bar(lane, name, min(before, after), max(before, after), colour, step.shown, step.says, pixels)
 
 
 def _bar(
-    place: int, name: str, start: float, end: float, colour: str, shown: str, says: str, pixels: float
+    lane: int, name: str, start: float, end: float, colour: str, value_text: str, tooltip: str, pixels: float
 ) -> Iterator[str]:
-    y = _TOP + place * _BAR
+    y = _TOP + lane * _BAR
     yield svg.text(_NAMES - 8, y + 16, name, at="end")
-    yield svg.rect(_NAMES + start * pixels, y + 3, max((end - start) * pixels, 1), _BAR - 6, fill=colour, says=says)
-    yield svg.text(_NAMES + end * pixels + 6, y + 16, shown)
+    yield svg.rect(_NAMES + start * pixels, y + 3, max((end - start) * pixels, 1), _BAR - 6, fill=colour, says=tooltip)
+    yield svg.text(_NAMES + end * pixels + 6, y + 16, value_text)

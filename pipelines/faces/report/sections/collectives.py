@@ -1,4 +1,4 @@
-"""How fast a rank's collectives ran: by kind and size, compared with the link bandwidth."""
+"""Section on the bandwidth of a rank's collectives, by kind and size, compared with the link bandwidth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = [
 
 
 def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The shown rank's communication kernels, summed by kind and size; most time beyond the ideal first."""
+    """Return the section on the shown rank's communication kernels, summed by kind and size, most time beyond the ideal first."""
     rows = rows_of(
         con,
         f"SELECT * FROM collective_bandwidth_by_size WHERE trace_id = {subject.shown_id} "

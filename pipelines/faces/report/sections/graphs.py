@@ -1,4 +1,4 @@
-"""What ran in replays of CUDA and HIP graphs, if that is more than half of the GPU's time."""
+"""Section on replays of CUDA and HIP graphs, if they take more than half of the GPU time."""
 
 from __future__ import annotations
 
@@ -38,29 +38,32 @@ _COLUMNS = [
 
 
 def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
-    """The shown rank's graph replays: how much is known about them, blocks that repeat, and the kernels by operator."""
-    of = subject.shown["trace_id"]
-    (whole,) = rows_of_question(con, "graph-time", trace=of)
-    gpu_ns, n_replays, graph_ns, known_ns = (whole[name] for name in ("gpu_ns", "n_replays", "graph_ns", "known_ns"))
+    """Return the section on the shown rank's graph replays, or None if they take at most _LEAST_PERCENT of the GPU time.
+
+    It shows the share of GPU work with a known operator, repeating blocks of kernels, and kernels by operator.
+    """
+    trace_id = subject.shown["trace_id"]
+    (totals,) = rows_of_question(con, "graph-time", trace=trace_id)
+    gpu_ns, n_replays, graph_ns, known_ns = (totals[name] for name in ("gpu_ns", "n_replays", "graph_ns", "known_ns"))
     if not n_replays or 100 * graph_ns <= _LEAST_PERCENT * gpu_ns:
         return None
-    rows = rows_of_question(con, "graph-kernels", trace=of)
-    shown = rows[:_SHOWN]
-    for row, short in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
+    rows = rows_of_question(con, "graph-kernels", trace=trace_id)
+    top_rows = rows[:_SHOWN]
+    for row, short in zip(top_rows, short_names((row["name"] for row in top_rows), _NAME), strict=True):
         row["shown"], row["percent"] = (row["name"], short), 100 * row["duration_ns"] / graph_ns
-    said = (
+    summary = (
         f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replay{'' if n_replays == 1 else 's'} of CUDA or HIP graphs. The "
         f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known: that part "
         "counts in the sections by operator and module, the rest in neither, because the trace does not show the capture."
     )
     if known_ns < graph_ns:
-        said += f" `tracelake graphs` tells it from {REPLAY_INPUTS}."
+        summary += f" `tracelake graphs` tells it from {REPLAY_INPUTS}."
     return section(
         "graphs",
         "Graph replays",
-        paragraph(said),
+        paragraph(summary),
         _blocks(con, subject),
-        table("graph_kernels", _COLUMNS, shown),
+        table("graph_kernels", _COLUMNS, top_rows),
         more(rows, _SHOWN, "rows in table graph_kernels"),
         *_on_path(con, subject),
         note=of_shown(subject),
@@ -69,7 +72,7 @@ def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
 
 
 def _on_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    """What of the replays is on the critical path, by operator, module and layer."""
+    """Return the replays' kernels on the critical path, by operator, module and layer."""
     rows = rows_of(con, _PATH.format(of=subject.shown_id))
     if not rows:
         return []
@@ -80,7 +83,7 @@ def _on_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 
 def _blocks(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    """Says of each graph which block of kernels repeats in it; of those with the most time."""
+    """Return a paragraph per graph about the block of kernels that repeats in it, for the _BLOCKS with the most time."""
     return [
         paragraph(
             f"In a graph, the same {row['period']:,} kernels follow one another {times(row['n_repetitions'])}, probably once per layer: "

@@ -1,4 +1,4 @@
-"""Where the ranks diverged when the job hung: verdicts over Flight Recorder dumps of the same job."""
+"""Section on hangs: where the ranks of a job diverge, from Flight Recorder dumps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = [
 
 
 def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
-    """Returns the verdicts of the subject's sets of dumps; nothing if it has none."""
+    """Return the section with the verdicts on the subject's sets of dumps, or None if it has no dumps."""
     sets = rows_of_question(con, "hang-dumps", trace=subject.ids)
     if not sets:
         return None
@@ -36,12 +36,12 @@ def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
 
 
 def stuck(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """Returns where the job hangs as a sentence; nothing if no dump of it shows that."""
-    for of in rows_of_question(con, "hang-dumps", trace=subject.ids):
-        root = next((row for row in _verdicts(con, of["set_id"]) if row["is_root"]), None)
+    """Return a sentence that states where the job hangs, or "" if no dump shows a hang."""
+    for dump_set in rows_of_question(con, "hang-dumps", trace=subject.ids):
+        root = next((row for row in _verdicts(con, dump_set["set_id"]) if row["is_root"]), None)
         if root is not None:
-            said, why = _stuck_on(root)
-            return f"{said[:1].upper()}{said[1:]} ({why})."
+            operation, why = _stuck_on(root)
+            return f"{operation[:1].upper()}{operation[1:]} ({why})."
     return ""
 
 
@@ -55,27 +55,29 @@ def _verdicts(con: duckdb.DuckDBPyConnection, set_id: str) -> list[Row]:
 
 def _stuck_on(root: Row) -> tuple[str, str]:
     op = root["op"] or "a collective"
-    said = f"the job is stuck on {op} number {root['seq']} of group {root['group_name']}"
-    return said, f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
+    operation = f"the job is stuck on {op} number {root['seq']} of group {root['group_name']}"
+    return operation, f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
 
 
-def _set(con: duckdb.DuckDBPyConnection, of: Row) -> list[Block]:
-    rows = _verdicts(con, of["set_id"])
-    least = "" if of["least_confidence"] is None else f" (confidence {of['least_confidence']:.1f} or more)"
-    found = f"{of['n_dumps']} dumps; {of['n_found']} of {of['n_calls']} calls are found in the traces{least}"
-    told = [heading(of["folder"]), paragraph(found), *_verdict(rows, of)]
-    return [*told, table("flight_recorder_verdicts", _COLUMNS, rows)]
+def _set(con: duckdb.DuckDBPyConnection, dump_set: Row) -> list[Block]:
+    rows = _verdicts(con, dump_set["set_id"])
+    confidence = (
+        "" if dump_set["least_confidence"] is None else f" (confidence {dump_set['least_confidence']:.1f} or more)"
+    )
+    summary = f"{dump_set['n_dumps']} dumps; {dump_set['n_found']} of {dump_set['n_calls']} calls are found in the traces{confidence}"
+    blocks = [heading(dump_set["folder"]), paragraph(summary), *_verdict(rows, dump_set)]
+    return [*blocks, table("flight_recorder_verdicts", _COLUMNS, rows)]
 
 
-def _verdict(rows: list[Row], of: Row) -> list[Block]:
+def _verdict(rows: list[Row], dump_set: Row) -> list[Block]:
     root = next((row for row in rows if row["is_root"]), None)
-    found = json.loads(of["doubts"] or "[]")
-    doubts = [Block("doubts", found)] if found else []
+    doubt_texts = json.loads(dump_set["doubts"] or "[]")
+    doubts = [Block("doubts", doubt_texts)] if doubt_texts else []
     if root is None:
         healthy = "no mismatch: every collective that all ring buffers still hold completed on every rank"
         undecided = "undecided: no mismatch was found, but the job cannot be shown to be healthy"
-        said = healthy if of["verdict"] == "no_mismatch" else undecided
-        return [verdict(said), *doubts]
-    said, why = _stuck_on(root)
+        conclusion = healthy if dump_set["verdict"] == "no_mismatch" else undecided
+        return [verdict(conclusion), *doubts]
+    conclusion, why = _stuck_on(root)
     slow = "Its timeout had not expired when the dumps were written: a rank that is merely late looks the same."
-    return [verdict(f" ({why})", said), *([paragraph(slow)] if root["may_be_slow"] else []), *doubts]
+    return [verdict(f" ({why})", conclusion), *([paragraph(slow)] if root["may_be_slow"] else []), *doubts]

@@ -1,4 +1,4 @@
-"""The head of the page: job, ranks, devices, span, and how completely the traces were read."""
+"""Head of the page (job, ranks, devices, span, caveats) and the section on the quality of the traces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 EN
 
 
 def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
-    """Returns `title`, the `kind` of page, the `facts` under it, and the `caveats` that all of it is subject to."""
+    """Return the `title`, the `kind` of page, the `facts` under it, and the `caveats` that apply to the whole page."""
     traces = subject.traces
     devices = rows_of(
         con,
@@ -40,12 +40,12 @@ def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
     }
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
     ids = {trace["trace_id"] for trace in traces}
-    caveats = [f"{one.sentence}." for one in incomplete_traces(con) if one.trace_id in ids]
+    caveats = [f"{incomplete.sentence}." for incomplete in incomplete_traces(con) if incomplete.trace_id in ids]
     return {"title": _title(subject), "kind": kind, "facts": facts, "caveats": caveats}
 
 
 def _title(subject: Subject) -> str:
-    """Returns the job's name, else the file's or folder's."""
+    """Return the name of the job, or else of the trace's file or the capture's folder."""
     first = subject.traces[0]
     path = Path(first["path"])
     return first["job"] or (path.parent.name if len(subject.traces) > 1 else path.name)
@@ -54,10 +54,10 @@ def _title(subject: Subject) -> str:
 def _ranks(traces: list[Row]) -> str:
     ranks = [t["rank"] for t in traces if t["rank"] is not None]
     world = max((t["world_size"] or 0 for t in traces), default=0)
-    known = f"{len(ranks)} of {world} ranks" if world else f"{len(ranks)} ranks" if ranks else "rank unknown"
+    ranks_text = f"{len(ranks)} of {world} ranks" if world else f"{len(ranks)} ranks" if ranks else "rank unknown"
     if len(traces) == 1:
-        return f"{label(traces[0])} of {world}" if world and ranks else known
-    return known
+        return f"{label(traces[0])} of {world}" if world and ranks else ranks_text
+    return ranks_text
 
 
 def _device(row: Row) -> str:
@@ -67,8 +67,8 @@ def _device(row: Row) -> str:
 
 
 def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """What was repaired or dropped, or is missing: by trace, and for the capture."""
-    found = rows_of(
+    """Return the section on repaired, dropped and missing data, by trace and for the capture."""
+    rows = rows_of(
         con,
         "SELECT t.rank, q.check_name, q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) "
         f"WHERE trace_id IN {subject.trace_ids} ORDER BY {_SEVERITIES}, q.check_name, t.rank",
@@ -85,9 +85,9 @@ def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         )
         body += [heading("of the capture"), table("capture_quality", columns, of_capture) if of_capture else nothing]
         body.append(heading("of its traces"))
-    shown = [Column("rank", "rank", count), *columns]
-    body.append(table("quality", shown, found[:_SHOWN]) if found else nothing)
-    body += more(found, _SHOWN, "in table quality")
+    trace_columns = [Column("rank", "rank", count), *columns]
+    body.append(table("quality", trace_columns, rows[:_SHOWN]) if rows else nothing)
+    body += more(rows, _SHOWN, "in table quality")
     return section(
         "quality",
         "Quality",
@@ -102,9 +102,9 @@ def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Bloc
         con,
         f"SELECT reason, n, sum_ns FROM unattributed_gpu_work WHERE trace_id = {subject.shown_id} ORDER BY sum_ns DESC, reason",
     )
-    said = heading(f"GPU work that belongs to no span ({label(subject.shown)})")
+    title = heading(f"GPU work that belongs to no span ({label(subject.shown)})")
     columns = [Column("reason", "reason", in_words), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
     if rows:
-        return [said, table("unattributed_gpu_work", columns, rows)]
+        return [title, table("unattributed_gpu_work", columns, rows)]
     has_work = rows_of(con, f"SELECT 1 FROM span_attribution WHERE trace_id = {subject.shown_id}")
-    return [said, paragraph("none: all of it is attributed") if has_work else missing("the trace has no GPU work")]
+    return [title, paragraph("none: all of it is attributed") if has_work else missing("the trace has no GPU work")]

@@ -1,4 +1,4 @@
-"""Which kernels take the GPU's time."""
+"""Section on the kernels with the most GPU time."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ _COLUMNS = [
 
 
 def kernel_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """The shown rank's pieces of GPU work by name, most time first."""
+    """Return the shown rank's GPU activities by name, most time first."""
     return rows_of_question(con, "rank-kernels", trace=subject.shown["trace_id"])
 
 
 def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """They are a table; what it does not show is said."""
+    """Return the section with the table of kernels, and the number of names that it omits."""
     rows = kernel_rows(con, subject)
     if not rows:
         return section("kernels", "Top kernels", missing(f"{label(subject.shown)} has no GPU work"))
-    shown = rows[:_SHOWN]
-    for row, name in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
+    top_rows = rows[:_SHOWN]
+    for row, name in zip(top_rows, short_names((row["name"] for row in top_rows), _NAME), strict=True):
         row["shown"] = (row["name"], name)
     short = [row for row in rows if row["median_ns"] is not None and row["median_ns"] < 10_000]
     n_short = sum(row["n"] for row in short)
-    said = f"{n_short:,} of {sum(row['n'] for row in rows):,} pieces of work have a name whose median is below 10 us. "
+    sentence = (
+        f"{n_short:,} of {sum(row['n'] for row in rows):,} pieces of work have a name whose median is below 10 us. "
+    )
     return section(
         "kernels",
         "Top kernels",
-        table("kernels", _COLUMNS, shown),
+        table("kernels", _COLUMNS, top_rows),
         more(rows, _SHOWN, "names in table kernels"),
-        note=f"{of_shown(subject)}{said if n_short else ''}",
+        note=f"{of_shown(subject)}{sentence if n_short else ''}",
     )

@@ -1,4 +1,4 @@
-"""How far the host is ahead of the GPU: launches waiting in the queues, and how long they wait."""
+"""Section on how far the host is ahead of the GPU: launches waiting in the queues, and their delay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = [
 
 
 def launches(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The queue over time and the launch calls of the shown rank."""
+    """Return the section on the queue over time and the launch calls of the shown rank."""
     title = "Launches and queue"
     rows = rows_of_question(con, "launch-calls", _SHOWN, trace=subject.shown["trace_id"])
     if not rows:
@@ -32,8 +32,8 @@ def launches(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     waiting, span_ns = queue(con, subject.shown["trace_id"])
     picture = None
     if any(waiting):
-        said = f"{label(subject.shown)}: launches whose work has not started, all streams, the most in each stretch"
-        picture = curve(said, waiting, [None] * len(waiting), lambda value: f"{value:,.0f}", time(span_ns))
+        caption = f"{label(subject.shown)}: launches whose work has not started, all streams, the most in each stretch"
+        picture = curve(caption, waiting, [None] * len(waiting), lambda value: f"{value:,.0f}", time(span_ns))
     note = (
         f"{of_shown(subject)}A queue that is empty while the GPU idles means that the host is late; a full one means that the "
         "GPU is the bottleneck."
@@ -42,6 +42,6 @@ def launches(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 def queue(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[list[float | None], int]:
-    """Returns the longest queue in each stretch of `queue-over-time`, and the length of all, ns."""
+    """Return the longest queue in each interval of `queue-over-time`, and the total length of the intervals in ns."""
     rows = rows_of_question(con, "queue-over-time", trace=trace_id)
     return carried(rows, "most_waiting", "last_waiting"), rows[0]["span_ns"] if rows else 0

@@ -1,4 +1,4 @@
-"""What hardware counters of another run say of the shown rank's kernels and operators, where such files are in the lake."""
+"""Section on the shown rank's kernels and operators with hardware counters of another run."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ _OPERATORS = [
 
 
 def measured(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
-    """The section; None where no file of counters meets the trace, or none came in."""
-    if not con.execute("SELECT 1 FROM counter_files LIMIT 1").fetchall():  # the views over it read all kernels
+    """Return the section, or None if the lake has no counter files or no kernel of the trace has counters."""
+    if not con.execute("SELECT 1 FROM counter_files LIMIT 1").fetchall():  # the views below would read all kernels
         return None
-    of = f"WHERE trace_id = {subject.shown_id}"
+    condition = f"WHERE trace_id = {subject.shown_id}"
     rows = rows_of(
-        con, f"SELECT * FROM kernels_measured {of} AND n_measured > 0 ORDER BY duration_ns DESC, name, grid, block"
+        con,
+        f"SELECT * FROM kernels_measured {condition} AND n_measured > 0 ORDER BY duration_ns DESC, name, grid, block",
     )
     if not rows:
         return None
-    shown = rows[:_SHOWN]
-    for row, name in zip(shown, short_names((row["name"] for row in shown), _NAME), strict=True):
+    top_rows = rows[:_SHOWN]
+    for row, name in zip(top_rows, short_names((row["name"] for row in top_rows), _NAME), strict=True):
         row["shown"] = (row["name"], name)
     operators = rows_of(
-        con, f"SELECT * FROM op_bytes_measured {of} ORDER BY bytes_modelled DESC NULLS LAST, op, dims LIMIT {_SHOWN}"
+        con,
+        f"SELECT * FROM op_bytes_measured {condition} ORDER BY bytes_modelled DESC NULLS LAST, op, dims LIMIT {_SHOWN}",
     )
     why = "no operator of the trace launched a kernel that was measured"
     note = (
@@ -61,7 +63,7 @@ def measured(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None
     return section(
         "measured",
         "Measured kernels",
-        table("kernels_measured", _KERNELS, shown),
+        table("kernels_measured", _KERNELS, top_rows),
         more(rows, _SHOWN, "kinds of kernels in table kernels_measured"),
         titled("bytes of operators", "op_bytes_measured", _OPERATORS, operators, why),
         note=note,

@@ -1,4 +1,4 @@
-"""How much memory was in use: the peaks of all ranks, and one rank's allocations over time."""
+"""Section on memory in use: the peaks of all ranks, and one rank's allocations over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = [
 
 
 def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """Peaks by rank and device, the largest first, and the plot of the shown rank."""
+    """Return the section with the peaks by rank and device, largest first, and the plot of the shown rank."""
     rows = rows_of(
         con,
         "SELECT t.rank, p.* FROM memory_peaks AS p JOIN traces AS t USING (trace_id) "
@@ -51,21 +51,21 @@ def _without(subject: Subject, have: set[str]) -> list[Block]:
     lacking = [label(trace) for trace in subject.traces if trace["trace_id"] not in have]
     if not lacking:
         return []
-    whose = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
-    return [missing(f"no [memory] events in the trace of {whose}: record with profile_memory=True")]
+    names = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
+    return [missing(f"no [memory] events in the trace of {names}: record with profile_memory=True")]
 
 
 def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
-    """Returns the device of the shown rank with the highest peak, preferring a GPU over the CPU."""
-    own = next((row for row in rows if row["trace_id"] == subject.shown["trace_id"]), None)
-    if own is None:
+    """Return the plot of the shown rank's device with the highest peak. A GPU is preferred over the CPU."""
+    peak = next((row for row in rows if row["trace_id"] == subject.shown["trace_id"]), None)
+    if peak is None:
         return []
-    of_all = rows_of_question(con, "memory-over-time", trace=own["trace_id"])
-    found = [row for row in of_all if all(row[key] == own[key] for key in ("device_type", "device"))]
-    used, held = (carried(found, f"most_{of}", f"last_{of}") for of in ("bytes", "reserved_bytes"))
-    # The allocator's totals if there are any; the sum of the trace's own bytes has no reserved bytes to go with it.
-    what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use above start"
-    kind = "a device" if own["device_type"] is None else _kind(own["device_type"])
-    where = kind if own["device"] in (None, -1) else f"{kind} {own['device']}"
-    title = f"{label(subject.shown)}, {where}: {what}, the most in each of {len(used)} stretches"
-    return [figure(curve(title, used, held, size, time(found[0]["span_ns"])))]
+    of_all = rows_of_question(con, "memory-over-time", trace=peak["trace_id"])
+    rows_of_device = [row for row in of_all if all(row[key] == peak[key] for key in ("device_type", "device"))]
+    used, held = (carried(rows_of_device, f"most_{suffix}", f"last_{suffix}") for suffix in ("bytes", "reserved_bytes"))
+    # Without the allocator's totals, the sum of the trace's own allocations is drawn, which has no reserved bytes.
+    meaning = "allocated (dashed: reserved)" if peak["peak_allocated_bytes"] is not None else "in use above start"
+    kind = "a device" if peak["device_type"] is None else _kind(peak["device_type"])
+    where = kind if peak["device"] in (None, -1) else f"{kind} {peak['device']}"
+    title = f"{label(subject.shown)}, {where}: {meaning}, the most in each of {len(used)} stretches"
+    return [figure(curve(title, used, held, size, time(rows_of_device[0]["span_ns"])))]

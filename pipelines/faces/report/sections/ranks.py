@@ -1,4 +1,4 @@
-"""Which ranks the others wait for: the ranks of a capture compared with each other."""
+"""Section on stragglers: a comparison of the ranks of a capture, and which ranks the other ranks wait for."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _SHOWN = 64
 
 
 def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The verdict, the ranks, their groups and the heat map of ranks by steps."""
+    """Return the section with the verdict, the ranks, their groups and the heat map of ranks by steps."""
     title = "Stragglers"
     if subject.capture_id is None or len(subject.traces) < 2:
         return section("stragglers", title, missing("there is only one rank, so nobody waits for another"))
-    found = stragglers_of(con, subject.capture_id)
+    result = stragglers_of(con, subject.capture_id)
     why = "no step has a time: there are no profiler steps"
-    body = [_verdict(found), figure(rank_map_svg(found, "ranks by steps"), why)]
-    if found.ranks:
-        body.append(table("straggler_ranks", _RANKS, found.ranks[:_SHOWN]))
-        body += more(found.ranks, _SHOWN, "ranks in table straggler_ranks")
-    if found.groups:
-        body += [heading("groups of ranks"), table("straggler_groups", _GROUPS, found.groups[:_SHOWN])]
-        body += more(found.groups, _SHOWN, "groups in table straggler_groups")
+    body = [_verdict(result), figure(rank_map_svg(result, "ranks by steps"), why)]
+    if result.ranks:
+        body.append(table("straggler_ranks", _RANKS, result.ranks[:_SHOWN]))
+        body += more(result.ranks, _SHOWN, "ranks in table straggler_ranks")
+    if result.groups:
+        body += [heading("groups of ranks"), table("straggler_groups", _GROUPS, result.groups[:_SHOWN])]
+        body += more(result.groups, _SHOWN, "groups in table straggler_groups")
     note = "In a collective everyone waits for the last rank: its kernel is the shortest, the victim's the longest."
-    if found.matched_by:
-        said = evidence_in_words(list(found.matched_by))
-        note = f"{note} {said[:1].upper()}{said[1:]}."
+    if result.matched_by:
+        evidence = evidence_in_words(list(result.matched_by))
+        note = f"{note} {evidence[:1].upper()}{evidence[1:]}."
     return section("stragglers", title, body, note=note)
 
 
@@ -65,9 +65,7 @@ _GROUPS = [
 
 
 def rank_map_svg(found: Stragglers, title: str) -> str | None:
-    """Returns SVG of ranks by steps: the waiting a rank causes, else how long its steps take; None if no cell has a
-    number.
-    """
+    """Return SVG of ranks by steps with the first of METRICS that has values, or None if no cell has a value."""
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
             cells, which = found.drawn()
@@ -76,13 +74,13 @@ def rank_map_svg(found: Stragglers, title: str) -> str | None:
     return None
 
 
-def _verdict(found: Stragglers) -> Block:
-    if not found.ranks:
+def _verdict(stragglers: Stragglers) -> Block:
+    if not stragglers.ranks:
         return missing("no collective could be matched on all ranks, so who waits for whom is unknown (see Quality)")
-    if found.agreement is None:
+    if stragglers.agreement is None:
         return missing("clocks are not aligned, so the culprits are uncertain and no straggler is named")
-    agreed = f"durations and clocks name the same culprit in {share(found.agreement)} of the collectives"
-    if found.culprit_uncertain:
+    agreed = f"durations and clocks name the same culprit in {share(stragglers.agreement)} of the collectives"
+    if stragglers.culprit_uncertain:
         return verdict(f"culprits uncertain: {agreed}")
-    names = ", ".join(f"rank {rank}" for rank in found.stragglers)
+    names = ", ".join(f"rank {rank}" for rank in stragglers.stragglers)
     return verdict(f"; {agreed}", f"straggler: {names}" if names else "no straggler")

@@ -1,4 +1,4 @@
-"""What a server did in its steps, if the trace has some: rates and times by phase and batch size."""
+"""Section on the steps of an inference server: rates and times by phase and batch size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = [
 
 
 def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
-    """The shown rank's serving steps by phase and batch size; None where it has none."""
+    """Return the section on the shown rank's serving steps by phase and batch size, or None if it has none."""
     rows = rows_of_question(con, "serving-steps", trace=subject.shown["trace_id"])
     if not rows:
         return None
@@ -34,17 +34,17 @@ def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
         row |= {f"{name}_ns": 1e6 * row[f"{name}_ms"] for name in ("p50", "p99")}
     n_steps, n_guessed = (sum(row[name] for row in rows) for name in ("n_steps", "n_from_kernels"))
     n_unknown = sum(row["n_steps"] for row in rows if row["phase"] == "unknown")
-    said = f"{n_steps:,} {'step' if n_steps == 1 else 'steps'} of a server."
+    summary = f"{n_steps:,} {'step' if n_steps == 1 else 'steps'} of a server."
     if n_guessed:
-        said += f" The phase of {n_guessed:,} is known from their attention kernels only."
+        summary += f" The phase of {n_guessed:,} is known from their attention kernels only."
     if n_unknown:
-        said += f" The phase of {n_unknown:,} is not known: neither their names nor their kernels tell it."
+        summary += f" The phase of {n_unknown:,} is not known: neither their names nor their kernels tell it."
     if any(row["caveat"] for row in rows):
-        said += " Part of their time goes to GPU work from before the trace: the rates are lower for it."
+        summary += " Part of their time goes to GPU work from before the trace: the rates are lower for it."
     return section(
         "serving",
         "Serving steps",
-        paragraph(said),
+        paragraph(summary),
         table("serving_steps", _COLUMNS, rows[:_SHOWN]),
         more(rows, _SHOWN, "rows of `tracelake ask serving-steps`"),
         note=f"{of_shown(subject)}A step is one forward pass over a batch of requests. It takes until its GPU work is done, or "

@@ -1,4 +1,4 @@
-"""What held GPU memory at its peak, by operator and module, where a memory snapshot of a rank was taken with its trace."""
+"""Section on GPU memory at its peak, by operator and module, for ranks with a memory snapshot and a trace."""
 
 from __future__ import annotations
 
@@ -29,21 +29,24 @@ _COLUMNS = [
 
 
 def snapshots(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
-    """The snapshot device of the shown rank, else of any rank, that had most in use; None where no snapshot meets a trace."""
-    found = rows_of_question(con, "snapshot-traces", trace=subject.ids)
-    if not found:
+    """Return the section on the snapshot device with the most memory in use, of the shown rank or else of any rank.
+
+    Return None if no snapshot belongs to a trace.
+    """
+    devices = rows_of_question(con, "snapshot-traces", trace=subject.ids)
+    if not devices:
         return None
-    own = [row for row in found if row["trace_id"] == subject.shown["trace_id"]]
-    one = (own or found)[0]
+    own_devices = [row for row in devices if row["trace_id"] == subject.shown["trace_id"]]
+    device = (own_devices or devices)[0]
     rows = rows_of(
         con,
-        f"SELECT * FROM snapshot_peak_owners WHERE snapshot_id = {quoted(one['snapshot_id'])} AND device = {one['device']} "
+        f"SELECT * FROM snapshot_peak_owners WHERE snapshot_id = {quoted(device['snapshot_id'])} AND device = {device['device']} "
         "ORDER BY size_bytes DESC, op, module, module_frame, source",
     )
     return section(
         "snapshots",
         "GPU memory at its peak",
-        paragraph(_said(one, rows)),
+        paragraph(_said(device, rows)),
         table("snapshot_peak_owners", _COLUMNS, rows[:_SHOWN]),
         more(rows, _SHOWN, "rows of `tracelake ask snapshot-operators`"),
         note="From a CUDA memory snapshot. What was allocated before the trace began, or where the trace does not tell "
@@ -52,15 +55,15 @@ def snapshots(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | Non
     )
 
 
-def _said(one: Row, rows: list[Row]) -> str:
-    whose = one["snapshot"]
-    if one["snapshot_rank"] is not None:
-        whose = f"rank {one['snapshot_rank']} ({whose})"
-    known = sum(row["size_bytes"] for row in rows if row["source"] is not None)
-    said = f"Device {one['device']} of {whose}: {size(one['peak_bytes'])} in use"
-    said += " at the peak of its history." if one["has_history"] else " at the snapshot, which has no history."
-    if one["peak_bytes"]:
-        said += f" Of {percent(100 * known / one['peak_bytes'])} the operator or module is known from the trace."
-    if one["is_consistent"] is False:
-        said += " The history does not fit the snapshot: do not trust the peak."
-    return said
+def _said(device: Row, rows: list[Row]) -> str:
+    source = device["snapshot"]
+    if device["snapshot_rank"] is not None:
+        source = f"rank {device['snapshot_rank']} ({source})"
+    attributed_bytes = sum(row["size_bytes"] for row in rows if row["source"] is not None)
+    text = f"Device {device['device']} of {source}: {size(device['peak_bytes'])} in use"
+    text += " at the peak of its history." if device["has_history"] else " at the snapshot, which has no history."
+    if device["peak_bytes"]:
+        text += f" Of {percent(100 * attributed_bytes / device['peak_bytes'])} the operator or module is known from the trace."
+    if device["is_consistent"] is False:
+        text += " The history does not fit the snapshot: do not trust the peak."
+    return text

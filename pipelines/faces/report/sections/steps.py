@@ -1,4 +1,4 @@
-"""How long the profiler steps take, and what the GPU does in them."""
+"""Section on the durations of the profiler steps and their GPU work."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _OF_RANKS = [
 
 
 def step_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """The shown rank's steps in order."""
+    """Return the shown rank's steps in order."""
     return rows_of_question(con, "steps-in-order", trace=subject.shown["trace_id"])
 
 
 def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The shown rank's steps; of a capture also the slowest and the fastest rank of each step."""
+    """Return the section on the shown rank's steps. For a capture, add the slowest and the fastest rank of each step."""
     rows = step_rows(con, subject)
     if not rows:
         why = f"{label(subject.shown)} has no profiler steps: call prof.step() after each one"
@@ -51,10 +51,10 @@ def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         if row["busy_ns"] is not None and row["duration_ns"]:
             row["idle_percent"] = 100 * (1 - row["busy_ns"] / row["duration_ns"])
     stacked = [(f"step {row['step']}", _parts(row)) for row in rows[:_SHOWN]]
-    said = paragraph(
+    summary = paragraph(
         f"Mean {time(fmean(row['duration_ns'] for row in rows))}, median {time(middle)}, fastest {time(min(r['duration_ns'] for r in rows))}, slowest {time(max(r['duration_ns'] for r in rows))}."
     )
-    body = [said, bars(stacked, _COLOURS), table("step_times", _COLUMNS, rows[:_SHOWN])]
+    body = [summary, bars(stacked, _COLOURS), table("step_times", _COLUMNS, rows[:_SHOWN])]
     body += more(rows, _SHOWN, "steps in table step_times")
     note = (
         f"{of_shown(subject)}A step lasts from the end of what bound the step before to the end of what binds it, on the host "

@@ -1,4 +1,4 @@
-"""Where the time went: the temporal breakdown of every rank, and what bounds its critical path."""
+"""Sections on where the time goes: the temporal breakdown of every rank, and what bounds its critical path."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _CAUSES = {
 
 
 def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """How the GPU time of every rank divides."""
+    """Return the section that breaks down the GPU time of every rank."""
     rows = rows_of(
         con,
         "SELECT t.rank, t.path, b.* FROM temporal_breakdown AS b JOIN traces AS t USING (trace_id) "
@@ -99,7 +99,10 @@ def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 def _overlap(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
-    """How much of the communication is hidden behind computing; in a capture, what the rest of it is."""
+    """Return blocks on communication: the time hidden behind computing, and the exposed time.
+
+    In a capture, the exposed time is split into waiting and transfer.
+    """
     rows = [row for row in rows if row["communication_ns"]]
     if not rows:
         return []
@@ -107,13 +110,15 @@ def _overlap(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) 
     stacked = []
     for row in rows:
         exposed = row["exposed_communication_ns"]
-        found = {"hidden behind computing": row["communication_ns"] - exposed}
+        ns_by_kind = {"hidden behind computing": row["communication_ns"] - exposed}
         of_row = waits.get((row["rank"], row["device"]))
-        found |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:4], of_row, strict=True))
-        stacked.append((label(row), [Part(kind, ns, time(ns)) for kind, ns in found.items() if ns or kind != _UNSPLIT]))
-    whole = sum(row["communication_ns"] for row in rows)
+        ns_by_kind |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:4], of_row, strict=True))
+        stacked.append(
+            (label(row), [Part(kind, ns, time(ns)) for kind, ns in ns_by_kind.items() if ns or kind != _UNSPLIT])
+        )
+    total = sum(row["communication_ns"] for row in rows)
     exposed = sum(row["exposed_communication_ns"] for row in rows)
-    said = f"{time(exposed)} of {time(whole)} of communication are exposed ({percent(100 * exposed / whole)})"
+    sentence = f"{time(exposed)} of {time(total)} of communication are exposed ({percent(100 * exposed / total)})"
     if waits:
         wait, transfer, unsplit = (sum(part) for part in zip(*waits.values(), strict=True))
         parts = (
@@ -122,13 +127,14 @@ def _overlap(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) 
             else []
         )
         parts += [f"{time(unsplit)} in which waiting cannot be told from transfer"] if unsplit else []
-        said += f": {', '.join(parts)}"
-    return [heading("how communication overlaps with computing"), paragraph(f"{said}."), bars(stacked, _OVERLAP)]
+        sentence += f": {', '.join(parts)}"
+    return [heading("how communication overlaps with computing"), paragraph(f"{sentence}."), bars(stacked, _OVERLAP)]
 
 
 def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Returns exposed communication by rank and device as waiting for late ranks, transfer, and what cannot be told apart,
-    ns; they add up to `exposed_communication_ns`. Empty if nothing is known of other ranks.
+    """Return exposed communication by (rank, device): ns of waiting for late ranks, of transfer, and of time that cannot be split.
+
+    The three add up to `exposed_communication_ns`. Return an empty dict if nothing is known about other ranks.
     """
     if subject.capture_id is None:
         return {}
@@ -137,8 +143,8 @@ def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tupl
 
 
 def _divided(row: Row) -> list[Part]:
-    rest = row["non_compute_ns"] - row["exposed_communication_ns"] - row["exposed_memory_ns"]
-    lengths = (row["compute_ns"], row["exposed_communication_ns"], row["exposed_memory_ns"], rest, row["idle_ns"])
+    other_ns = row["non_compute_ns"] - row["exposed_communication_ns"] - row["exposed_memory_ns"]
+    lengths = (row["compute_ns"], row["exposed_communication_ns"], row["exposed_memory_ns"], other_ns, row["idle_ns"])
     return [
         Part(kind, ns, f"{time(ns)}, {percent(100 * ns / (row['span_ns'] or 1))}")
         for kind, ns in zip(_BREAKDOWN, lengths, strict=True)
@@ -146,7 +152,7 @@ def _divided(row: Row) -> list[Part]:
 
 
 def cost_rows(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """What the GPU time of all ranks of a capture was spent on; the causes add up to its span times its GPUs."""
+    """Return the GPU time of all ranks of a capture by cause, largest first. It adds up to the capture's span times its GPUs."""
     return rows_of(
         con,
         "SELECT cause, gpu_ns, percent, price, currency FROM capture_costs "
@@ -166,18 +172,21 @@ def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     ]
     if any(row["price"] is not None for row in rows):
         columns += [Column("price", "price", lambda value: f"{value:,.2f}"), Column("currency", "", words)]
-    said = [
+    intro = [
         heading("what took the GPU time of all ranks together"),
         paragraph(
             "Each moment counts once: waiting for late ranks counts also while other kernels compute, "
             "exposed transfer is the rest of the exposed communication above, except where it is not known who waits for whom."
         ),
     ]
-    return [*said, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]
+    return [*intro, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]
 
 
 def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """What bounds the longest path of every rank, the names on the path of one rank, and the path through the ranks."""
+    """Return the section on critical paths.
+
+    It shows what bounds the path of every rank, the names on the shown rank's path, and the path through all ranks.
+    """
     rows = rows_of(
         con,
         "SELECT t.rank, t.path, s.trace_id, s.bound_by, s.n_edges, s.duration_ns, s.percent, s.percent_of_window "
@@ -191,12 +200,12 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     for row in rows:
         by_trace[row["trace_id"]].append(row)
     stacked = [
-        (label(own[0]), [Part(r["bound_by"], r["duration_ns"], f"{time(r['duration_ns'])}, {percent(r['percent'] or 0)}") for r in own])
-        for own in by_trace.values()
+        (label(trace_rows[0]), [Part(r["bound_by"], r["duration_ns"], f"{time(r['duration_ns'])}, {percent(r['percent'] or 0)}") for r in trace_rows])
+        for trace_rows in by_trace.values()
     ]  # fmt: skip
-    shown = by_trace[subject.shown["trace_id"]]
+    shown_rows = by_trace[subject.shown["trace_id"]]
     note = "The longest chain of dependent work in each trace, by what bounds its edges."
-    tables = (_owners(con, subject), _bounds(subject, shown), _names(con, subject), _through(con, subject))
+    tables = (_owners(con, subject), _bounds(subject, shown_rows), _names(con, subject), _through(con, subject))
     body = (bars(stacked, _BOUNDS), *tables)
     return section(
         "path",
@@ -209,21 +218,21 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    """The caveats of the paths, before their numbers: each once, with the ranks it applies to."""
+    """Return the caveats of the paths, each once with the ranks that it applies to."""
     rows = rows_of(
         con,
         "SELECT t.rank, t.path, c.caveat, c.detail FROM critical_path_caveats AS c JOIN traces AS t USING (trace_id) "
         f"WHERE c.window_id = 'full' AND c.severity <> 'info' AND c.trace_id IN {subject.trace_ids} "
         f"ORDER BY c.trace_id <> {subject.shown_id}, t.rank NULLS LAST, t.path, c.time_ns DESC NULLS LAST, c.caveat",
     )
-    of: defaultdict[str, list[Row]] = defaultdict(list)
+    rows_by_caveat: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        of[row["caveat"]].append(row)
-    return [_caveat(*own) for own in of.values()]
+        rows_by_caveat[row["caveat"]].append(row)
+    return [_caveat(*caveat_rows) for caveat_rows in rows_by_caveat.values()]
 
 
-def _caveat(first: Row, *others: Row) -> Block:
-    also = f" (likewise {', '.join(map(label, others))})" if others else ""
+def _caveat(first: Row, *repeats: Row) -> Block:
+    also = f" (likewise {', '.join(map(label, repeats))})" if repeats else ""
     return verdict(f"{label(first)}: {first['detail']}{also}")
 
 
@@ -257,7 +266,7 @@ def _owners(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 
 def path_names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """What the shown rank's path goes through most, by name."""
+    """Return the names with the most time on the shown rank's path, largest first."""
     return rows_of(
         con,
         "SELECT name, cat, n_events, duration_ns FROM critical_path_by_name "
@@ -275,28 +284,28 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 
 def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    """The path through all ranks of a capture."""
+    """Return the path through all ranks of a capture, or no blocks if there is only one trace."""
     if subject.capture_id is None or len(subject.traces) < 2:
         return []
     head = heading("through all ranks, to the last end on a GPU")
     try:
-        found = capture_path(con, subject.capture_id, _TARGET)
+        path = capture_path(con, subject.capture_id, _TARGET)
     except PathRefused as error:
         return [head, missing(str(error))]
-    own: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for segment in found.segments:
-        own[segment.rank][segment.kind] += segment.dur_us
-    kinds = {kind: _SEGMENTS.get(kind, "other") for kind in found.kind_us}
+    us_by_rank: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for segment in path.segments:
+        us_by_rank[segment.rank][segment.kind] += segment.dur_us
+    kinds = {kind: _SEGMENTS.get(kind, "other") for kind in path.kind_us}
     stacked = [
-        (f"rank {rank}: {percent(found.share_percent[rank])}", [Part(k, us * 1000, time(us * 1000)) for k, us in own[rank].items()])
-        for rank in found.share_us
+        (f"rank {rank}: {percent(path.share_percent[rank])}", [Part(k, us * 1000, time(us * 1000)) for k, us in us_by_rank[rank].items()])
+        for rank in path.share_us
     ]  # fmt: skip
-    guessed = f"; {found.n_guessed} waits are inferred ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
-    said = (
-        f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; outside operators {percent(found.gap_percent)}"
+    guessed = f"; {path.n_guessed} waits are inferred ({time(path.guessed_us * 1000)})" if path.n_guessed else ""
+    summary = (
+        f"{time(path.span_us * 1000)} through {path.n_ranks} ranks; outside operators {percent(path.gap_percent)}"
         f"{guessed}"
     )
-    return [head, paragraph(said), bars(stacked, kinds)]
+    return [head, paragraph(summary), bars(stacked, kinds)]
 
 
 _SEGMENTS = {

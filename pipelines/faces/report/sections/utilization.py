@@ -1,4 +1,4 @@
-"""How much of the hardware's peak was used: by steps, families of operators, modules, single operators."""
+"""Section on hardware utilization relative to the peaks: by steps, families of operators, modules and operators."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipelines.faces.words import in_words
 from pipelines.models.sqltext import quoted
 
 _STEPS, _MODULES, _OPS, _DRAWN = 40, 12, 12, 300
-# Columns of several tables.
+# Columns that several tables share.
 _MFU, _MFU_TF32 = Column("mfu_busy", "MFU, GPU busy", share), Column("mfu_tf32", "with TF32", share)
 _BUSY, _COVERAGE = Column("busy_ns", "GPU busy", time), Column("coverage", "covered", share)
 _BANDWIDTH = Column("bandwidth_utilization", "bandwidth", share)
 _ROOFLINE = Column("roofline_utilization", "of the roofline", share)
 _LIMIT, _PEAKS = Column("bound_by", "limit", in_words), Column("peak_kind", "peaks", words)
-# How the GPU time divides: columns of op_work_coverage that add up to gpu_ns.
+# Parts of the GPU time: columns of op_work_coverage that add up to gpu_ns, with their CSS classes.
 _MODELLED = {
     "with a model": ("modelled_ns", "compute"),
     "operator without a formula": ("op_not_modelled_ns", "other"),
@@ -35,7 +35,7 @@ _MODELLED = {
 
 
 def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The section; where nothing is modeled or the device has no known peaks, it says why."""
+    """Return the section. It states the reason if nothing is modeled or the peaks of the device are unknown."""
     covered = rows_of(con, f"SELECT * FROM op_work_coverage WHERE trace_id = {subject.shown_id}")
     if not covered:
         return section("utilization", "Utilization", missing(f"{label(subject.shown)} has no GPU work"))
@@ -82,8 +82,8 @@ def _roofline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         f"ORDER BY gpu_ns DESC, op, dims, dtype LIMIT {_DRAWN}",
     )
     if con.execute("SELECT 1 FROM counter_files LIMIT 1").fetchall():
-        found = f"SELECT op, dims, dtype, bytes_measured, bytes_modelled FROM op_bytes_measured WHERE trace_id = {subject.shown_id}"
-        bytes_of = {(one["op"], one["dims"], one["dtype"]): one for one in rows_of(con, found)}
+        query = f"SELECT op, dims, dtype, bytes_measured, bytes_modelled FROM op_bytes_measured WHERE trace_id = {subject.shown_id}"
+        bytes_of = {(record["op"], record["dims"], record["dtype"]): record for record in rows_of(con, query)}
         rows = [{**row, **bytes_of.get((row["op"], row["dims"], row["dtype"]), {})} for row in rows]
     drawn = roofline(f"roofline of {label(subject.shown)}", rows)
     return [figure(drawn)] if drawn else []
@@ -110,14 +110,18 @@ def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         f"SELECT *, NULL AS exposed_wait_ns FROM step_pipeline WHERE trace_id = {subject.shown_id} "
         f"ORDER BY duration_ns DESC, step LIMIT {_STEPS}",
     )
-    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks show about this rank's waiting
+    if (
+        subject.capture_id and subject.shown["rank"] is not None
+    ):  # the waiting of this rank, which only a comparison with other ranks shows
         exposed = rows_of(
             con,
             "SELECT step, exposure_ratio, exposed_transfer_percent AS exposed_communication_percent, exposed_wait_ns "
             f"FROM step_exposure WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}",
         )
-        known = {one["step"]: {key: value for key, value in one.items() if value is not None} for one in exposed}
-        rows = [{**row, **known.get(row["step"], {})} for row in rows]
+        values_by_step = {
+            record["step"]: {key: value for key, value in record.items() if value is not None} for record in exposed
+        }
+        rows = [{**row, **values_by_step.get(row["step"], {})} for row in rows]
     columns = [
         *(Column("step", "step", count), Column("duration_ns", "took", time), Column("load_ns", "loading", time)),
         *(Column("comp_ns", "computing", time), Column("save_ns", "saving", time)),
@@ -181,6 +185,6 @@ def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         *([_MFU_TF32] if any(row["mfu_tf32"] != row["mfu"] for row in rows) else []),
         *(_BANDWIDTH, _ROOFLINE, _LIMIT),
     ]
-    said = "operators with the most time above their roofline, calls of equal shapes grouped"
+    title = "operators with the most time above their roofline, calls of equal shapes grouped"
     why = "no operator has a model and a peak"
-    return titled(said, "op_shape_utilization", columns, rows, why)
+    return titled(title, "op_shape_utilization", columns, rows, why)

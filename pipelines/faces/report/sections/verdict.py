@@ -1,4 +1,4 @@
-"""The top of the page: what it comes to, why the trace takes so long, and what to do about it."""
+"""The first section of the page: the verdict, why the trace takes so long, and what to do about it."""
 
 from __future__ import annotations
 
@@ -38,26 +38,28 @@ _WORTH = 1.0  # percent of the window: less is noise
 
 
 def verdict_of(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """What it comes to, why the trace takes so long, and what to do about it."""
+    """Return the section with the verdict, the causes of the trace's length, and the changes that would help."""
     stragglers = None
     if subject.capture_id is not None and len(subject.traces) > 1:
         stragglers = stragglers_of(con, subject.capture_id)
     hang = stuck(con, subject)
-    told = [hang] if hang else []
+    sentences = [hang] if hang else []
     answer = why(con, subject.shown["trace_id"])
-    whose = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
-    sentence = f"{whose}{answer.sentence}" if answer else _where(con, subject)
-    told += [sentence] if stragglers is None else [_who(stragglers), sentence, _where_of_all(con, subject)]
-    told.append(_steps(con, subject) or _kernel(con, subject))
+    prefix = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
+    sentence = f"{prefix}{answer.sentence}" if answer else _where(con, subject)
+    sentences += [sentence] if stragglers is None else [_who(stragglers), sentence, _where_of_all(con, subject)]
+    sentences.append(_steps(con, subject) or _kernel(con, subject))
     late = [row for row in (stragglers.ranks if stragglers else []) if row["is_straggler"]]
-    found = [*(_of_straggler(con, subject, row) for row in late[:1]), *_findings(subject, answer)][:_FINDINGS]
+    shown_findings = [*(_of_straggler(con, subject, row) for row in late[:1]), *_findings(subject, answer)][:_FINDINGS]
     body = [_bar(answer)] if answer else []
-    body += [findings(found)] if found else []
+    body += [findings(shown_findings)] if shown_findings else []
     if answer is None:
         body.append(paragraph("The trace has no critical path, so nothing tells what it would gain by changes."))
-    elif found:
+    elif shown_findings:
         inferred = "".join(
-            f" {one['detail'][:1].upper()}{one['detail'][1:]}." for one in answer.caveats if "inferred" in one["detail"]
+            f" {caveat['detail'][:1].upper()}{caveat['detail'][1:]}."
+            for caveat in answer.caveats
+            if "inferred" in caveat["detail"]
         )
         body.append(
             paragraph(
@@ -66,20 +68,20 @@ def verdict_of(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
             )
         )
     body += _fixes(subject, answer)
-    return section("verdict", "In short", lead([said for said in told if said][:3]), body)
+    return section("verdict", "In short", lead([text for text in sentences if text][:3]), body)
 
 
-def _who(found: Stragglers) -> str:
-    if not found.ranks:
+def _who(stragglers: Stragglers) -> str:
+    if not stragglers.ranks:
         return "Who waits for whom is unknown: no collective could be matched on all ranks."
-    waited = sum(row["wait_ns"] or 0 for row in found.ranks)
-    worst = found.ranks[0]
-    if found.agreement is None or found.culprit_uncertain:
+    waited = sum(row["wait_ns"] or 0 for row in stragglers.ranks)
+    worst = stragglers.ranks[0]
+    if stragglers.agreement is None or stragglers.culprit_uncertain:
         return f"The ranks wait {time(waited)} for each other in all; for whom is uncertain (see Stragglers)."
-    if not found.stragglers:
+    if not stragglers.stragglers:
         longest = f", longest for rank {worst['rank']}" if waited else ""
         return f"No rank is a straggler: the ranks wait {time(waited)} for each other in all{longest}."
-    row = next(row for row in found.ranks if row["is_straggler"])
+    row = next(row for row in stragglers.ranks if row["is_straggler"])
     share = f" ({percent(row['caused_percent'])} of all waiting)" if row["caused_percent"] is not None else ""
     return f"Rank {row['rank']} is a straggler: the other ranks wait {time(row['caused_wait_ns'] or 0)} for it{share}."
 
@@ -104,9 +106,9 @@ def _where(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     row = rows[0]
     span = row["span_ns"] or 1
     parts = [f"{percent(row['compute_percent'])} computing"]
-    for key, said in (("exposed_communication_ns", "exposed communication"), ("exposed_memory_ns", "exposed copies")):
+    for key, phrase in (("exposed_communication_ns", "exposed communication"), ("exposed_memory_ns", "exposed copies")):
         if row[key] > span / 1000:
-            parts.append(f"{percent(100 * row[key] / span)} {said}")
+            parts.append(f"{percent(100 * row[key] / span)} {phrase}")
     many = f" (device {row['device']}, the busiest of {len(rows)})" if len(rows) > 1 else ""
     return (
         f"From the first to the last GPU work, {time(span)}, the GPU{many} was idle for {time(row['idle_ns'])} "
@@ -140,41 +142,41 @@ def _kernel(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def _findings(subject: Subject, answer: Why | None) -> list[Finding]:
-    """The largest causes of the shown trace's length that save something."""
+    """Return the causes of the shown trace's length, largest first, that take at least _WORTH percent and save time."""
     if answer is None:
         return []
-    return [_of_cause(one, answer, subject) for one in answer.causes if one.share >= _WORTH and one.saves]
+    return [_of_cause(cause, answer, subject) for cause in answer.causes if cause.share >= _WORTH and cause.saves]
 
 
-def _of_cause(one: Cause, answer: Why, subject: Subject) -> Finding:
+def _of_cause(cause: Cause, answer: Why, subject: Subject) -> Finding:
     before, of_it = answer.length, ", both without the profiler" if answer.is_without_profiler else ""
-    after = before - (one.saves or 0)
-    whose = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
-    doubt = answer.doubt_of(one)
+    after = before - (cause.saves or 0)
+    prefix = f"{label(subject.shown)}: " if len(subject.traces) > 1 else ""
+    doubt = answer.doubt_of(cause)
     return Finding(
-        f"{whose}{one.title}, {time(one.duration)} ({percent(one.share)}): {one.names(_NAMES)}",
-        one.advice,
+        f"{prefix}{cause.title}, {time(cause.duration)} ({percent(cause.share)}): {cause.names(_NAMES)}",
+        cause.advice,
         f"without it the trace would take {time(after)} instead of {time(before)} (-{percent(100 * (before - after) / before)}{of_it})"
         + (f"; but {doubt}" if doubt else ""),
-        one.command(_placeholder(subject), answer.options()),
+        cause.command(_placeholder(subject), answer.options()),
         ("why.md", "why"),
     )
 
 
 def _placeholder(subject: Subject) -> str:
-    """What commands on the page call the trace."""
+    """Return the placeholder for the trace in commands on the page."""
     return "RANK.json.gz" if len(subject.traces) > 1 else "TRACE"
 
 
 def _fixes(subject: Subject, answer: Why | None) -> list[Block]:
-    """The changes that make the shown trace shorter, largest saving first."""
+    """Return the changes that make the shown trace shorter, largest saving first, or no blocks if there are none."""
     if answer is None or not answer.fixes:
         return []
-    whose = f" {label(subject.shown)}" if len(subject.traces) > 1 else ""
+    rank_text = f" {label(subject.shown)}" if len(subject.traces) > 1 else ""
     without = " without the profiler" if answer.is_without_profiler else ""
-    said = f"What would help{whose}, each by itself, in the {time(answer.length)}{without}"
+    title = f"What would help{rank_text}, each by itself, in the {time(answer.length)}{without}"
     trace = _placeholder(subject)
-    return [heading(said), helps([_help(row, answer, trace) for row in answer.fixes[:SHOWN]])]
+    return [heading(title), helps([_help(row, answer, trace) for row in answer.fixes[:SHOWN]])]
 
 
 def _help(row: Row, answer: Why, trace: str) -> Help:
@@ -188,8 +190,8 @@ def _help(row: Row, answer: Why, trace: str) -> Help:
 
 
 def _bar(answer: Why) -> Block:
-    """The window, split by causes."""
-    return cause_bars([("the window", [(one.kind["cause"], one.duration) for one in answer.causes])])
+    """Return a bar of the window, split by causes."""
+    return cause_bars([("the window", [(cause.kind["cause"], cause.duration) for cause in answer.causes])])
 
 
 def _of_straggler(con: duckdb.DuckDBPyConnection, subject: Subject, row: Row) -> Finding:
@@ -207,10 +209,10 @@ def _of_straggler(con: duckdb.DuckDBPyConnection, subject: Subject, row: Row) ->
 
 
 def _why_late(con: duckdb.DuckDBPyConnection, subject: Subject, rank: int) -> str:
-    """What the rank spends more GPU time on than the median of the others."""
+    """Return advice that names the cause on which the rank spends more GPU time than the median of the other ranks."""
     rows = rows_of_question(con, "straggler-causes", capture=subject.capture_id)
     rows = [row for row in rows if row["rank"] == rank]
     if not rows or (rows[0]["gpu_ns"] or 0) <= (rows[0]["usual_ns"] or 0):
         return f"look at what rank {rank} does before the collectives that the others wait in"
-    own, usual = time(rows[0]["gpu_ns"]), time(rows[0]["usual_ns"] or 0)
-    return f"compare it with the others: it spends {own} on {in_words(rows[0]['cause'])}, the median of the others is {usual}"
+    rank_time, usual = time(rows[0]["gpu_ns"]), time(rows[0]["usual_ns"] or 0)
+    return f"compare it with the others: it spends {rank_time} on {in_words(rows[0]['cause'])}, the median of the others is {usual}"
