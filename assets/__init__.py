@@ -1,1 +1,1 @@
-"""Dagster assets for the tables; computes nothing itself."""
+"""Dagster assets for the tables. The package itself computes nothing."""

@@ -1,7 +1,7 @@
-"""Asset checks: what the models' headers declare (`-- check: unique(…)`), and what the table `quality` found.
+"""Asset checks declared in the models' headers (`-- check: unique(…)`), and checks of the findings in table `quality`.
 
-The declared ones are one check per group of tables. It reads the files that were put in place since it last passed: a
-check of every table and file would cost more than most runs.
+The declared checks are joined into one check per group of tables. It reads only the files committed since it last passed,
+because a check of every table and file would cost more than most runs.
 """
 
 import re
@@ -28,10 +28,10 @@ from pipelines.models.sqltext import file_list
 
 UNIQUE = "unique_keys"
 _UNIQUE = re.compile(r"^unique\((.+)\)$")
-_NAMED = 10  # rejected files whose paths can be copied
-_TICK_S = 0.02  # by which the time of a file may lag behind the clock
+_NAMED = 10  # rejected files that get an entry of type path, which the UI lets the user copy
+_TICK_S = 0.02  # maximum lag of a file's timestamp behind the clock
 _UNTIL, _DAYS = "read until", "days"
-_FILES = "{files}"  # in a query; not a bound parameter: with one, DuckDB imports pandas, which takes 0.3 s
+_FILES = "{files}"  # in a query; replaced as text, because a bound parameter makes DuckDB import pandas (0.3 s)
 _FINDINGS = """
     SELECT check_name, severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
     FROM {files} WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
@@ -47,7 +47,7 @@ _REJECTED = "SELECT path, byte_offset, reason FROM {files} ORDER BY seen_at DESC
 
 @dataclass(frozen=True)
 class Stored:
-    """Rows that are not files: `rows` is what stands after FROM in a query of `con`."""
+    """Rows behind a connection instead of in files. `rows` follows FROM in a query of `con`."""
 
     con: Any
     rows: str
@@ -57,7 +57,7 @@ Evaluate = Callable[[list[str] | Stored], dg.AssetCheckResult]
 
 
 def unique_columns(check: str) -> list[str]:
-    """Returns the columns of `unique(a, b)`. Raises ValueError for a check of another kind."""
+    """Return the columns of `unique(a, b)`. Raise ValueError for any other kind of check."""
     match = _UNIQUE.match(check)
     if not match:
         raise ValueError(f"unknown check {check!r}: write `-- check: unique(column, column)`")
@@ -66,23 +66,23 @@ def unique_columns(check: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Keys:
-    """The declared keys of a group's tables: (table, its columns). The check belongs to the first table."""
+    """Declared keys of a group's tables, as (table, its key columns). The check belongs to the first table."""
 
     group: str
     of: list[tuple[str, list[str]]]
 
     @property
     def spec(self) -> dg.AssetCheckSpec:
-        """The check of the group."""
-        first, *others = dict.fromkeys(table for table, _ in self.of)
+        """Return the spec of the group's check."""
+        first, *more = dict.fromkeys(table for table, _ in self.of)
         listed = "; ".join(f"`{table}` ({', '.join(columns)})" for table, columns in self.of)
         about = f"In group {self.group}, no two rows of a batch have the same key: {listed}."
-        return dg.AssetCheckSpec(UNIQUE, asset=first, description=about, additional_deps=others)
+        return dg.AssetCheckSpec(UNIQUE, asset=first, description=about, additional_deps=more)
 
     def evaluate(self, lake: Lake, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
-        """Look at the files that were committed after the check last passed for the same days; at all of the marks.
+        """Check the files committed since the check last passed for the same days. Check all files of commit markers.
 
-        A trace that came twice would be in two batches, and the marks, which are small, show it.
+        A trace that was ingested twice is in two batches. The tables of commit markers reveal it, and they are small.
         """
         now, days = time.time() - _TICK_S, ", ".join(sorted(span.days))
         before = _said(last) if last and last.passed else {}
@@ -101,29 +101,28 @@ class Keys:
 
 
 def twice_result(twice: list[tuple[str, str, str, int]], about: dict[str, Any]) -> dg.AssetCheckResult:
-    """Returns the result of a check of keys: `twice` has each table, its key columns, a value that stands there more than once, and
-    how often.
-    """
-    found = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
-    return dg.AssetCheckResult(passed=not twice, metadata={**about, **(found if twice else {})})
+    """Return the result of a key check. `twice`: (table, its key columns, a duplicate key, number of rows with that key)."""
+    duplicates = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
+    return dg.AssetCheckResult(passed=not twice, metadata={**about, **(duplicates if twice else {})})
 
 
 def passed_until(last: dg.AssetCheckEvaluation | None, days: str) -> str:
-    """Returns up to which batch a check of keys has looked at the same `days` and passed; '' for none."""
+    """Return the newest batch that a key check covered when it last passed for the same `days`, or '' if there is none."""
     before = _said(last) if last and last.passed else {}
     return str(before[_UNTIL]) if before.get(_DAYS) == days else ""
 
 
 def _not_written_after(lake: Lake, since: float) -> set[str]:
-    """Returns batches of which no file was put in place after this time, by the catalog. It saves looking at
-    every file of a day.
+    """Return the batches without a file written after `since` (seconds since 1970), according to the catalog.
+
+    This avoids a stat of every file of a day.
     """
     logs = entries(lake.root).items() if lake.exists else ()
     return {name for name, entry in logs if entry.is_plain and entry.written_at_ns < since * 1e9}
 
 
 def _committed_at(lake: Lake, table: str, file: Path) -> float:
-    """Returns when a file and its batch's mark were in place, which is later than when they were written."""
+    """Return when a file and its batch's commit marker were both in place (ctime, seconds since 1970). Writing ended earlier."""
     mark = table_file(lake.root, mark_of(table), batch_of(file))
     return max(path.stat().st_ctime for path in (file, mark) if path.exists())
 
@@ -138,25 +137,25 @@ def _said(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
 
 
 def unique_keys() -> list[Keys]:
-    """Returns the declared keys of the tables that are stored, by group."""
+    """Return the declared keys of the stored tables, by group."""
     groups: dict[str, Keys] = {}
     for name, model in load_catalog().models.items():
         if model.private or model.kind == "view":
             continue  # a view has no files
         for check in model.checks:
-            # A capture that grew during the day is in several batches; the newest counts.
+            # A capture that grew during the day is in several batches, of which the newest counts, so batch_id is part of the key.
             columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
             group = group_of(model)
             groups.setdefault(group, Keys(group, [])).of.append((name, columns))
     return list(groups.values())
 
 
-def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "traces") -> Evaluate:
+def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, unit: str = "traces") -> Evaluate:
     def evaluate(files: list[str] | Stored) -> dg.AssetCheckResult:
-        rows = _fetch(_FINDINGS if of == "traces" else _OF_CAPTURES, files, severity)
-        shown = dg.MetadataValue.md(markdown_table(["check", "severity", of, "n", "example"], rows))
+        rows = _fetch(_FINDINGS if unit == "traces" else _OF_CAPTURES, files, severity)
+        table = dg.MetadataValue.md(markdown_table(["check", "severity", unit, "n", "example"], rows))
         return dg.AssetCheckResult(
-            passed=not rows, severity=shown_as, metadata={"kinds": len(rows), **({"found": shown} if rows else {})}
+            passed=not rows, severity=shown_as, metadata={"kinds": len(rows), **({"found": table} if rows else {})}
         )
 
     return evaluate
@@ -164,13 +163,13 @@ def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "trac
 
 def _nothing_rejected(files: list[str] | Stored) -> dg.AssetCheckResult:
     rows = _fetch(_REJECTED, files)
-    shown = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=4000))
+    table = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=4000))
     named = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rows[:_NAMED], 1)}
     return dg.AssetCheckResult(
         passed=not rows,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"{len(rows)} files were rejected, the newest: {visible(rows[0][0])}" if rows else None,
-        metadata={"rejected": len(rows), **({"files": shown} if rows else {}), **named},
+        metadata={"rejected": len(rows), **({"files": table} if rows else {}), **named},
     )
 
 
@@ -182,7 +181,7 @@ BESIDE = dg.AssetCheckSpec(
 
 
 def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
-    """Of the whole lake, because either may come first."""
+    """Check the whole lake, because either trace of a pair may be ingested first."""
     if not lake.committed_files("execution_traces"):
         return beside_a_profiler_trace(None)
     with analyst(lake) as con:
@@ -190,18 +189,19 @@ def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
 
 
 def beside_a_profiler_trace(con: Any) -> dg.AssetCheckResult:
-    """Returns the result of the check `BESIDE`; `con` is None where there are no execution traces. One without its profiler trace
-    is a warning and no failure: the other may still come.
+    """Return the result of the check `BESIDE`. `con` is None if there are no execution traces.
+
+    An execution trace without its profiler trace is only a warning, because the profiler trace may still be ingested.
     """
     rows = con.execute(_LONE).fetchall() if con is not None else []
-    shown = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], rows[:50], width=4000))
+    table = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], rows[:50], width=4000))
     return dg.AssetCheckResult(
         passed=not rows,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"{len(rows)} execution traces have no profiler trace of their rank in their folder"
         if rows
         else None,
-        metadata={"lone": len(rows), **({"files": shown} if rows else {})},
+        metadata={"lone": len(rows), **({"files": table} if rows else {})},
     )
 
 
@@ -216,18 +216,18 @@ def _fetch(query: str, files: list[str] | Stored, severity: str = "") -> list[tu
 
 
 def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
-    """Returns the checks of what was found in traces and captures and what was rejected, each with its evaluation."""
-    made = []
+    """Return the checks of findings in traces and captures and of rejected files, each with its evaluation."""
+    spec_and_evaluation = []
     for severity, shown_as in (("error", dg.AssetCheckSeverity.ERROR), ("warning", dg.AssetCheckSeverity.WARN)):
         about = f"`quality` has no row of severity {severity}."
         spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=about)
-        made.append((spec, _no_findings(severity, shown_as)))
+        spec_and_evaluation.append((spec, _no_findings(severity, shown_as)))
     about = "`capture_quality` has no row of severity warning: every file was used, every lane and clock is valid."
     spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=about)
-    made.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
+    spec_and_evaluation.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
     spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day was ingested.")
-    made.append((spec, _nothing_rejected))
-    return made
+    spec_and_evaluation.append((spec, _nothing_rejected))
+    return spec_and_evaluation
 
 
 @dg.multi_asset_check(
@@ -249,13 +249,13 @@ def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake])
     if BESIDE.key in chosen:
         yield _beside_a_profiler_trace(lake)._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
     if NOTHING_LEFT_OUT.key in chosen:
-        left = left_out(str(lake.root), span)
-        yield result_of(left)
-        fail_checked(context, left, str(lake.root))
+        missing = left_out(str(lake.root), span)
+        yield result_of(missing)
+        fail_checked(context, missing, str(lake.root))
 
 
 def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    """Returns what the check found the last time; None if it never ran."""
-    done = COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
-    found = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=done)
-    return found[0].evaluation if found else None
+    """Return the check's last evaluation, or None if it never ran."""
+    completed = COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=completed)
+    return records[0].evaluation if records else None

@@ -1,4 +1,4 @@
-"""Compaction as a Dagster step: the run's metadata lists what it merged and what it deleted."""
+"""Compaction as a Dagster step. The run's metadata lists the merged batches and counts the deleted files."""
 
 from datetime import timedelta
 
@@ -23,19 +23,28 @@ class CompactionConfig(dg.Config):
 def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig, lake: dg.ResourceParam[Lake]) -> None:
     """Merge small batches of past days; delete the old files of those merged `grace_hours` ago."""
     grace = timedelta(hours=config.grace_hours)
-    found = compact(lake, config.older_than_days, config.smaller_than_bytes, grace, config.dry_run)
+    report = compact(lake, config.older_than_days, config.smaller_than_bytes, grace, config.dry_run)
     rows = [
-        (one.day, one.state, one.into, len(one.batches), one.n_files, one.n_files_after, one.n_bytes, one.n_bytes_after)
-        for one in found.merges
+        (
+            merge.day,
+            merge.state,
+            merge.into,
+            len(merge.batches),
+            merge.n_files,
+            merge.n_files_after,
+            merge.n_bytes,
+            merge.n_bytes_after,
+        )
+        for merge in report.merges
     ]
     header = ["day", "state", "into", "batches", "files", "files after", "bytes", "bytes after"]
     context.add_output_metadata(
         {
             "dry_run": config.dry_run,
-            "batches": sum(len(one.batches) for one in found.merges),
-            "files": sum(one.n_files for one in found.merges),
-            "bytes": sum(one.n_bytes for one in found.merges),
-            "deleted_files": sum(one.n_files for one in found.removed),
+            "batches": sum(len(merge.batches) for merge in report.merges),
+            "files": sum(merge.n_files for merge in report.merges),
+            "bytes": sum(merge.n_bytes for merge in report.merges),
+            "deleted_files": sum(removed.n_files for removed in report.removed),
             "list": dg.MetadataValue.md(markdown_table(header, rows)),
         }
     )

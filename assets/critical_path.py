@@ -1,4 +1,4 @@
-"""The critical path: the networkx step between edges and answer, and the file to open in Perfetto."""
+"""Assets of the critical path: the tables that Python computes from its edges, and an overlay file for Perfetto."""
 
 import shutil
 import time
@@ -8,7 +8,7 @@ from typing import Literal
 
 import dagster as dg
 import duckdb
-import networkx  # noqa: F401 - where it is imported, longest/window_paths.py calls its dag_longest_path
+import networkx  # noqa: F401 - once it is imported, longest/window_paths.py calls its dag_longest_path
 
 from assets.metadata import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.base.foreign_text import visible
@@ -28,10 +28,10 @@ _NEWEST = """
 
 
 def python_spec(name: str) -> dg.AssetSpec:
-    """A table that Python computes from the graph of every window, such as with `networkx.dag_longest_path`.
+    """Return the spec of a table that Python computes from each window's graph, for example with `networkx.dag_longest_path`.
 
-    It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so that table is shown as its
-    upstream.
+    The table derives from the private table `_edges`. `critical_path_edges` contains the same edges by name, so Dagster shows
+    that table as upstream.
     """
     library = "networkx" if name == "longest_path" else "numpy"
     return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
@@ -64,12 +64,12 @@ def overlay(
     started = time.perf_counter()
     chosen = _newest(lake) if config.of == "newest" else None
     made = [_overlays(context, lake, batch, chosen) for batch in Span.of(context).batches(lake)]
-    rows = [row for one in made if one for row in one.rows]
-    failed = [row for one in made if one for row in one.failed]
+    rows = [row for overlays in made if overlays for row in overlays.rows]
+    failed = [row for overlays in made if overlays for row in overlays.failed]
     return dg.MaterializeResult(
         metadata={
             "files": len(rows),
-            "written": sum(one.written for one in made if one),
+            "written": sum(overlays.written for overlays in made if overlays),
             "removed": 0 if chosen is None else _remove_others(lake, chosen),
             "batches_without_path": made.count(None),
             "failed": dg.MetadataValue.md(markdown_table(["trace", "of", "why"], failed[:50], width=400)),
@@ -82,7 +82,7 @@ def overlay(
 
 @dataclass
 class _Made:
-    """Of a batch: (trace, its file, overlay), (trace, its file, why there is none), and how many overlays are new."""
+    """Overlays of a batch: `rows` (trace, its file, overlay), `failed` (trace, its file, reason), and the number of new overlays."""
 
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     failed: list[tuple[str, str, str]] = field(default_factory=list)
@@ -92,36 +92,38 @@ class _Made:
 def _overlays(
     context: dg.AssetExecutionContext, lake: Lake, batch: Batch, chosen: frozenset[str] | None
 ) -> _Made | None:
-    """Write the overlays of a batch that are not there; None if its paths are not computed."""
+    """Write the missing overlays of a batch. Return None if its critical path is not computed."""
     changed = _changed(table_file(lake.root, "critical_path", batch))
     if changed is None:
         return None
-    made, there = _Made(), {}
+    made, file_by_trace = _Made(), {}
     tables = {table: table_file(lake.root, table, batch) for table in ("traces", "events", "critical_path")}
-    for one in traces_with_path(tables):
-        if chosen is not None and one[0] not in chosen:
+    for trace in traces_with_path(tables):
+        if chosen is not None and trace[0] not in chosen:
             continue
-        files = [path for path in _folder(lake, batch, one[0]).glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
-        there[one] = files[0] if files else None
-    for con, traces in few_at_a_time(tables, [one for one, file in there.items() if file is None]):
+        files = [path for path in _folder(lake, batch, trace[0]).glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
+        file_by_trace[trace] = files[0] if files else None
+    for con, traces in few_at_a_time(tables, [trace for trace, file in file_by_trace.items() if file is None]):
         context.log.info(f"overlays of {len(traces)} traces, from {visible(traces[0][1])}")
-        for one in traces:
-            trace_id, source, _ = one
+        for trace in traces:
+            trace_id, source, _ = trace
             try:
-                there[one] = write_overlay(con, trace_id, None, _folder(lake, batch, trace_id))
+                file_by_trace[trace] = write_overlay(con, trace_id, None, _folder(lake, batch, trace_id))
             except (ValueError, OSError, duckdb.DataError) as error:
                 if getattr(error, "errno", None) in LAKE_ERRNOS:
                     raise
-                # The fault is in this trace (such as a name that leaves no room for the prefix): the others continue.
+                # The error concerns this trace only (for example a name too long for the prefix), so the other traces continue.
                 made.failed.append((trace_id, source, str(error)))
                 continue
             made.written += 1
-    made.rows = [(trace_id, Path(source).name, str(file)) for (trace_id, source, _), file in there.items() if file]
+    made.rows = [
+        (trace_id, Path(source).name, str(file)) for (trace_id, source, _), file in file_by_trace.items() if file
+    ]
     return made
 
 
 def _newest(lake: Lake) -> frozenset[str]:
-    """Returns the traces of each job's newest capture; those without a job are of one."""
+    """Return the traces of each job's newest capture. Traces without a job count as one job."""
     if not lake.exists:
         return frozenset()
     with lake.connect(["traces"]) as con:
@@ -129,23 +131,23 @@ def _newest(lake: Lake) -> frozenset[str]:
 
 
 def _remove_others(lake: Lake, chosen: frozenset[str]) -> int:
-    """Remove the overlays of traces that are neither chosen nor of a newest capture now; returns of how many traces."""
-    there = list((lake.root / OVERLAYS).glob("day=*/*"))
-    # Asked after listing: a run that began later may have written overlays of captures that are newer than those chosen.
-    kept = chosen | _newest(lake)
-    others = [folder for folder in there if folder.name not in kept]
-    for folder in others:
-        shutil.rmtree(folder, ignore_errors=True)  # another run may be removing it
-    return len(others)
+    """Remove the overlays of traces that are neither chosen nor in a newest capture now. Return the number of traces."""
+    folders = list((lake.root / OVERLAYS).glob("day=*/*"))
+    # Query after listing, because a run that began later may have written overlays of captures newer than the chosen ones.
+    traces_to_keep = chosen | _newest(lake)
+    surplus = [folder for folder in folders if folder.name not in traces_to_keep]
+    for folder in surplus:
+        shutil.rmtree(folder, ignore_errors=True)  # another run may be removing the folder
+    return len(surplus)
 
 
 def _folder(lake: Lake, batch: Batch, trace_id: str) -> Path:
-    """Returns where a trace's overlay is."""
+    """Return the folder of a trace's overlay."""
     return lake.root / OVERLAYS / f"day={batch.day}" / trace_id
 
 
 def _changed(path: Path) -> float | None:
-    """Returns when a table's file was put in place; None if it does not exist (yet, or any more)."""
+    """Return the modification time of a table's file (seconds since 1970), or None if it does not exist (yet, or any more)."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

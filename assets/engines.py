@@ -1,4 +1,4 @@
-"""Units of work on a cluster as Dagster steps: one submits and follows files, one captures. The engine retries."""
+"""Work units on a cluster as Dagster steps. One step submits and follows files, the other captures. The engine retries."""
 
 import dagster as dg
 
@@ -49,8 +49,8 @@ def capture_units(context: dg.OpExecutionContext, config: EngineConfig, lake: dg
         publish(lake)
     _tell(context, run)
     address = config.store or str(lake.root)
-    if left := left_out_at(address):
-        fail(left, address)
+    if missing := left_out_at(address):
+        fail(missing, address)
 
 
 def _log(context: dg.OpExecutionContext):
@@ -62,7 +62,7 @@ def _log(context: dg.OpExecutionContext):
 
 
 def _tell(context: dg.OpExecutionContext, run: Followed) -> None:
-    failed = [(one.unit, len(one.items), one.attempts, one.error) for one in run.failed]
+    failed = [(failure.unit, len(failure.items), failure.attempts, failure.error) for failure in run.failed]
     context.add_output_metadata(
         {
             "units": run.n_done,

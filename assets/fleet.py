@@ -1,4 +1,4 @@
-"""The tables of captures: ranks of a job joined. They cover the whole lake, because late ranks complete old captures."""
+"""Asset of the tables of captures, which join a job's ranks. They cover the whole lake: late ranks complete old captures."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from pipelines.runs.materialize.per_capture import materialize_captures
 
 
 def capture_specs() -> list[dg.AssetSpec]:
-    """The specs of the tables of captures."""
+    """Return the specs of the tables of captures."""
     return [table_spec(name, {"duckdb", "sql", "parquet"}) for name in load_catalog().of_captures]
 
 
@@ -34,5 +34,5 @@ def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) ->
     done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
     span = Span.of(context)
     yield from results(lake, tables, span, done)
-    if not is_checked(context) and (left := left_out(str(lake.root), span, tables)):
-        fail(left, str(lake.root))
+    if not is_checked(context) and (missing := left_out(str(lake.root), span, tables)):
+        fail(missing, str(lake.root))

@@ -1,7 +1,7 @@
-"""Groups of assets, as a person reads them from left to right, each small enough that it fits a screen when it is expanded.
+"""Groups of assets, ordered from left to right in the UI. Each group is small enough to fit a screen when it is expanded.
 
-inputs → events → gpu, host, sync → graph → path, causes → fleet is the way from a file to its answers; the other groups are rules,
-other inputs, and what is computed beside that way.
+inputs → events → gpu, host, sync → graph → path, causes → fleet leads from a file to its answers. The other groups contain rules,
+other inputs, and tables that are not on that way.
 """
 
 import re
@@ -10,10 +10,10 @@ from urllib.parse import quote
 from pipelines.models.catalog import Model
 
 WAY = (("inputs",), ("events",), ("gpu", "host", "sync"), ("graph",), ("path", "causes"), ("fleet",))
-"""The way from a file to its answers: no group of a stage reads one of a later stage."""
+"""The way from a file to its answers. No group of a stage reads a group of a later stage."""
 LINEAGE = "/asset-groups~" + quote(" or ".join(f'group:"{group}"' for stage in WAY for group in stage), safe="")
-"""Where Dagster's UI shows that way alone: its groups, collapsed, on one screen."""
-# Names of layers for people; the others are called as they are.
+"""The path in Dagster's UI that shows only the groups of that way, collapsed, on one screen."""
+# Group names of layers. Any other layer is a group under its own name.
 _LAYERS = {
     "ingest": "inputs",
     "canonical": "events",
@@ -22,7 +22,7 @@ _LAYERS = {
     "summary": "gpu",
     "modelling": "utilization",
 }
-# Tables of a layer whose names begin like this, in the order in which they are tried; the others are in the layer's own.
+# Prefix (regex) of a table's name → group, per layer. The first match wins; other tables are in the layer's group.
 _PARTS = {
     "critical_path": {
         "causes|fixes|window_gpu_time|profiler_cost": "causes",
@@ -76,8 +76,8 @@ _PARTS = {
 
 
 def group_of(model: Model) -> str:
-    """Returns the group of a table's asset."""
-    for beginning, group in _PARTS.get(model.layer, {}).items():
-        if re.match(beginning, model.name):
+    """Return the group of a table's asset."""
+    for prefix, group in _PARTS.get(model.layer, {}).items():
+        if re.match(prefix, model.name):
             return group
     return _LAYERS.get(model.layer, model.layer)

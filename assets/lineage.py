@@ -9,41 +9,43 @@ from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Model, load_catalog
 
 Columns = dict[str, list[list[str]]]
-"""[table, column] of the sources by column; JSON."""
+"""Sources by column, as lists [table, column]. A JSON value."""
 
 
 @lru_cache
 def column_lineage(name: str) -> dg.TableColumnLineage | None:
-    """Returns the public columns that each column of a SQL model derives from; None for a table that no SQL computes."""
+    """Return the public columns that each column of a SQL model derives from, or None if the table is not a SQL model."""
     model = load_catalog().models[name]
     if model.kind != "sql":
         return None
     deps = {
-        column: [dg.TableColumnDep(asset_key=dg.AssetKey(table), column_name=source) for table, source in sorted(found)]
-        for column, found in _sources(name).items()
-        if found
+        column: [
+            dg.TableColumnDep(asset_key=dg.AssetKey(table), column_name=source) for table, source in sorted(sources)
+        ]
+        for column, sources in _sources(name).items()
+        if sources
     }
     return dg.TableColumnLineage(deps_by_column=deps)
 
 
 @lru_cache
 def _sources(name: str) -> dict[str, frozenset[tuple[str, str]]]:
-    """Returns the public columns of each column, with private models replaced by their inputs."""
+    """Return the public (table, column) sources of each column, with private models replaced by their inputs."""
     models = load_catalog().models
     resolved = {}
-    for column, found in _all_direct().get(name, {}).items():
-        out: set[tuple[str, str]] = set()
-        for table, source in found:
+    for column, inputs in _all_direct().get(name, {}).items():
+        public: set[tuple[str, str]] = set()
+        for table, source in inputs:
             if table not in models:
-                continue  # what the caller provides (`window_requests`) is not an asset
-            out |= _sources(table).get(source, frozenset()) if models[table].private else {(table, source)}
-        resolved[column] = frozenset(out)
+                continue  # a table that the caller provides (`window_requests`) is not an asset
+            public |= _sources(table).get(source, frozenset()) if models[table].private else {(table, source)}
+        resolved[column] = frozenset(public)
     return resolved
 
 
 @lru_cache
 def _all_direct() -> dict[str, Columns]:
-    """Returns the input columns of each SQL model's columns. Takes two seconds once, until the SQL changes."""
+    """Return the input columns of each SQL model's columns. Takes two seconds once, until the SQL changes."""
     models = [model for model in load_catalog().models.values() if model.sql]
     digest = digest_of([version("sqlglot"), *(text for model in models for text in (model.name, model.sql))])
     return remembered("column-lineage", digest, lambda: {model.name: _direct(model) for model in models})
@@ -66,7 +68,7 @@ def _direct(model: Model) -> Columns:
             query, dialect="duckdb", schema=schema, validate_qualify_columns=False, identify=False, infer_schema=True
         )
         scope = build_scope(query)
-        found: Columns = {}
+        inputs_by_column: Columns = {}
         for column in model.columns:
             leaves = lineage(column.name, query, scope=scope, dialect="duckdb", copy=False, trim_selects=False).walk()
             sources = {
@@ -74,7 +76,7 @@ def _direct(model: Model) -> Columns:
                 for leaf in leaves
                 if isinstance(leaf.source, exp.Table) and not leaf.downstream
             }
-            found[column.name] = [list(source) for source in sorted(sources)]
-        return found
+            inputs_by_column[column.name] = [list(source) for source in sorted(sources)]
+        return inputs_by_column
     except (SqlglotError, ValueError):
-        return {}  # lineage is optional; the table exists without it
+        return {}  # lineage is optional, so the table is computed without it

@@ -1,4 +1,4 @@
-"""What the assets share: partitions, the batches of a run, and the metadata shown for a table."""
+"""Code shared by the assets: partitions, the batches of a run, and the metadata that the UI shows for a table."""
 
 import os
 import warnings
@@ -26,34 +26,36 @@ LAKE, FILES = "TRACELAKE_LAKE", "TRACELAKE_DAGSTER_FILES"
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 OWNERS = [os.environ.get("TRACELAKE_OWNER") or "team:performance"]
-"""Who looks after the assets: `team:NAME`, or an e-mail address."""
+"""Owners of the assets: `team:NAME`, or an e-mail address."""
 AGAIN = dg.RetryPolicy(max_retries=1, delay=5)
-"""A step that failed goes on where it was, once: what it has stored is not computed again. Then the sensor repeats the run."""
+"""Retry a failed step once. It continues where it stopped, because it skips the stored tables. After that, the sensor repeats the run."""
 EVERY_DAY = dg.FreshnessPolicy.cron(deadline_cron="0 4 * * *", lower_bound_delta=timedelta(hours=4))
-"""Of the first and the last asset of a run: by 04:00 UTC the schedule `daily`, which starts at 00:30, has written them."""
+"""Freshness policy of a run's first and last asset. The schedule `daily` starts at 00:30 UTC and must have written them by 04:00."""
 PROCESS_TAG = "tracelake/process"
-"""Tag of a run: the process that works on it, so that a killed one is noticed."""
+"""Tag of a run: the process that works on it, so that a killed process is detected."""
 LEFT_OUT_TAG = "tracelake/left_out"
-"""Tag of a run: tables lack so many traces, as models failed on them. To repeat the run would not help."""
+"""Tag of a run: number of traces missing from tables because a model failed on them. Repeating the run would not help."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
-_LOGS = 5000  # batches whose logs are read at most; of more files the rows are counted
+_LOGS = 5000  # files; if there are more, count their rows in Parquet instead of reading the logs of their batches
 
 
 def today() -> str:
-    """Returns today's partition."""
+    """Return today's partition."""
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def store_address(path: str = "") -> str | None:
-    """Returns the address of the lake that `path`, else TRACELAKE_LAKE, names; None for a folder."""
-    named = path or os.environ.get(LAKE) or ""
-    return named if named.startswith(DUCKLAKE) else None
+    """Return the lake's address, from `path` or else TRACELAKE_LAKE, or None if the lake is a folder."""
+    text = path or os.environ.get(LAKE) or ""
+    return text if text.startswith(DUCKLAKE) else None
 
 
 def lake_folder(path: str = "") -> str:
-    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`. For an address: where Dagster keeps what is
-    its own, TRACELAKE_DAGSTER_FILES, by default a folder in DAGSTER_HOME.
+    """Return the lake's folder: `path`, else TRACELAKE_LAKE, else `lake`.
+
+    If the lake is at an address, return the folder of Dagster's own files: TRACELAKE_DAGSTER_FILES, by default a folder in
+    DAGSTER_HOME.
     """
     if store_address(path):
         return os.environ.get(FILES) or str(Path(os.environ.get("DAGSTER_HOME") or ".dagster") / "tracelake")
@@ -61,7 +63,7 @@ def lake_folder(path: str = "") -> str:
 
 
 def first_day(folder: str) -> str:
-    """Returns the day of the lake's oldest batch; today if there is none, or if the lake cannot be read."""
+    """Return the day of the lake's oldest batch, or today if there is none or the lake cannot be read."""
     try:
         lake = Lake(folder)
         return min((batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)}), default=today())
@@ -69,85 +71,88 @@ def first_day(folder: str) -> str:
         return today()
 
 
-# One partition per ingest day: Dagster works best with few. They begin with the lake, so that a full lake shows as
-# full. end_offset: today is a partition before it is over.
+# One partition per ingest day, because Dagster works best with few. The first is the lake's first day, so that a complete
+# lake is shown as complete. end_offset=1 makes today a partition before it is over.
 DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Returns the batches of a run: those of its days, and those that arrived since it started (past midnight)."""
+    """Time span of a run: the batches of its days, and those committed since it started (possibly past midnight)."""
 
     days: frozenset[str]
     since: str
 
     @classmethod
     def of(cls, context: Any) -> "Span":
-        """The time span of a run's partitions; a run without partitions covers the whole lake."""
+        """Return the span of a run's partitions. A run without partitions covers the whole lake."""
         run = context.instance.get_run_stats(context.run.run_id)
         started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
         days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
     def holds(self, batch: Batch) -> bool:
-        """Whether the batch belongs to the run."""
+        """Return whether the batch belongs to the run."""
         return batch.day in self.days or batch.batch_id >= self.since
 
     def batches(self, lake: Lake) -> list[Batch]:
-        """Returns the committed batches of the run, oldest first."""
+        """Return the committed batches of the run, oldest first."""
         return [batch for batch in lake.batches() if self.holds(batch)]
 
     def files(self, lake: Lake, table: str) -> list[str]:
-        """A table's Parquet files of the run; for `rejects` also those of batches in which no file was ingested."""
+        """Return the run's Parquet files of a table. For `rejects`, include batches in which no file was ingested."""
         committed = lake.all_batches()
         marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
         return [str(path) for path in marked if self.holds(batch_of(path))]
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """The public tables that a table's SQL reads, directly or through private models; staged files: `trace_files`.
+    """Return the public tables that a table's SQL reads, directly or through private models. Staged files count as `trace_files`.
 
-    Who reads the path in numbers reads `longest_path`, which has the same rows with names.
+    A table that reads the private `_longest_path` gets `longest_path` as upstream, which has the same rows with names.
     """
-    found: dict[str, None] = {}
-    todo, seen = list(catalog.models[name].dependencies), set()
+    tables: dict[str, None] = {}
+    todo, visited = list(catalog.models[name].dependencies), set()
     while todo:
-        if (source := todo.pop(0)) in seen:
+        if (source := todo.pop(0)) in visited:
             continue
-        seen.add(source)
+        visited.add(source)
         if source in catalog.models:
             model = catalog.models[source]
             if source == "_longest_path" and name != "longest_path":
-                found["longest_path"] = None
+                tables["longest_path"] = None
             elif model.private:
                 todo += model.dependencies
             else:
-                found[source] = None
+                tables[source] = None
         elif reads := catalog.given[source].reads:
             todo += reads
         elif catalog.given[source].layer == "ingest" and mark_of(name) != RUN_MARK:
-            found["trace_files"] = None
-    return list(found)
+            tables["trace_files"] = None
+    return list(tables)
 
 
 def with_tables_behind(names: Iterable[str]) -> list[str]:
-    """The given tables, and of views those that they read at last: a run computes no view, so an asset that depends on views
-    alone would not wait for the tables behind them.
+    """Return the named tables and, for each view, the tables that it reads, directly or through other views.
+
+    A run does not compute views, so an asset that depends on views alone would not wait for the tables behind them.
     """
     models = load_catalog().models
-    found, todo = dict.fromkeys(names), list(names)
+    tables, todo = dict.fromkeys(names), list(names)
     while todo:
         if models[name := todo.pop(0)].kind == "view":
-            new = [one for one in upstreams(load_catalog(), name) if one not in found and models[one].kind != "rules"]
-            found.update(dict.fromkeys(new))
+            new = [
+                table
+                for table in upstreams(load_catalog(), name)
+                if table not in tables and models[table].kind != "rules"
+            ]
+            tables.update(dict.fromkeys(new))
             todo += new
-    return list(found)
+    return list(tables)
 
 
 def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more: Any) -> dg.AssetSpec:
-    """Returns the asset spec of a table of the catalog: documentation, columns, version and source file come from its
-    SQL file.
-    """
+    """Return the asset spec of a table of the catalog. Documentation, columns, version and source come from its SQL file."""
     catalog = load_catalog()
     model = catalog.models[name]
     file = dg.LocalFileCodeReference(file_path=str(model.path), line_number=model.line)
@@ -168,7 +173,7 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
 
 
 def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
-    """Returns columns with their meaning; types are known once there is a file of the table."""
+    """Return the columns with their meaning. `types` is empty until the table has a file."""
     meaning = {column.name: column.doc for column in model.columns}
     names = list(types) or list(meaning)
     return dg.TableSchema(
@@ -177,22 +182,24 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
 
 
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
-    """Returns metadata of a stored table: rows, bytes, columns with types, the newest file's first rows."""
+    """Return metadata of a stored table: rows, bytes, columns with types, the newest file's first rows."""
     return shown_files(table, span.files(lake, table), lake)
 
 
 def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[str, Any]:
-    """Returns metadata of a table from its Parquet files, and from the logs of the lake that they are in."""
+    """Return metadata of a table from its Parquet files, and from the logs of the lake that they are in."""
     if not files:
         return {"dagster/row_count": 0}
     sizes = {file: Path(file).stat().st_size for file in files}
-    of = lake if lake and len(files) <= _LOGS else None
-    told = {file: _rows_told(of, table, file, size) for file, size in sizes.items()} if of else {}
-    untold = [file for file in files if told.get(file) is None]
+    logged_in = lake if lake and len(files) <= _LOGS else None
+    n_rows_by_file = (
+        {file: _rows_told(logged_in, table, file, size) for file, size in sizes.items()} if logged_in else {}
+    )
+    uncounted = [file for file in files if n_rows_by_file.get(file) is None]
     with database.scratch() as con:
-        count = sum(n or 0 for n in told.values())
-        if untold:
-            count += con.from_parquet(untold, hive_partitioning=False).aggregate("count(*)").fetchall()[0][0]
+        count = sum(n or 0 for n in n_rows_by_file.values())
+        if uncounted:
+            count += con.from_parquet(uncounted, hive_partitioning=False).aggregate("count(*)").fetchall()[0][0]
         newest = con.from_parquet([files[-1]], hive_partitioning=False)
         types = {name: str(kind) for name, kind in zip(newest.columns, newest.types, strict=True)}
         first = newest.limit(PREVIEW_ROWS).fetchall()
@@ -206,16 +213,17 @@ def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[
 
 
 def _rows_told(lake: Lake, table: str, file: str, size: int) -> int | None:
-    """Returns how many rows a file has, as its batch's log says: opening all files of a day takes seconds. None if it was not
-    counted, or if the file is not the one that was.
+    """Return the number of rows of a file from its batch's log, because opening all files of a day takes seconds.
+
+    None if the log has no record of the table, or if the file's size in bytes differs from the record.
     """
-    log = manifest.read(lake.root, batch_of(Path(file)))
-    record = log.records.get(table) if log else None
+    batch_log = manifest.read(lake.root, batch_of(Path(file)))
+    record = batch_log.records.get(table) if batch_log else None
     return record.n_rows if record and record.size == size else None
 
 
 def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:
-    """Returns a Markdown table; long values are truncated, so that a row stays one line."""
+    """Return a Markdown table. Values longer than `width` characters are truncated, so that a row stays one line."""
     lines = ["| " + " | ".join(map(in_markdown, columns)) + " |", "|" + "---|" * len(columns)]
     return "\n".join([*lines, *("| " + " | ".join(_cell(value, width) for value in row) + " |" for row in rows)])
 

@@ -1,6 +1,6 @@
-"""One asset per SQL model, generated from the folder `sql/`: a new file there is a new asset here, with its lineage.
+"""One asset per SQL model, generated from the folder `sql/`. A new file there becomes a new asset with its lineage.
 
-One step and one connection run them all: separate steps would cost seconds per model, and recompute every private
+One step with one connection computes all models. Separate steps would cost seconds per model and recompute every private
 table.
 """
 
@@ -21,7 +21,7 @@ from pipelines.runs.materialize.per_trace import materialize
 
 
 def rule_assets() -> list[dg.AssetSpec]:
-    """The rules (`sql/rules/`): written by people, so Dagster shows them and does not compute them."""
+    """Return the specs of the rules (`sql/rules/`). They are written by hand, so Dagster shows them but does not compute them."""
     models = load_catalog().models.values()
     return [_rule_asset(model.name) for model in models if model.kind == "rules" and not model.private]
 
@@ -36,9 +36,9 @@ def _rule_asset(name: str) -> dg.AssetSpec:
 
 
 def model_specs() -> list[dg.AssetSpec]:
-    """Returns the specs of every public model, upstream first.
+    """Return the specs of every public model, upstream first.
 
-    SQL only gives `longest_path` its names: what it shows comes from networkx.
+    `longest_path` counts as computed by Python: SQL only adds names to the path that networkx computed.
     """
     catalog = load_catalog()
     by_python = {"longest_path", *(name for name, model in catalog.models.items() if model.kind == "python")}
@@ -50,8 +50,9 @@ def model_specs() -> list[dg.AssetSpec]:
 
 @cache
 def upstream_first() -> list[str]:
-    """Returns the names of the models, each after those that it shows as its upstream, as Dagster wants results: more than SQL reads
-    (`python_spec`).
+    """Return the names of the models, each after its upstream assets, because Dagster expects results in that order.
+
+    The upstream assets may include more than the tables that the SQL reads (see `python_spec`).
     """
     deps = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in model_specs()}
     return [name for name in TopologicalSorter(deps).static_order() if name in deps]
@@ -82,14 +83,14 @@ def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> I
         and_publish=not _captures_follow(context, tables),
     )
     yield from results(lake, [name for name in upstream_first() if name in selected], span, done)
-    if not is_checked(context) and (left := left_out(str(lake.root), span, tables)):
-        publish(lake)  # what comes afterwards in the run, and would do so, does not run
-        fail(left, str(lake.root))
+    if not is_checked(context) and (missing := left_out(str(lake.root), span, tables)):
+        publish(lake)  # the later step that would publish does not run after this failure
+        fail(missing, str(lake.root))
 
 
 def _captures_follow(context: dg.AssetExecutionContext, tables: list[str]) -> bool:
-    """Whether the run computes tables of captures that read some of these tables, and so come after them."""
+    """Return whether the run also computes tables of captures that read some of these tables, and therefore follow them."""
     catalog = load_catalog()
     in_run = context.job_def.asset_layer.executable_asset_keys
-    after = [name for name in catalog.of_captures if dg.AssetKey(name) in in_run]
-    return any(not set(tables).isdisjoint(upstreams(catalog, name)) for name in after)
+    capture_tables = [name for name in catalog.of_captures if dg.AssetKey(name) in in_run]
+    return any(not set(tables).isdisjoint(upstreams(catalog, name)) for name in capture_tables)

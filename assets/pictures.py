@@ -1,5 +1,6 @@
-"""Pictures as metadata, each named after what it shows: the newest trace's layers, the newest and worst capture's ranks; and
-why the newest traces take as long as they do.
+"""Pictures as metadata: the newest trace's layers, the ranks of the newest and the worst capture. Each name states the content.
+
+Also as metadata: a sentence on why each of the newest traces takes as long as it does.
 """
 
 import base64
@@ -33,13 +34,13 @@ _CAPTURES = """
 
 
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
-    """Returns the pictures of a table from the lake; none for most tables, or if there is nothing to draw."""
+    """Return the pictures of a table by name. Empty for most tables, or if there is nothing to draw."""
     if not lake.exists:
         return {}
     if table == "span_utilization":  # the run publishes later
         with lake.connect(("traces", "spans", table)) as con:
             drawn = _layers(con)
-    elif table == "critical_path" and all(lake.committed_files(one) for one in TABLES):  # a run may compute some only
+    elif table == "critical_path" and all(lake.committed_files(name) for name in TABLES):  # a run may compute only some
         with lake.connect(("traces", "events", *TABLES)) as con:
             return _why(con)
     elif table == "rank_steps":
@@ -51,41 +52,41 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def _why(con: duckdb.DuckDBPyConnection) -> dict[str, dg.MetadataValue]:
-    """The first sentence of `tracelake why` for each of the newest traces."""
+    """Return the first sentence of `tracelake why` for each of the newest traces."""
     newest = con.execute(
         f"SELECT trace_id, file FROM traces ORDER BY ingested_at DESC, trace_id LIMIT {_TOLD}"
     ).fetchall()
-    told = [(file, answer.sentence) for trace_id, file in newest if (answer := why(con, trace_id))]
-    return {"why": dg.MetadataValue.md(markdown_table(["trace", "why"], told, width=400))} if told else {}
+    sentences = [(file, answer.sentence) for trace_id, file in newest if (answer := why(con, trace_id))]
+    return {"why": dg.MetadataValue.md(markdown_table(["trace", "why"], sentences, width=400))} if sentences else {}
 
 
 def image(name: str, svg: str) -> dg.MetadataValue:
-    """Returns an SVG as metadata that the UI shows."""
+    """Return an SVG as metadata that the UI shows."""
     return dg.MetadataValue.md(
         f"![{in_markdown(name)}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
     )
 
 
 def _layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
-    found = con.execute(_TRACE).fetchone()
-    if not found:
+    row = con.execute(_TRACE).fetchone()
+    if not row:
         return {}
-    trace_id, path = found
+    trace_id, path = row
     return {f"layers of the newest trace, {Path(path).name}": picture(con, trace_id, "utilization")}
 
 
 def _rank_map(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
-    """Of the newest capture, and of the one that would gain most without its straggler, if that is another."""
+    """Return the rank maps of the newest capture and, if different, of the capture that would gain most without its straggler."""
     captures = con.execute(_CAPTURES).fetchall()
     if not captures:
         return {}
-    newest, worst = captures[0], max(captures, key=lambda one: one[2])
-    shown = {"newest": newest} | ({"worst": worst} if worst is not newest else {})
+    newest, worst = captures[0], max(captures, key=lambda row: row[2])
+    captures_to_draw = {"newest": newest} | ({"worst": worst} if worst is not newest else {})
     return {
         f"ranks by steps of the {which} capture, {_named(job, capture)}": rank_map_svg(
             stragglers_of(con, capture), f"{_named(job, capture)}: the {which}"
         )
-        for which, (capture, job, _) in shown.items()
+        for which, (capture, job, _) in captures_to_draw.items()
     }
 
 

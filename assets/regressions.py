@@ -1,4 +1,4 @@
-"""The check that fails if a job's newest captures are worse than those before, and warns if it could judge none."""
+"""Asset check that fails if a job's newest captures are worse than the earlier ones. It warns if no job can be judged."""
 
 from typing import Any
 
@@ -26,32 +26,41 @@ def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
 
 
 def judged(con: Any) -> dg.AssetCheckResult:
-    """Returns the check's result for the tables that a connection shows."""
-    found, unnamed = regressions(con), without_job(con)
-    worse = [one for one in found if one.verdict.status == "REGRESSION"]
-    shown = [one for one in found if one.verdict.status in ("REGRESSION", "SUSPECT")]
-    statuses = [one.verdict.status for one in found]
+    """Return the check's result for the tables visible in a connection."""
+    verdicts, unnamed = regressions(con), without_job(con)
+    worse = [verdict for verdict in verdicts if verdict.verdict.status == "REGRESSION"]
+    doubtful = [verdict for verdict in verdicts if verdict.verdict.status in ("REGRESSION", "SUSPECT")]
+    statuses = [verdict.verdict.status for verdict in verdicts]
     counts = {status.lower(): statuses.count(status) for status in ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")}
-    if len(found) == statuses.count("INSUFFICIENT"):
+    if len(verdicts) == statuses.count("INSUFFICIENT"):
         return dg.AssetCheckResult(
             passed=False,
             severity=dg.AssetCheckSeverity.WARN,
-            metadata={**counts, "nothing judged": _why(unnamed, found)},
+            metadata={**counts, "nothing judged": _why(unnamed, verdicts)},
         )
-    table = dg.MetadataValue.md(markdown_table(_COLUMNS, map(_row, shown)))
-    return dg.AssetCheckResult(passed=not worse, metadata={**counts, **({"found": table} if shown else {})})
+    table = dg.MetadataValue.md(markdown_table(_COLUMNS, map(_row, doubtful)))
+    return dg.AssetCheckResult(passed=not worse, metadata={**counts, **({"found": table} if doubtful else {})})
 
 
-def _why(unnamed: int, found: list[JobVerdict]) -> str:
-    """What the lake lacks for a verdict."""
-    few = f"{len({(one.job, one.hardware, one.n_ranks) for one in found})} jobs have too few captures: a verdict needs "
+def _why(unnamed: int, verdicts: list[JobVerdict]) -> str:
+    """Return the reasons why no job can be judged."""
+    few = f"{len({(verdict.job, verdict.hardware, verdict.n_ranks) for verdict in verdicts})} jobs have too few captures: a verdict needs "
     few += f"{LEAST_BASE + LEAST_NEW}. "
     names = f"{unnamed} captures have no job: put traces into a folder per job below {INBOX}, or set {JOB_PATTERN}."
-    return (few if found else "") + (names if unnamed else "") or "No capture of the lake can be compared."
+    return (few if verdicts else "") + (names if unnamed else "") or "No capture of the lake can be compared."
 
 
-def _row(one: JobVerdict) -> list[object]:
-    v = one.verdict
-    effect, floor = (None if share is None else round(100 * share, 2) for share in (v.effect, v.floor))
-    of = [one.job, one.hardware, one.n_ranks, one.metric]
-    return [v.status, *of, v.base_median, v.new_median, effect, floor, v.p_value, v.reason]
+def _row(job_verdict: JobVerdict) -> list[object]:
+    verdict = job_verdict.verdict
+    effect, floor = (None if share is None else round(100 * share, 2) for share in (verdict.effect, verdict.floor))
+    identity = [job_verdict.job, job_verdict.hardware, job_verdict.n_ranks, job_verdict.metric]
+    return [
+        verdict.status,
+        *identity,
+        verdict.base_median,
+        verdict.new_median,
+        effect,
+        floor,
+        verdict.p_value,
+        verdict.reason,
+    ]

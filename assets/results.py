@@ -1,8 +1,8 @@
-"""The results of a run for Dagster: rows, seconds, pictures, and column lineage of its tables; and what they lack.
+"""The results of a run for Dagster: rows, seconds, pictures and column lineage of its tables, and the traces missing from them.
 
-If a model failed on a trace, its tables lack that trace. Everything else is computed and stored first; then a check fails the run.
-The check is upstream of nothing, so captures, overlays and pages of all other traces are still made. In a run without the check, the
-step that computes tables fails at its end instead. Neither is retried: a model that failed on a trace would fail again.
+If a model failed on a trace, its tables do not contain that trace. Everything else is computed and stored first. Then a check fails
+the run. Nothing is downstream of the check, so captures, overlays and pages of all other traces are still made. In a run without the
+check, the step that computes tables fails at its end instead. Neither is retried, because the model would fail on the trace again.
 """
 
 from collections import defaultdict
@@ -26,14 +26,14 @@ NOTHING_LEFT_OUT = dg.AssetCheckSpec(
     description="No table lacks a trace because a model failed on it; `model_failures` has those that do. Otherwise the run fails.",
 )
 CHECKS = "checks"
-"""The step of all checks."""
+"""Name of the step that evaluates all checks."""
 _SHOWN = 50
 
 
 def results(
     lake: Lake, tables: Iterable[str], span: Span, done: Iterable[Materialized]
 ) -> Iterator[dg.MaterializeResult]:
-    """Returns one result per table, including those that were up to date."""
+    """Yield one result per table, including tables that were up to date."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for step in done:
         seconds[step.table] += step.seconds
@@ -51,15 +51,15 @@ def results(
 
 
 def left_out(address: str, span: Span, tables: Iterable[str] | None = None) -> list[LeftOut]:
-    """Return the traces of a run that these tables (by default all) lack."""
-    return [one for one in left_out_at(address, tables) if span.holds(Batch(one.batch_id))]
+    """Return the traces of a run that are missing from these tables (default: all tables)."""
+    return [entry for entry in left_out_at(address, tables) if span.holds(Batch(entry.batch_id))]
 
 
 def result_of(left: Collection[LeftOut]) -> dg.AssetCheckResult:
-    """Return the result of the check."""
+    """Return the result of the check `NOTHING_LEFT_OUT`."""
     left = list(left)
-    rows = [(one.trace_id, one.file, one.model, one.reason, ", ".join(one.tables)) for one in left]
-    shown = dg.MetadataValue.md(
+    rows = [(entry.trace_id, entry.file, entry.model, entry.reason, ", ".join(entry.tables)) for entry in left]
+    table = dg.MetadataValue.md(
         markdown_table(["trace", "file", "model", "reason", "tables"], rows[:_SHOWN], width=4000)
     )
     return dg.AssetCheckResult(
@@ -68,12 +68,12 @@ def result_of(left: Collection[LeftOut]) -> dg.AssetCheckResult:
         asset_key=NOTHING_LEFT_OUT.asset_key,
         check_name=NOTHING_LEFT_OUT.name,
         description=_lines(left) if left else None,
-        metadata={"traces": len({one.trace_id for one in left}), **({"left_out": shown} if left else {})},
+        metadata={"traces": len({entry.trace_id for entry in left}), **({"left_out": table} if left else {})},
     )
 
 
 def fail_checked(context: dg.AssetCheckExecutionContext, left: list[LeftOut], address: str) -> None:
-    """Fail the run of the check if anything is left out, and note that to repeat it is of no use."""
+    """Fail the check's run if any trace is missing, and tag it so that the sensor does not repeat it."""
     if left:
         context.instance.add_run_tags(context.run.run_id, {LEFT_OUT_TAG: str(len(left))})
         fail(left, address)
@@ -85,9 +85,9 @@ def is_checked(context: dg.AssetExecutionContext) -> bool:
 
 
 def fail(left: list[LeftOut], address: str) -> NoReturn:
-    """Fail the step, with what `tracelake materialize` says."""
+    """Fail the step with the message that `tracelake materialize` prints."""
     raise dg.Failure("\n".join([_lines(left), *map(visible, ways_out(left, address))]), allow_retries=False)
 
 
-def _lines(left: list[LeftOut]) -> str:
-    return "\n".join(f"left out: {visible(line)}" for line in sentences(left))
+def _lines(missing: list[LeftOut]) -> str:
+    return "\n".join(f"left out: {visible(line)}" for line in sentences(missing))

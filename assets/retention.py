@@ -1,4 +1,4 @@
-"""Retention as a Dagster step: the run's metadata lists what it hid and removed."""
+"""Retention as a Dagster step. The run's metadata lists the batches that it hid and removed."""
 
 from datetime import timedelta
 
@@ -21,14 +21,14 @@ class RetentionConfig(dg.Config):
 @dg.op
 def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, lake: dg.ResourceParam[Lake]) -> None:
     """Hide batches of traces that are older than `keep_days`; remove those hidden `grace_hours` ago."""
-    found = retire(lake, config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
-    rows = [(row.batch_id, row.state, len(row.traces), row.n_files, row.n_bytes) for row in found]
+    batches = retire(lake, config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
+    rows = [(batch.batch_id, batch.state, len(batch.traces), batch.n_files, batch.n_bytes) for batch in batches]
     context.add_output_metadata(
         {
             "dry_run": config.dry_run,
             "batches": len(rows),
-            "traces": sum(len(row.traces) for row in found),
-            "bytes": sum(row.n_bytes for row in found),
+            "traces": sum(len(batch.traces) for batch in batches),
+            "bytes": sum(batch.n_bytes for batch in batches),
             "list": dg.MetadataValue.md(markdown_table(["batch", "state", "traces", "files", "bytes"], rows)),
         }
     )

@@ -1,4 +1,4 @@
-"""Schedules of software pipelines: run them, ingest their timings into the lake, show the results."""
+"""Assets that run schedules of software pipelines, ingest their timings into the lake and show the results."""
 
 import subprocess
 import sys
@@ -42,9 +42,9 @@ class ScheduleConfig(dg.Config):
 
 
 def view_assets() -> list[dg.AssetSpec]:
-    """The models over runs, or over the batches of a capture: views that are evaluated on every query.
+    """Return the specs of the models over runs, or over the batches of a capture.
 
-    So Dagster shows them and does not compute them.
+    They are views, evaluated on every query, so Dagster shows them but does not compute them.
     """
     return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
 
@@ -93,8 +93,8 @@ def schedule_runs(
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
     runs = [row.trace_id for row in report.rows if row.trace_id]
     with analyst(lake, RUN_TABLES) as con:
-        found = con.execute(_COMPARED, {"runs": runs})
-        compared = markdown_table([column[0] for column in found.description or ()], found.fetchall())
+        cursor = con.execute(_COMPARED, {"runs": runs})
+        compared = markdown_table([column[0] for column in cursor.description or ()], cursor.fetchall())
         pictures = {f"timeline {run}": image("timeline", picture_of_run(con, run)) for run in runs}
         checked = {name: _check(con, name, bad, runs) for name, (_, bad) in _CHECKS.items()}
     for table in RUN_TABLES:
@@ -107,7 +107,7 @@ def schedule_runs(
 
 
 def _refused(plans: list[str]) -> dict[str, str]:
-    """Lists the plans that cannot run, each with file, line, rule and what to change."""
+    """Return the plans that cannot run, each with the error message."""
     refused = {}
     for plan in plans:
         try:
@@ -118,11 +118,11 @@ def _refused(plans: list[str]) -> dict[str, str]:
 
 
 def _check(con: duckdb.DuckDBPyConnection, name: str, bad: str, runs: list[str]) -> dg.AssetCheckResult:
-    found = con.execute(
+    cursor = con.execute(
         f"SELECT * FROM schedule_run_checks WHERE run_id IN (SELECT unnest($runs)) AND ({bad})", {"runs": runs}
     )
-    rows = found.fetchall()
-    table = markdown_table([column[0] for column in found.description or ()], rows)
+    rows = cursor.fetchall()
+    table = markdown_table([column[0] for column in cursor.description or ()], rows)
     return dg.AssetCheckResult(
         passed=not rows,
         asset_key="schedule_runs",

@@ -1,4 +1,4 @@
-"""What the fleet is doing today, as an asset: the page of `tracelake fleet`, and its list of jobs in the UI."""
+"""Today's state of the fleet as an asset: the page of `tracelake fleet`, and its list of jobs in the UI."""
 
 import os
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def today_page(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
 
 
 def written(con: Any, lake: Lake) -> dg.MaterializeResult:
-    """Write the page into the lake's folder, from the tables that a connection shows."""
+    """Write the page into the lake's folder, from the tables visible in a connection. Return its metadata."""
     fleet = read_fleet(con)
     file = lake.root / PAGES / "fleet.html"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -47,8 +47,8 @@ def written(con: Any, lake: Lake) -> dg.MaterializeResult:
     unfinished.write_text(fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
     os.replace(unfinished, file)
     columns = list(fleet.jobs[0]) if fleet.jobs else []
-    rows = [[one[name] for name in columns] for one in fleet.jobs[:_SHOWN]]
-    found = [(one.kind, one.says) for one in findings(fleet)]
+    rows = [[job[name] for name in columns] for job in fleet.jobs[:_SHOWN]]
+    sentences = [(finding.kind, finding.says) for finding in findings(fleet)]
     return dg.MaterializeResult(
         metadata={
             "page": dg.MetadataValue.path(file),
@@ -57,8 +57,8 @@ def written(con: Any, lake: Lake) -> dg.MaterializeResult:
             "traces": fleet.n_traces,
             "got_worse": len(fleet.worse),
             "files_not_read": fleet.n_rejects,
-            "findings": len(found),
-            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], found[:_SHOWN], width=400)),
+            "findings": len(sentences),
+            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], sentences[:_SHOWN], width=400)),
             "newest_captures": dg.MetadataValue.md(markdown_table(columns, rows)),
         }
     )

@@ -36,27 +36,27 @@ from pipelines.readers.inputs.kinds import TraceRow
 from pipelines.readers.origin import INBOX
 
 REJECTED_TAG = "tracelake/rejected"
-"""Tag of a run: how many of its files were rejected."""
-_EACH = 50  # files whose lines are all logged
+"""Tag of a run: number of its files that were rejected."""
+_EACH = 50  # number of first files that are all logged; afterwards every 50th
 LAKE_TABLES = [
     name for name, model in load_catalog().models.items() if model.kind == "lake" and mark_of(name) != RUN_MARK
 ]
 
 
 def watched_folder() -> Path | None:
-    """Returns the folder that `TRACELAKE_INBOX` names; None if it names none that exists."""
-    named = os.environ.get(INBOX)
-    return Path(named) if named and Path(named).is_dir() else None
+    """Return the folder named by `TRACELAKE_INBOX`, or None if it is unset or not a folder."""
+    path = os.environ.get(INBOX)
+    return Path(path) if path and Path(path).is_dir() else None
 
 
 def inbox_files() -> dict[Path, str]:
-    """The files in the watched folder, each with its size and modification time, which identify a version of it."""
+    """Return the files in the watched folder, each with its size and modification time, which identify its version."""
     folder = watched_folder()
     return look(folder).files if folder else {}
 
 
 def no_inbox() -> str:
-    """Says why there is no watched folder."""
+    """Return the reason why there is no watched folder."""
     named = os.environ.get(INBOX)
     return (
         f"{INBOX}={named} is not a folder on this machine"
@@ -66,7 +66,7 @@ def no_inbox() -> str:
 
 
 def batch_hash(states: dict[Path, str]) -> str:
-    """Returns a name for the state of a set of files: the same set in the same state gives the same name."""
+    """Return a digest of the paths and states of a set of files (16 hex digits)."""
     lines = "\n".join(f"{path_text(path)}\t{state}" for path, state in sorted(states.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -83,10 +83,10 @@ def trace_files() -> dg.ObserveResult:
 
 
 def told_of(states: dict[Path, str]) -> dict[str, Any]:
-    """Returns the metadata of an observation of the watched folder."""
+    """Return the metadata of an observation of the watched folder."""
     folder = watched_folder()
-    there = {"folder": dg.MetadataValue.path(folder)} if folder else {}
-    return {"files": len(states), "bytes": sum(int(state.split(":")[0]) for state in states.values()), **there}
+    location = {"folder": dg.MetadataValue.path(folder)} if folder else {}
+    return {"files": len(states), "bytes": sum(int(state.split(":")[0]) for state in states.values()), **location}
 
 
 class IngestConfig(dg.Config):
@@ -134,28 +134,30 @@ def lake_tables(
     if report.rejected:  # shown in the list of runs
         context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(report.rejected))})
     selected = {key.to_user_string() for key in context.selected_asset_keys}
-    for name in (one for one in LAKE_TABLES if one in selected):
+    for name in (table for table in LAKE_TABLES if table in selected):
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
         yield dg.MaterializeResult(name, metadata={**shown(lake, name, span), **run, "report": report_of(report)})
 
 
 def told_of_files(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
-    """Returns a function that logs what became of a file: of the first fifty, then of every fiftieth and of those that
-    are not whole. Each line is an event in Dagster's database and costs some milliseconds.
+    """Return a function that logs the outcome of a file.
+
+    It logs each of the first 50 files, then every 50th and each whose status is not ok or known. Each line is an event in
+    Dagster's database and costs some milliseconds.
     """
     numbers = count(1)
 
     def tell(row: TraceRow) -> None:
         number = next(numbers)
         if number <= _EACH or number % _EACH == 0 or row.status not in ("ok", "known"):
-            why = f": {visible(row.reason)}" if row.reason else ""
-            log(f"{row.status} {visible(row.path)}{why}" + (f" ({number} files)" if number > _EACH else ""))
+            reason = f": {visible(row.reason)}" if row.reason else ""
+            log(f"{row.status} {visible(row.path)}{reason}" + (f" ({number} files)" if number > _EACH else ""))
 
     return tell
 
 
 def _watched(lake: Lake) -> list[Path]:
-    """Returns the files of the watched folder that are to be read: to hash those that are in the lake takes long."""
+    """Return the files of the watched folder that must be read. Files in the lake are skipped, because hashing them takes long."""
     return sorted(waiting(lake, inbox_files(), and_rejected=True))
 
 

@@ -1,1 +1,1 @@
-"""Definitions, jobs, schedules, sensors and resources: wiring only."""
+"""Definitions, jobs, schedules, sensors and resources of Dagster. The computations are in other packages."""

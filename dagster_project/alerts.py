@@ -1,4 +1,4 @@
-"""Posts what somebody should know to a webhook: new findings about the fleet, and runs that failed."""
+"""Alerts to a webhook: new findings about the fleet, and failed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 300
 
 
 class Told(NamedTuple):
-    """The keys of all findings that have been told, how many were posted now, and why no more, if something failed."""
+    """Keys of all findings posted so far, the number posted now, and the error message if a post failed."""
 
     keys: set[str]
     posted: int
@@ -29,27 +29,27 @@ class Told(NamedTuple):
 
 
 def tell_new(lake: Lake | Store, told: set[str] | None, url: str, form: str = "json") -> Told:
-    """Post each finding that is not in `told`, up to the first message that does not arrive: the rest is told the next time.
+    """Post each finding whose key is not in `told`, and stop at the first post that fails. The next call posts the others.
 
-    A finding that is gone is forgotten, so that it is told again if it comes back. With `told` None, the first time, files
-    that were rejected before are not told.
+    The key of a finding that no longer exists is dropped, so the finding is posted again if it recurs. If `told` is None (the
+    first call), existing findings of rejected files count as posted.
     """
     with analyst(lake) if isinstance(lake, Lake) else lake.connect(locked=False) as con:
-        now = {one.key: one for one in findings(fleet_today(con))}
+        finding_by_key = {finding.key: finding for finding in findings(fleet_today(con))}
     if told is None:
-        told = {key for key, one in now.items() if one.kind == "rejected"}
-    keys = told & now.keys()
-    for posted, key in enumerate(sorted(now.keys() - keys, key=list(now).index)):
+        told = {key for key, finding in finding_by_key.items() if finding.kind == "rejected"}
+    keys = told & finding_by_key.keys()
+    for posted, key in enumerate(sorted(finding_by_key.keys() - keys, key=list(finding_by_key).index)):
         try:
-            tell(url, now[key], form)
+            tell(url, finding_by_key[key], form)
         except NotTold as error:
             return Told(keys, posted, str(error))
         keys.add(key)
-    return Told(keys, len(now.keys() - (told & now.keys())))
+    return Told(keys, len(finding_by_key.keys() - (told & finding_by_key.keys())))
 
 
 def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
-    """Returns a sensor of new findings and one of failed runs. Without TRACELAKE_WEBHOOK they do nothing."""
+    """Return a sensor of new findings and one of failed runs. Both do nothing if TRACELAKE_WEBHOOK is unset."""
 
     @dg.sensor(
         name="tell_findings",
@@ -65,10 +65,10 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         lake = open_store(address) if address else Lake(lake_folder(lake_path))
         if isinstance(lake, Lake) and not lake.exists:
             return dg.SkipReason("there are no traces yet")
-        told = None if context.cursor is None else set(json.loads(context.cursor))
-        found = tell_new(lake, told, url, form)
-        said = f"{found.posted} new findings were posted" + (f"; {found.failed}" if found.failed else "")
-        return dg.SensorResult(skip_reason=said, cursor=json.dumps(sorted(found.keys)))
+        posted_keys = None if context.cursor is None else set(json.loads(context.cursor))
+        result = tell_new(lake, posted_keys, url, form)
+        summary = f"{result.posted} new findings were posted" + (f"; {result.failed}" if result.failed else "")
+        return dg.SensorResult(skip_reason=summary, cursor=json.dumps(sorted(result.keys)))
 
     @dg.run_failure_sensor(
         name="tell_failed_runs",
@@ -80,8 +80,12 @@ def alert_sensors(lake_path: str = "") -> list[dg.SensorDefinition]:
         url, form = _where()
         if url:
             run = context.dagster_run
-            why = context.failure_event.message or "no reason was given"
-            tell(url, Finding("failed_run", f"the run {run.run_id} of {run.job_name} failed: {why}", run.run_id), form)
+            message = context.failure_event.message or "no reason was given"
+            tell(
+                url,
+                Finding("failed_run", f"the run {run.run_id} of {run.job_name} failed: {message}", run.run_id),
+                form,
+            )
 
     return [tell_findings, tell_failed_runs]
 

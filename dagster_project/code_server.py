@@ -1,8 +1,8 @@
-"""Dagster's code server, but the process of a run is a copy of one that has loaded everything, not a new Python.
+"""Dagster's code server, except that the process of a run is forked from a preloaded process.
 
-Dagster starts a new Python for each run, which imports Dagster and the definitions before the first step: 4 CPU seconds. The
-fork server of Python's standard library does that once. All else stays Dagster's: who starts a run, what ends it, and how a
-killed one is noticed.
+Dagster starts a new Python for each run, which imports Dagster and the definitions before the first step. That takes 4 CPU
+seconds. The fork server of Python's standard library imports them once. Starting and ending runs and detecting killed ones
+remain Dagster's.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from dagster._cli.api import grpc_command
 from dagster._grpc import server
 
 _LOADED = "dagster_project.preload"
-_START_BY = "_mp_ctx"  # where Dagster's server keeps how it starts the process of a run
+_START_BY = "_mp_ctx"  # attribute of Dagster's server with the multiprocessing context that starts runs
 
 
 def forks() -> BaseContext:
-    """Returns how to start processes as copies of one that has imported `dagster_project.preload`."""
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload([_LOADED])
-    return found
+    """Return a context that forks processes from a server that has imported `dagster_project.preload`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_LOADED])
+    return context
 
 
 class ForkingServer(server.DagsterApiServer):
     """Dagster's server of definitions, which starts the processes of runs by forking."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        """As Dagster's."""
+        """Accept the same arguments as Dagster's server."""
         super().__init__(*given, **named)
-        if hasattr(self, _START_BY):  # a Dagster without it starts runs in its own way
+        if hasattr(self, _START_BY):  # a Dagster version without the attribute starts runs in its own way
             setattr(self, _START_BY, forks())
-            ensure_running()  # now, not when the first run starts
+            ensure_running()  # start the fork server now instead of with the first run
 
 
 def main() -> None:
-    """`python -m dagster_project.code_server`: `dagster api grpc` with its options."""
+    """Run `dagster api grpc` with its options, as `python -m dagster_project.code_server`."""
     server.DagsterApiServer = ForkingServer
     grpc_command(prog_name="python -m dagster_project.code_server")
 

@@ -1,4 +1,4 @@
-"""Everything that Dagster shows and runs."""
+"""Dagster's definitions: everything that it shows and runs."""
 
 import dagster as dg
 
@@ -27,7 +27,7 @@ from dagster_project.sensors import daily_schedule, trace_file_sensor
 
 
 def definitions(lake_path: str = "") -> dg.Definitions:
-    """Returns the definitions for a lake, a folder or an address; without a path, for the one that TRACELAKE_LAKE names."""
+    """Return the definitions for a lake (a folder or an address). If `lake_path` is empty, use TRACELAKE_LAKE."""
     if address := store_address(lake_path):
         return definitions_of(address)
     return dg.Definitions(

@@ -1,4 +1,4 @@
-"""Runs the whole job in this process, for `make demo`: no daemon, no history, no logs, a callback for a progress bar."""
+"""The whole job in this process, for `make demo`: no daemon, history or logs, and callbacks for a progress bar."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -16,13 +16,14 @@ def materialize_all(
     on_log: Callable[[str], Any] | None = None,
     job: str | None = None,
 ) -> bool:
-    """Ingest files into a lake (none: use what is in it) and materialize every asset. Returns whether every step
-    succeeded; a failed asset check is a finding about the traces, not a failure.
+    """Ingest files into a lake and materialize every asset. Return whether every step succeeded.
 
-    `on_step(name)` is called for each asset that is done (`asset_names()` lists them), `on_log(text)` while it works:
-    for each file ingested and each model started.
+    Without files, use the traces in the lake. A failed asset check is a finding about the traces, not a failure.
+
+    `on_step(name)` is called for each finished asset (`asset_names()` lists them). `on_log(text)` is called for each log
+    message, such as for each ingested file and each started model.
     """
-    # Importing Dagster takes two seconds, so only when needed.
+    # Importing Dagster takes two seconds, so it is imported only when needed.
     import dagster as dg
 
     from assets.metadata import today
@@ -40,17 +41,17 @@ def materialize_all(
     files = [str(Path(file).absolute()) for file in inbox_files]
     ops = {"ingest": {"config": {"files": files, "job": job}}, "overlay": {"config": {"of": "all"}}}
     config: dict[str, Any] = {"ops": ops, **QUIET}
-    everything = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
+    whole_job = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_event_listener(run_id, heard)
-        result = everything.execute_in_process(
+        result = whole_job.execute_in_process(
             run_config=config, instance=instance, partition_key=today(), raise_on_error=False, run_id=run_id
         )
     return result.success
 
 
 def asset_names() -> list[str]:
-    """The assets that a run materializes."""
+    """Return the names of the assets that a run materializes, sorted."""
     from dagster_project.definitions import defs
     from dagster_project.jobs import ingest_and_analyse
 

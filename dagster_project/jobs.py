@@ -1,4 +1,4 @@
-"""The jobs: everything from the inbox on, the same on an engine, the models alone, retention and compaction."""
+"""The jobs: everything from the inbox on, the same on an engine, models only, schedules, retention and compaction."""
 
 import dagster as dg
 
@@ -11,7 +11,7 @@ from assets.retention import retire_batches
 from assets.schedule import schedule_runs
 from assets.today import today_page
 
-# Runs with it queue behind each other: see dagster.yaml.
+# Runs with this tag run one at a time (see dagster.yaml).
 WRITES = {"tracelake/writes": "lake"}
 
 ingest_and_analyse = dg.define_asset_job(

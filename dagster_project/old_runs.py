@@ -1,4 +1,4 @@
-"""Deletes old runs from Dagster's storage, with their events and logs: at 4 MB per run it would grow by 10 GB a day."""
+"""Deletion of old runs from Dagster's storage, with events and logs. At 4 MB per run it would grow by 10 GB a day."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _BUDGET_SECONDS = 20.0
 def delete_old_runs(
     instance: dg.DagsterInstance, keep_days: float = _DAYS, keep_runs: int = _RUNS, now: datetime | None = None
 ) -> int:
-    """Delete finished runs except the newest `keep_runs`, and those older than `keep_days`, at most 100; returns how
-    many.
+    """Delete finished runs beyond the newest `keep_runs`, and those older than `keep_days`. Return the number deleted.
 
-    Raises ValueError for fewer than one run to keep: the newest shows whether it failed.
+    One call deletes at most 100 runs beyond `keep_runs` and stops after 20 s. The newest run stays, because it shows whether
+    the last run failed. Raise ValueError if `keep_runs` is less than 1 or `keep_days` is not positive.
     """
     if keep_runs < 1 or keep_days <= 0:
         raise ValueError(f"keep at least 1 run and more than 0 days, not {keep_runs} runs and {keep_days} days")
     before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
     finished = dg.RunsFilter(statuses=FINISHED_STATUSES)
-    kept = instance.get_run_records(finished, limit=keep_runs)
-    if not kept:
+    newest = instance.get_run_records(finished, limit=keep_runs)
+    if not newest:
         return 0
-    beyond = instance.get_run_records(finished, limit=_AT_ONCE, cursor=kept[-1].dagster_run.run_id)
-    old = [r for r in kept[1:] if r.update_timestamp.timestamp() < before.timestamp()]
+    beyond = instance.get_run_records(finished, limit=_AT_ONCE, cursor=newest[-1].dagster_run.run_id)
+    old = [r for r in newest[1:] if r.update_timestamp.timestamp() < before.timestamp()]
     until, n = time.monotonic() + _BUDGET_SECONDS, 0
     for record in (*reversed(beyond), *reversed(old)):
         if time.monotonic() > until:  # a tick must be short; the next one continues
@@ -49,19 +49,21 @@ def delete_old_runs(
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete the run, its events and its output. SQLite keeps one file per run's events, which would keep its size."""
+    """Delete the run, its events and its output. SQLite stores each run's events in a file, which must be deleted to free space."""
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     instance.delete_run(run_id)
     path_of = getattr(instance.event_log_storage, "path_for_shard", None)
     if path_of:
         for suffix in ("", "-wal", "-shm"):
             Path(path_of(run_id) + suffix).unlink(missing_ok=True)
-    with suppress(OSError, NotImplementedError):  # where outputs would be stored: this project's are in the lake
+    with suppress(
+        OSError, NotImplementedError
+    ):  # default folder of step outputs, which this project writes into the lake instead
         shutil.rmtree(Path(instance.storage_directory()) / run_id)
 
 
 def old_runs_sensor(lake_path: str = "") -> dg.SensorDefinition:
-    """Returns a sensor that starts no runs: it cleans up every ten minutes, and is on from the start."""
+    """Return a sensor that deletes old runs every ten minutes. It starts no runs and is on by default."""
 
     @dg.sensor(
         name="old_runs",

@@ -1,4 +1,4 @@
-"""Everything that Dagster shows and runs for a lake at an address (`TRACELAKE_LAKE=ducklake:…`)."""
+"""Dagster's definitions for a lake at an address (`TRACELAKE_LAKE=ducklake:…`)."""
 
 from datetime import timedelta
 
@@ -20,9 +20,9 @@ from pipelines.runs.store import open_store
 
 
 def definitions_of(address: str) -> dg.Definitions:
-    """Returns the definitions. Connects to nothing yet."""
+    """Return the definitions without connecting to the lake."""
     captures, page = capturing(address), today_page(address)
-    whole = dg.define_asset_job(
+    ingest_and_analyse = dg.define_asset_job(
         "ingest_and_analyse",
         selection=dg.AssetSelection.all(),
         description="Trace files → tables of traces → captures, committed to the DuckLake.",
@@ -37,14 +37,14 @@ def definitions_of(address: str) -> dg.Definitions:
 
     @dg.op(name="retire_batches")
     def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig) -> None:
-        found = open_store(address).expire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
-        traces = sum(len(one.traces) for one in found)
-        context.add_output_metadata({"dry_run": config.dry_run, "batches": len(found), "traces": traces})
+        batches = open_store(address).expire(config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
+        traces = sum(len(batch.traces) for batch in batches)
+        context.add_output_metadata({"dry_run": config.dry_run, "batches": len(batches), "traces": traces})
 
     @dg.op(name="merge_batches")
     def merge_batches(context: dg.OpExecutionContext, config: CompactionConfig) -> None:
-        found = open_store(address).compact(config.dry_run, timedelta(hours=config.grace_hours))
-        context.add_output_metadata({"dry_run": config.dry_run, "tables": len(found)})
+        tables = open_store(address).compact(config.dry_run, timedelta(hours=config.grace_hours))
+        context.add_output_metadata({"dry_run": config.dry_run, "tables": len(tables)})
 
     @dg.job(description="Remove old traces; a dry run unless configured otherwise.", tags=WRITES)
     def retention() -> None:
@@ -57,13 +57,13 @@ def definitions_of(address: str) -> dg.Definitions:
     return dg.Definitions(
         assets=[trace_files, *rule_assets(), ingesting(address), captures, page, *view_assets()],
         asset_checks=checks_of(address),
-        jobs=[whole, analyse, retention, compaction],
+        jobs=[ingest_and_analyse, analyse, retention, compaction],
         sensors=[
-            trace_file_sensor(address, whole, lambda lake: there(address, lake)),
+            trace_file_sensor(address, ingest_and_analyse, lambda lake: there(address, lake)),
             old_runs_sensor(address),
             *alert_sensors(address),
         ],
-        schedules=[daily_schedule(address, whole, lambda lake: there(address, lake))],
+        schedules=[daily_schedule(address, ingest_and_analyse, lambda lake: there(address, lake))],
         resources={"lake": LakeResource(path=address)},
         executor=dg.in_process_executor,
     )

@@ -1,13 +1,13 @@
-"""Importing this loads what a run needs. The processes of runs are copies of one that has imported it: see code_server.py.
+"""Module whose import loads everything that a run needs. Processes of runs are forked after importing it: see code_server.py.
 
-Nothing here may start a thread, or open a file, a database or a connection: a copy would share it.
+Nothing here may start a thread, or open a file, a database or a connection, because forked processes would share it.
 """
 
 import gc
 import importlib
 from contextlib import suppress
 
-# Imported by a run when it comes to them.
+# Modules that a run would otherwise import lazily.
 LATER = (
     "dagster._cli.api",
     "dagster._grpc.server",
@@ -19,7 +19,7 @@ LATER = (
 
 
 def load() -> None:
-    """Import it, and resolve the largest job."""
+    """Import the definitions and the modules of `LATER`, and resolve the largest job."""
     from dagster_project.definitions import defs
     from dagster_project.jobs import ingest_and_analyse
 
@@ -28,7 +28,7 @@ def load() -> None:
         importlib.import_module(name)
 
 
-with suppress(Exception):  # the run, which does the same, says what is wrong
+with suppress(Exception):  # the run does the same and reports the error
     load()
 gc.collect()
 gc.freeze()  # so that collecting garbage in a copy does not copy all of this

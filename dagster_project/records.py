@@ -1,9 +1,9 @@
-"""Dagster's records in SQLite, as Dagster keeps them, but with the files of events held open between two events.
+"""Dagster's SQLite storage, except that the event files stay open between events.
 
-Dagster opens and closes the file for every event, and closing flushes it to the disk: on a busy disk 50 ms for each of the
-several hundred events of a run, most of the time of a small one. Here the two or three files in use stay open, and a
-commit is not flushed. So a power cut may lose the last seconds of a run's log; a killed process loses nothing. The files
-are the same, so that a DAGSTER_HOME may change between the two.
+Dagster opens and closes the file for every event, and closing flushes it to the disk. On a busy disk, that takes 50 ms for each of
+the several hundred events of a run, which is most of the time of a small run. Here the two or three files in use stay open, and a
+commit is not flushed. A power cut may lose the last seconds of a run's log, but a killed process loses nothing. The file format is
+Dagster's, so a DAGSTER_HOME may switch between the two storages.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
 _MOST_OPEN = 4
-"""Files: that of all runs, and those of the runs that are worked on or looked at."""
+"""Number of files: one of all runs, and one for each run in progress or open in the UI."""
 
 
 class EventLog(SqliteEventLogStorage):
-    """Dagster's log of events, which keeps the files that it used last open."""
+    """Dagster's event log, which keeps the most recently used files open."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        """Dagster's, for its folder of files."""
+        """Open the log in folder `base_dir`, as Dagster does."""
         self._open: OrderedDict[str, Engine] = OrderedDict()
         super().__init__(base_dir, inst_data)
 
@@ -56,8 +56,8 @@ class EventLog(SqliteEventLogStorage):
         return engine
 
     def _opened(self, shard: str) -> Engine:
-        how = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
-        engine = create_engine(self.conn_string_for_shard(shard), poolclass=StaticPool, connect_args=how)
+        options = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
+        engine = create_engine(self.conn_string_for_shard(shard), poolclass=StaticPool, connect_args=options)
         if shard not in self._initialized_dbs:
             self._initdb(engine)
             self._initialized_dbs.add(shard)
@@ -66,7 +66,7 @@ class EventLog(SqliteEventLogStorage):
         return engine
 
     def store_event(self, event: EventLogEntry) -> None:
-        """Store an event, and touch the run's file: whoever watches it waits for that, and events go into its log first."""
+        """Store an event, and touch the run's file. Watchers wait for a change of that file, but SQLite writes to its log first."""
         super().store_event(event)
         with suppress(FileNotFoundError):  # the run has just been deleted
             os.utime(self.path_for_shard(event.run_id))
@@ -80,14 +80,14 @@ class EventLog(SqliteEventLogStorage):
 
 
 class Records(DagsterSqliteStorage):
-    """Dagster's SQLite storage with this log of events; `dagster.yaml` names it."""
+    """Dagster's SQLite storage with this event log. `dagster.yaml` names the class."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        """Dagster's, for DAGSTER_HOME."""
+        """Open the storage in folder `base_dir` (DAGSTER_HOME)."""
         super().__init__(base_dir, inst_data)
         self._event_log_storage = EventLog(os.path.join(base_dir, "history", "runs", ""))
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: SqliteStorageConfig) -> Records:
-        """As Dagster calls it with what `dagster.yaml` says."""
+        """Return the storage for a configuration from `dagster.yaml`. Dagster calls this."""
         return cls.from_local(inst_data=inst_data, **config_value)

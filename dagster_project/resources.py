@@ -1,4 +1,4 @@
-"""The lake as a Dagster resource. Our own, because dagster-duckdb's holds its file's lock and cannot open read-only."""
+"""The lake as a Dagster resource. The resource of dagster-duckdb keeps its file locked and cannot open it read-only."""
 
 import dagster as dg
 
@@ -14,5 +14,5 @@ class LakeResource(dg.ConfigurableResource[Lake]):
     path: str = ""
 
     def create_resource(self, context: dg.InitResourceContext) -> Lake:
-        """Once per run."""
+        """Return the lake. Dagster calls this once per run."""
         return Lake(lake_folder(self.path))

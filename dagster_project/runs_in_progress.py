@@ -1,4 +1,4 @@
-"""Which runs of a job are in progress, which only appear so because their process was killed, and which failed last."""
+"""Runs of a job that are in progress, that only appear to be because their process was killed, or that failed last."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from assets.metadata import LEFT_OUT_TAG, PROCESS_TAG
 from assets.results import CHECKS
 from pipelines.base.processes import is_alive
 
-# From leaving the queue until its first step; after that a run says which process it is.
+# Limit from leaving the queue to the first step. From then on, a tag of the run names its process.
 START_SECONDS = 600
 PARTITION_TAG = "dagster/partition"
 _LAST_RUNS = 50
 
 
 def under_way(instance: dg.DagsterInstance, job: str, now: datetime) -> list[dg.DagsterRun]:
-    """Returns the runs of a job that are queued or running. Those whose process is gone are marked as failed."""
+    """Return the runs of a job that are queued or running. Mark runs whose process no longer exists as failed."""
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=IN_PROGRESS_RUN_STATUSES))
     alive = []
     for record in records:
@@ -41,10 +41,10 @@ def _why_dead(record: dg.RunRecord, now: datetime) -> str | None:
 
 
 def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
-    """Returns, for each partition, the run that failed last, newest first, unless a later one succeeded.
+    """Return, for each partition, the run that failed last, unless a later run succeeded. The newest run comes first.
 
-    A run that was started before the other failed does not count as later: it may have looked before the other's files came in.
-    One that did all that can be done, and failed as tables lack a trace, counts as one that succeeded.
+    A run that was started before the failure does not count as later, because it may have listed the files before the failed run's
+    files arrived. A run that failed only because a trace is missing from tables counts as successful.
     """
     failed: dict[str, dg.RunRecord] = {}
     begun: dict[str, float] = {}
@@ -58,11 +58,11 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
 
 
 def _did_the_rest(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Returns whether no step failed but the check that found a trace left out."""
+    """Return whether every step succeeded except the checks, which found a missing trace."""
     if LEFT_OUT_TAG not in run.tags:
         return False
     stats = instance.get_run_step_stats(run.run_id)
-    return not [one for one in stats if one.step_key != CHECKS and one.status != StepEventStatus.SUCCESS]
+    return not [step for step in stats if step.step_key != CHECKS and step.status != StepEventStatus.SUCCESS]
 
 
 def _ended(record: dg.RunRecord) -> float:
@@ -70,7 +70,7 @@ def _ended(record: dg.RunRecord) -> float:
 
 
 def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
-    """Mark runs as failed that no process has worked on since a time (s since 1970): those of a UI that was killed."""
+    """Mark runs of a killed UI as failed: those not updated since `before` (s since 1970) whose process does not exist."""
     statuses = [status for status in IN_PROGRESS_RUN_STATUSES if status != dg.DagsterRunStatus.QUEUED]
     for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
         process = record.dagster_run.tags.get(PROCESS_TAG)

@@ -1,4 +1,4 @@
-"""What starts runs: new or changed files in the watched folder, failed runs, and once a day the schedule `daily`."""
+"""The sensor and the schedule that start runs: for new or changed files in the watched folder, failed runs, and daily."""
 
 from __future__ import annotations
 
@@ -30,65 +30,65 @@ from pipelines.runs.store import StoreError
 
 QUIET_SECONDS = 5.0
 MAX_FILES = 1000
-"""The most files that one run takes; the others wait for the next run."""
+"""Maximum number of files of one run. The others wait for the next run."""
 FIRST_WAIT_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
-"""How often a day whose newest run failed is rerun if no file is waiting; after that a person must look."""
+"""How often a day whose newest run failed is rerun if no file is waiting. After that, the user must intervene."""
 REPEAT_TAG = "tracelake/repeat"
 SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
-"""What `daily` writes if there is nothing to do: the assets with a freshness policy, and what was rejected."""
-_ASKED, _NOTHING = "asked", "{}"  # in the cursor: the name of what was asked, in the lake; a cursor without
+"""Assets that `daily` writes if there is nothing to do: those with a freshness policy, and `rejects`."""
+_ASKED, _NOTHING = "asked", "{}"  # key of the cursor for the name of the list of requested files; an empty cursor
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error, StoreError)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A file that a run was asked to ingest: its state then, how often, and when last (s since 1970)."""
+    """A file requested from a run: its state at that time, the number of requests, and the time of the last (s since 1970)."""
 
     state: str
     tries: int
     at: float
 
     def is_due(self, now: float) -> bool:
-        """Returns whether it may be requested again: the wait doubles after each attempt, up to an hour."""
+        """Return whether the file may be requested again. The wait doubles after each attempt, up to an hour."""
         return now >= self.at + wait_seconds(self.tries)
 
 
 def wait_seconds(tries: int) -> float:
-    """Returns how long after the n-th attempt the next may come."""
+    """Return the wait in seconds between attempt `tries` (from 1) and the next."""
     return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
 
 
 @dataclass
 class _Tick:
-    """What one look at the folder and the lake found."""
+    """State of the folder and the lake at one tick of the sensor."""
 
     lake: Lake
     waiting: dict[Path, str]
     asked: dict[str, Asked]
     remarks: list[str] = field(default_factory=list)
-    is_lost: bool = False  # what was asked before is not known any more
+    is_lost: bool = False  # the list of earlier requests is missing or damaged
 
     def tries(self, path: Path) -> int:
-        asked = self.asked.get(str(path))
-        return asked.tries if asked and asked.state == self.waiting[path] else 0
+        request = self.asked.get(str(path))
+        return request.tries if request and request.state == self.waiting[path] else 0
 
     def due(self, now: float) -> list[Path]:
-        """Returns the files to request now, those that no run has failed with first."""
+        """Return the files to request now, at most MAX_FILES, ordered by the number of attempts."""
         ready = [p for p in self.waiting if not self.tries(p) or self.asked[str(p)].is_due(now)]
         return sorted(ready, key=lambda path: (self.tries(path), path))[:MAX_FILES]
 
 
 There = Callable[[Lake], Set[str] | None]
-"""Which traces are accounted for; None: what the lake itself says."""
+"""Function that returns the traces that the store contains, or None if the lake itself records them."""
 
 
 def trace_file_sensor(
     lake_path: str = "", job: Any = ingest_and_analyse, there: There = lambda _: None
 ) -> dg.SensorDefinition:
-    """Returns the sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
-    observed = ""  # the state of the folder that was last reported
+    """Return the sensor of the watched folder for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
+    observed = ""  # digest of the folder's state that was reported last
 
     @dg.sensor(
         name="new_trace_files",
@@ -106,17 +106,17 @@ def trace_file_sensor(
         lake = Lake(lake_folder(lake_path))
         try:
             quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), there=there(lake))
-        except _NOT_THERE as error:  # a disk that is unavailable for a while is not a reason to stop looking
+        except _NOT_THERE as error:  # the sensor must survive a disk that is unavailable for a while
             return dg.SkipReason(f"the lake cannot be read: {error}")
-        asked, is_lost = _read_cursor(lake, context.cursor)
+        requests, is_lost = _read_cursor(lake, context.cursor)
         tick = _Tick(
-            lake, quiet, asked, _remarks(inbox.passed_over, [one.path for one in lake.broken({MARK})]), is_lost
+            lake, quiet, requests, _remarks(inbox.passed_over, [path.path for path in lake.broken({MARK})]), is_lost
         )
         for remark in tick.remarks:
             context.log.warning(remark)
         try:
             answer = _answer(context, tick, now)
-        except OSError as error:  # the lists of files are in it
+        except OSError as error:  # the lists of files are written into the lake
             return dg.SkipReason(f"the lake cannot be written: {error}")
         nonlocal observed
         if (state := batch_hash(inbox.files)) == observed:
@@ -130,12 +130,12 @@ def trace_file_sensor(
 def _with_observation(
     answer: dg.SensorResult | dg.SkipReason, files: dict[Path, str], state: str, cursor: str | None
 ) -> dg.SensorResult:
-    """The same answer, which also tells Dagster what is in the watched folder."""
+    """Return the answer with an observation of the watched folder added."""
     tags = {DATA_VERSION_TAG: state}
-    seen = dg.AssetObservation(TRACE_FILES, metadata=told_of(files), tags=tags)
+    observation = dg.AssetObservation(TRACE_FILES, metadata=told_of(files), tags=tags)
     if isinstance(answer, dg.SkipReason):
-        return dg.SensorResult(skip_reason=answer, cursor=cursor, asset_events=[seen])
-    return answer._replace(asset_events=[seen])
+        return dg.SensorResult(skip_reason=answer, cursor=cursor, asset_events=[observation])
+    return answer._replace(asset_events=[observation])
 
 
 def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.SensorResult | dg.SkipReason:
@@ -157,29 +157,30 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
 
 def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     states = {path: tick.waiting[path] for path in due}
-    most = max(tick.tries(path) for path in due)
-    # Dagster starts no second run of a key: one that may have been used already gets the time.
-    key = f"{batch_hash(states)}-{most}" + (f"-{now:.0f}" if tick.is_lost else "")
+    max_tries = max(tick.tries(path) for path in due)
+    # Dagster starts no second run with the same key. If earlier requests are lost, the key may be used, so append the time.
+    key = f"{batch_hash(states)}-{max_tries}" + (f"-{now:.0f}" if tick.is_lost else "")
     run = dg.RunRequest(
         run_key=key,
         partition_key=today(),
         # A file that crashed a run is ingested in a separate process the next time, and the others continue.
-        run_config=_run_config({"file_list": put_files(tick.lake, key, due), "isolate": most > 0}),
-        tags={"tracelake/files": str(len(due)), "tracelake/try": str(most + 1)},
+        run_config=_run_config({"file_list": put_files(tick.lake, key, due), "isolate": max_tries > 0}),
+        tags={"tracelake/files": str(len(due)), "tracelake/try": str(max_tries + 1)},
     )
-    asked = {str(path): Asked(state, tick.tries(path) + 1, now) for path, state in states.items()}
-    still = {name: before for name, before in tick.asked.items() if Path(name) in tick.waiting}
-    return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**still, **asked}))
+    requests = {str(path): Asked(state, tick.tries(path) + 1, now) for path, state in states.items()}
+    earlier = {name: request for name, request in tick.asked.items() if Path(name) in tick.waiting}
+    return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**earlier, **requests}))
 
 
 def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
-    """Requests a run for a day whose newest run failed after its files were ingested, so that its tables are still
-    computed.
+    """Return a request to rerun a day whose newest run failed, so that its tables are still computed.
+
+    None if there is no such day, or if its wait is not over or its repeats are used up.
     """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
         if not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
-            continue  # the lake has nothing of that day, so it has no partition
+            continue  # the lake has no batch since that day, so the day is not a partition
         times = int(run.tags.get(REPEAT_TAG, "0"))
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
             return dg.RunRequest(
@@ -196,7 +197,7 @@ def _run_config(ingest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _instance(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext) -> dg.DagsterInstance | None:
-    """Returns where runs are stored; None where there is no instance, as in a test or a notebook."""
+    """Return the Dagster instance, or None if there is none, as in a test or a notebook."""
     try:
         return context.instance
     except dg.DagsterInvariantViolationError:
@@ -216,7 +217,7 @@ def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
 
 
 def _read_cursor(lake: Lake, cursor: str | None) -> tuple[dict[str, Asked], bool]:
-    """Returns what was requested, and whether that is not known any more; removes lists that nothing names any more."""
+    """Return the requests by path, and whether they were lost. Remove lists that are not referenced any more."""
     try:
         name = json.loads(cursor or _NOTHING).get(_ASKED)
         clean(lake, name)
@@ -226,8 +227,14 @@ def _read_cursor(lake: Lake, cursor: str | None) -> tuple[dict[str, Asked], bool
         return {}, True
 
 
-def _cursor(lake: Lake, asked: Mapping[str, Asked]) -> str:
-    return json.dumps({_ASKED: put_asked(lake, {path: [a.state, a.tries, a.at] for path, a in asked.items()})})
+def _cursor(lake: Lake, requests: Mapping[str, Asked]) -> str:
+    return json.dumps(
+        {
+            _ASKED: put_asked(
+                lake, {path: [request.state, request.tries, request.at] for path, request in requests.items()}
+            )
+        }
+    )
 
 
 new_trace_files = trace_file_sensor()
@@ -236,7 +243,7 @@ new_trace_files = trace_file_sensor()
 def daily_schedule(
     lake_path: str = "", job: Any = ingest_and_analyse, there: There = lambda _: None
 ) -> dg.ScheduleDefinition:
-    """Returns the schedule `daily` for the lake in `lake_path`; without one, for that of LakeResource."""
+    """Return the schedule `daily` for the lake in `lake_path`. If it is empty, use LakeResource's lake."""
 
     @dg.schedule(name="daily", job=job, cron_schedule="30 0 * * *", execution_timezone="UTC")
     def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
@@ -255,17 +262,18 @@ def daily_schedule(
 
 
 def _is_all_done(instance: dg.DagsterInstance | None, lake: Lake, there: There) -> bool:
-    """Returns whether the whole job would find nothing to do: no file waits, none was rejected, no day's newest run failed, and
-    what is committed is published.
+    """Return whether the whole job would have nothing to do.
+
+    That holds if no file waits, no file was rejected, no day's newest run failed, and all committed batches are published.
     """
     try:
         if instance is None or failed_last(instance, ingest_and_analyse.name):
             return False
-        known = there(lake)
-        if waiting(lake, inbox_files(), and_rejected=True, there=known):
+        stored = there(lake)
+        if waiting(lake, inbox_files(), and_rejected=True, there=stored):
             return False
-        return known is not None or published_whole_and_now(lake)
-    except _NOT_THERE:  # the run says what is wrong
+        return stored is not None or published_whole_and_now(lake)
+    except _NOT_THERE:  # the run reports the error
         return False
 
 

@@ -1,9 +1,8 @@
-"""The Dagster UI, its daemon and their code server on one lake, as `tracelake ui` runs them: guarded, and stopped together
-with this process.
+"""The Dagster UI, its daemon and their code server on one lake, as `tracelake ui` runs them.
 
-Given the definitions as a module, Dagster's web server and daemon would each load them in a server of their own, and the daemon
-in a new one every minute: 4 to 5 CPU seconds each time. So both ask one code server (code_server.py), as those of `dagster dev`
-do.
+The web server is guarded, and all of them stop with this process. If they got the definitions as a module, Dagster's web server and
+daemon would each load them in their own server, and the daemon in a new server every minute. Each load takes 4 to 5 CPU seconds. So
+both use one code server (code_server.py), as under `dagster dev`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dagster import DagsterInstance
 SETTINGS = Path(__file__).with_name("dagster.yaml")
 LOCAL = "127.0.0.1"
 STARTER = "TRACELAKE_UI_STARTER"
-"""Environment variable: the process with which this one ends, its parent."""
+"""Environment variable with the id of the parent process. This process stops when the parent ends."""
 _PR_SET_PDEATHSIG = 1
 _DEFINITIONS = "dagster_project.definitions"
 _SOCKET, _WORKSPACE = "code.sock", "workspace.yaml"
@@ -38,9 +37,9 @@ _LOOK_SECONDS = 0.2
 
 
 def prepare(home: Path) -> None:
-    """Create `home`, which DAGSTER_HOME has to name: tracelake's settings, unless there are others, and Dagster's tables.
+    """Create the folder `home`, Dagster's tables and, unless a dagster.yaml exists, tracelake's settings. DAGSTER_HOME must name it.
 
-    One process creates the tables before any other starts: otherwise two would both try, and one would fail with "table
+    One process creates the tables before any other starts. Otherwise two processes would try, and one would fail with "table
     alembic_version already exists".
     """
     home.mkdir(parents=True, exist_ok=True)
@@ -54,7 +53,7 @@ def prepare(home: Path) -> None:
 
 
 def why_not(port: int, host: str = LOCAL) -> str | None:
-    """Why the server cannot listen there; None if it can."""
+    """Return the reason why the server cannot listen on the address, or None if it can."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -73,12 +72,12 @@ def why_not(port: int, host: str = LOCAL) -> str | None:
 
 
 def commands(port: int, folder: Path, host: str = LOCAL) -> list[list[str]]:
-    """Returns the code server, the web server, and the daemon that ticks sensors and starts runs.
+    """Return the commands of the code server, the web server, and the daemon that ticks sensors and starts runs.
 
-    `folder`: has the file that tells the others of the code server (see write_workspace), and its socket.
+    `folder`: contains the code server's socket and the workspace file that names it (see write_workspace).
     """
     code = ["dagster_project.code_server", "--socket", str(folder / _SOCKET), "-m", _DEFINITIONS]
-    there = ["--workspace", str(folder / _WORKSPACE)]
+    workspace = ["--workspace", str(folder / _WORKSPACE)]
     server = [
         "dagster_project.server_access",
         "--host",
@@ -87,26 +86,28 @@ def commands(port: int, folder: Path, host: str = LOCAL) -> list[list[str]]:
         str(port),
         "--live-data-poll-rate",
         "2000",
-        *there,
+        *workspace,
     ]
-    return [[sys.executable, "-m", *rest] for rest in (code, server, ["dagster._daemon", "run", *there])]
+    return [[sys.executable, "-m", *arguments] for arguments in (code, server, ["dagster._daemon", "run", *workspace])]
 
 
 def write_workspace(folder: Path) -> None:
-    """Say where the code server is. Its location has the name that it has when Dagster loads the module itself: the state of
-    sensors and schedules belongs to that name.
+    """Write the workspace file, which names the code server's socket.
+
+    The location has the same name as if Dagster loaded the module itself, because the state of sensors and schedules belongs to
+    that name.
     """
     server = {"socket": str(folder / _SOCKET), "location_name": _DEFINITIONS}
-    text = json.dumps({"load_from": [{"grpc_server": server}]})  # which is YAML, too
+    text = json.dumps({"load_from": [{"grpc_server": server}]})  # JSON is valid YAML
     (folder / _WORKSPACE).write_text(text, encoding="utf-8")
 
 
 def serve(port: int, host: str = LOCAL) -> int:
-    """Run until a signal or until a child ends. Returns the exit status: 0 when asked to stop. No child outlives this."""
-    asked: list[int] = []
+    """Run until a signal arrives or a child ends. Return the exit status, 0 after a signal. No child outlives the call."""
+    signals: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
@@ -115,10 +116,10 @@ def serve(port: int, host: str = LOCAL) -> int:
 
     def is_going_on() -> bool:
         if starter and starter != str(os.getppid()):
-            asked.append(signal.SIGTERM)  # who started this was killed, and could not say so
-        return not asked and all(child.poll() is None for child in children)
+            signals.append(signal.SIGTERM)  # the parent was killed, so it could not send a signal
+        return not signals and all(child.poll() is None for child in children)
 
-    # Not in the lake: the path of a socket has at most 107 bytes.
+    # Not in the lake, because the path of a socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="tracelake-") as named:
         folder = Path(named)
         write_workspace(folder)
@@ -134,19 +135,19 @@ def serve(port: int, host: str = LOCAL) -> int:
                 time.sleep(_LOOK_SECONDS)
         finally:
             _end(children)
-    return 0 if asked else 1
+    return 0 if signals else 1
 
 
 def _end_with(parent: int) -> None:
-    """In a child, before it becomes a program: let Linux send SIGTERM when its parent ends, however it does."""
+    """Let Linux send SIGTERM to this process when its parent ends. Runs in a child before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before
+        if os.getppid() != parent:  # the parent has ended already
             os._exit(1)
 
 
 def _answers(path: Path) -> bool:
-    """Whether somebody listens on a socket."""
+    """Return whether a process listens on a Unix socket."""
     with closing(socket.socket(socket.AF_UNIX)) as probe, suppress(OSError):
         probe.connect(str(path))
         return True
@@ -154,7 +155,7 @@ def _answers(path: Path) -> bool:
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """Terminate every group, then kill it."""
+    """Send SIGTERM to each child's process group, and SIGKILL after the grace period."""
     for child in children:
         _signal(child, signal.SIGTERM)
     until = time.monotonic() + _GRACE_SECONDS
@@ -166,7 +167,7 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _is_left(child: subprocess.Popen[bytes]) -> bool:
-    """Returns whether some process of the group is alive."""
+    """Return whether a process of the child's group is alive."""
     child.poll()
     try:
         os.killpg(child.pid, 0)
@@ -176,12 +177,12 @@ def _is_left(child: subprocess.Popen[bytes]) -> bool:
 
 
 def _signal(child: subprocess.Popen[bytes], number: int) -> None:
-    with suppress(ProcessLookupError):  # the whole group is gone
+    with suppress(ProcessLookupError):  # all processes of the group have ended
         os.killpg(child.pid, number)
 
 
 def main() -> int:
-    """`python -m dagster_project.serve PORT [HOST]` with DAGSTER_HOME set."""
+    """Run `python -m dagster_project.serve PORT [HOST]`. Return the exit status. DAGSTER_HOME must be set."""
     port, host = int(sys.argv[1]), (*sys.argv[2:], LOCAL)[0]
     if why := why_not(port, host):
         print(f"error: {why}", file=sys.stderr)

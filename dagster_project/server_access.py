@@ -1,7 +1,7 @@
-"""Protects Dagster's web server: only pages that it served itself and programs on this machine may use it.
+"""Protection of Dagster's web server: only its own pages and programs on this machine may use it.
 
-Dagster's own server executes mutations by plain GET and answers to any host name, so any page open in a browser on this
-machine could start and delete runs (by a link, a form, or a name that it points at 127.0.0.1).
+Dagster's server executes mutations by plain GET and answers to any host name. So any page open in a browser on this machine could
+start and delete runs, by a link, a form, or a host name that resolves to 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
-    """ASGI middleware that refuses foreign host names and origins, and requests other than POST with JSON."""
+    """ASGI middleware that refuses foreign host names and origins, GraphQL by GET, and GraphQL by POST without JSON."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = LOCAL) -> None:
-        """`hosts`: the names (without port) that the server answers to."""
+        """Guard `app`. `hosts`: the names (without port) that the server answers to."""
         self.app, self.hosts = app, frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it with a sentence."""
+        """Pass the request on to the app, or refuse it with a status and a sentence."""
         why = refusal(scope, self.hosts) if scope["type"] in ("http", "websocket") else None
         if why is None:
             await self.app(scope, receive, send)
@@ -38,7 +38,7 @@ class Guard:
 
 
 def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
-    """Returns the status and the sentence with which a request is refused; None: it may pass."""
+    """Return the status and the sentence that refuse a request, or None if it may pass."""
     headers = headers_of(scope)
     if (why := foreign(headers, hosts)) is not None:
         return why
@@ -59,7 +59,7 @@ def _wrong_method(scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str
 
 
 def guarded_app(hosts: Iterable[str]) -> Any:
-    """Returns the factory of Dagster's web application with the guard in front of everything else."""
+    """Return a factory of Dagster's web application with the guard as first middleware."""
     from dagster_webserver.webserver import DagsterWebserver
 
     class Guarded(DagsterWebserver):
@@ -73,7 +73,7 @@ def guarded_app(hosts: Iterable[str]) -> Any:
 
 
 def main() -> None:
-    """`python -m dagster_project.server_access`: dagster-webserver with its options, guarded. TRACELAKE_UI_HOSTS adds names."""
+    """Run a guarded dagster-webserver with its options. TRACELAKE_UI_HOSTS adds host names (comma-separated)."""
     import os
     import time
 

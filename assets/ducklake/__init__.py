@@ -1,1 +1,1 @@
-"""The same assets for the lake at an address: units are committed there, and Dagster keeps its own files in a folder."""
+"""The same assets for a lake at an address. Units are committed to that lake, and Dagster's own files are in a folder."""

@@ -1,4 +1,4 @@
-"""Asset checks on a DuckLake: the same as on a folder. Keys are looked at in what came since a check last passed."""
+"""Asset checks on a DuckLake, the same as on a folder. A key check covers the batches added since it last passed."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ from pipelines.runs.store.ducklake.schema import lake_columns
 
 
 def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
-    """Returns the checks of the lake at an address."""
+    """Return the checks of the lake at an address."""
 
     of_keys = [keys for keys in unique_keys() if mark_of(keys.of[0][0]) != RUN_MARK]
 
@@ -45,10 +45,16 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
             for keys in of_keys:
                 if keys.spec.key in chosen:
                     since = passed_until(last_evaluation(context.instance, keys.spec.key), address)
-                    of = [(table, columns) for table, columns in keys.of if table in tables]
-                    twice = [found for table, columns in of for found in _twice(con, table, columns, since)]
-                    told = {"tables": len({table for table, _ in of}), "days": address, "read until": _newest(con, of)}
-                    result = twice_result(twice, told)
+                    present = [(table, columns) for table, columns in keys.of if table in tables]
+                    twice = [
+                        duplicate for table, columns in present for duplicate in _twice(con, table, columns, since)
+                    ]
+                    metadata = {
+                        "tables": len({table for table, _ in present}),
+                        "days": address,
+                        "read until": _newest(con, present),
+                    }
+                    result = twice_result(twice, metadata)
                     yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
             for spec, evaluate in findings_checks():
                 if spec.key in chosen:
@@ -59,9 +65,9 @@ def checks_of(address: str) -> list[dg.AssetChecksDefinition]:
                 result = beside_a_profiler_trace(con if "execution_traces" in tables else None)
                 yield result._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
         if NOTHING_LEFT_OUT.key in chosen:
-            left = left_out(address, span)
-            yield result_of(left)
-            fail_checked(context, left, address)
+            missing = left_out(address, span)
+            yield result_of(missing)
+            fail_checked(context, missing, address)
 
     @dg.asset_check(asset="capture_metrics", name="no_regression")
     def no_regression() -> dg.AssetCheckResult:
@@ -80,13 +86,15 @@ def _twice(con: duckdb.DuckDBPyConnection, table: str, columns: list[str], since
         yield table, ", ".join(columns), ", ".join(map(str, key)), n
 
 
-def _newest(con: duckdb.DuckDBPyConnection, of: list[tuple[str, list[str]]]) -> str:
-    """Returns the newest batch of these tables."""
-    found = [con.execute(f"SELECT max(batch_id) FROM {LAKE}.main.{table}").fetchall()[0][0] for table, _ in of]
-    return max((name for name in found if name), default="")
+def _newest(con: duckdb.DuckDBPyConnection, tables: list[tuple[str, list[str]]]) -> str:
+    """Return the newest batch of these tables."""
+    newest_batches = [
+        con.execute(f"SELECT max(batch_id) FROM {LAKE}.main.{table}").fetchall()[0][0] for table, _ in tables
+    ]
+    return max((name for name in newest_batches if name), default="")
 
 
 def _of_days(table: str, days: frozenset[str]) -> str:
-    """Returns the rows that came on these days; all without days."""
+    """Return a subquery of the rows ingested on these days, or of all rows if `days` is empty."""
     named = f" WHERE substr(batch_id, 1, 8) IN {row([day.replace('-', '') for day in sorted(days)])}" if days else ""
     return f"(FROM {LAKE}.main.{table}{named})"

@@ -1,6 +1,6 @@
-"""The tables of a DuckLake as assets: one step ingests files and computes the tables of their traces, one those of captures.
+"""The tables of a DuckLake as assets. One step ingests files and computes the tables of their traces, one the tables of captures.
 
-What Dagster keeps of its own (lists of the sensor, which files are done, the page of today) is in a folder of this machine.
+Dagster's own files (the sensor's lists, the record of finished files, the page of today) are in a folder of this machine.
 """
 
 import json
@@ -47,13 +47,13 @@ IN_PROCESS = "in-process"
 
 
 def there(address: str, lake: Lake) -> set[str]:
-    """Returns which traces of the files that were done are in the store, or were removed from it. Raises StoreError."""
-    asked = {one.trace_id for one in settled(lake).values() if one.trace_id}
-    return open_store(address).known(asked) if asked else set()
+    """Return the traces of settled files that are in the store or were removed from it. Raise StoreError if the store fails."""
+    trace_ids = {outcome.trace_id for outcome in settled(lake).values() if outcome.trace_id}
+    return open_store(address).known(trace_ids) if trace_ids else set()
 
 
 def ingesting(address: str) -> dg.AssetsDefinition:
-    """Returns the asset of what ingestion writes and of the tables of traces."""
+    """Return the asset of the tables that ingestion writes and of the tables of traces."""
     specs = [
         *(table_spec(n, {"ducklake"}, freshness_policy=EVERY_DAY if n == MARK else None) for n in LAKE_TABLES),
         *model_specs(),
@@ -75,33 +75,37 @@ def ingesting(address: str) -> dg.AssetsDefinition:
             files = (
                 sorted(waiting(lake, inbox_files(), and_rejected=True, there=there(address, lake))) if is_now else []
             )
-        states, started, tell = states_of(files), time.perf_counter(), told_of_files(context.log.info)
+        states, started, log_row = states_of(files), time.perf_counter(), told_of_files(context.log.info)
         run = Followed()
         if files and config.isolate:
-            run.rows = [row for one in groups_of(files) for row in _isolated(address, one.items, config.job)]
+            run.rows = [row for group in groups_of(files) for row in _isolated(address, group.items, config.job)]
         elif files:
             with open_engine(IN_PROCESS) as engine:
                 run = ingest_on(engine, address, files, config.job)
-        for one in run.rows:
-            tell(one)
+        for row in run.rows:
+            log_row(row)
         _settle(lake, states, run)
-        rejected = [one for one in run.rows if one.status == "rejected"]
+        rejected = [row for row in run.rows if row.status == "rejected"]
         if rejected:
             context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(rejected))})
         if run.failed:
             first = run.failed[0]
             raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(first.error)}", allow_retries=False)
-        told = {"seconds": time.perf_counter() - started, "files_given": len(files), "files_rejected": len(rejected)}
+        metadata = {
+            "seconds": time.perf_counter() - started,
+            "files_given": len(files),
+            "files_rejected": len(rejected),
+        }
         for name in _chosen(context, [*LAKE_TABLES, *upstream_first()]):
-            yield dg.MaterializeResult(name, metadata={**told, "report": report_of(IngestReport(run.rows))})
-        if not is_checked(context) and (left := left_out(address, span)):
-            fail(left, address)
+            yield dg.MaterializeResult(name, metadata={**metadata, "report": report_of(IngestReport(run.rows))})
+        if not is_checked(context) and (missing := left_out(address, span)):
+            fail(missing, address)
 
     return tables
 
 
 def capturing(address: str) -> dg.AssetsDefinition:
-    """Returns the asset of the tables of captures."""
+    """Return the asset of the tables of captures."""
 
     @dg.multi_asset(
         name="fleet",
@@ -119,14 +123,14 @@ def capturing(address: str) -> dg.AssetsDefinition:
             raise dg.Failure(f"{len(run.failed)} units failed, the first: {visible(run.failed[0].error)}")
         for name in _chosen(context, load_catalog().of_captures):
             yield dg.MaterializeResult(name, metadata={"units": run.n_done, "worker_cpu_seconds": run.cpu_seconds})
-        if not is_checked(context) and (left := left_out(address, Span.of(context))):
-            fail(left, address)
+        if not is_checked(context) and (missing := left_out(address, Span.of(context))):
+            fail(missing, address)
 
     return captures
 
 
 def today_page(address: str) -> dg.AssetsDefinition:
-    """Returns the asset of the page of today."""
+    """Return the asset of the page of today."""
 
     @dg.asset(
         name="fleet_today",
@@ -145,32 +149,32 @@ def today_page(address: str) -> dg.AssetsDefinition:
 
 
 def _chosen(context: dg.AssetExecutionContext, names: Iterable[str]) -> list[str]:
-    """Returns those that are selected, upstream first, as Dagster wants results."""
+    """Return the selected names in their order. Dagster expects results upstream first."""
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     return [name for name in names if name in selected]
 
 
 def _isolated(address: str, paths: Sequence[Path], job: str | None) -> list[TraceRow]:
-    """Ingest files that belong together in a process of their own: if it dies, they are rejected."""
+    """Ingest files that belong together in a separate process. If the process dies, reject the files."""
     command = [sys.executable, "-m", "tracelake", "ingest", *map(str, paths), "--lake", address, "--json"]
-    done = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
+    finished = subprocess.run([*command, *(["--job", job] if job else [])], capture_output=True, text=True, check=False)
     try:
-        return [TraceRow(**row) for row in json.loads(done.stdout)]
+        return [TraceRow(**row) for row in json.loads(finished.stdout)]
     except (ValueError, TypeError):
-        lines = done.stderr.strip().splitlines()
-        why = f"its process ended with {done.returncode}{f': {lines[-1]}' if lines else ''}"
-        reject_unread(Setting.here(address, None), {path_text(path): why for path in paths})
-        return [TraceRow(path_text(path), "rejected", reason=why) for path in paths]
+        lines = finished.stderr.strip().splitlines()
+        reason = f"its process ended with {finished.returncode}{f': {lines[-1]}' if lines else ''}"
+        reject_unread(Setting.here(address, None), {path_text(path): reason for path in paths})
+        return [TraceRow(path_text(path), "rejected", reason=reason) for path in paths]
 
 
 def _settle(lake: Lake, states: dict[Path, str], run: Followed) -> None:
-    """Note which files are done: not those of units that failed, which wait for the next run."""
-    failed = {item for one in run.failed for item in one.items}
-    rows = {one.path: one for one in run.rows}
+    """Record which files are done. Files of failed units are not recorded, so the next run repeats them."""
+    failed = {item for unit in run.failed for item in unit.items}
+    row_by_path = {row.path: row for row in run.rows}
     lake.root.mkdir(parents=True, exist_ok=True)
     done = {path: state for path, state in states.items() if path_text(path) not in failed}
     outcomes = {}
     for path, state in done.items():
-        row = rows.get(path_text(path))
+        row = row_by_path.get(path_text(path))
         outcomes[path] = Outcome(state, row.status, row.trace_id) if row else Outcome(state, "part")
     settle(lake, outcomes)

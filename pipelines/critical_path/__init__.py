@@ -1,1 +1,1 @@
-"""The critical path: from the edge table to the longest path, and everything derived from it."""
+"""The critical path: the longest path of the edge table, and its derived results."""

@@ -1,4 +1,4 @@
-"""The temporal breakdown of a trace as rows: by our rules, or with the rows and classes that HTA counts."""
+"""The temporal breakdown of a trace as rows, by our rules or with the rows and classes that HTA counts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def trace_breakdown(
     profile: str = "default",
     overrides: dict[tuple[str, str], str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private, or from its stored table:
-    one per device.
+    """Return the breakdown of one trace, one row per device.
 
-    Profile `hta` counts what HTA 0.6.1 counts (waits and all that has a stream, except the last profiler step, in one row
-    for all devices) by HTA's classes, in exact ns; `overrides` are switches of the profile, as `request_windows` takes them.
+    It is computed from `events`, `traces` and `findings` in `con`, which must be private, or read from its stored
+    table. Profile `hta` counts what HTA 0.6.1 counts, by HTA's classes, in exact ns: waits and every event with a
+    stream, except the last profiler step, in one row for all devices. `overrides` are switches of the profile, as
+    `request_windows` accepts them.
     """
     request = WindowRequest(trace_id, profile=profile)
     request_windows(con, [request], overrides)
@@ -47,13 +48,14 @@ def trace_breakdown(
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str, Any]]:
-    """Returns the rows of a query as objects."""
+    """Return the rows of a query as objects."""
     return database.rows_of(con, query)
 
 
 def as_document(row: dict[str, Any]) -> dict[str, float]:
-    """Returns a row with the field names of the temporal-breakdown document (TB-13, TB-14): three times in us, three
-    percentages; zeros without GPU work (TB-7).
+    """Return a row with the field names of the temporal-breakdown document (TB-13, TB-14).
+
+    It has three times in us and three percentages, which are zero without GPU work (TB-7).
     """
     return {
         **{key: (row[ns] or 0) / 1000 for key, ns in _TIMES.items()},

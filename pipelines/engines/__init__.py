@@ -1,1 +1,1 @@
-"""Ingesting and modelling on an engine of the user's choice: in this process, on Ray, on Dask. We schedule nothing ourselves."""
+"""Ingesting and modelling on an engine of the user's choice: this process, Ray or Dask. The engine schedules."""

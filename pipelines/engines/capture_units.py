@@ -1,6 +1,6 @@
-"""Captures as units: their ranks may have come in different units, so their tables are computed when all are in the store.
+"""Captures as units. Their ranks may come from different units, so their tables are computed when all are in the store.
 
-A worker takes the tables of their traces from the store into a private lake, computes there, and commits the result.
+A worker copies the tables of their traces from the store into a private lake, computes there, and commits the result.
 """
 
 from __future__ import annotations
@@ -31,29 +31,33 @@ from pipelines.runs.store.ducklake.versions import stale_tables
 from pipelines.runs.store.folder import FolderStore
 
 CAPTURES = 40
-"""The most captures in a unit."""
+"""Maximum number of captures in a unit."""
 BYTES_PER_EVENT = 250
-"""Of JSON, roughly: units of captures and of batches are as large as those of files."""
+"""Estimated JSON bytes per event, so that units of captures and of batches are as large as those of files."""
 
 
 @dataclass(frozen=True)
 class Capturing:
-    """How to compute tables of captures: a function that can be sent to a worker. Its units hold captures, and ids of
-    captures that no longer exist.
+    """A function, which can be sent to a worker, that computes tables of captures.
+
+    Its units contain captures, and ids of captures that no longer exist.
     """
 
     setting: Setting
     tables: tuple[str, ...]
-    force: bool = False  # also those that another worker did meanwhile
+    force: bool = False  # also compute captures that are up to date
 
     def __call__(self, unit: Unit) -> Computed:
-        """Returns what was done. Raises what the models and the store raise."""
+        """Compute a unit. Raises what the models and the store raise."""
         return _compute(self, unit)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What a unit of captures took on its worker, in s; `n_captures`: those that another had not done meanwhile."""
+    """Cost of a unit of captures on its worker, in seconds.
+
+    `n_captures`: captures computed or removed, without those that another worker finished first.
+    """
 
     n_captures: int
     seconds: float
@@ -61,35 +65,41 @@ class Computed:
 
 
 def changed_captures(store: Store, force: bool = False) -> list[Group]:
-    """Returns the captures that are new or have other traces or roles than when they were computed, and the ids of those
-    that no longer exist; of a DuckLake also those that other versions of the models computed. With `force` all. Raises StoreError, and
-    RolesError for a roles.csv that cannot be read.
+    """Return the captures that are new or changed, and the ids of deleted ones. With `force`, all captures.
+
+    A capture changes with its traces or roles, and in a DuckLake with the versions of the models. Raises StoreError,
+    and RolesError for a roles.csv that cannot be read.
     """
     columns = ", ".join(field.name for field in fields(RankTrace))
     with look(store, [MARK, CAPTURE_MARK]) as con:
         traces = [RankTrace(*values) for values in _rows(con, MARK, columns)]
     captures = {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
-    known = _known(store)
-    new = [Group((one,), _size(one)) for name, one in captures.items() if force or known.get(name) != one.content]
-    return [*new, *(Group((name,), 0) for name in sorted(known.keys() - captures.keys()))]
+    known_content = _known(store)
+    new = [
+        Group((capture,), _size(capture))
+        for name, capture in captures.items()
+        if force or known_content.get(name) != capture.content
+    ]
+    return [*new, *(Group((name,), 0) for name in sorted(known_content.keys() - captures.keys()))]
 
 
 def look(store: Store, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """Returns a connection to the store's tables as of now. Of a folder nothing is published for that."""
+    """Return a connection to the current tables of a store. A folder lake is not published for that."""
     return store.lake.connect(tables) if isinstance(store, FolderStore) else store.connect(locked=False)
 
 
 def _known(store: Store) -> dict[str, str | None]:
-    """Returns what each capture was computed of; None if that has to be done again, because a model has changed.
+    """Return the content from which each capture was computed, or None if a model has changed since.
 
-    In a DuckLake all tables of a capture are computed at once. A folder's tables are computed one by one (stale.py).
+    In a DuckLake all tables of a capture are computed together. Tables of a folder lake are computed one by one
+    (stale_batches.py).
     """
     with look(store, [CAPTURE_MARK]) as con:
         rows = _rows(con, CAPTURE_MARK, "capture_id, content, batch_id")
         if isinstance(store, FolderStore):
             return {name: content for name, content, _ in rows}
-        catalog, known = catalog_of(con), versions.read(con)
-        stale = {b for *_, b in rows if stale_tables(catalog, catalog.of_captures, known.get(b, {}))}
+        catalog, versions_by_batch = catalog_of(con), versions.read(con)
+        stale = {b for *_, b in rows if stale_tables(catalog, catalog.of_captures, versions_by_batch.get(b, {}))}
         return {name: None if batch in stale else content for name, content, batch in rows}
 
 
@@ -100,7 +110,7 @@ def _rows(con: duckdb.DuckDBPyConnection, table: str, columns: str) -> list[tupl
 def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:
     try:
         con.execute(f"SELECT 1 FROM {table} LIMIT 0")
-    except duckdb.CatalogException:  # nothing of it was ever committed
+    except duckdb.CatalogException:  # no row was ever committed
         return False
     return True
 
@@ -113,25 +123,30 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
     began, cpu = time.perf_counter(), time.process_time()
     with private_lake(how.setting) as lake:
         store = open_store(how.setting.store)
-        known = _known(store)
-        gone = [name for name in unit.items if isinstance(name, str) and name in known]
-        asked = [one for one in unit.items if isinstance(one, Capture)]
-        captures = [one for one in asked if how.force or known.get(one.capture_id) != one.content]
-        if captures or gone:
+        known_content = _known(store)
+        removed = [name for name in unit.items if isinstance(name, str) and name in known_content]
+        requested = [capture for capture in unit.items if isinstance(capture, Capture)]
+        captures = [
+            capture for capture in requested if how.force or known_content.get(capture.capture_id) != capture.content
+        ]
+        if captures or removed:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
             write_causes(lake.root / CAUSES, store.causes())
             catalog = lake.catalog()
             batch, here = _fetched(store, lake, catalog, how.tables, captures)
-            compute_given(lake, how.tables, here, gone)
+            compute_given(lake, how.tables, here, removed)
             lake.take_away(batch, [MARK, "events", "findings", *trace_tables(catalog, how.tables)])
             store.commit(lake)
-    return Computed(len(captures) + len(gone), time.perf_counter() - began, time.process_time() - cpu)
+    return Computed(len(captures) + len(removed), time.perf_counter() - began, time.process_time() - cpu)
 
 
 def _fetched(
     store: Store, lake: Lake, catalog: Catalog, tables: Iterable[str], captures: Sequence[Capture]
 ) -> tuple[Batch, list[Capture]]:
-    """Copies what the models of captures read into one batch of the private lake; returns it, and the captures with it."""
+    """Copy the inputs of the captures' models into one batch of the private lake.
+
+    Return the batch, and the captures with their traces in it.
+    """
     batch = lake.new_batch()
     ids = sorted({member.trace.trace_id for capture in captures for member in capture.members})
     sources = ["events", "findings", *trace_tables(catalog, asked_captures(catalog, tables)), MARK]
@@ -154,6 +169,6 @@ def _copied(
 
 
 def _moved(capture: Capture, batch: Batch) -> Capture:
-    """Returns the capture with its traces in another batch."""
+    """Return the capture with its traces in another batch."""
     members = (replace(m, trace=replace(m.trace, batch_id=batch.batch_id)) for m in capture.members)
     return replace(capture, members=tuple(members))

@@ -1,4 +1,7 @@
-"""What an engine is to us: something that runs a function on units somewhere, retries, and tells as each one ends."""
+"""Interface of the execution engines.
+
+An engine runs a function on work units, retries failures, and yields each result as its unit ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ NAMES = tuple(_ENGINES)
 
 @dataclass(frozen=True)
 class Done:
-    """How a unit ended. `error`: None if it succeeded. `is_death`: its worker died with it, each time."""
+    """The outcome of a unit. `error`: None if it succeeded. `is_death`: whether its worker died in every attempt."""
 
     unit: Any
     result: Any = None
@@ -29,24 +32,24 @@ class Done:
 
 
 class Engine(Protocol):
-    """Runs units. Used as a context: leaving it ends what the engine started, and nothing else."""
+    """An engine that runs units. Leaving its context ends what the engine started, and nothing else."""
 
-    slots: int  # how many units it runs at once
-    cpus: int | None  # how many CPUs each of them may use; None: all of the machine
+    slots: int  # number of concurrent units
+    cpus: int | None  # CPUs per unit, None for all CPUs of the machine
 
     def __enter__(self) -> Engine: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
-        """Yields one Done per unit, as they end. Closed early (Ctrl-C), it cancels the rest."""
+        """Yield one Done per unit, as each one ends. If closed early (Ctrl-C), cancel the remaining units."""
         ...
 
 
 def open_engine(name: str, address: str | None = None) -> Engine:
-    """Returns an engine by name; without an address, Ray and Dask start on this machine.
+    """Return an engine by name. Without an address, Ray and Dask start on this machine.
 
-    Raises MissingExtra if its package is not installed and ValueError for another name.
+    Raises MissingExtra if its package is not installed, and ValueError for an unknown name.
     """
     if name not in _ENGINES:
         raise WrongValue(f"there is no engine {name!r}; there are: {', '.join(NAMES)}")
@@ -56,6 +59,6 @@ def open_engine(name: str, address: str | None = None) -> Engine:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns an error's type and the first line of what it says."""
-    said = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {said[0]}"[:500]
+    """Return an error's type and the first line of its message, at most 500 characters."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:500]

@@ -1,4 +1,4 @@
-"""Units one after another in this process."""
+"""An engine that runs units one after another in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
 
 
 class InProcess:
-    """No cluster: one unit at a time, with all CPUs of the machine."""
+    """An engine without a cluster: one unit at a time, with all CPUs of the machine."""
 
     slots = 1
     cpus: int | None = None
@@ -19,10 +19,10 @@ class InProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was started."""
+        """Do nothing, because nothing was started."""
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
-        """Yields each unit's result when it is done."""
+        """Yield each unit's outcome when it is done."""
         for unit in units:
             yield _done(unit, work)
 
@@ -38,5 +38,5 @@ def _done(unit: Any, work: Callable[[Any], Any]) -> Done:
 
 
 def open_engine(address: str | None) -> InProcess:
-    """Returns the engine; an address means nothing to it."""
+    """Return the engine. The address is ignored."""
     return InProcess()

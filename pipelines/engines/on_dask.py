@@ -1,4 +1,4 @@
-"""Units as tasks of Dask: of a cluster by its scheduler's address (`tcp://host:8786`), or of this machine."""
+"""Units as tasks of Dask: on a cluster with this scheduler address (`tcp://host:8786`), or on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.engines.worker_share import cores
 
 
 class OnDask:
-    """A unit per thread of a worker. Dask runs a unit again where its worker dies, or its work raises."""
+    """An engine with one unit per worker thread. Dask reruns a unit if its worker dies or its function raises."""
 
     cpus = 1
 
@@ -36,7 +36,7 @@ class OnDask:
             self._cluster.close()
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
-        """Yields each unit's result when it is done; closed early, it cancels what has not begun."""
+        """Yield each unit's outcome when it is done. If the iterator is closed early, cancel the remaining units."""
         futures = self._client.map(work, units, pure=False, retries=ATTEMPTS - 1)
         unit_of = dict(zip(futures, units, strict=True))
         try:
@@ -55,5 +55,5 @@ def _done(unit: Any, future: Any) -> Done:
 
 
 def open_engine(address: str | None) -> OnDask:
-    """Returns the engine, connected. Raises OSError."""
+    """Return the engine, connected. Raises OSError."""
     return OnDask(address)

@@ -1,4 +1,4 @@
-"""Units as tasks of Ray: of a cluster by its address (`ray://host:10001`, `host:6379`), or of this machine."""
+"""Units as tasks of Ray: on a cluster with this address (`ray://host:10001`, `host:6379`), or on this machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ray import exceptions  # pyright: ignore[reportMissingImports]
 
 from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
 
-_LOCAL = "local"  # a new one: without it, Ray would join any that runs on this machine
+_LOCAL = "local"  # starts a new cluster; without it, Ray would join any cluster that runs on this machine
 _OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
 
 
 class OnRay:
-    """One CPU per unit. Ray runs a unit again where its worker or node dies, or its work raises."""
+    """An engine with one CPU per unit. Ray reruns a unit if its worker or node dies or its function raises."""
 
     cpus = 1
 
@@ -38,7 +38,7 @@ class OnRay:
             ray.shutdown()
 
     def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
-        """Yields each unit's result when it is done; closed early, it kills what runs."""
+        """Yield each unit's outcome when it is done. If the iterator is closed early, kill the running units."""
         task = ray.remote(num_cpus=self.cpus, max_retries=ATTEMPTS - 1, retry_exceptions=True)(_call)
         shared = ray.put(work)
         waiting = {task.remote(shared, unit): unit for unit in units}
@@ -47,8 +47,8 @@ class OnRay:
                 (ready,), _ = ray.wait(list(waiting), num_returns=1)
                 yield _done(waiting.pop(ready), ready)
         finally:
-            for left in waiting:
-                ray.cancel(left, force=True)
+            for unfinished in waiting:
+                ray.cancel(unfinished, force=True)
 
 
 def _call(work: Callable[[Any], Any], unit: Any) -> Any:
@@ -65,5 +65,5 @@ def _done(unit: Any, ready: Any) -> Done:
 
 
 def open_engine(address: str | None) -> OnRay:
-    """Returns the engine, connected. Raises ConnectionError."""
+    """Return the engine, connected. Raises ConnectionError."""
     return OnRay(address)

@@ -1,4 +1,4 @@
-"""A lake for one unit, on the worker's own disk: everything is computed in it, then committed to the store at once."""
+"""A lake for one unit, on the worker's own disk, in which all tables are computed before they are committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.lake import Lake
 from pipelines.runs.store import StoreError, is_folder_address
 
 SCRATCH = "TRACELAKE_SCRATCH"
-"""Environment variable: where workers keep the lakes of their units; by default the system's folder for such files."""
+"""Environment variable: the folder for the lakes of units on a worker. Default: the system's temporary folder."""
 _PREFIX = "tracelake-unit@"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _OURS = "TRACELAKE_"
@@ -26,9 +26,11 @@ _OWN = (SCRATCH, "TRACELAKE_THREADS", "TRACELAKE_MEMORY")  # a worker has its ow
 
 @dataclass(frozen=True)
 class Setting:
-    """What all units of a run share. `store`: its address. `cpus`: of each task; None: the whole machine.
+    """The settings that all units of a run share.
 
-    `home`: which folder on which machine a folder lake is, so that no worker writes into another of the same name.
+    `store`: its address. `cpus`: CPUs per task, None for the whole machine. `environment`: environment variables of
+    workers. `home`: identifies the machine and folder of a folder lake, so that no worker writes into another folder of
+    the same name.
     """
 
     store: str
@@ -38,20 +40,21 @@ class Setting:
 
     @classmethod
     def here(cls, store: str, cpus: int | None) -> Setting:
-        """Returns one with this process's environment variables of tracelake: patterns and limits apply to workers too.
+        """Return a setting with this process's environment variables of tracelake.
 
-        Creates the folder of a folder lake. Raises OSError, and UnusablePath for a folder that cannot be one.
+        So patterns and limits apply to workers, too. Creates the folder of a folder lake. Raises OSError, and
+        UnusablePath for a folder that cannot be a lake.
         """
-        told = {name: value for name, value in os.environ.items() if name.startswith(_OURS) and name not in _OWN}
+        environment = {name: value for name, value in os.environ.items() if name.startswith(_OURS) and name not in _OWN}
         if not is_folder_address(store):
-            return cls(store, cpus, told)
+            return cls(store, cpus, environment)
         root = Lake(store).root  # absolute: workers run in other folders
         root.mkdir(parents=True, exist_ok=True)
-        return cls(str(root), cpus, told, _home(root))
+        return cls(str(root), cpus, environment, _home(root))
 
 
 def prepare(setting: Setting) -> None:
-    """Have this worker work as the setting says, from now on. Raises StoreError if a folder lake is of another machine."""
+    """Apply the setting to this worker process. Raises StoreError if a folder lake is on another machine."""
     os.environ.update(setting.environment)
     if setting.cpus is not None:
         take_share(setting.cpus)
@@ -63,7 +66,7 @@ def prepare(setting: Setting) -> None:
 
 
 def _home(root: Path) -> str:
-    """Returns which machine this is and which folder on it; containers of one machine may share both."""
+    """Return an id of this machine and the folder on it. Containers of one machine may share both."""
     try:
         return f"{_BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()}:{root.stat().st_ino}"
     except OSError as error:
@@ -72,7 +75,7 @@ def _home(root: Path) -> str:
 
 @contextmanager
 def private_lake(setting: Setting) -> Iterator[Lake]:
-    """A new lake, gone when the block ends; those of workers of this machine that were killed are removed first."""
+    """Yield a new lake that is deleted when the block ends. First delete lakes of killed workers of this machine."""
     prepare(setting)
     scratch = Path(os.environ.get(SCRATCH) or tempfile.gettempdir())
     sweep(scratch)
@@ -84,8 +87,8 @@ def private_lake(setting: Setting) -> Iterator[Lake]:
 
 
 def sweep(scratch: Path) -> list[Path]:
-    """Remove the lakes of dead processes of this machine; returns them."""
-    gone = [path for path in scratch.glob(f"{_PREFIX}*") if not is_alive(path.name.split("@")[1])]
-    for path in gone:
+    """Delete the lakes of dead processes of this machine, and return their paths."""
+    leftovers = [path for path in scratch.glob(f"{_PREFIX}*") if not is_alive(path.name.split("@")[1])]
+    for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
-    return gone
+    return leftovers

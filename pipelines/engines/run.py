@@ -1,4 +1,7 @@
-"""Submits the units of a run and follows them: what fails is tried in halves, then named and kept in `rejects`."""
+"""Submission of a run's units, and handling of those that fail.
+
+A unit whose worker dies is retried in halves. Failed units are reported, and their files added to `rejects`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from pipelines.runs.store import Store, StoreError, is_folder_address, open_stor
 
 @dataclass(frozen=True)
 class FailedUnit:
-    """A unit that was given up: nothing of it is in the store. `items`: its files or captures."""
+    """A unit that was given up, of which nothing is in the store. `items`: its files or captures."""
 
     unit: str
     items: tuple[str, ...]
@@ -38,7 +41,7 @@ class FailedUnit:
 
 @dataclass
 class Followed:
-    """How a run goes. Sizes are bytes of JSON, estimated; seconds are those of the workers, all together."""
+    """The progress of a run. Sizes are estimated bytes of JSON. Seconds are totals over all workers."""
 
     n_units: int = 0
     size: int = 0
@@ -47,9 +50,9 @@ class Followed:
     failed: list[FailedUnit] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     rows: list[TraceRow] = field(default_factory=list)
-    """What became of each file."""
+    """Outcome of each file."""
     not_kept: str | None = None
-    """Why `rejects` does not have the files of the failed units."""
+    """Reason why the files of the failed units could not be added to `rejects`, None if they were."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -69,24 +72,24 @@ def ingest_on(
 ) -> Followed:
     """Ingest and model files on an engine, into the store at an address that every worker can reach.
 
-    `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died each time is tried again by itself, then
-    in halves: only the file that kills its worker is lost. What fails in the end is in `failed`, its files in `rejects`.
-    Raises StoreError, OSError, UnusablePath, and
-    CatalogError for an op_formulas.csv that cannot be used.
+    `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died in every attempt is retried alone,
+    then in halves, so that only the file that kills its worker is lost. Units that finally fail are in `failed`, and
+    their files in `rejects`. Raises StoreError, OSError, UnusablePath, and CatalogError for an op_formulas.csv that
+    cannot be used.
     """
     setting = Setting.here(store, engine.cpus)
     if not is_folder_address(store):
-        open_store(store).known(())  # a wrong address is told here, and a new catalog is made by one process
-    open_store(store).formulas()  # nor does every unit fail of these
+        open_store(store).known(())  # reports a wrong address now, and creates a new catalog in one process
+    open_store(store).formulas()  # reports invalid formulas now, not in every unit
     so_far = Followed()
     units = cut(groups_of(path.absolute() for path in files), engine.slots, max_files, max_bytes)
     _follow(engine, so_far, units, Ingesting(setting, job, limits), on_unit)
     so_far.rows += [row for result in so_far.results for row in result.rows]
-    if reasons := {path: _reason(one) for one in so_far.failed for path in one.items}:
+    if reasons := {path: _reason(failed_unit) for failed_unit in so_far.failed for path in failed_unit.items}:
         so_far.rows += [TraceRow(path, "rejected", reason=why) for path, why in reasons.items()]
         try:
             reject_unread(setting, reasons)
-        except (StoreError, OSError, duckdb.Error) as error:  # most likely what the units failed of, too
+        except (StoreError, OSError, duckdb.Error) as error:  # most likely the reason why the units failed, too
             so_far.not_kept = first_line(error)
     return so_far
 
@@ -100,20 +103,21 @@ def materialize_on(
     max_bytes: int = UNIT_BYTES,
     force: bool = False,
 ) -> Followed:
-    """Bring tables (all by default) up to date on an engine: of traces where they are missing or of another version of
-    their models, then of captures.
+    """Update tables (all by default) on an engine: of traces, then of captures.
 
-    `force`: compute the named tables also where they are up to date, but not what they read. Raises CatalogError for a name
-    that is not a table, RolesError for a roles.csv that cannot be read, StoreError.
+    Tables are computed if they are missing or of another model version. `force`: also compute the named tables that are
+    up to date, but not their sources. Raises CatalogError for a name that is not a table, RolesError for a roles.csv
+    that cannot be read, StoreError.
     """
     catalog = load_catalog()
-    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
-    of_captures = [name for name in catalog.of_captures if name in asked]
+    requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
+    of_captures = [name for name in catalog.of_captures if name in requested]
     if of_captures:
-        # A capture's newest batch counts: one without the other tables would hide them, and only a folder lake adds them.
+        # A capture's newest batch counts. A batch without the other tables would hide them, and only a folder lake adds
+        # tables to an existing batch.
         of_captures = asked_captures(catalog, of_captures) if is_folder_address(store) else list(catalog.of_captures)
-    named = asked_tables(catalog, [name for name in asked if name not in catalog.of_captures])
-    # What tables of captures read is computed along with the rest, as without an engine.
+    named = asked_tables(catalog, [name for name in requested if name not in catalog.of_captures])
+    # The sources of capture tables are computed together with the named tables, as without an engine.
     of_traces = asked_tables(catalog, [*named, *trace_tables(catalog, of_captures)])
     setting = Setting.here(store, engine.cpus)
     so_far = Followed()
@@ -125,7 +129,7 @@ def materialize_on(
         units = cut(groups, engine.slots, 1, max_bytes)
         _follow(engine, so_far, units, Modelling(setting, tuple(of_traces)), on_unit)
     read, anew = trace_tables(catalog, of_captures), force and not is_folder_address(store)
-    # With `force` those that a folder knows come first: what changed of them is computed along with the rest of their batch.
+    # With `force` the known captures of a folder lake come first, so a changed capture is computed with its batch.
     steps = ("known", "changed") if force else ("changed", "known")
     for step in steps if of_captures else ():
         if step == "changed":
@@ -140,7 +144,7 @@ def materialize_on(
 
 
 def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Followed) -> list[Group]:
-    """Returns the captures whose traces have all tables that are read. Others wait for a run in which no unit fails."""
+    """Return the captures whose traces have all source tables. The others wait for a run in which no unit fails."""
     lacking = (
         {batch.batch_id for group in stale_groups(store, tables) for batch in group.items} if so_far.failed else ()
     )
@@ -149,9 +153,9 @@ def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Fol
         for group in groups
         if not any(
             member.trace.batch_id in lacking
-            for one in group.items
-            if isinstance(one, Capture)
-            for member in one.members
+            for capture in group.items
+            if isinstance(capture, Capture)
+            for member in capture.members
         )
     ]
 
@@ -159,8 +163,10 @@ def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Fol
 def _follow(
     engine: Engine, so_far: Followed, units: Sequence[Unit], work: Callable[[Unit], Any], on_unit: OnUnit
 ) -> None:
-    """A unit whose worker died may only have waited on the same worker as the one that killed it. So those are done
-    again one by one: what dies then is guilty, and is halved.
+    """Submit units, and retry one by one those whose worker died.
+
+    Such a unit may only have waited on the worker that another unit killed. If a worker dies again, its unit is the
+    cause, and is split in halves.
     """
     so_far.n_units += len(units)
     so_far.size += sum(unit.size for unit in units)
@@ -197,5 +203,5 @@ def _named(item: Any) -> str:
 
 
 def _reason(failed: FailedUnit) -> str:
-    beside = f", with {len(failed.items) - 1} other files," if len(failed.items) > 1 else ""
-    return f"the unit that it was in{beside} failed {failed.attempts} times; ingest it again. {failed.error}"
+    companions = f", with {len(failed.items) - 1} other files," if len(failed.items) > 1 else ""
+    return f"the unit that it was in{companions} failed {failed.attempts} times; ingest it again. {failed.error}"

@@ -1,7 +1,7 @@
-"""Batches whose tables are missing or of another version of their model, as units.
+"""Batches whose tables are missing or of another model version, as units.
 
-Of a folder lake such a unit works on the lake itself: its traces are committed already. Of a DuckLake it works in a
-private lake, and replaces the tables in one transaction.
+In a folder lake such a unit works on the lake itself, because its traces are already committed. In a DuckLake it works
+in a private lake, and replaces the tables in one transaction.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pipelines.runs.store.ducklake.recompute import stale_batches as stale_in_du
 from pipelines.runs.store.ducklake.store import DuckLakeStore
 from pipelines.runs.store.folder import FolderStore
 
-_BYTES_PER_BYTE = 20  # of JSON for one of `events` in Parquet
+_BYTES_PER_BYTE = 20  # estimated bytes of JSON per byte of `events` in Parquet
 
 
 @dataclass(frozen=True)
 class Modelling:
-    """How to compute tables of batches: a function that can be sent to a worker, of a folder lake on this machine.
+    """A function, which can be sent to a worker, that computes tables of batches.
 
-    `force`: also those that are up to date.
+    For a folder lake the worker must be on the same machine. `force`: also compute tables that are up to date.
     """
 
     setting: Setting
@@ -38,7 +38,7 @@ class Modelling:
     force: bool = False
 
     def __call__(self, unit: Unit) -> Modelled:
-        """Returns what was done. Raises what the models raise."""
+        """Compute a unit. Raises what the models raise."""
         prepare(self.setting)
         began, cpu = time.perf_counter(), time.process_time()
         store = open_store(self.setting.store)
@@ -57,14 +57,17 @@ def _replaced(how: Modelling, store: DuckLakeStore, batch: Batch) -> list[str]:
 
 @dataclass(frozen=True)
 class ModellingCaptures:
-    """The same for tables of captures that are up to date but for those tables; its units hold ids of captures."""
+    """A function, as Modelling, that computes tables of captures that are otherwise up to date.
+
+    Its units contain ids of captures.
+    """
 
     setting: Setting
     tables: tuple[str, ...]
     force: bool = False
 
     def __call__(self, unit: Unit) -> Modelled:
-        """Returns what was done. Raises what the models raise."""
+        """Compute a unit. Raises what the models raise."""
         prepare(self.setting)
         began, cpu = time.perf_counter(), time.process_time()
         part = Part(frozenset(unit.items), frozenset())
@@ -74,7 +77,7 @@ class ModellingCaptures:
 
 @dataclass(frozen=True)
 class Modelled:
-    """How many tables of batches were written, and what that took on the worker, in s."""
+    """The number of table files that a unit wrote, and its cost on the worker, in seconds."""
 
     n_files: int
     seconds: float
@@ -82,11 +85,14 @@ class Modelled:
 
 
 def stale_groups(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
-    """Returns the batches that lack some of these tables, or have them from another version of a model; with `force` all."""
+    """Return the batches that lack some of these tables or have outdated ones. With `force`, all batches."""
     if not tables:
         return []
     if isinstance(store, DuckLakeStore):
-        return [Group((one.batch,), one.n_events * BYTES_PER_EVENT) for one in stale_in_ducklake(store, tables, force)]
+        return [
+            Group((stale_batch.batch,), stale_batch.n_events * BYTES_PER_EVENT)
+            for stale_batch in stale_in_ducklake(store, tables, force)
+        ]
     if not isinstance(store, FolderStore):
         return []
     lake = store.lake
@@ -96,16 +102,15 @@ def stale_groups(store: Store, tables: Sequence[str], force: bool = False) -> li
 
 
 def stale_captures(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
-    """Returns the ids of captures whose batch lacks some of these tables, or has them from another version, by batch; with
-    `force` of all captures.
+    """Return the ids of captures whose batch lacks some of these tables or has them from another version, by batch.
 
-    None of a DuckLake: there they count as changed.
+    With `force`, return all captures. Empty for a DuckLake, where such captures count as changed.
     """
     if not isinstance(store, FolderStore) or not tables:
         return []
     by_batch: dict[Batch, list[str]] = {}
-    for name, found in known_captures(store.lake).items():
-        if not found.is_gone:
-            by_batch.setdefault(found.batch, []).append(name)
+    for name, row in known_captures(store.lake).items():
+        if not row.is_gone:
+            by_batch.setdefault(row.batch, []).append(name)
     stale = sorted(by_batch) if force else stale_batches(store.lake, store.lake.catalog(), tables, sorted(by_batch))
     return [Group(tuple(by_batch[batch]), 0) for batch in stale]

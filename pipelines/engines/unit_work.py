@@ -1,6 +1,6 @@
-"""What a worker does with a unit of files: ingest and model them in a private lake, then commit it in one transaction.
+"""The work on a unit of files: ingest and model them in a private lake, then commit it in one transaction.
 
-A unit may be done any number of times, here and elsewhere at once: the store takes each trace once.
+A unit may be done any number of times, also concurrently on several workers, because the store accepts each trace once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pipelines.readers.kineto.limits import Limits
 
 @dataclass(frozen=True)
 class Ingesting:
-    """How to ingest a unit: a function that can be sent to a worker."""
+    """A function, which can be sent to a worker, that ingests a unit."""
 
     setting: Setting
     job: str | None = None
     limits: Limits | None = None
 
     def __call__(self, unit: Unit) -> Ingested:
-        """Returns what became of each file. Raises what ingestion, models and the store raise."""
+        """Return the outcome of each file. Raises what ingestion, models and the store raise."""
         return ingest_unit(self, unit)
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """What became of a unit's files, and what that took on the worker, in s."""
+    """The outcome of each of a unit's files, and the unit's cost on the worker, in seconds."""
 
     rows: tuple[TraceRow, ...]
     seconds: float
@@ -38,7 +38,7 @@ class Ingested:
 
 
 def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
-    """Ingest the unit's files, compute their tables, commit. Models are not run if the store has all of the traces."""
+    """Ingest the unit's files, compute their tables, and commit. If the store has all traces, no model is run."""
     from pipelines.lake.publish.user_causes import CAUSES, write_causes
     from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
     from pipelines.readers.ingest import ingest
@@ -50,18 +50,18 @@ def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
         store = open_store(how.setting.store)
         rows = ingest(unit.items, lake, how.job, limits=how.limits).rows
         mine = {row.trace_id for row in rows if row.trace_id}
-        there = set(store.known(mine)) if mine else set()
-        if mine - there:
+        known_traces = set(store.known(mine)) if mine else set()
+        if mine - known_traces:
             write_formulas(lake.root / OP_FORMULAS, store.formulas())
             write_causes(lake.root / CAUSES, store.causes())
             materialize(lake, and_publish=False)
-        there |= {key for keys in store.commit(lake).known_keys.values() for key in keys}
-        rows = tuple(replace(row, status="known") if row.trace_id in there else row for row in rows)
+        known_traces |= {key for keys in store.commit(lake).known_keys.values() for key in keys}
+        rows = tuple(replace(row, status="known") if row.trace_id in known_traces else row for row in rows)
     return Ingested(rows, time.perf_counter() - began, time.process_time() - cpu)
 
 
 def reject_unread(setting: Setting, reasons: Mapping[str, str]) -> None:
-    """Commit files as rows of `rejects`, unread: those whose unit failed. Raises what the store raises."""
+    """Commit the files of failed units as rows of `rejects`, without reading them. Raises what the store raises."""
     from pipelines.base.paths import text_path
     from pipelines.readers.ingest import reject_files
     from pipelines.runs.store import open_store

@@ -1,4 +1,4 @@
-"""Files, or captures → units of work: one large trace, or some 40 small ones, so that the units of a run take about as long as each other.
+"""Files or captures → units of work: one large trace, or some 40 small ones, so that units take similar times.
 
 Files that only make sense together (a schedule run's folder, a job's dumps) stay in one unit.
 """
@@ -14,14 +14,14 @@ from pipelines.readers.inputs.find import sort_out
 
 UNIT_FILES = 40
 UNIT_BYTES = 512 << 20
-_LEAST_BYTES = 32 << 20  # below it, what every unit costs anyway (49 tables, a commit) is most of its time
-_PER_SLOT = 3  # units for each task that an engine runs at once, so that the last ones end together
-_UNPACKED = 12  # how many bytes of JSON a byte of .gz is, roughly: traces are 10 to 15
+_LEAST_BYTES = 32 << 20  # below it, the fixed cost of a unit (49 tables, a commit) dominates
+_PER_SLOT = 3  # units per concurrent task of an engine, so that the last ones end together
+_UNPACKED = 12  # estimated bytes of JSON per byte of .gz; traces have 10 to 15
 
 
 @dataclass(frozen=True)
 class Group:
-    """Items (files, a capture) that are worked on together; `size`: bytes of JSON, estimated."""
+    """Items (files, a capture) that must be processed together. `size`: estimated bytes of JSON."""
 
     items: tuple[Any, ...]
     size: int
@@ -29,24 +29,27 @@ class Group:
 
 @dataclass(frozen=True)
 class Unit:
-    """What one task works on. `size`: bytes of JSON, estimated."""
+    """The work of one task. `size`: estimated bytes of JSON."""
 
     name: str
     groups: tuple[Group, ...]
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """The files or captures."""
+        """Return the files or captures."""
         return tuple(item for group in self.groups for item in group.items)
 
     @property
     def size(self) -> int:
-        """Bytes of JSON, estimated."""
+        """Return the estimated bytes of JSON."""
         return sum(group.size for group in self.groups)
 
     @property
     def halves(self) -> list[Unit]:
-        """Returns two units with half of the groups each, to find the one that ends its worker; none of a single group."""
+        """Return two units with half of the groups each, to find the group that kills its worker.
+
+        Empty for a single group.
+        """
         middle = len(self.groups) // 2
         parts = ((".1", self.groups[:middle]), (".2", self.groups[middle:]))
         return [Unit(self.name + mark, groups) for mark, groups in parts] if middle else []
@@ -55,10 +58,10 @@ class Unit:
 def cut(
     groups: Iterable[Group], slots: int = 1, max_items: int = UNIT_FILES, max_bytes: int = UNIT_BYTES
 ) -> list[Unit]:
-    """Returns units, the largest first, of at most `max_items` items and `max_bytes`, or of a single group.
+    """Return units, the largest first, of at most `max_items` items and `max_bytes`, or of a single group.
 
-    `slots`: how many units the engine runs at once; with more of them units are smaller, so that all have work. Groups
-    are taken in their order: ranks of one capture are mostly in one unit.
+    `slots`: the number of units that the engine runs concurrently. More slots make smaller units, so that all have
+    work. Groups are used in order, so ranks of one capture are mostly in one unit.
     """
     listed = list(groups)
     total = sum(group.size for group in listed)
@@ -84,15 +87,18 @@ def _fill(groups: Sequence[Group], max_items: int, limit: int) -> Iterator[list[
 
 
 def groups_of(files: Iterable[Path]) -> list[Group]:
-    """Returns the files by what must be read together. Files that cannot be accessed are there: reading them says why."""
+    """Return the files grouped by what must be read together.
+
+    Files that cannot be accessed are included, because reading them reports the reason.
+    """
     sets, alone, failed = sort_out(files)
-    together = [sorted(paths) for _, found in sets for paths in found.values()]
+    together = [sorted(paths) for _, files_by_set in sets for paths in files_by_set.values()]
     together += [[path] for path in (*alone, *failed)]
     return [Group(tuple(paths), sum(map(weigh, paths))) for paths in sorted(together)]
 
 
 def weigh(path: Path) -> int:
-    """Returns how many bytes of JSON a file holds, estimated from its size; 0 if it cannot be accessed."""
+    """Return the estimated bytes of JSON in a file, from its size, or 0 if the file cannot be accessed."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):

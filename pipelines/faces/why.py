@@ -89,12 +89,11 @@ class Cause:
     def told(self, steps: int) -> str:
         """Return the cause's name, its time and its savings as text, with times divided by `steps`."""
         each = " a step" if steps > 1 else ""
-        saved = "".join(
-            f", {word} saves {units.time(ns / steps)}"
-            for ns, word in ((self.saves, "gone"), (self.halved, "halved"))
-            if ns is not None
-        )
-        return f"{self.title}: {units.time(self.duration / steps)}{each}{self._bare(steps)}{saved}"
+        described = f"{self.title}: {units.time(self.duration / steps)}{each}{self._bare(steps)}"
+        if self.saves is None:
+            return described
+        halving = "" if self.halved is None else f", halving it {units.time(self.halved / steps)}"
+        return f"{described}; removing it saves {units.time(self.saves / steps)}{halving}"
 
     def _bare(self, steps: int) -> str:
         """Return the exposed time of communication or copies in brackets, or "" if (almost) all of it is exposed.
@@ -104,7 +103,7 @@ class Cause:
         may_be_hidden = self.kind["cause"] in ("copies", "communication") and "rank" not in self.rows[0]
         if not may_be_hidden or self.felt >= _ALL * self.duration:
             return ""
-        return f" ({units.time(self.felt / steps)} with no computing beside it)"
+        return f" ({units.time(self.felt / steps)} not overlapped with compute)"
 
     @cached_property
     def advice(self) -> str:

@@ -1,4 +1,4 @@
-"""The lake: immutable Parquet files by table, day and batch; which of them are committed; the analysts' DuckDB file."""
+"""The lake: immutable Parquet files by table, day and batch, the catalog of commits, and the analysts' DuckDB file."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["Batch", "Lake"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Lake`, imported when it is asked for: a command that reads one file needs none."""
+    """Import `Lake` on first access, because a command that reads a single file does not need it."""
     if name != "Lake":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pipelines.lake.lake import Lake

@@ -1,6 +1,6 @@
-"""The watched folder compared with the lake: which files are waiting, and what cannot be accessed.
+"""The watched folder compared with the lake: files that wait for ingestion, and files that cannot be accessed.
 
-A file is done when its content is in `traces` or in `rejects`; requesting its ingestion is not enough.
+A file is done when its content is in `traces` or in `rejects`. A request for its ingestion does not count.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pipelines.lake.retain.retention import retired_traces
 
 @dataclass(frozen=True)
 class Inbox:
-    """The files of a folder, each with its state (size and time of change), and what was skipped, with the reason."""
+    """The files of a folder with their states (size and modification time), and the skipped paths with the reasons."""
 
     files: dict[Path, str] = field(default_factory=dict)
     passed_over: dict[Path, str] = field(default_factory=dict)
 
     def changed_before(self, moment_ns: int) -> dict[Path, str]:
-        """The files that have not been modified since then."""
+        """Return the files that were last modified before `moment_ns` (ns since the epoch), each with its state."""
         return {path: state for path, state in self.files.items() if int(state.split(":")[1]) < moment_ns}
 
 
 def look(folder: Path) -> Inbox:
-    """All files in a folder, recursively, except hidden ones. Never raises for its contents: problems are listed instead."""
+    """Return all files in a folder, recursively, except hidden ones. Problems are listed in the result, not raised."""
     inbox = Inbox()
     todo = [Path(os.path.abspath(folder))]
     while todo:
@@ -41,7 +41,7 @@ def look(folder: Path) -> Inbox:
                 for entry in sorted(entries, key=lambda e: e.name, reverse=True):
                     if not entry.name.startswith("."):
                         _sort_in(entry, inbox, todo)
-        except FileNotFoundError:  # moved away meanwhile
+        except FileNotFoundError:  # moved away since it was listed
             continue
         except OSError as error:
             inbox.passed_over[here] = f"cannot be listed: {error.strerror}"
@@ -51,16 +51,16 @@ def look(folder: Path) -> Inbox:
 def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
     path = Path(entry.path)
     try:
-        found = entry.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = entry.stat()
+        if stat.S_ISDIR(status.st_mode):
             if entry.is_symlink():  # it may lead out, or in a circle
                 inbox.passed_over[path] = (
                     "is a link to a folder, which is not followed; mount or name the folder itself"
                 )
             else:
                 todo.append(path)
-        elif stat.S_ISREG(found.st_mode):
-            inbox.files[path] = f"{found.st_size}:{found.st_mtime_ns}"
+        elif stat.S_ISREG(status.st_mode):
+            inbox.files[path] = f"{status.st_size}:{status.st_mtime_ns}"
             if not os.access(path, os.R_OK):
                 inbox.passed_over[path] = "cannot be read: Permission denied"
         else:
@@ -73,23 +73,22 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
 
 
 def accounted_for(lake: Lake) -> set[str]:
-    """Returns the ids of traces that are in the lake or were removed from it on purpose; not those of a mark that is damaged.
+    """Return the ids of traces that are in the lake or were removed on purpose, without those of a damaged marker.
 
     Raises OSError.
     """
-    lost = {one.batch for one in lake.broken({MARK})}
+    lost = {file.batch for file in lake.broken({MARK})}
     return {trace for trace, batch in lake.known_traces().items() if batch not in lost} | retired_traces(lake)
 
 
 def waiting(
     lake: Lake, files: Mapping[Path, str], and_rejected: bool = False, there: Set[str] | None = None
 ) -> dict[Path, str]:
-    """The files that the lake does not account for in their present state. Raises OSError if it cannot be read.
+    """Return the files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
-    A trace that is no longer in the lake because its batch was damaged waits again; one that ingestion knows to be
-    accounted for otherwise (retired, forgotten, superseded) does not, and neither do the files of a lake that lies in the
-    watched folder. `and_rejected`: those that were rejected, too. `there`: the traces that are accounted for, where not the lake
-    but a store has them.
+    A trace that is no longer in the lake because its batch was damaged waits again. A trace that was retired, forgotten
+    or superseded does not, and files inside the lake's own folder never do. `and_rejected`: also return rejected files.
+    `there`: the traces that are accounted for, if a store keeps them instead of the lake.
     """
     outcomes = settled(lake)
     if there is None:
@@ -109,7 +108,7 @@ _IN_TRACES = ("ok", "repaired", "partial")
 
 
 def told(passed_over: Mapping[Path, str], n: int = 5) -> str:
-    """A sentence about what was skipped."""
-    shown = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:n]]
+    """Return a clause that names the skipped paths and the reasons, at most `n` of them."""
+    clauses = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:n]]
     more = [f"and {len(passed_over) - n} more"] if len(passed_over) > n else []
-    return "; ".join([*shown, *more])
+    return "; ".join([*clauses, *more])

@@ -1,4 +1,4 @@
-"""A lake on disk: write a table's batch, commit it, connect to what is committed."""
+"""A lake on disk: write and commit a table's batches, and connect to the committed rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ _COMPUTE, _TURN = ".compute.lock", ".compute-turn.lock"
 
 @dataclass(frozen=True)
 class Staged:
-    """A Parquet file to be put in place: its row count and its model's version, if known, and where models failed."""
+    """A Parquet file to be moved into place, with its row count, its model's version and the model failures in it.
+
+    The row count and the version are None if unknown.
+    """
 
     path: Path
     n_rows: int | None = None
@@ -58,14 +61,17 @@ class Staged:
 
 
 class Lake:
-    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
+    """A folder of Parquet tables that several processes may use concurrently. A crash leaves the old or the new state.
 
-    An answer that needs a missing or damaged file raises BrokenFiles. `without_broken` (default: whether the
-    environment variable TRACELAKE_WITHOUT_BROKEN is set) leaves the file out instead.
+    An answer that needs a missing or damaged file raises BrokenFiles. With `without_broken`, the file is left out
+    instead. The default is set by the environment variable TRACELAKE_WITHOUT_BROKEN.
     """
 
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
-        """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link, and OtherLayout (version.py)."""
+        """Check the path and the layout; create nothing yet.
+
+        Raises UnusablePath for a URL, a file or a broken link, and OtherLayout (version.py).
+        """
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
         if self.root.exists() and not self.root.is_dir():
@@ -75,23 +81,23 @@ class Lake:
         check_layout(self.root)
 
     def catalog(self) -> Catalog:
-        """Returns the models as they are for this lake: with its own formulas and rules of causes, if it has any."""
+        """Return the models for this lake, with its own formulas and cause rules if it has any."""
         return with_causes(catalog_of(self.root / OP_FORMULAS), self.root / CAUSES)
 
     @property
     def exists(self) -> bool:
-        """Whether any batch is committed."""
+        """Return whether any batch is committed."""
         return bool(self.all_batches())
 
     @property
     def is_writable(self) -> bool:
-        """Whether something can be written into it: not where it is mounted read-only, or where it is somebody else's."""
+        """Return whether the lake's folder can be written. True if the folder does not exist yet."""
         return not self.root.exists() or os.access(self.root, os.W_OK)
 
     def new_batch(self) -> Batch:
-        """Returns a new batch, named by the time, or right after the newest one if the clock was set back.
+        """Return a new batch, named by the time, or right after the newest one if the clock was set back.
 
-        A later batch has the greater id, which decides between two states of a capture and names it.
+        A later batch has the greater id. The id decides between two states of a capture and identifies the state.
         """
         batch = Batch.new()
         with self.commit_lock():
@@ -99,7 +105,7 @@ class Lake:
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
-        """Returns a private folder for a batch, created on first use; no view matches its content."""
+        """Return a private folder for a batch, created on first use. No view matches its contents."""
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -112,9 +118,10 @@ class Lake:
         n_rows: int | None = None,
         keys: Mapping[str, str | None] | None = None,
     ) -> Path:
-        """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
+        """Move a staged Parquet file into place as a batch's file of a table. It is flushed first, never half visible.
 
-        `keys`: for a mark, its keys with the paths that they came from. Raises OSError if the lake cannot be written.
+        `keys`: for a marker table, its keys with the paths of their source files. Raises OSError if the lake cannot be
+        written.
         """
         return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
 
@@ -126,32 +133,34 @@ class Lake:
         first: Callable[[], None] = lambda: None,
         takes: Iterable[Batch] = (),
     ) -> list[Path]:
-        """`put` for several tables of a batch, together: announced, in place, confirmed (manifest.py).
+        """Move the staged files of several tables of a batch into place: announce, rename, confirm (manifest.py).
 
-        `first` is called when no other process can put anything in place, and nothing is put if it raises. `takes`: batches
-        that this one takes the place of, once its mark is in place.
+        `first` is called under the lock that excludes all other writers. If it raises, no file is moved. `takes`:
+        batches that this one replaces once its marker is in place.
         """
-        for one in staged.values():
-            with one.path.open("rb+") as file:
+        for staged_file in staged.values():
+            with staged_file.path.open("rb+") as file:
                 os.fsync(file.fileno())
         records = {table: manifest.describe(s.path, s.n_rows, s.failures, s.version) for table, s in staged.items()}
         with self.manifest_lock():
             first()
             with writing(self.root) as catalog:
-                manifest.note_put(self.root, catalog, batch, records, keys or {}, [one.batch_id for one in takes])
+                manifest.note_put(
+                    self.root, catalog, batch, records, keys or {}, [replaced.batch_id for replaced in takes]
+                )
                 catalog.commit()
-                targets = self._place(batch, {table: one.path for table, one in staged.items()})
+                targets = self._place(batch, {table: staged_file.path for table, staged_file in staged.items()})
                 manifest.note_done(self.root, catalog, batch)
         return targets
 
     def _place(self, batch: Batch, staged: Mapping[str, Path]) -> list[Path]:
-        """Rename staged files into place, the mark after all others are on the disk by name."""
+        """Rename staged files into place. The marker comes after the names of all other files are flushed to disk."""
         targets = {table: table_file(self.root, table, batch) for table in staged}
         for marks in (False, True):
             folders: set[Path] = set()
-            for table in (one for one in staged if (one in KEYS) == marks):
+            for table in (name for name in staged if (name in KEYS) == marks):
                 folder = targets[table].parent
-                # After a power loss no commit mark may exist without its batch's files.
+                # After a power loss no commit marker may exist without its batch's files.
                 folders |= {folder} if folder.exists() else {folder, folder.parent, self.root}
                 folder.mkdir(parents=True, exist_ok=True)
                 os.replace(staged[table], targets[table])
@@ -160,83 +169,89 @@ class Lake:
         return list(targets.values())
 
     def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
-        """Remove the files of these tables of a batch, or move them to a folder; returns what was there.
+        """Remove the files of these tables of a batch, or move them to the folder `to`. Return the paths that existed.
 
-        They count no more before the first is gone, and marks go first; what a kill leaves is swept.
+        The catalog drops them before the first file is deleted, and commit markers are deleted first. A later cleanup
+        removes the files that a killed process leaves behind.
         """
-        gone = sorted(set(tables), key=lambda name: (name not in KEYS, name))
-        there = [path for path in (table_file(self.root, table, batch) for table in gone) if path.exists()]
+        tables_to_remove = sorted(set(tables), key=lambda name: (name not in KEYS, name))
+        existing_paths = [
+            path for path in (table_file(self.root, table, batch) for table in tables_to_remove) if path.exists()
+        ]
         with writing(self.root) as catalog:
-            manifest.note_gone(self.root, catalog, batch, gone)
+            manifest.note_gone(self.root, catalog, batch, tables_to_remove)
             catalog.commit()
-            for path in there:
+            for path in existing_paths:
                 if to is None:
                     path.unlink(missing_ok=True)
                 else:
                     to.mkdir(parents=True, exist_ok=True)
                     os.replace(path, to / f"{path.parts[-3]}.parquet")
-        return there
+        return existing_paths
 
     @contextmanager
     def manifest_lock(self) -> Iterator[None]:
-        """Held by the one process that puts files in place, or removes them, and records it."""
+        """Hold the lock of the process that moves files into place, or removes them, and records that."""
         with held(self.root, LOCK):
             yield
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
-        """Held by one process at a time, only while it checks what is known and puts its commit mark."""
+        """Hold the lock of the process that checks the committed keys and adds its commit marker, only that long."""
         with held(self.root, ".lock"):
             yield
 
     @contextmanager
     def publish_lock(self) -> Iterator[None]:
-        """Held by one publisher at a time, so that a slow one does not replace a newer file with an older one."""
+        """Hold the lock of the publisher, so that a slow one does not replace a newer file with an older one."""
         with held(self.root, ".publish.lock"):
             yield
 
     @contextmanager
     def retention_lock(self) -> Iterator[None]:
-        """Held by the one process that removes old batches from the lake."""
+        """Hold the lock of the process that removes old batches from the lake."""
         with held(self.root, ".retention.lock"):
             yield
 
     @contextmanager
     def compute_lock(self, on_wait: Callable[[], Any] = lambda: None) -> Iterator[None]:
-        """Held by the one process that computes tables, a batch at a time: who waited finds that batch done. It may be nested.
+        """Hold the lock of the process that computes tables, one batch at a time. It may be nested.
 
-        Processes take turns: one with many batches to do does not keep out one with few. `on_wait` is called before it
-        waits. In a lake that this process cannot write nothing is held: a run that finds everything computed needs no more,
-        and any other fails when it writes. Raises OSError.
+        A process that waited finds the batch computed. Processes take turns, so a process with many batches does not
+        keep out a process with few. `on_wait` is called before the process waits. In a lake that this process cannot
+        write, no lock is held: a run that finds everything computed does not need it, and any other run fails when it
+        writes. Raises OSError.
         """
         if not self.is_writable or is_held(self.root, _COMPUTE):
             yield
             return
         with ExitStack() as stack:
-            # Whoever waits for the lock has the turn, and who releases the lock and wants it again waits for that.
+            # A process that waits for the lock holds the turn. A process that released the lock and wants it again has to
+            # wait for the turn.
             with held(self.root, _TURN, on_wait=on_wait):
                 stack.enter_context(held(self.root, _COMPUTE, on_wait=on_wait))
             yield
 
     def known_traces(self) -> dict[str, Batch]:
-        """Returns the committed traces and the batch of each."""
+        """Return the batch of each committed trace."""
         return self.known(MARK)
 
     def known(self, mark: str) -> dict[str, Batch]:
-        """Returns the committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch of each.
+        """Return the batch of each committed key of a marker table (traces, schedule runs, op-level jobs).
 
-        They are in the catalog, also of a file that is damaged: ingesting them again would duplicate them once it is restored.
-        Where they are not, they are read from the files; raises BrokenFiles if that cannot be.
+        The keys come from the catalog, also those of a damaged file, because ingesting them again would duplicate them
+        once the file is restored. If the catalog does not have them they are read from the files. Raises BrokenFiles if
+        that fails.
         """
-        found: dict[str, Batch] = {}
+        batch_by_key: dict[str, Batch] = {}
         files = []
         for entry in shown(self.root).values():
             if mark in entry.kind.places:
                 if (keys := entry.key_paths()) is not None:
-                    found |= dict.fromkeys(keys, entry.batch)
+                    batch_by_key |= dict.fromkeys(keys, entry.batch)
                 else:
                     files.append(table_file(self.root, mark, entry.batch))
-        return found | self._known(mark, files)
+        return batch_by_key | self._known(mark, files)
 
     def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
         if not files:
@@ -255,85 +270,98 @@ class Lake:
             raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
 
     def broken(self, tables: Iterable[str] | None = None, batches: Iterable[Batch] | None = None) -> list[Broken]:
-        """Returns files of these tables (or all) that are missing or differ in size from what was written; with `batches`,
-        only of those.
+        """Return the files of these tables (or all) that are missing or differ in size from the recorded size.
+
+        With `batches`, check only the files of these batches.
         """
-        asked = None if tables is None else set(tables)
+        listed = None if tables is None else set(tables)
         only = None if batches is None else set(batches)
-        if only == set() or not find_broken(self.root, asked, only):
+        if only == set() or not find_broken(self.root, listed, only):
             return []
-        try:  # a writer may have been between two of its steps
+        try:  # a writer may have been between two of its steps: check again under its lock
             with self.manifest_lock():
-                return find_broken(self.root, asked, only)
-        except (OSError, UnusablePath):  # a lake that cannot be written here has no writers here
-            return find_broken(self.root, asked, only)
+                return find_broken(self.root, listed, only)
+        except (OSError, UnusablePath):  # this process cannot take the lock
+            return find_broken(self.root, listed, only)
 
     def few_broken(self, tables: Iterable[str]) -> list[Broken]:
-        """As `broken`, where these tables have few files; in larger lakes nothing is looked at."""
-        asked = set(tables)
-        return self.broken(asked) if len(shown(self.root)) * len(asked) <= _FEW else []
+        """Return the broken files of these tables, or an empty list without a check if the lake is large.
+
+        A lake is large if batches times tables exceed 200.
+        """
+        listed = set(tables)
+        return self.broken(listed) if len(shown(self.root)) * len(listed) <= _FEW else []
 
     def batches(self, mark: str = MARK) -> list[Batch]:
-        """Returns the committed batches of traces (or of another mark), oldest first."""
+        """Return the committed batches of traces (or of another marker table), oldest first."""
         return [batch_of(path) for path in table_files(self.root, mark)]
 
     def all_batches(self) -> set[Batch]:
-        """Returns the committed batches of all marks."""
+        """Return the committed batches of all marker tables."""
         return {entry.batch for entry in shown(self.root).values() if _is_committed(entry)}
 
     def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
-        """Returns the table's files of committed batches (of `batches`, if already listed), oldest first.
+        """Return the table's files of committed batches (of `batches`, if already listed), oldest first.
 
-        A file without a mark may be removed again, so nobody else reads it.
+        A file without a marker may be removed again, so no reader uses it.
         """
         return self.files_of([table], batches)[table]
 
     def files_of(self, tables: Iterable[str], batches: Set[Batch] | None = None) -> dict[str, list[Path]]:
-        """Returns `committed_files` of each of these tables, all as of one moment."""
-        found = [
+        """Return `committed_files` of each of these tables, all from the same state of the catalog."""
+        entry_states = [
             (entry, _is_committed(entry) if batches is None else entry.batch in batches)
             for entry in shown(self.root).values()
         ]
         return {
             table: [
                 table_file(self.root, table, entry.batch)
-                for entry, is_committed in found
+                for entry, is_committed in entry_states
                 if table in entry.kind.places and (is_committed or table == REJECTS)
             ]
             for table in tables
         }
 
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
-        """Returns the model version that each table of a batch was computed with; tables without a file are missing."""
+        """Return the version of the model that computed each table of a batch. Tables without a file are missing."""
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
-        """`versions_of` several batches, by the catalog. Few files are looked at, too: their sizes and their footers.
+        """Return `versions_of` for several batches, from the catalog. If files are few, check their sizes and footers.
 
-        A table whose file is then damaged has no version, nor has one that lacks a trace for no fault of it.
+        A table with a damaged file has no version. Neither has a table that lacks a trace for a reason other than its
+        data.
         """
-        asked, listed = list(batches), set(tables)
-        known = shown(self.root)
-        is_few = len(asked) * len(listed) <= _FEW
-        damaged = {(one.batch, one.table) for one in self._damaged(asked, listed)} if is_few else set()
+        wanted_batches, wanted_tables = list(batches), set(tables)
+        entries_by_id = shown(self.root)
+        is_few = len(wanted_batches) * len(wanted_tables) <= _FEW
+        damaged = (
+            {(broken_file.batch, broken_file.table) for broken_file in self._damaged(wanted_batches, wanted_tables)}
+            if is_few
+            else set()
+        )
         shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
-        found = {}
-        for batch in asked:
-            if (entry := known.get(batch.batch_id)) is None:
-                found[batch] = {}
+        versions_by_batch = {}
+        for batch in wanted_batches:
+            if (entry := entries_by_id.get(batch.batch_id)) is None:
+                versions_by_batch[batch] = {}
                 continue
             if id(entry.kind) not in shared:
-                shared[id(entry.kind)] = {t: v for t, v in entry.kind.versions.items() if t in listed}
-            again = {table for table, of in entry.failures.items() if any(one.is_no_fault_of_data for one in of)}
-            again |= {table for of, table in damaged if of == batch}
+                shared[id(entry.kind)] = {t: v for t, v in entry.kind.versions.items() if t in wanted_tables}
+            outdated = {
+                table
+                for table, failures in entry.failures.items()
+                if any(failure.is_no_fault_of_data for failure in failures)
+            }
+            outdated |= {table for damaged_batch, table in damaged if damaged_batch == batch}
             of_kind = shared[id(entry.kind)]
-            found[batch] = {t: v for t, v in of_kind.items() if t not in again} if again else of_kind
-        return found
+            versions_by_batch[batch] = {t: v for t, v in of_kind.items() if t not in outdated} if outdated else of_kind
+        return versions_by_batch
 
     def _damaged(self, batches: Iterable[Batch], tables: set[str]) -> list[Broken]:
         broken = self.broken(tables, batches)
-        there = {path for table in tables for path in (table_file(self.root, table, batch) for batch in batches)}
-        files = sorted(path for path in there - {one.path for one in broken} if path.exists())
+        paths = {path for table in tables for path in (table_file(self.root, table, batch) for batch in batches)}
+        files = sorted(path for path in paths - {broken_file.path for broken_file in broken} if path.exists())
         with database.scratch() as con:
             try:
                 con.execute(_footers(files)).fetchall() if files else None  # DuckDB 2 raises as rows are fetched
@@ -342,60 +370,63 @@ class Lake:
         return broken
 
     def sweep(self) -> list[Path]:
-        """Remove what killed runs left behind more than a day ago; returns what was removed.
+        """Remove leftovers of killed runs that are more than a day old, and return the removed paths.
 
-        That is: staging folders, files that the catalog does not name or no mark commits, half-built analysts' files.
+        Leftovers are staging folders, files that the catalog does not name or that no marker commits, and half-built
+        analysts' files.
         """
         temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{REBUILT}*", f"{MARKER}-*")
-        found = [path for pattern in temporary for path in self.root.glob(pattern)]
-        gone = [path for path in found if _is_leftover(path)]
-        for path in gone:
+        paths = [path for pattern in temporary for path in self.root.glob(pattern)]
+        leftovers = [path for path in paths if _is_leftover(path)]
+        for path in leftovers:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
             else:
                 path.unlink(missing_ok=True)
-        return [*gone, *self._sweep_files()]
+        return [*leftovers, *self._sweep_files()]
 
     def _sweep_files(self) -> list[Path]:
-        """Remove files that no batch has. Those of hidden batches stay as long as readers may have them open (retention)."""
+        """Remove files that belong to no batch. Files of hidden batches stay while readers may have them open."""
         if not self._unnamed() and not self._unmarked():
             return []
         with writing(self.root) as catalog:
-            gone = self._unnamed()
+            leftovers = self._unnamed()
             for entry in self._unmarked():
-                gone += filter(Path.exists, entry.files(self.root))
+                leftovers += filter(Path.exists, entry.files(self.root))
                 manifest.note_gone(self.root, catalog, entry.batch, entry.kind.places)
             catalog.commit()
-            for path in gone:
+            for path in leftovers:
                 path.unlink(missing_ok=True)
-        return gone
+        return leftovers
 
     def _unnamed(self) -> list[Path]:
-        """Files that no batch has, of more than a day ago. Only of these more than the name is looked at."""
-        known = {name for entry in entries(self.root).values() for name in entry.file_names}
-        paths = (self.root / name for name in file_names(self.root) if name not in known)
+        """Return files of no batch that are more than a day old. Only these files are checked beyond their names."""
+        named = {name for entry in entries(self.root).values() for name in entry.file_names}
+        paths = (self.root / name for name in file_names(self.root) if name not in named)
         return [path for path in paths if batch_of(path).is_valid and _is_leftover(path)]
 
     def _unmarked(self) -> list[Entry]:
-        """Batches that a killed run left more than a day ago, before their mark was in place."""
-        found = (entry for entry in shown(self.root).values() if not entry.kind.is_marked)
-        return [entry for entry in found if all(map(_is_leftover, filter(Path.exists, entry.files(self.root))))]
+        """Return batches without a marker whose files a killed run left more than a day ago."""
+        unmarked = (entry for entry in shown(self.root).values() if not entry.kind.is_marked)
+        return [entry for entry in unmarked if all(map(_is_leftover, filter(Path.exists, entry.files(self.root))))]
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
-        """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
+        """Create views over committed rows in `con`, of one trace or of all. Tables without files are left out.
 
-        The views list the files of one moment: what is committed later is in none of them, so no query sees a batch in
-        one table and not in another.
+        All views list the files of the same catalog state. A batch that is committed later is in none of them, so no
+        query sees it in one table and not in another.
         """
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
-        asked = list(dict.fromkeys(tables))
-        marks = {MARK, *(mark_of(table) for table in asked)}
-        order = (*marks, *(t for t in asked if t not in marks))
+        listed = list(dict.fromkeys(tables))
+        marks = {MARK, *(mark_of(table) for table in listed)}
+        order = (*marks, *(t for t in listed if t not in marks))
         files = self.files_of((*order, *TOLD_BY))
-        broken = [one for one in self.broken(files) if one.table in order or (one.table in TOLD_BY and MARK in asked)]
+        broken = [
+            file for file in self.broken(files) if file.table in order or (file.table in TOLD_BY and MARK in listed)
+        ]
         if broken and not self.without_broken:
             raise BrokenFiles(broken)
-        bad = {one.path for one in broken}
+        bad = {file.path for file in broken}
         files = {table: [path for path in paths if path not in bad] for table, paths in files.items()}
         for table in order:
             if files[table]:
@@ -404,7 +435,7 @@ class Lake:
                 con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}){only_here}")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
-        """Returns an in-memory connection with views of the tables, as of now. The caller closes it."""
+        """Return an in-memory connection with views of the tables in their current state. The caller closes it."""
         con = database.connect()
         self.create_views(con, tables)
         return con
@@ -419,7 +450,7 @@ def _footers(files: Iterable[Path]) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a small file in one step, flushed; its folder is created if needed."""
+    """Write a small file atomically and flush it. Its folder is created if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     with temporary.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Names in a lake (names.py), and which files of a table there are, by the catalog."""
+"""Names in a lake (names.py), and the files of a table, as the catalog lists them."""
 
 from __future__ import annotations
 
@@ -67,11 +67,14 @@ __all__ = [
 
 
 def table_files(root: Path, table: str) -> list[Path]:
-    """Returns the files of a table that are in place and not hidden, oldest batch first, committed by a mark or not."""
+    """Return the visible files of a table, oldest batch first, whether or not a marker commits them.
+
+    Files of batches that retention or a merge hides are not visible.
+    """
     return list(table_names(root, table).values())
 
 
 def table_names(root: Path, table: str) -> dict[str, Path]:
-    """Returns what `table_files` returns, by batch_id."""
-    found = shown(root).items()
-    return {name: table_file(root, table, entry.batch) for name, entry in found if table in entry.kind.places}
+    """Return the files that `table_files` returns, by batch_id."""
+    entries_by_id = shown(root).items()
+    return {name: table_file(root, table, entry.batch) for name, entry in entries_by_id if table in entry.kind.places}

@@ -1,8 +1,9 @@
-"""Names in a lake: where a table's batch is stored, what is not visible yet, what marks a batch as committed.
+"""Names in a lake: paths of a table's batches, hidden folders, and commit markers.
 
 `<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place. The file
-of `traces` comes last and is the commit mark: rows of other tables count only if their (trace_id, batch_id) is in it.
-`rejects` has no mark: its rows are about files that did not become traces. Which files there are is in the catalog.
+of `traces` comes last and is the commit marker: a row of another table counts only if its (trace_id, batch_id) is in
+that file. `rejects` has no commit marker, because its rows are about files that did not become traces. The catalog
+lists the files.
 """
 
 from __future__ import annotations
@@ -26,23 +27,25 @@ _MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
 KEYS = {table: key for table, (_, key) in _STORED.items() if key}
 MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[header.JOB]
 DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.RECORDING], _MARKS[header.CAPTURE]
-# Of these files there may be more later: they are ingested again, and the newest batch of a key counts.
+# The sources of these tables may grow, so they are ingested again. The newest batch of a key counts.
 GROWING = (RECORDING_MARK, _MARKS["inspector"], _MARKS["compile_provenance"])
 
 
 def tables_of(scope: str) -> tuple[str, ...]:
-    """Returns the stored tables of a scope, its mark first."""
-    return tuple(sorted((t for t, (of, _) in _STORED.items() if of == scope), key=lambda t: (t not in KEYS, t)))
+    """Return the stored tables of a scope, its marker table first."""
+    return tuple(
+        sorted((t for t, (table_scope, _) in _STORED.items() if table_scope == scope), key=lambda t: (t not in KEYS, t))
+    )
 
 
-# Tables of captures are computed after ingestion, and again for a capture when late ranks arrive: its newest batch
-# counts.
+# Tables of captures are computed after ingestion, and recomputed for a capture when late ranks arrive. The newest batch
+# of a capture counts.
 CAPTURE_TABLES = tables_of(header.CAPTURE)
 CAPTURE_RANKS = "capture_ranks"
 REJECTS = "rejects"
 STAGING = ".staging"
-RETIRED = ".retired"  # which traces were removed, and are not taken in again (retention.py)
-QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` took out
+RETIRED = ".retired"  # the removed traces, which are not ingested again (retention.py)
+QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` moved away
 OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
@@ -52,7 +55,9 @@ _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 @dataclass(frozen=True, order=True)
 class Batch:
-    """One ingest run's traces. The id begins with its UTC time to the microsecond, so batches sort by it:
+    """The traces of one ingest run.
+
+    The id begins with the UTC time of the run in microseconds, so batches sort by time:
     `20261121T053000123456-1f2e3d4c`.
     """
 
@@ -60,23 +65,23 @@ class Batch:
 
     @classmethod
     def new(cls) -> Batch:
-        """Returns a batch of the current time."""
+        """Return a batch of the current time."""
         return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
 
     @property
     def next(self) -> Batch:
-        """Returns a batch one microsecond later."""
-        at = datetime.strptime(self.batch_id.partition("-")[0], "%Y%m%dT%H%M%S%f") + timedelta(microseconds=1)
-        return Batch(f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
+        """Return a batch one microsecond later."""
+        time = datetime.strptime(self.batch_id.partition("-")[0], "%Y%m%dT%H%M%S%f") + timedelta(microseconds=1)
+        return Batch(f"{time:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
 
     @property
     def is_valid(self) -> bool:
-        """Returns whether the id has a lake's format."""
+        """Return whether the id has a lake's format."""
         return _BATCH.match(self.batch_id) is not None
 
     @property
     def day(self) -> str:
-        """Returns the ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
+        """Return the ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
         match = _BATCH.match(self.batch_id)
         if not match:
             raise ValueError(f"{self.batch_id!r} is not a batch id")
@@ -84,35 +89,35 @@ class Batch:
 
 
 def mark_of(table: str) -> str:
-    """Returns the table whose file commits a batch of this table."""
+    """Return the table whose file commits a batch of this table."""
     return _MARKS.get(_STORED.get(table, (header.TRACE, None))[0], MARK)
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:
-    """Returns where a table's rows of a batch are once visible."""
-    # One text: joining a path part by part takes four times as long, and a lake has many files.
+    """Return the path of a table's file of a batch. The file exists there only once it is visible."""
+    # A single string, because joining a path part by part takes four times as long, and a lake has many files.
     return Path(f"{root}/{table}/day={batch.day}/{batch.batch_id}.parquet")
 
 
 def table_of(path: Path) -> str:
-    """Returns the table that a file in a lake belongs to."""
+    """Return the table that a file in a lake belongs to."""
     return path.parts[-3]
 
 
 def file_names(root: Path, name: str = "*") -> Iterator[str]:
-    """Yields the files of all tables whose name matches, below the lake's folder, whether or not a mark commits them.
+    """Yield the files of all tables whose batch id matches `name`, relative to the lake's folder, committed or not.
 
     Folders whose name begins with a dot are skipped: they belong to other processes and may vanish at any moment.
     """
-    # pathlib's glob descends into those too, and raises if one disappears meanwhile.
+    # pathlib's glob also descends into hidden folders, and raises if a folder disappears during the scan.
     return glob.iglob(f"*/day=*/{name}.parquet", root_dir=root)
 
 
 def batch_files(root: Path, name: str = "*") -> list[Path]:
-    """Returns what `file_names` yields, with the lake's folder, which takes three times as long."""
+    """Return the paths of the files that `file_names` yields. Building the paths takes three times as long."""
     return [root / path for path in file_names(root, name)]
 
 
 def batch_of(path: Path) -> Batch:
-    """Returns the batch that a table's file belongs to."""
+    """Return the batch that a table's file belongs to."""
     return Batch(path.stem)

@@ -1,4 +1,4 @@
-"""Checks a lake and its watched folder, for probes: cheap, writes nothing, and reports everything wrong as a sentence."""
+"""Checks of a lake and its watched folder, for probes: cheap, read-only, with a sentence for each problem."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Limits:
     """Age of the oldest waiting file in the watched folder."""
     backlog: int | None = None
     rejected: int | None = None
-    """Files rejected within a day; None: any number, of which `warnings` tell."""
+    """Files rejected within a day. None allows any number, which `warnings` reports."""
     failed: int = 0
-    """Jobs of Dagster whose newest run failed, and models that failed on a trace."""
+    """Dagster jobs whose newest run failed, plus models that failed on a trace."""
     idle_seconds: float | None = None
     """Time since the last commit."""
     free_percent: float = 5.0
@@ -48,8 +48,10 @@ class Limits:
 
 @dataclass
 class Status:
-    """The result; times in s, None: unknown or not requested. `wrong` has a sentence for each problem, `warnings` for what
-    somebody should look at, although the lake is healthy.
+    """The result of a check. Times are in s; None means unknown or not requested.
+
+    `wrong` has a sentence for each problem. `warnings` has a sentence for each finding that needs attention although
+    the lake is healthy.
     """
 
     lake: str
@@ -73,63 +75,65 @@ class Status:
     warnings: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the object for programs."""
+        """Return the status as a JSON-compatible dictionary."""
         return asdict(self)
 
 
 def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: float | None = None) -> Status:
-    """Check a lake and, if given, its watched folder. What cannot be read is reported in `wrong`."""
+    """Check a lake and, if `inbox` is passed, its watched folder. Parts that cannot be read are reported in `wrong`."""
     limits, now = limits or Limits(), now or time.time()
-    found = Status(str(lake.root))
+    result = Status(str(lake.root))
     if not lake.root.is_dir():
-        found.wrong.append(f"there is no lake in {lake.root}")
-        return found
+        result.wrong.append(f"there is no lake in {lake.root}")
+        return result
     for part in (_commits, _rejects, _runs, _disk, _published):
-        _told_by(found, part, lake, now)
+        _told_by(result, part, lake, now)
     if inbox is not None:
-        found.inbox = path_text(inbox)
-        _told_by(found, partial(_inbox, folder=inbox), lake, now)
-    found.wrong += _over(found, limits)
-    if limits.rejected is None and found.rejected_last_day:
-        found.warnings.append(_rejected(found))
-    return found
+        result.inbox = path_text(inbox)
+        _told_by(result, partial(_inbox, folder=inbox), lake, now)
+    result.wrong += _over(result, limits)
+    if limits.rejected is None and result.rejected_last_day:
+        result.warnings.append(_rejected(result))
+    return result
 
 
 def status_of_store(
     con: duckdb.DuckDBPyConnection, address: str, batches: list[str], limits: Limits, now: float | None = None
 ) -> Status:
-    """Check a DuckLake through a connection that shows its tables: its batches, rejected files, failed models."""
+    """Check a DuckLake through a connection that shows its tables: its batches, rejected files and failed models."""
     now = now or time.time()
     since = f"{datetime.fromtimestamp(now, UTC) - DAY:%F %T}"
     ((traces,),) = con.execute(f"SELECT count(*) FROM {MARK}").fetchall()
-    found = Status(address, batches=len(batches), traces=traces, free_percent=100.0)
+    result = Status(address, batches=len(batches), traces=traces, free_percent=100.0)
     if batches:
-        at = _begun(max(batches))
-        found.last_commit, found.idle_seconds = f"{at:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - at.timestamp())
+        begun = _begun(max(batches))
+        result.last_commit, result.idle_seconds = f"{begun:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - begun.timestamp())
     query = f"SELECT count(*) FROM {REJECTS} WHERE seen_at >= {quoted(since)} AND NOT contains(reason, {quoted(SUPERSEDED)})"
-    found.rejected_last_day = con.execute(query).fetchall()[0][0]
-    found.failed_models = _failed(con)
-    found.wrong += _over(found, limits)
-    if limits.rejected is None and found.rejected_last_day:
-        found.warnings.append(_rejected(found))
-    return found
+    result.rejected_last_day = con.execute(query).fetchall()[0][0]
+    result.failed_models = _failed(con)
+    result.wrong += _over(result, limits)
+    if limits.rejected is None and result.rejected_last_day:
+        result.warnings.append(_rejected(result))
+    return result
 
 
-def _told_by(found: Status, part: Any, lake: Lake, now: float) -> None:
+def _told_by(result: Status, part: Any, lake: Lake, now: float) -> None:
     try:
-        part(found, lake, now)
+        part(result, lake, now)
     except (OSError, ValueError, duckdb.Error, sqlite3.Error) as error:
-        found.wrong.append(f"is unknown: {str(error).splitlines()[0]}")
+        result.wrong.append(f"is unknown: {str(error).splitlines()[0]}")
 
 
-def _commits(found: Status, lake: Lake, now: float) -> None:
+def _commits(result: Status, lake: Lake, now: float) -> None:
     batches = lake.all_batches()
-    found.batches = len(batches)
-    found.traces = len(accounted_for(lake))
-    found.wrong += [f"{path_text(one.path)} {one.why}; see tracelake check" for one in lake.broken({MARK})[:5]]
+    result.batches = len(batches)
+    result.traces = len(accounted_for(lake))
+    result.wrong += [
+        f"{path_text(broken.path)} {broken.why}; see tracelake check" for broken in lake.broken({MARK})[:5]
+    ]
     if batches:
-        at = _moment(max(batches))
-        found.last_commit, found.idle_seconds = f"{at:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - at.timestamp())
+        begun = _moment(max(batches))
+        result.last_commit, result.idle_seconds = f"{begun:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - begun.timestamp())
 
 
 def _moment(batch: Batch) -> datetime:
@@ -140,7 +144,7 @@ def _begun(batch_id: str) -> datetime:
     return datetime.strptime(batch_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
 
 
-def _rejects(found: Status, lake: Lake, now: float) -> None:
+def _rejects(result: Status, lake: Lake, now: float) -> None:
     since = datetime.fromtimestamp(now, UTC) - DAY
     files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
     if files:
@@ -149,11 +153,11 @@ def _rejects(found: Status, lake: Lake, now: float) -> None:
             f"AND NOT contains(reason, {quoted(SUPERSEDED)})"
         )
         with database.scratch() as con:
-            found.rejected_last_day = con.execute(query).fetchall()[0][0]
+            result.rejected_last_day = con.execute(query).fetchall()[0][0]
 
 
-def _runs(found: Status, lake: Lake, now: float) -> None:
-    """Returns the jobs whose newest run failed, from Dagster's own records: their tables were not computed."""
+def _runs(result: Status, lake: Lake, now: float) -> None:
+    """Set the jobs whose newest run failed, from Dagster's run database. The tables of such a run were not computed."""
     home = Path(os.environ.get("DAGSTER_HOME") or lake.root / RUNS.parts[0])
     path = home / Path(*RUNS.parts[1:])
     if not path.exists():
@@ -161,18 +165,22 @@ def _runs(found: Status, lake: Lake, now: float) -> None:
     newest = "SELECT max(id) FROM runs WHERE status IN ('SUCCESS', 'FAILURE') GROUP BY pipeline_name"
     query = f"SELECT pipeline_name, run_id FROM runs WHERE id IN ({newest}) AND status = 'FAILURE' ORDER BY 1"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as con:
-        found.failed_runs = [f"{job} {run}" for job, run in con.execute(query).fetchall()]
+        result.failed_runs = [f"{job} {run}" for job, run in con.execute(query).fetchall()]
 
 
-def _disk(found: Status, lake: Lake, now: float) -> None:
+def _disk(result: Status, lake: Lake, now: float) -> None:
     disk = shutil.disk_usage(lake.root)
-    found.free_bytes, found.free_percent = disk.free, round(100 * disk.free / disk.total, 2) if disk.total else 0.0
-    found.lake_bytes = _size(lake.root)
-    found.dagster_bytes = _size(lake.root / ".dagster")
+    result.free_bytes, result.free_percent = disk.free, round(100 * disk.free / disk.total, 2) if disk.total else 0.0
+    result.lake_bytes = _size(lake.root)
+    result.dagster_bytes = _size(lake.root / ".dagster")
 
 
 def _size(folder: Path) -> int:
-    """Returns the bytes of all files under a folder, ignoring those that disappear meanwhile."""
+    """Return the total size of all files under a folder, in bytes.
+
+    If an entry of a folder disappears or cannot be accessed during the scan, the remaining entries of the folder are
+    skipped.
+    """
     total, todo = 0, [str(folder)]
     while todo:
         try:
@@ -187,12 +195,12 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _published(found: Status, lake: Lake, now: float) -> None:
+def _published(result: Status, lake: Lake, now: float) -> None:
     if (lake.root / ANALYST).exists():
-        found.published = "fresh" if is_published(lake, []) else "stale"
+        result.published = "fresh" if is_published(lake, []) else "stale"
         with database.connect(lake.root / ANALYST, read_only=True) as con:
             if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
-                found.failed_models = _failed(con)
+                result.failed_models = _failed(con)
 
 
 def _failed(con: duckdb.DuckDBPyConnection) -> list[str]:
@@ -200,41 +208,41 @@ def _failed(con: duckdb.DuckDBPyConnection) -> list[str]:
     return [f"{model} ({n} traces)" for model, n in con.execute(query).fetchall()]
 
 
-def _inbox(found: Status, lake: Lake, now: float, folder: Path) -> None:
+def _inbox(result: Status, lake: Lake, now: float, folder: Path) -> None:
     if not folder.is_dir():
-        found.wrong.append(f"the watched folder {path_text(folder)} is not a folder on this machine")
+        result.wrong.append(f"the watched folder {path_text(folder)} is not a folder on this machine")
         return
     inbox: Inbox = look(folder)
-    found.passed_over = {path_text(path): why for path, why in inbox.passed_over.items()}
+    result.passed_over = {path_text(path): why for path, why in inbox.passed_over.items()}
     closed = {path: why for path, why in inbox.passed_over.items() if why.startswith("cannot")}
     if closed:
-        found.wrong.append(told(closed))
+        result.wrong.append(told(closed))
     waits = waiting(lake, inbox.files)
-    found.backlog = len(waits)
+    result.backlog = len(waits)
     oldest = min((int(state.split(":")[1]) for state in waits.values()), default=None)
-    found.lag_seconds = None if oldest is None else max(0.0, now - oldest / 1e9)
+    result.lag_seconds = None if oldest is None else max(0.0, now - oldest / 1e9)
 
 
-def _rejected(found: Status) -> str:
-    n = found.rejected_last_day
+def _rejected(result: Status) -> str:
+    n = result.rejected_last_day
     return f"{n} file{' was' if n == 1 else 's were'} rejected in the last day: tracelake ask rejected-files"
 
 
-def _over(found: Status, limits: Limits) -> list[str]:
-    """Returns a sentence for each value beyond its limit."""
+def _over(result: Status, limits: Limits) -> list[str]:
+    """Return a sentence for each value beyond its limit."""
     over: list[str] = []
-    if found.lag_seconds is not None and found.lag_seconds > limits.lag_seconds:
-        over.append(f"the oldest waiting file (of {found.backlog}) has been waiting for {found.lag_seconds:,.0f} s")
-    if limits.backlog is not None and (found.backlog or 0) > limits.backlog:
-        over.append(f"{found.backlog} files are waiting")
-    if limits.rejected is not None and found.rejected_last_day > limits.rejected:
-        over.append(_rejected(found))
-    if len(found.failed_runs) + len(found.failed_models) > limits.failed:
-        kinds = (("the newest run failed for", found.failed_runs), ("models failed", found.failed_models))
-        over += [f"{what}: {', '.join(names)}" for what, names in kinds if names]
-    if limits.idle_seconds is not None and (found.idle_seconds is None or found.idle_seconds > limits.idle_seconds):
-        since = "ever" if found.idle_seconds is None else f"for {found.idle_seconds:,.0f} s"
+    if result.lag_seconds is not None and result.lag_seconds > limits.lag_seconds:
+        over.append(f"the oldest waiting file (of {result.backlog}) has been waiting for {result.lag_seconds:,.0f} s")
+    if limits.backlog is not None and (result.backlog or 0) > limits.backlog:
+        over.append(f"{result.backlog} files are waiting")
+    if limits.rejected is not None and result.rejected_last_day > limits.rejected:
+        over.append(_rejected(result))
+    if len(result.failed_runs) + len(result.failed_models) > limits.failed:
+        kinds = (("the newest run failed for", result.failed_runs), ("models failed", result.failed_models))
+        over += [f"{label}: {', '.join(names)}" for label, names in kinds if names]
+    if limits.idle_seconds is not None and (result.idle_seconds is None or result.idle_seconds > limits.idle_seconds):
+        since = "ever" if result.idle_seconds is None else f"for {result.idle_seconds:,.0f} s"
         over.append(f"nothing was committed {since}")
-    if found.free_percent < limits.free_percent:
-        over.append(f"only {found.free_percent} % of the disk is free ({found.free_bytes / 1e9:,.1f} GB)")
+    if result.free_percent < limits.free_percent:
+        over.append(f"only {result.free_percent} % of the disk is free ({result.free_bytes / 1e9:,.1f} GB)")
     return over

@@ -1,7 +1,7 @@
-"""The version of a lake's layout: the folders, logs and columns of its files. `.layout` in the lake says it.
+"""The version of a lake's layout (folders, logs and columns of its files), stored in `.layout` in the lake.
 
-A lake of another version is refused; what it was read from is not lost, so the refusal ends with the command that reads it
-again. Raise LAYOUT where files that are there can no longer be read as they are.
+A lake of another version is refused. Its source files still exist, so the refusal ends with the command that ingests
+them again. Increase LAYOUT when existing files can no longer be read unchanged.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _FEW = 20  # paths that a command names; more are in a list
 
 
 class OtherLayout(UnusablePath):
-    """The lake was written by a tracelake whose files this one does not read; the message says how to read them again."""
+    """A lake whose layout this tracelake does not read. The message has the command that ingests its files again."""
 
 
 def check_layout(root: Path) -> None:
-    """Raise OtherLayout for a lake of another version. An empty folder, or none, is no lake yet."""
-    found = _version(root)
-    if found is None and not any((root / mark).is_dir() for mark in (*KEYS, REJECTS)):
+    """Raise OtherLayout for a lake of another version. An empty or missing folder is accepted as a new lake."""
+    version = _version(root)
+    if version is None and not any((root / mark).is_dir() for mark in (*KEYS, REJECTS)):
         return
-    if found is not None and found > LAYOUT:
+    if version is not None and version > LAYOUT:
         raise OtherLayout(
-            f"{path_text(root)} was written by a newer tracelake (layout {found}; this one knows {LAYOUT}): "
+            f"{path_text(root)} was written by a newer tracelake (layout {version}; this one knows {LAYOUT}): "
             "pip install -U tracelake"
         )
-    if found != LAYOUT:
-        old = f"was written by an older tracelake (layout {found}; this one reads {LAYOUT})"
+    if version != LAYOUT:
+        old = f"was written by an older tracelake (layout {version}; this one reads {LAYOUT})"
         none = f"has no {MARKER}: tracelake 0.1 wrote it, or it was copied without its hidden files"
-        why = f"{path_text(root)} {none if found is None else old}"
+        why = f"{path_text(root)} {none if version is None else old}"
         raise OtherLayout(f"{why}; {read_again(files_of(root), f'{root}-new', root)}")
 
 
 def mark_layout(root: Path) -> None:
-    """Note the version in a lake that has none yet, so that it is there after a power loss as well."""
+    """Write the version into a lake that has none yet, flushed so that it survives a power loss."""
     if (root / MARKER).exists():
         return
     handle, name = tempfile.mkstemp(prefix=f"{MARKER}-", dir=root)
@@ -62,29 +62,33 @@ def mark_layout(root: Path) -> None:
 
 
 def read_again(files: Collection[Path], lake: str, folder: Path | None = None) -> str:
-    """Returns a clause with the command that reads these files into another lake.
+    """Return a clause with the command that ingests these files into another lake.
 
-    Many of them, or ones that a terminal does not show, are listed in a file, in `folder` if that can be written.
+    More than 20 files, or paths with unprintable characters, are written to a list file, in `folder` if that is
+    writable.
     """
     if not files:
         return f"ingest its files again into another one: tracelake ingest --lake {shlex.quote(lake)} PATH..."
-    shown = [str(path) for path in files]
-    if len(shown) > _FEW or not all(text.isprintable() for text in shown):
-        shown = ["--from-list", str(_listed(files, folder))]
-    words = ("tracelake", "ingest", "--lake", lake, *shown)
+    arguments = [str(path) for path in files]
+    if len(arguments) > _FEW or not all(text.isprintable() for text in arguments):
+        arguments = ["--from-list", str(_listed(files, folder))]
+    words = ("tracelake", "ingest", "--lake", lake, *arguments)
     return f"read its {len(files):,} files again into another one: {' '.join(map(shlex.quote, words))}"
 
 
 def _listed(files: Iterable[Path], folder: Path | None) -> Path:
-    """Write the paths, one a line; ended by NUL instead if one of them holds a line's end."""
+    """Write the paths to a list file and return its path.
+
+    Paths end with a newline, or with NUL if a path contains a line break.
+    """
     names = [os.fsencode(path) for path in files]
     end = b"\0" if any(len(name.splitlines()) > 1 for name in names) else b"\n"
     content = b"".join(name + end for name in names)
-    for place in (folder, Path(tempfile.gettempdir())):
+    for target_folder in (folder, Path(tempfile.gettempdir())):
         try:
-            if place is not None:
-                (place / LIST).write_bytes(content)
-                return place / LIST
+            if target_folder is not None:
+                (target_folder / LIST).write_bytes(content)
+                return target_folder / LIST
         except OSError:  # a lake that cannot be written
             continue
     handle, name = tempfile.mkstemp(suffix=LIST)
@@ -94,8 +98,9 @@ def _listed(files: Iterable[Path], folder: Path | None) -> Path:
 
 
 def files_of(root: Path) -> list[Path]:
-    """Returns the files that a lake was read from, whatever its version: those that ingestion noted, and those that its
-    marks name.
+    """Return the files that a lake was ingested from, whatever its version.
+
+    These are the files that ingestion recorded, and those that the marker tables name.
     """
     with database.scratch() as con:
         named = [path for mark in KEYS for path in _named(con, f"{root}/{mark}/day=*/*.parquet")]
@@ -110,15 +115,15 @@ def _version(root: Path) -> int | None:
 
 
 def _noted(root: Path) -> list[Path]:
-    """Files that ingestion noted, now or in layout 2; not those that were rejected."""
-    found = []
+    """Return the files that ingestion recorded, in this layout or in layout 2, without rejected files."""
+    rows = []
     for name in ("catalog.sqlite", ".settled.sqlite"):
         try:
             with closing(sqlite3.connect(f"file:{quote(os.fsencode(root / name))}?mode=rw", uri=True)) as con:
-                found += con.execute("SELECT path FROM settled WHERE status <> 'rejected'").fetchall()
+                rows += con.execute("SELECT path FROM settled WHERE status <> 'rejected'").fetchall()
         except sqlite3.Error:
             continue
-    return [Path(os.fsdecode(path)) for (path,) in found]
+    return [Path(os.fsdecode(path)) for (path,) in rows]
 
 
 def _named(con: duckdb.DuckDBPyConnection, files: str) -> list[Path]:
@@ -130,8 +135,8 @@ def _named(con: duckdb.DuckDBPyConnection, files: str) -> list[Path]:
 
 
 def paths_in(con: duckdb.DuckDBPyConnection, rows: str) -> list[Path]:
-    """Returns what the column `path` of rows (SQL for FROM) names, if there is one."""
+    """Return the distinct paths in the column `path` of rows (SQL for FROM), or an empty list without such a column."""
     if "path" not in {name for name, *_ in con.execute(f"DESCRIBE FROM {rows}").fetchall()}:
         return []
-    found = con.execute(f"SELECT DISTINCT path FROM {rows} WHERE path IS NOT NULL").fetchall()
-    return [text_path(text) for (text,) in found]
+    texts = con.execute(f"SELECT DISTINCT path FROM {rows} WHERE path IS NOT NULL").fetchall()
+    return [text_path(text) for (text,) in texts]

@@ -1,4 +1,4 @@
-"""Recorders that run beside training: host and GPU counters, sampled times of modules; they write Parquet for the lake.
+"""Recorders that run concurrently with training and write Parquet for the lake: host and GPU counters, sampled times of modules.
 
-Needs torch (spans only), pyarrow and the standard library; nothing else of this project.
+The package needs torch (spans only), pyarrow and the standard library, and nothing else of this project.
 """

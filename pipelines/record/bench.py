@@ -23,11 +23,11 @@ from pipelines.record.spans import record_spans
 from pipelines.record.stacks import StackSampler
 
 _KINDS = ("other", "sampled", "census")
-"""Steps of a recorded loop: not sampled; sampled; sampled with their operators counted."""
+"""Kinds of steps of a recorded loop: not sampled, sampled, and sampled with their operators counted."""
 
 
 def main(given: list[str] | None = None) -> None:
-    """Measure and print."""
+    """Measure the overhead and print it."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--rate", type=float, default=0.05, help="fraction of steps to sample (default 0.05)")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks (default 20)")
@@ -71,7 +71,7 @@ def main(given: list[str] | None = None) -> None:
 
 
 def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[list, list, dict[str, list[float]]]:
-    """Returns seconds of each plain and each recorded block, and of the recorded steps by whether they were sampled."""
+    """Return seconds of each plain block, of each recorded block, and of the recorded steps by kind."""
     dice = random.Random(1)
     times: dict[bool, list[float]] = {False: [], True: []}
     by_kind: dict[str, list[float]] = {kind: [] for kind in _KINDS}
@@ -79,12 +79,12 @@ def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[l
         for is_recorded in dice.sample((False, True), 2):
             began = time.perf_counter()
             for _ in range(steps):
-                before, at = (spans.n_sampled, spans.n_censuses), time.perf_counter()
+                before, step_began = (spans.n_sampled, spans.n_censuses), time.perf_counter()
                 with spans.step() if is_recorded else nullcontext():
                     train()
                 if is_recorded:
                     kind = _KINDS[spans.n_sampled - before[0] + spans.n_censuses - before[1]]
-                    by_kind[kind].append(time.perf_counter() - at)
+                    by_kind[kind].append(time.perf_counter() - step_began)
             _finish()
             times[is_recorded].append(time.perf_counter() - began)
     return times[False], times[True], by_kind
@@ -93,7 +93,7 @@ def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[l
 def measure_stacks(
     train: Callable[[], None], folder: str, hz: float, pairs: int, steps: int
 ) -> tuple[list[float], list[float], dict[bool, list[float]]]:
-    """Returns seconds of each plain block and of each block with stack sampling, and the process's CPU time of both."""
+    """Return seconds of each plain block, of each block with stack sampling, and CPU seconds of the process in both."""
     dice = random.Random(1)
     times: dict[bool, list[float]] = {False: [], True: []}
     cpu: dict[bool, list[float]] = {False: [], True: []}
@@ -133,5 +133,5 @@ def _finish() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if the reader stops early (`| head -1`), exit as other tools do
     main()

@@ -1,7 +1,7 @@
 """The two clocks of spans: the host's, and events on a CUDA stream, which never block.
 
-`mark` makes a mark now; `between` is the ns from one mark to another, once `is_done` says both were passed. `device`:
-whose work it times. `can_mark`: whether a mark now would disturb nothing.
+`mark` returns a mark of the present. `between` returns the ns from one mark to another, once `is_done` is true for both.
+`device`: the device whose work the clock times. `can_mark`: whether a mark is harmless at present.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 import torch
 
 HOST, CUDA = "host", "cuda"
-HOST_CALLS = "host_calls"  # only the host's calls were timed: the work continued elsewhere
+HOST_CALLS = "host_calls"  # only the host's calls were timed, because the work continued on another device
 
 
 class HostClock:
-    """The host's monotonic clock: correct where work is done when the call returns (CPU)."""
+    """The host's monotonic clock, which is correct if work is done when the call returns (CPU)."""
 
     name = HOST
     device = torch.device("cpu")
@@ -37,7 +37,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Events on the current stream: the time between two is GPU time, from when the stream reaches them."""
+    """Clock of events on the current stream. The time between two events is GPU time, from when the stream reaches them."""
 
     name = CUDA
 
@@ -45,7 +45,7 @@ class CudaClock:
         self.device = device
 
     def can_mark(self) -> bool:
-        return not torch.cuda.is_current_stream_capturing()  # an event would join the capture, or break it
+        return not torch.cuda.is_current_stream_capturing()  # an event would become part of the capture, or break it
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

@@ -23,7 +23,7 @@ _POLL = 0.02  # seconds
 
 
 def main(given: list[str] | None = None) -> int:
-    """Sample until the process or command ends, or Ctrl-C; returns the command's exit status, else 0."""
+    """Sample until the process or command ends, or until Ctrl-C. Return the command's exit status, or 0 without a command."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.counters", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--pid", type=int, help="process to sample; or give a command after --")
     parser.add_argument("--hz", type=float, default=10, help="samples per second (default 10)")
@@ -54,24 +54,26 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: float | None) -> int:
-    """Wait until the command ended, the process is gone, the time is over, or SIGTERM or Ctrl-C came."""
-    told = threading.Event()
-    before = [(number, signal.signal(number, lambda *_: told.set())) for number in (signal.SIGTERM, signal.SIGINT)]
-    until = None if seconds is None else time.monotonic() + seconds
+    """Wait until the command or process ends, the time is over, or SIGTERM or Ctrl-C arrives. Return the exit status."""
+    signaled = threading.Event()
+    old_handlers = [
+        (number, signal.signal(number, lambda *_: signaled.set())) for number in (signal.SIGTERM, signal.SIGINT)
+    ]
+    deadline = None if seconds is None else time.monotonic() + seconds
     try:
-        while not told.wait(_POLL):
+        while not signaled.wait(_POLL):
             if child and child.poll() is not None:
                 return child.returncode
-            if not sampler.is_alive or (until and time.monotonic() >= until):
+            if not sampler.is_alive or (deadline and time.monotonic() >= deadline):
                 break
         if child and child.poll() is None:
             child.terminate()
         return child.wait() if child else 0
     finally:
-        for number, handler in before:
+        for number, handler in old_handlers:
             signal.signal(number, handler)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if the reader stops early (`| head -1`), exit as other tools do
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The folder of a recording: Parquet parts of its tables, and `recordings.parquet`, which describes it and its state."""
+"""Folder of a recording: Parquet parts of its tables, and `recordings.parquet` with the recording's metadata and state."""
 
 from __future__ import annotations
 
@@ -65,18 +65,19 @@ SCHEMAS = {
 }
 PART_ROWS = 20_000
 FLUSH_SECONDS = 5.0
-_SLOWEST = 60.0  # seconds between two parts of a long recording
-_MOST_PENDING = 10 * PART_ROWS  # rows of a table that are kept while the disk accepts none
+_SLOWEST = 60.0  # maximum seconds between two parts of a long recording
+_MOST_PENDING = 10 * PART_ROWS  # maximum rows of a table kept in memory while writing fails
 OPEN, COMPLETE = "open", "complete"
 
 
 class Recording:
-    """An open recording: any thread may add rows, its own thread writes them to disk; `close` completes it.
+    """An open recording. Any thread may add rows, a separate thread writes them to disk, and `close` completes the recording.
 
-    A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is
-    called for what the recorder knows about itself, `pending` for rows by table that it buffers until they are written.
-    `add` never raises: rows that cannot be written are kept for a while, then dropped and counted (`n_lost`). A forked
-    process writes nothing. Raises ValueError for a URL.
+    If the process is killed, the rows of the last `flush_seconds` are lost, in a long recording those of the last 2 % of
+    its duration, at most a minute. `told` returns the recorder's own columns of `recordings`. `pending` returns rows by
+    table that the recorder has buffered. `add` never raises. Rows that cannot be written are kept for a while, then dropped
+    and counted (`n_lost`). A forked process writes nothing. Raise ValueError if `out` is a URL, and OSError if the folder
+    cannot be written.
     """
 
     def __init__(
@@ -90,50 +91,50 @@ class Recording:
         flush_seconds: float | None = None,
         pending: Callable[[], dict[str, list[Row]]] = dict,
     ) -> None:
-        if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be created
+        if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a URL; otherwise a local folder of that name would be created
             raise ValueError(f"{out} is not a folder on this machine; record locally and copy it")
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")
         self.folder = Path(out) / name
         self.folder.mkdir(parents=True)
-        # Without a given name each recording gets its own: rows of several recordings must not look like one run.
+        # By default each recording is its own run, because rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
         self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "start_ns": time.time_ns()}
         self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
-        self.error: Exception | None = None  # why something could not be written
+        self.error: Exception | None = None  # error of the last failed write, None after a successful one
         self._told, self._pending = told, pending
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
         self._rows: dict[str, list[Row]] = {}
         self._parts = 0
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._closing = threading.Event()
-        self._write_state(OPEN)  # so that a folder that cannot be written is an error here
+        self._write_state(OPEN)  # now, so that a folder that cannot be written raises here
         self._flusher = threading.Thread(target=self._keep_on_disk, name="recording-flusher", daemon=True)
         self._flusher.start()
         atexit.register(self._stop)
 
     def add(self, table: str, rows: list[Row]) -> None:
-        """Add rows of a table; `recording_id` is filled in."""
+        """Add rows of a table. `recording_id` is set here."""
         if os.getpid() != self.row["recorder_pid"]:
             return
         with self._lock:
-            kept = self._rows.setdefault(table, [])
-            kept += [{**row, "recording_id": self.row["recording_id"]} for row in rows]
-            n_pending = len(kept)
+            pending_rows = self._rows.setdefault(table, [])
+            pending_rows += [{**row, "recording_id": self.row["recording_id"]} for row in rows]
+            n_pending = len(pending_rows)
         if n_pending >= PART_ROWS and (self.error is None or n_pending > _MOST_PENDING):
             self._flush([table])
 
     def flush(self) -> None:
-        """Write what there is now, and the recording's state, to disk."""
+        """Write the pending rows and the recording's state to disk."""
         self._take_pending()
         self._flush(list(self._rows))
         self._write_state(OPEN)
 
     def close(self, **told: Any) -> Path:
-        """Write the remaining rows and the recording's own row with what `told` returns; returns the folder.
+        """Write the remaining rows and the recording's own row, with the columns in `told` added. Return the folder.
 
-        Raises OSError if it cannot be written.
+        Raise the last write error if rows cannot be written, and OSError if the recording's own row cannot.
         """
         if os.getpid() != self.row["recorder_pid"]:
             return self.folder
@@ -147,7 +148,7 @@ class Recording:
 
     @property
     def thread_ident(self) -> int | None:
-        """The thread that writes it."""
+        """Return the identifier of the writing thread."""
         return self._flusher.ident
 
     def _take_pending(self) -> None:
@@ -155,7 +156,7 @@ class Recording:
             self.add(table, rows)
 
     def _stop(self) -> None:
-        """End the thread: it must not write during interpreter shutdown."""
+        """End the thread, because it must not write during interpreter shutdown."""
         atexit.unregister(self._stop)
         self._closing.set()
         if os.getpid() == self.row["recorder_pid"] and self._flusher.is_alive():
@@ -166,7 +167,7 @@ class Recording:
         while not self._closing.wait(min(_SLOWEST, max(self._flush_seconds, (time.monotonic() - began) / 50))):
             try:
                 self.flush()
-            except Exception as error:  # the disk is full, or gone: the next attempt may succeed
+            except Exception as error:  # the disk may be full or unavailable, so the next attempt may succeed
                 self.error = error
 
     def _flush(self, tables: list[str]) -> None:
@@ -181,22 +182,22 @@ class Recording:
         try:
             _put(rows, SCHEMAS[table], self.folder / f"{table}-{self._parts:06d}.parquet")
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            # A value that does not fit its column: no later attempt will succeed.
+            # A value does not fit its column, so no later attempt will succeed.
             self.error = error
             self.row["n_lost"] += len(rows)
         except OSError as error:
             self.error = error
             with self._lock:
-                kept = rows + self._rows.get(table, [])
-                self._rows[table] = kept[-_MOST_PENDING:]
-                self.row["n_lost"] += len(kept) - len(self._rows[table])
+                pending_rows = rows + self._rows.get(table, [])
+                self._rows[table] = pending_rows[-_MOST_PENDING:]
+                self.row["n_lost"] += len(pending_rows) - len(self._rows[table])
         else:
             self.error = None
             self._parts += 1
             self.row["n_rows"] += len(rows)
 
-    def _write_state(self, state: str, **told: Any) -> None:
-        row = {**self.row, **self._told(), "state": state, "seen_ns": time.time_ns(), **told}
+    def _write_state(self, state: str, **more: Any) -> None:
+        row = {**self.row, **self._told(), "state": state, "seen_ns": time.time_ns(), **more}
         _put([row], SCHEMAS["recordings"], self.folder / "recordings.parquet")
 
 
@@ -207,13 +208,13 @@ def _put(rows: list[Row], schema: pa.Schema, path: Path) -> None:
 
 
 def _rank() -> int | None:
-    """Returns the rank that torchrun gave the process."""
-    given = os.environ.get("RANK", "")
-    return int(given) if given.isdigit() else None
+    """Return the rank from the environment variable RANK, or None if it is unset or not a number."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdigit() else None
 
 
 def _start_of(pid: int) -> int | None:
-    """Returns when a process began, in the system's unit: together with its pid, this identifies the process."""
+    """Return a process's start in the system's unit, or None if unknown. Pid and start together identify a process."""
     try:
         return read_proc(pid)["start_ticks"]
     except (ProcessGone, OSError):
@@ -221,12 +222,12 @@ def _start_of(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start: int | None) -> bool:
-    """Returns whether the process of this host with this pid and start still runs."""
+    """Return whether the process of this host with this pid and start still runs. `start` None matches any start."""
     try:
         if not PROC.exists():
             os.kill(pid, 0)
             return True
-        found = read_proc(pid)
+        counters = read_proc(pid)
     except (ProcessGone, OSError):
         return False
-    return found["state"] not in "ZX" and start in (None, found["start_ticks"])
+    return counters["state"] not in "ZX" and start in (None, counters["start_ticks"])

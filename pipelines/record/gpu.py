@@ -1,4 +1,4 @@
-"""Reads GPU counters through NVML; an empty row if there is no NVML, driver or GPU."""
+"""GPU counters from NVML, or an empty row if there is no NVML, driver or GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Row = dict[str, Any]
 
 
 class Gpus:
-    """The GPUs that NVML shows. `source` says how they are read, or why they are not. Call `close` when done."""
+    """GPUs visible to NVML. `source`: the source of the counters, or why there is none. Call `close` when done."""
 
     def __init__(self) -> None:
         self._handles: list[tuple[int, Any, str | None, str | None]] = []
@@ -33,7 +33,7 @@ class Gpus:
             self._handles.append((index, handle, uuid, name))
 
     def sample(self) -> list[Row]:
-        """Returns one row per GPU; what a GPU does not report is None."""
+        """Return one row per GPU, or one empty row without GPUs. A counter that a GPU does not report is None."""
         rows = [
             {"gpu_index": index, "gpu_uuid": uuid, "gpu_name": name, **self._counters(handle)}
             for index, handle, uuid, name in self._handles
@@ -51,7 +51,7 @@ class Gpus:
         memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))  # mW
         sent = self._nvlink(handle, "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX")
-        got = self._nvlink(handle, "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX")
+        received = self._nvlink(handle, "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX")
         return {
             "sm_util": rates and rates.gpu,
             "mem_util": rates and rates.memory,
@@ -62,24 +62,24 @@ class Gpus:
             "temp_c": self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             "throttle_mask": self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
             "nvlink_tx_kb": sent,
-            "nvlink_rx_kb": got,
-            # Each of these two calls blocks for 20 ms while NVML counts; they come last so that the others are of one
-            # moment.
+            "nvlink_rx_kb": received,
+            # Each of these two calls blocks for 20 ms while NVML counts. They come last, so that the other counters
+            # are from nearly the same time.
             "pcie_rx_kbs": self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)),
             "pcie_tx_kbs": self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES)),
         }
 
     def _nvlink(self, handle: Any, field: str) -> int | None:
-        """KiB since the driver was loaded, over all links."""
+        """Return KiB since the driver was loaded, summed over all links, or None if the GPU does not report them."""
         nvml = self._nvml
         values = self._ask(lambda: nvml.nvmlDeviceGetFieldValues(handle, [(getattr(nvml, field), 0xFFFFFFFF)]))
         if not values or values[0].nvmlReturn != nvml.NVML_SUCCESS:
             return None
         return int(values[0].value.ullVal)
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
+    def _ask(self, query: Callable[[], Any]) -> Any:
         try:
-            return question()
+            return query()
         except self._nvml.NVMLError:  # this GPU does not report it
             return None
 

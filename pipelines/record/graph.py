@@ -1,5 +1,6 @@
-"""Finds the modules of a model that can be timed, and the part of the autograd graph that a module's forward created:
-where gradients enter it and where they leave it.
+"""Modules of a model that can be timed, and the part of the autograd graph that a module's forward created.
+
+Of that part, the nodes where gradients enter and leave are needed.
 """
 
 from __future__ import annotations
@@ -11,62 +12,61 @@ import torch
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Yields the tensors in nested tuples, lists, mappings and the fields of model outputs, in order."""
-    found: list[torch.Tensor] = []
+    """Return the tensors in nested tuples, lists, mappings and the fields of model outputs, in order."""
+    tensors: list[torch.Tensor] = []
     todo, inside = [value], set()
     while todo:
-        one = todo.pop()
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, Mapping | list | tuple) and id(one) not in inside:  # it may contain itself
-            inside.add(id(one))
-            todo += [*(one.values() if isinstance(one, Mapping) else one)][::-1]
-    return found
+        item = todo.pop()
+        if isinstance(item, torch.Tensor):
+            tensors.append(item)
+        elif isinstance(item, Mapping | list | tuple) and id(item) not in inside:  # a container may contain itself
+            inside.add(id(item))
+            todo += [*(item.values() if isinstance(item, Mapping) else item)][::-1]
+    return tensors
 
 
 def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
-    """Returns the modules that may have hooks, each once, with its name from `named_modules`; the model's name is its
-    class.
+    """Yield the modules that may have hooks, each once, with its name from `named_modules`.
 
-    Hooks inside compiled code would be compiled with it: they would slow it down, or break it (`fullgraph`). Modules
-    are compared by identity, because a class may redefine equality.
+    The model's name is its class. Compiled code gets no hooks inside, because they would be compiled with it and slow it
+    down, or break it (`fullgraph`). Modules are compared by identity, because a class may redefine equality.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     todo = [(model, "")]
     while todo:
         module, name = todo.pop()
-        if id(module) in seen or getattr(module, "_compiled_call_impl", None) is not None:
+        if id(module) in visited or getattr(module, "_compiled_call_impl", None) is not None:
             continue
-        seen.add(id(module))
-        inside = getattr(module, "_orig_mod", None)
+        visited.add(id(module))
+        wrapped = getattr(module, "_orig_mod", None)
         yield module, name or class_of(module)
-        if inside is None and not isinstance(module, torch.jit.ScriptModule):  # its modules are not called from Python
-            children = [(child, at) for at, child in module._modules.items() if child is not None]
-            todo += [(child, f"{name}.{at}" if name else at) for child, at in children][::-1]
+        if wrapped is None and not isinstance(module, torch.jit.ScriptModule):  # its modules are not called from Python
+            children = [(child, child_name) for child_name, child in module._modules.items() if child is not None]
+            todo += [(child, f"{name}.{child_name}" if name else child_name) for child, child_name in children][::-1]
 
 
 def class_of(module: torch.nn.Module) -> str:
-    """Returns the name of its class; for a torch.compile wrapper, that of the wrapped class."""
+    """Return the name of a module's class, or of the wrapped class for a torch.compile wrapper."""
     return type(getattr(module, "_orig_mod", module)).__name__
 
 
 def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any], set[Any]]:
-    """Returns (nodes of the outputs, nodes that pass a gradient to an input or a leaf, all); empty if no gradient
-    flows.
+    """Return the module's part of the graph: (nodes of the outputs, nodes that pass a gradient on, all nodes).
 
-    `before`: the nodes of the inputs as they came in. A tensor with a history that reaches the module other than
-    through its inputs belongs to the module's part, too.
+    The second list has the nodes that pass a gradient to an input or a leaf. All are empty if no gradient flows. `before`:
+    the nodes of the inputs before the forward. A tensor with a history that reaches the module other than through its
+    inputs belongs to the module's part, too.
     """
     entries = list(dict.fromkeys(t.grad_fn for t in outputs if t.grad_fn is not None and t.grad_fn not in before))
-    seen, todo, exits = set(entries), list(entries), []
+    nodes, todo, exits = set(entries), list(entries), []
     while todo:
         node = todo.pop()
         following = [after for after, _ in node.next_functions if after is not None]
-        # A leaf's own node is left out: for a tied parameter it runs only after all its users have finished.
+        # A leaf's own node is excluded, because for a tied parameter it runs only after all its users have finished.
         inner = [after for after in following if after not in before and after.next_functions]
         if len(inner) < len(following) or not following:
             exits.append(node)
-        fresh = [after for after in dict.fromkeys(inner) if after not in seen]
-        seen.update(fresh)
+        fresh = [after for after in dict.fromkeys(inner) if after not in nodes]
+        nodes.update(fresh)
         todo += fresh
-    return entries, exits, seen
+    return entries, exits, nodes

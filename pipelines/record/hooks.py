@@ -1,4 +1,4 @@
-"""Hooks that measure and never stop training: their exceptions are caught and counted, by module."""
+"""Hooks that measure and never stop training. Their exceptions are caught and recorded, by module."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 Noted = Callable[[str, str, str], None]
-"""Called with what is not measured: the module's name, its class, and why."""
+"""Callback for a module that is not measured: (the module's name, its class, the reason)."""
 
 
 class Hook:
-    """A hook of a module. A copy of the module (deepcopy, pickle) gets one that does nothing and needs nothing from
-    this package.
+    """A hook of a module.
 
-    Code that is compiled or traced while the hook is installed does not contain it.
+    A copy of the module (deepcopy, pickle) gets a hook that does nothing and needs nothing from this package. Code that is
+    compiled while the hook is installed does not contain it.
     """
 
     def __init__(self, call: Callable[..., None]) -> None:
@@ -27,11 +27,11 @@ class Hook:
             self._call(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (nullcontext(), "__exit__")  # accepts anything, returns None
+        return getattr, (nullcontext(), "__exit__")  # a function that accepts any arguments and returns None
 
 
 class Hooks:
-    """The hooks of a sampled step, on modules and on the graph; `remove` removes all of them."""
+    """Hooks of a sampled step, on modules and on the graph. `remove` removes all of them."""
 
     def __init__(self, noted: Noted) -> None:
         self._noted = noted
@@ -40,7 +40,7 @@ class Hooks:
     def on_module(
         self, module: torch.nn.Module, name: str, kind: str, before: Callable[..., None], after: Callable[..., None]
     ) -> None:
-        """Install `before(module, args, kwargs)` and `after(module, args, output)` around its forward."""
+        """Install `before(module, args, kwargs)` and `after(module, args, output)` around the module's forward."""
         handles: list[Any] = []
         try:
             hook = Hook(self.guarded(before, name, kind))
@@ -55,15 +55,15 @@ class Hooks:
             self._handles += handles
 
     def before_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
-        """Call it before a node of the graph runs."""
+        """Call `call` before a node of the graph runs."""
         self._handles.append(node.register_prehook(self.guarded(lambda *_: call(), name, kind)))
 
     def after_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
-        """Call it after the node ran."""
+        """Call `call` after a node of the graph ran."""
         self._handles.append(node.register_hook(self.guarded(lambda *_: call(), name, kind)))
 
     def guarded(self, call: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
-        """Returns the call wrapped so that it never raises: an exception is noted, and the result is None."""
+        """Return `call` wrapped so that it never raises. An exception is reported to `noted`, and the result is None."""
 
         def guard(*args: Any) -> Any:
             try:
@@ -80,6 +80,6 @@ class Hooks:
 
 
 def why(error: Exception) -> str:
-    """Formats an error in one line."""
+    """Format an error in one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,6 +1,7 @@
-"""Reads the system's counters of a process: from /proc on Linux, through psutil elsewhere.
+"""The system's counters of a process: from /proc on Linux, from psutil elsewhere.
 
-Counters are totals since the process began; rates are differences. What the system does not report is None.
+Counters are totals since the process began, so rates are differences. A counter that the system does not report is None or
+missing.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ Counters = dict[str, Any]
 
 
 class ProcessGone(Exception):
-    """There is no such process (any more)."""
+    """The process does not exist (any more)."""
 
 
 def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:
-    """Returns a function that reads a process's counters. Raises ProcessGone, and ImportError without /proc and psutil."""
+    """Return a function that reads a process's counters. Raise ImportError if the system has neither /proc nor psutil.
+
+    With psutil, raise ProcessGone if the process does not exist. With /proc, the returned function does.
+    """
     if proc.joinpath("self", "stat").exists():
         return lambda: read_proc(pid, proc)
     try:
@@ -37,7 +41,7 @@ def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:
 
 
 def read_proc(pid: int, proc: Path = PROC) -> Counters:
-    """Reads a process's counters from /proc. Raises ProcessGone."""
+    """Return a process's counters from /proc. Raise ProcessGone if the process does not exist."""
     folder = f"{proc}/{pid}"
     try:
         stat = parse_stat(_text(f"{folder}/stat"))
@@ -58,8 +62,9 @@ def _text(path: str) -> str:
 
 
 def parse_stat(text: str) -> Counters:
-    """Reads /proc/PID/stat. The name in parentheses may itself contain blanks and parentheses, so fields count from the
-    last one.
+    """Return counters from /proc/PID/stat.
+
+    The name in parentheses may itself contain blanks and parentheses, so fields are counted from the last parenthesis.
     """
     fields = text[text.rindex(")") + 2 :].split()  # fields[0] is field 3 of proc(5)
     return {
@@ -75,13 +80,13 @@ def parse_stat(text: str) -> Counters:
 
 
 def parse_statm(text: str) -> Counters:
-    """Reads /proc/PID/statm: pages."""
+    """Return memory sizes in bytes from /proc/PID/statm, which counts pages."""
     _, resident, shared, _, _, data, _ = map(int, text.split())
     return {"rss_bytes": resident * _PAGE, "shared_bytes": shared * _PAGE, "data_bytes": data * _PAGE}
 
 
 def parse_status(text: str) -> Counters:
-    """Reads /proc/PID/status: context switches, of the main thread."""
+    """Return the main thread's context switches from /proc/PID/status."""
     return {
         "vol_ctx": _number(text, "\nvoluntary_ctxt_switches:"),
         "invol_ctx": _number(text, "\nnonvoluntary_ctxt_switches:"),
@@ -89,13 +94,13 @@ def parse_status(text: str) -> Counters:
 
 
 def parse_io(text: str) -> Counters:
-    """Reads /proc/PID/io: bytes that went to and from storage."""
+    """Return the bytes read from and written to storage from /proc/PID/io."""
     return {"io_read_bytes": _number(text, "\nread_bytes:"), "io_write_bytes": _number(text, "\nwrite_bytes:")}
 
 
 def _number(text: str, key: str) -> int | None:
-    at = text.find(key)
-    return None if at < 0 else int(text[at + len(key) :].split(maxsplit=1)[0])
+    pos = text.find(key)
+    return None if pos < 0 else int(text[pos + len(key) :].split(maxsplit=1)[0])
 
 
 def _read_psutil(process: Any) -> Counters:

@@ -1,6 +1,7 @@
-"""Reads counters of network devices: RDMA ports in /sys/class/infiniband, network interfaces in /sys/class/net.
+"""Counters of network devices: RDMA ports in /sys/class/infiniband, network interfaces in /sys/class/net.
 
-Counters are totals since the device was set up or reset; rates are differences. What a device does not report is None.
+Counters are totals since the device was set up or reset, so rates are differences. A counter that a device does not report
+is None.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ Row = dict[str, Any]
 
 SYS = Path("/sys")
 _WORD = 4  # bytes: the unit of an InfiniBand port's data counters
-_STUCK = (1 << 32) - 1  # a port with 32-bit counters saturates there
-# Column: the counter's file in the port's folder, and its unit.
+_STUCK = (1 << 32) - 1  # value at which a port with 32-bit counters saturates
+# Column → (the counter's file in the port's folder, its unit).
 _PORT = {
     "rx_bytes": ("counters/port_rcv_data", _WORD),
     "tx_bytes": ("counters/port_xmit_data", _WORD),
@@ -35,9 +36,9 @@ _INTERFACE = {
 
 
 class Networks:
-    """The ports and interfaces of the host. `source` says what is read, or why nothing is.
+    """Ports and interfaces of the host. `source`: number of devices by kind, or why there are none.
 
-    `root`: the folder to use as /sys. Devices added later are not seen; removed ones report nothing any more.
+    `root`: the folder to use as /sys. Devices added later are not found. Counters of removed devices become None.
     """
 
     def __init__(self, root: Path = SYS) -> None:
@@ -47,19 +48,21 @@ class Networks:
             *(("infiniband", path.parts[-3], path.name, path, _PORT) for path in ports),
             *(("net", path.parts[-2], None, path.parent, _INTERFACE) for path in interfaces),
         ]
-        found = [f"{len(some)} {what}" for some, what in ((ports, "RDMA ports"), (interfaces, "interfaces")) if some]
-        self.source = ", ".join(found) or f"none: {root} has neither class/infiniband nor class/net"
+        descriptions = [
+            f"{len(paths)} {label}" for paths, label in ((ports, "RDMA ports"), (interfaces, "interfaces")) if paths
+        ]
+        self.source = ", ".join(descriptions) or f"none: {root} has neither class/infiniband nor class/net"
 
     def sample(self) -> list[Row]:
-        """Returns one row per port or interface."""
+        """Return one row per port or interface."""
         return [
             {
                 "kind": kind,
                 "device": device,
                 "port": port,
-                **{column: _read(folder / name, unit) for column, (name, unit) in of.items()},
+                **{column: _read(folder / name, unit) for column, (name, unit) in counters.items()},
             }
-            for kind, device, port, folder, of in self._devices
+            for kind, device, port, folder, counters in self._devices
         ]
 
 
@@ -67,6 +70,6 @@ def _read(path: Path, unit: int) -> int | None:
     try:
         with open(path, "rb", buffering=0) as file:
             number = int(file.read())
-    except (OSError, ValueError):  # the counter does not exist, may not be read, or says N/A
+    except (OSError, ValueError):  # the counter does not exist, is not readable, or is N/A
         return None
     return None if path.parent.name == "counters" and number == _STUCK else number * unit

@@ -1,5 +1,6 @@
-"""Records the operators that run inside spans, with their arguments as Kineto writes them, so that the formulas for
-traces (`pipelines/modelling`) give the work of a sampled span.
+"""Counting of operators inside spans, with their arguments as Kineto writes them.
+
+So the formulas for traces (`pipelines/modelling`) apply to the work of a sampled span, too.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.record.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
-"""Name; shapes, types and literals of the arguments, one per schema position, as JSON. None: cannot be described."""
+"""Name, and shapes, types and literals of the arguments, one per schema position, as JSON. None if not describable."""
 
 _TYPES = {
     torch.float64: "double", torch.float32: "float", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16",
     torch.int64: "long int", torch.int32: "int", torch.int16: "short int", torch.int8: "signed char",
     torch.uint8: "unsigned char", torch.bool: "bool",
 }  # fmt: skip
-# These run the kernel of another operator, which is the one a trace shows: (that operator, whether it reads the input).
+# Operators that run the kernel of another operator, which a trace records instead → (that operator, whether it reads the
+# input).
 _INSIDE = {
     "aten::clone": ("aten::copy_", True),
     "aten::_to_copy": ("aten::copy_", True),
@@ -32,7 +34,7 @@ _INSIDE = {
     "aten::zeros": ("aten::fill_", False),
     "aten::ones": ("aten::fill_", False),
 }
-# They move no data on the device.
+# Operators that move no data on the device.
 _FREE = {
     *("aten::_unsafe_view", "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"),
     *("aten::new_empty_strided", "aten::lift_fresh", "aten::_local_scalar_dense", "aten::set_", "aten::resize_"),
@@ -40,13 +42,13 @@ _FREE = {
 
 
 class OperatorCalls(TorchDispatchMode):
-    """Counts the calls that run while it is active, by `owner()`, name and arguments. It slows them down: measure time
-    without it.
+    """Dispatch mode that counts the operator calls while it is active, by `owner()`, name and arguments.
 
-    Also sees what autograd runs on its own threads. A compiled model runs uncompiled meanwhile.
+    It slows the calls down, so times must be measured without it. It also sees calls in autograd's own threads. The caller
+    must let a compiled model run uncompiled in the meantime.
     """
 
-    supports_higher_order_operators = True  # else flex_attention and the like raise an error
+    supports_higher_order_operators = True  # otherwise flex_attention and the like raise an error
 
     def __init__(self, owner: Callable[[], int], noted: Noted) -> None:
         super().__init__()
@@ -55,13 +57,13 @@ class OperatorCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # A tensor made of others (DTensor, quantized) is unwrapped first: its parts are what this rank computes on.
+        # A tensor made of others (DTensor, quantized) is unwrapped first, because this rank computes on its parts.
         if any(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl for kind in types):
             return NotImplemented
-        if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: no schema describes its arguments
+        if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator, whose arguments no schema describes
             self._count(lambda: (func.name(), None, None, None))
             return func(*args, **kwargs)
-        with self:  # below inference_mode operators are not decomposed yet
+        with self:  # under inference_mode operators are not decomposed yet
             inner = func.decompose(*args, **kwargs)
         if inner is not NotImplemented:
             return inner
@@ -79,8 +81,9 @@ class OperatorCalls(TorchDispatchMode):
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
-    """Describes a call as Kineto does: `Input Dims`, `Input type` and `Concrete Inputs`; omitted arguments have their
-    defaults.
+    """Return a call as Kineto describes it: name, `Input Dims`, `Input type` and `Concrete Inputs`.
+
+    Omitted arguments get their defaults. The last three are None if an argument cannot be described.
     """
     name = func._schema.name
     try:
@@ -89,11 +92,11 @@ def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
             values = [out, args[0]] if reads else [out]
         else:
             values = [
-                args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
-                for place, argument in enumerate(func._schema.arguments)
+                args[index] if index < len(args) else kwargs.get(argument.name, argument.default_value)
+                for index, argument in enumerate(func._schema.arguments)
             ]
         parts = [_part(value) for value in values]
-        dims, types, concrete = (json.dumps([part[at] for part in parts]) for at in range(3))
+        dims, types, concrete = (json.dumps([part[column] for part in parts]) for column in range(3))
     except (RuntimeError, TypeError, ValueError, IndexError):  # symbolic sizes
         return name, None, None, None
     return name, dims, types, concrete
@@ -102,12 +105,12 @@ def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
 def _part(value: Any) -> tuple[list[Any], str, str]:
     if isinstance(value, torch.Tensor):
         return [int(n) for n in value.shape], _TYPES.get(value.dtype) or _c10(value.dtype), ""
-    if isinstance(value, list | tuple) and value and all(isinstance(one, torch.Tensor) for one in value):
-        return [[int(n) for n in one.shape] for one in value], "TensorList", ""
+    if isinstance(value, list | tuple) and value and all(isinstance(element, torch.Tensor) for element in value):
+        return [[int(n) for n in tensor.shape] for tensor in value], "TensorList", ""
     if value is None:
         return [], "", ""
     if isinstance(value, list | tuple):
-        return [], "ScalarList", str([_literal(one) for one in value])
+        return [], "ScalarList", str([_literal(element) for element in value])
     return [], "Scalar", str(_literal(value))
 
 
@@ -116,5 +119,5 @@ def _literal(value: Any) -> Any:
 
 
 def _c10(dtype: torch.dtype) -> str:
-    """`torch.float8_e4m3fn` → `c10::Float8_e4m3fn`."""
+    """Return the name of a type in Kineto, such as `c10::Float8_e4m3fn` for `torch.float8_e4m3fn`."""
     return f"c10::{str(dtype).removeprefix('torch.').capitalize()}"

@@ -23,16 +23,16 @@ each.
 
 @dataclass(frozen=True)
 class Measured:
-    """The best of several repeats. `value` is TFLOP/s of `dtype`, or decimal GB/s (read and written) for a copy."""
+    """The best of several repeats. `value`: TFLOP/s of `dtype`, or for a copy (`dtype` None) GB/s read and written."""
 
     dtype: str | None
     value: float
 
 
 def measure(device: str, size: int, copy_bytes: int, seconds: float = 1.0) -> Iterator[Measured]:
-    """Times products of two square matrices of `size` rows in each type that the device has, then a copy.
+    """Time products of two square matrices of `size` rows in each type that the device supports, then a copy.
 
-    `seconds`: how long each is repeated. A type that the device or torch cannot multiply is left out.
+    `seconds`: duration of each measurement. Types that the device or torch cannot multiply are skipped.
     """
     import torch
 
@@ -56,7 +56,7 @@ def _types(torch: Any, device: str) -> list[tuple[str, Any, bool]]:
 
 
 def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> float:
-    """Returns the shortest time of a run, s."""
+    """Return the shortest duration of a run, s."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
     run()
     wait()
@@ -70,7 +70,7 @@ def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> fl
 
 
 def device_name(device: str) -> str:
-    """Returns the GPU's name, or `cpu:` and the processor's; for other kinds of device, PyTorch's name for it."""
+    """Return the GPU's name, `cpu:` and the processor's name, or for other kinds of devices PyTorch's name."""
     if device.startswith("cuda"):
         import torch
 
@@ -86,25 +86,25 @@ def device_name(device: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line: print one CSV line per measurement."""
     parser = argparse.ArgumentParser("python -m pipelines.record.peaks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", help="cuda, cuda:N or cpu; default: cuda if available")
     parser.add_argument("--device-key", help="its key in sql/rules/devices/devices.csv; default: its name")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes (default 1)")
     parser.add_argument("--size", type=int, help="rows of the matrices (default 8192 on a GPU, 1024 on a CPU)")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     import torch
 
-    device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     size, copy_bytes = _GPU if device.startswith("cuda") else _CPU
     name = device_name(device)
-    key = (given.device_key or name).replace(",", ";")
-    how = f"measured with torch {torch.__version__}: {given.size or size} rows or {copy_bytes} bytes; best of {given.seconds:g} s"
-    for found in measure(device, given.size or size, copy_bytes, given.seconds):
-        values = f"{found.value:.4g}," if found.dtype else f",{found.value:.4g}"
-        print(f"{key},{found.dtype or 'memory'},measured,{values},{how}", flush=True)
+    key = (options.device_key or name).replace(",", ";")
+    note = f"measured with torch {torch.__version__}: {options.size or size} rows or {copy_bytes} bytes; best of {options.seconds:g} s"
+    for measured in measure(device, options.size or size, copy_bytes, options.seconds):
+        values = f"{measured.value:.4g}," if measured.dtype else f",{measured.value:.4g}"
+        print(f"{key},{measured.dtype or 'memory'},measured,{values},{note}", flush=True)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if the reader stops early (`| head -1`), exit as other tools do
     main()

@@ -1,6 +1,4 @@
-"""A thread that reads counters of a process, of GPUs and of networks at a fixed rate into a recording, and measures its
-own cost.
-"""
+"""Thread that records counters of a process, of GPUs and of networks at a fixed rate, and measures its own cost."""
 
 from __future__ import annotations
 
@@ -20,8 +18,10 @@ _NET_INTERVAL_NS = 999_000_000  # a second, with slack for a sample that comes e
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of sampling. `cpu_ns`: CPU time of the sampling thread; `write_ns`: of writing the rest at the end;
-    `mean_ns`, `worst_ns`: wall time of a sample.
+    """Cost of sampling.
+
+    `cpu_ns`: CPU time of the sampling thread. `write_ns`: CPU time of writing the remaining rows at the end. `mean_ns`,
+    `worst_ns`: wall time of a sample. `n_late`: skipped samples.
     """
 
     n_samples: int
@@ -49,10 +49,10 @@ class Cost:
 
 
 class CounterSampler:
-    """Samples process `pid` at `hz` until `stop`, or until it is gone. Raises ProcessGone if it does not exist.
+    """Sampler of process `pid` at `hz` until `stop`, or until the process ends. Raise ProcessGone if it does not exist.
 
-    Networks are sampled at `hz` too, but at most once per second: a driver may query its card for every counter. `sys`:
-    the folder to use as /sys.
+    Networks are sampled at `hz`, too, but at most once per second, because a driver may query its card for every counter.
+    `sys`: the folder to use as /sys. Raise ValueError if `hz` is not above 0 and at most 1000.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class CounterSampler:
         if not 0 < hz <= 1000:
             raise ValueError(f"{hz} samples per second: give more than 0 and at most 1000")
         self._read = reader(pid)
-        self._read()  # so that a wrong pid is an error here and not in the thread
+        self._read()  # so that a wrong pid raises here and not in the thread
         self._pid, self._interval = pid, round(1e9 / hz)
         self._gpus, self._networks, self._net_due = Gpus(), Networks(sys), 0
         self._command = command
@@ -83,11 +83,11 @@ class CounterSampler:
 
     @property
     def is_alive(self) -> bool:
-        """Returns whether it is sampling; False when the process is gone."""
+        """Return whether the thread is sampling. False after `stop` or the end of the process."""
         return self._thread.is_alive()
 
     def stop(self) -> Cost:
-        """Stop, write, and return the cost. Raises the error that ended the thread."""
+        """Stop, write the remaining rows, and return the cost. Raise the error that ended the thread, if any."""
         self._stop.set()
         self._thread.join()
         self._gpus.close()
@@ -103,7 +103,7 @@ class CounterSampler:
         return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, *sources, folder)
 
     def _told(self) -> dict[str, Any]:
-        """Returns the recording's facts as they are now."""
+        """Return the recorder's present columns of `recordings`."""
         return {
             "command": self._command,
             "source": self._gpus.source,

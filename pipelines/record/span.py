@@ -1,4 +1,4 @@
-"""A span that is being measured, and the description of its inputs."""
+"""A span during its measurement, and the description of its inputs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipelines.record.clocks import HOST, HOST_CALLS, Clock
 from pipelines.record.perf_event.thread_counters import Counts
 
 Inputs = tuple[str, str, str | None, str | None]
-"""What determines the work in a span: name, phase, shapes and types of its inputs."""
+"""Key of the work in a span: name, phase, shapes and types of its inputs (JSON)."""
 
 
 @dataclass(eq=False)
 class Span:
-    """Marks are (the clock's, host ns). `clock`: the clock that times it, or None for the step's."""
+    """A span. `begin` and `end`: (mark of the clock, host ns). `clock`: the clock that times it, or None for the step's."""
 
     span_id: int
     parent: Span | None
@@ -25,7 +25,9 @@ class Span:
     kind: str
     phase: str
     tid: int
-    before: set[Any] = field(default_factory=set)  # nodes of its inputs, before it may change them in place
+    before: set[Any] = field(
+        default_factory=set
+    )  # graph nodes of the inputs, before the module may change them in place
     shapes: str | None = None
     dtypes: str | None = None
     begin: tuple[Any, int] | None = None
@@ -35,7 +37,7 @@ class Span:
     clock: str | None = None
     metadata: str | None = None
     is_always: bool = False
-    counting: tuple[int, Counts | None] | None = None  # thread that it began in, and what that had counted then
+    counting: tuple[int, Counts | None] | None = None  # thread in which the span began, and that thread's counts then
     counted: dict[str, int | float | None] = field(default_factory=dict)
 
     @property
@@ -47,19 +49,19 @@ class Span:
         return self.name, self.phase, self.shapes, self.dtypes
 
     def describe(self, tensors: list[torch.Tensor]) -> None:
-        """Describes shapes and types of the inputs; null for an unknown shape (nested tensors)."""
+        """Set shapes and types of the inputs, as JSON. An unknown shape is null (nested tensors)."""
         self.shapes = json.dumps([_shape(tensor) for tensor in tensors])
         self.dtypes = json.dumps([str(tensor.dtype).removeprefix("torch.") for tensor in tensors])
 
     def look_at(self, tensors: list[torch.Tensor], clock: Clock) -> None:
-        """Returns whether the clock times the device that holds the tensors.
+        """Set the clock that times the span, from the devices of its tensors.
 
-        Work on a device that the clock does not follow continues after the call; for such a span, and those around it,
-        only the host's calls are timed. A span on the CPU alone has host time.
+        Work on a device that `clock` does not time continues after the call. So for such a span and its ancestors only the
+        host's calls are timed. A span only on the CPU has host time.
         """
         devices = {tensor.device for tensor in tensors}
-        others = {device for device in devices if device.type != "cpu" and device != clock.device}
-        if others:
+        untimed = {device for device in devices if device.type != "cpu" and device != clock.device}
+        if untimed:
             span: Span | None = self
             while span is not None:
                 span.clock, span = HOST_CALLS, span.parent
@@ -69,7 +71,7 @@ class Span:
             self.clock = None
 
     def row(self, step: int, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
-        """Returns the row of `span_samples`. `offset`: from the host's monotonic clock to the Unix epoch, ns."""
+        """Return the span's row of `span_samples`. `offset`: Unix time minus the host's monotonic clock, ns."""
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]
         if self.clock in (HOST, HOST_CALLS):
@@ -102,5 +104,5 @@ class Span:
 def _shape(tensor: torch.Tensor) -> list[Any] | None:
     try:
         return [n if isinstance(n, int) else str(n) for n in tensor.shape]
-    except Exception:  # whatever a tensor type without a shape raises
+    except Exception:  # a tensor type without a shape may raise any exception
         return None

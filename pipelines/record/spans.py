@@ -1,17 +1,21 @@
-"""Times a model's modules on some of a training loop's steps:
+"""Times of a model's modules, sampled on some steps of a training loop:
 
     spans = record_spans(model, "recordings/", rate=0.05)
     for batch in loader:
         with spans.step():
             ...  # forward, backward, optimizer, as before
 
-Own code is a span, too: `with spans.span("load", source="disk"):`, or `@spans.span("load")`; `always=True` for rare long
-work, which is recorded whatever the rate. Steps that are not sampled run the plain model: hooks are installed only during a sampled step. The first sampled step
-is a census, and so are later ones, less and less often, while new inputs appear: its operators are counted, so that the
-lake knows the work of all steps with such inputs; its own times are marked. On CUDA, times come from events on the
-stream, read when they are done, so no step waits for the GPU; elsewhere from the host's clock. `close()`, or
-interpreter exit, writes the rest; a kill loses the last seconds. What cannot be measured (a ScriptModule takes no
-hooks) is left out and named in the recording; none of this raises an error in the loop.
+User code can be a span, too: `with spans.span("load", source="disk"):`, or `@spans.span("load")`. `always=True` is for rare
+long work, which is recorded at any rate.
+
+Steps that are not sampled run the plain model, because hooks are installed only during a sampled step. The first sampled step
+is a census. Later sampled steps are censuses, too, less and less often, while new inputs appear. The operators of a census are
+counted, so that the lake has the work of all steps with such inputs. The times of a census are marked.
+
+On CUDA, times come from events on the stream, read when they are done, so no step waits for the GPU. On other devices, times
+come from the host's clock. `close()`, or interpreter exit, writes the remaining rows. If the process is killed, the last
+seconds are lost. Modules that cannot be measured (a ScriptModule accepts no hooks) are skipped and named in the recording.
+Nothing here raises an error in the loop.
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ from pipelines.record.perf_event.thread_counters import ThreadCounters
 from pipelines.record.span import Inputs
 from pipelines.record.step import SampledStep
 
-_ASIDE = 1_000_000  # number of the first span outside sampled steps
-_NAMED = 100  # modules that the recording names as not measured; the rest are only counted
+_ASIDE = 1_000_000  # id of the first span outside sampled steps
+_NAMED = 100  # maximum number of unmeasured modules that the recording names; further ones are only counted
 
 
 def record_spans(
@@ -56,14 +60,14 @@ def record_spans(
     flush_seconds: float | None = None,
     cpu_counters: bool = False,
 ) -> SpanRecorder:
-    """Returns a recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
+    """Return a recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
 
-    Ranks with the same seed sample the same steps. `count_operators`: make censuses; without them the lake has times
+    Ranks with the same seed sample the same steps. `count_operators`: make censuses. Without them the lake has times
     but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
-    module is one span, without the modules inside; one compiled in place (`module.compile()`) has no span.
-    `flush_seconds`: how long rows stay in memory only. `cpu_counters`: also count cycles, instructions, branches and cache misses of
-    the thread that a span runs in (Linux); where the right or the hardware is missing, `recordings.cpu_source` says so. Raises ValueError for a rate outside 0 to 1, OSError for a
-    folder that cannot be written.
+    module is one span, without the modules inside. A module compiled in place (`module.compile()`) has no span.
+    `flush_seconds`: maximum time for which rows are only in memory. `cpu_counters`: also count cycles, instructions, branches
+    and cache misses of the span's thread (Linux). If the privilege or the hardware is missing, `recordings.cpu_source`
+    states the reason. Raise ValueError if the rate is outside 0 to 1, and OSError if the folder cannot be written.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
@@ -71,9 +75,9 @@ def record_spans(
 
 
 class SpanRecorder:
-    """See `record_spans`. Not thread-safe; the backward pass may use threads of its own.
+    """Recorder of spans, see `record_spans`. Not thread-safe, except that the backward pass may use its own threads.
 
-    `unhooked`: the modules that are not measured, or whose measurement failed, and why.
+    `unhooked`: modules that are not measured, or whose measurement failed, with the reason, by name.
     """
 
     def __init__(
@@ -95,24 +99,24 @@ class SpanRecorder:
         self._device: torch.device | None = None
         self._described: dict[str, Any] = {}
         self._dice = random.Random(seed)
-        self._open: list[SampledStep] = []  # measured, but not finished on the GPU yet
+        self._open: list[SampledStep] = []  # steps measured on the host but not finished on the GPU yet
         self._counted: set[Inputs] = set()  # inputs whose work a census has counted
         self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
         self._counters = ThreadCounters() if cpu_counters else None
         self._safely(self._follow_model)
-        self._sampled: SampledStep | None = None  # in which the loop is
-        self._aside: SampledStep | None = None  # what is always recorded, outside sampled steps
+        self._sampled: SampledStep | None = None  # the sampled step in progress, if any
+        self._aside: SampledStep | None = None  # collects spans with always=True outside sampled steps
         self._lock = threading.Lock()
         self._is_closed, self._n_aside = False, 0
         self._make = partial(Recording, out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds)
-        # A rate of 0 creates nothing, not even a folder, until something is always recorded.
+        # At rate 0 no folder is created until a span with always=True is recorded.
         self._recording = self._make() if rate else None
         atexit.register(self.close)
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Wraps one step of the loop. Exceptions pass through; the step's spans are marked as failed."""
+        """Wrap one step of the loop. Exceptions pass through, and the step's span is marked as failed."""
         number = self.n_steps
         self.n_steps += 1
         if self._open:
@@ -133,10 +137,10 @@ class SpanRecorder:
 
     @contextmanager
     def span(self, name: str, *, always: bool = False, **metadata: Any) -> Iterator[None]:
-        """Own code as a span, in a `with` block or as a decorator, in any thread or task; nested ones lie in each other.
+        """Record user code as a span, in a `with` block or as a decorator, in any thread or task. Spans may be nested.
 
-        It is recorded in sampled steps only, as modules are. `always`: rare long work (a checkpoint, an evaluation) is
-        recorded whatever the rate, also outside steps. `metadata` is kept as JSON. Exceptions pass through.
+        The span is recorded only in sampled steps, like modules. `always`: record rare long work (a checkpoint, an
+        evaluation) at any rate, also outside steps. `metadata` is stored as JSON. Exceptions pass through.
         """
         within = self._sampled or (self._safely(self._outside) if always and not self._is_closed else None)
         if within is None:
@@ -150,7 +154,7 @@ class SpanRecorder:
                 self._safely(self._end_aside)
 
     def _outside(self) -> SampledStep:
-        """What takes spans outside sampled steps, until none of them is open; its numbers are above those of any step."""
+        """Return the object that collects spans outside sampled steps until none is open. Its ids exceed those of sampled steps."""
         with self._lock:
             if self._recording is None:
                 self._recording = self._make()
@@ -172,10 +176,10 @@ class SpanRecorder:
         self._write_finished()
 
     def close(self) -> Path | None:
-        """Write the rest and complete the recording; returns its folder, None at rate 0. Calling it again has no
-        effect.
+        """Write the remaining rows and complete the recording. Return its folder, or None if nothing was recorded.
 
-        Warns if it cannot be written: nothing here fails a run that went well.
+        Calling it again has no effect. If the recording cannot be written, warn instead of raising, so that a successful run
+        does not fail.
         """
         atexit.unregister(self.close)
         self._is_closed = True
@@ -186,7 +190,7 @@ class SpanRecorder:
         if self._aside is not None:
             self._safely(self._end_aside, True)
         if self._open:
-            self._safely(self._clock.wait)  # after the loop: the only blocking wait
+            self._safely(self._clock.wait)  # the only blocking wait, after the loop
             for sampled in self._open:
                 self._safely(self._write, sampled)
             self._open.clear()
@@ -205,15 +209,15 @@ class SpanRecorder:
     def _sample(self, number: int) -> SampledStep:
         self.n_sampled += 1
         self._safely(self._follow_model)
-        # If inputs never repeat, a census at every opportunity would leave no usable times: the 1st, 2nd, 4th, 8th … is
-        # enough.
+        # If inputs never repeat, a census at every opportunity would leave no usable times. So only the 1st, 2nd, 4th,
+        # 8th … sampled step may be a census.
         is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
         self.n_censuses += is_census
         modules = modules_of(self._model)
         return SampledStep(number, modules, self._clock, self._note, is_census=is_census, counters=self._counters)
 
     def _follow_model(self) -> None:
-        """Returns the clock of the device that the model is on now: it may have been moved since the recorder was made."""
+        """Set the clock of the model's device, which may have changed since the recorder was created."""
         device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         if device == self._device:
             return
@@ -229,7 +233,7 @@ class SpanRecorder:
         self._write_finished()
 
     def _write_finished(self) -> None:
-        """Returns rows of the sampled steps that the GPU has finished; does not block."""
+        """Write rows of the sampled steps that the GPU has finished, without blocking."""
         while self._open and self._safely(lambda: self._open[0].is_done) is not False:
             self._safely(self._write, self._open.pop(0))
 
@@ -239,7 +243,7 @@ class SpanRecorder:
             self._recording.add("span_sample_operators", sampled.operator_rows())
 
     def _safely(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Returns the call's result; None if it raises, which is noted and does not reach the loop."""
+        """Return the call's result. If it raises, record the error in `unhooked` and return None."""
         try:
             return call(*args)
         except Exception as error:
@@ -250,7 +254,7 @@ class SpanRecorder:
         self.unhooked.setdefault(name, {"module": name, "class": kind, "why": reason})
 
     def _told(self) -> dict[str, Any]:
-        """Returns the recording's facts as they are now."""
+        """Return the recorder's present columns of `recordings`."""
         return {
             **self._described,
             "cpu_source": self._counters and self._counters.source,
@@ -273,9 +277,9 @@ def _as_json(metadata: dict[str, Any]) -> str | None:
 
 
 def _described(device: torch.device) -> dict[str, Any]:
-    """Returns the name by which the lake recognizes a device."""
-    told: dict[str, Any] = {"device_name": device_name(str(device))}
+    """Return the columns of `recordings` that identify a device: its name and, on CUDA, its memory and number of SMs."""
+    columns: dict[str, Any] = {"device_name": device_name(str(device))}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        told |= {"device_memory_bytes": properties.total_memory, "device_sms": properties.multi_processor_count}
-    return told
+        columns |= {"device_memory_bytes": properties.total_memory, "device_sms": properties.multi_processor_count}
+    return columns

@@ -37,17 +37,17 @@ TIMERS = {
     "prof": (signal.ITIMER_PROF, signal.SIGPROF),
 }
 THREAD = "thread"
-_LONG = 0.05  # seconds; stop() does not interrupt shorter waits
-_DEEPEST = 300  # frames of a stack, from the innermost
+_LONG = 0.05  # seconds; stop() interrupts only longer waits
+_DEEPEST = 300  # maximum number of frames of a stack, from the innermost
 _RUNNERS = {__file__, "<frozen runpy>", runpy.__file__}
 
 Stack = tuple[tuple[CodeType, int], ...]
-"""Code and line, outermost first."""
+"""(Code, line) of each frame, outermost first."""
 
 
 @dataclass(frozen=True)
 class StackCost:
-    """The cost of sampling: `cost_ns` of CPU time in `elapsed_ns`."""
+    """Cost of sampling: `cost_ns` of CPU time in `elapsed_ns`."""
 
     n_samples: int
     n_late: int
@@ -64,10 +64,10 @@ class StackCost:
 
 
 class StackSampler:
-    """Samples this process's Python stacks at `hz`, from construction to `stop`. `timer`: thread, or one of TIMERS.
+    """Sampler of this process's Python stacks at `hz`, from construction to `stop`. `timer`: thread, or one of TIMERS.
 
-    Raises ValueError for an invalid rate, and for a timer that is not available: outside the main thread, or where the
-    program handles its signal; OSError for a folder that cannot be written.
+    Raise ValueError if the rate is invalid or the timer is not available (outside the main thread, or if the program handles
+    its signal), and OSError if the folder cannot be written.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write, and return the cost. Raises OSError if it cannot be written."""
+        """Stop, write the remaining rows, and return the cost. Raise OSError if the recording cannot be written."""
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -122,16 +122,18 @@ class StackSampler:
         return StackCost(self._n, self._late, self._cost, elapsed, folder)
 
     def _run(self) -> None:
-        own = {threading.get_ident(), self._recording.thread_ident}
+        own_idents = {threading.get_ident(), self._recording.thread_ident}
         threads: dict[int, tuple[int | None, str | None]] = {}
         due, began = time.monotonic_ns(), time.thread_time_ns()
         while not self._is_over(due):
             frames, now = sys._current_frames(), time.time_ns()
             if frames.keys() != threads.keys():
-                known = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
-                threads = {ident: known.get(ident, (None, None)) for ident in frames}  # not known: made by C code
+                ids_by_ident = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
+                threads = {
+                    ident: ids_by_ident.get(ident, (None, None)) for ident in frames
+                }  # threads created by C code are unknown
             for ident, frame in frames.items():
-                if ident not in own:
+                if ident not in own_idents:
                     tid, name = threads[ident]
                     self._taken.append((now, tid, name, _stack(frame), self._used(tid)))
             self._n += 1
@@ -142,16 +144,16 @@ class StackSampler:
             self._cost = time.thread_time_ns() - began
 
     def _is_over(self, due: int) -> bool:
-        """Wait until the given time, or until it is to stop."""
-        rest = max(0, due - time.monotonic_ns()) / 1e9
-        if rest > _LONG:
-            return self._stop.wait(rest)
-        time.sleep(rest)  # a fifth of the cost of waiting for an event
+        """Wait until `due` (monotonic ns) or until `stop` is called. Return whether `stop` was called."""
+        wait_s = max(0, due - time.monotonic_ns()) / 1e9
+        if wait_s > _LONG:
+            return self._stop.wait(wait_s)
+        time.sleep(wait_s)  # a fifth of the cost of waiting for an event
         return self._stop.is_set()
 
     def _on_signal(self, _: int, frame: FrameType | None) -> None:
         began = time.thread_time_ns()
-        if frame is not None and not self._is_busy:  # not when the timer fires inside this handler
+        if frame is not None and not self._is_busy:  # skip it if the timer fires inside this handler
             self._is_busy = True
             tid = threading.get_native_id()
             self._taken.append((time.time_ns(), tid, threading.current_thread().name, _stack(frame), self._used(tid)))
@@ -160,9 +162,7 @@ class StackSampler:
         self._cost += time.thread_time_ns() - began
 
     def _used(self, tid: int | None) -> int | None:
-        """Returns the CPU time that a thread used since its last sample, ns; None at its first, and where the system
-        does not report it.
-        """
+        """Return the CPU time of a thread since its last sample, ns. None at its first sample, or if it is unknown."""
         if tid is None or sys.platform != "linux":
             return None
         try:
@@ -173,14 +173,14 @@ class StackSampler:
         return None if before is None else now - before
 
     def _rows(self) -> dict[str, list[Row]]:
-        """Returns what was sampled since the last call: one row per thread and stack."""
+        """Return the samples since the last call by table, with one row per thread and stack."""
         rows: dict[Any, Row] = {}
         while self._taken:
-            at, tid, thread, stack, used = self._taken.popleft()
-            told = {"tid": tid, "thread": thread, "n_samples": 0, "start_ns": at, "cpu_ns": None}
-            row = rows.setdefault((tid, thread, stack), told)
+            time_ns, tid, thread, stack, used = self._taken.popleft()
+            new_row = {"tid": tid, "thread": thread, "n_samples": 0, "start_ns": time_ns, "cpu_ns": None}
+            row = rows.setdefault((tid, thread, stack), new_row)
             row["n_samples"] += 1
-            row["end_ns"] = at
+            row["end_ns"] = time_ns
             if used is not None:
                 row["cpu_ns"] = (row["cpu_ns"] or 0) + used
         return {"stack_samples": [{**row, "frames": _frames(stack)} for (_, _, stack), row in rows.items()]}
@@ -209,13 +209,13 @@ def _check(timer: str) -> None:
 
 
 def _stack(frame: FrameType | None) -> Stack:
-    found: list[tuple[CodeType, int]] = []
-    while frame is not None and len(found) < _DEEPEST:
-        found.append((frame.f_code, frame.f_lineno or 0))
+    frames: list[tuple[CodeType, int]] = []
+    while frame is not None and len(frames) < _DEEPEST:
+        frames.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
-    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # the frames that run the program are not part of it
-        found.pop()
-    return tuple(found[::-1])
+    while len(frames) > 1 and frames[-1][0].co_filename in _RUNNERS:  # exclude the frames of the runner
+        frames.pop()
+    return tuple(frames[::-1])
 
 
 def _frames(stack: Stack) -> str:
@@ -224,7 +224,7 @@ def _frames(stack: Stack) -> str:
 
 @contextmanager
 def _readers_may_leave() -> Iterator[None]:
-    """Make `--help | head -1` end as with other tools. The sampled program gets Python's behavior again: an exception."""
+    """Make `--help | head -1` end as with other tools. Afterward restore the old handler for the sampled program."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -234,7 +234,7 @@ def _readers_may_leave() -> Iterator[None]:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Run a program as `python` does and sample it until it ends; its exit status is passed on."""
+    """Run a program as `python` does and sample it until it ends. The program's exit status is passed on."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--hz", type=float, default=100, help="samples per second (default 100)")
     parser.add_argument("--out", required=True, help="where to create the recording's folder")

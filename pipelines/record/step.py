@@ -1,9 +1,8 @@
-"""One sampled step: hooks on all modules, and on the autograd nodes where a module's backward begins and ends;
-afterward one row per span.
+"""One sampled step, with hooks on all modules and on the autograd nodes where a module's backward begins and ends.
 
-A module's backward runs from the arrival of the gradient of one of its outputs to the last of its nodes that passes a
-gradient on to an input or a parameter. Node hooks are used instead of PyTorch's backward hooks of modules, because
-those change the graph: a following module may then not work in place.
+Afterward each span has one row. A module's backward runs from the arrival of the gradient of one of its outputs to the last of
+its nodes that passes a gradient on to an input or a parameter. Node hooks are used instead of PyTorch's backward hooks of
+modules, because the latter change the graph so that a following module may not work in place.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from pipelines.record.perf_event.thread_counters import ThreadCounters, between
 from pipelines.record.span import Inputs, Span
 
 OWN = "own"
-"""Class and phase of spans of own code."""
+"""Class and phase of spans of user code."""
 _CURRENT: ContextVar[Span | None] = ContextVar("tracelake_own_span", default=None)
 
 
 class SampledStep:
-    """A step whose spans are measured: run it inside `recorded()`, read `rows()` once `is_done`.
+    """A step whose spans are measured. Run the step inside `recorded()`, and read `rows()` once `is_done`.
 
-    A census also counts the operators in the spans, which makes them slower. What cannot be measured is left out and
+    A census also counts the operators in the spans, which makes them slower. Modules that cannot be measured are skipped and
     reported to `noted`.
     """
 
@@ -52,11 +51,11 @@ class SampledStep:
         self._names = {id(module): name for module, name in self._modules}
         self._hooks = Hooks(noted)
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
-        self._nodes: dict[Any, Span] = {}  # in a census: the innermost span that created a node of the graph
+        self._nodes: dict[Any, Span] = {}  # in a census: graph node -> innermost span that created it
         self._spans: list[Span] = []
         self._first_id, self._counters = first_id, counters
         self._stacks: dict[int, list[Span]] = {}
-        self._lock = threading.Lock()  # the backward pass has threads of its own
+        self._lock = threading.Lock()  # the backward pass has its own threads
         self._is_open = True
         self.start_ns = time.time_ns()
         self._offset = self.start_ns - time.perf_counter_ns()
@@ -67,7 +66,7 @@ class SampledStep:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Measure what runs inside; afterward no hook is left on the model or the graph. Exceptions pass through."""
+        """Measure the block. Afterward no hook is left on the model or the graph. Exceptions pass through."""
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
         self._hooks.guarded(self._begin, "step", "step")(root)
@@ -85,78 +84,78 @@ class SampledStep:
             self._hooks.guarded(self._finish, "step", "step")(root)
 
     def begin(self) -> None:
-        """Begin without hooks on a model, for spans outside a step: `end()` ends it, and its own span is no row."""
+        """Start recording without module hooks, for spans outside a step. Call `end()` to stop; the step itself gets no row."""
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
         self._begin(root)
 
     def end(self) -> None:
-        """See `begin`."""
+        """Stop the recording that `begin` started."""
         self._is_open = False
         self._finish(self._spans[0])
 
     @property
     def n_spans(self) -> int:
-        """How many spans it has, its own among them."""
+        """Return the number of spans, including the step's own."""
         return len(self._spans)
 
     @property
     def n_open(self) -> int:
-        """How many spans have begun and not ended, the step itself aside."""
+        """Return the number of spans without an end, excluding the step's own."""
         return sum(span.end is None for span in self._spans[1:])
 
     @contextmanager
     def span(self, name: str, metadata: str | None, is_always: bool) -> Iterator[None]:
-        """Measure own code that runs inside, as part of what is open around it in this thread or task."""
-        own = self._hooks.guarded(self._enter, name, OWN)(name, metadata, is_always)
-        token = _CURRENT.set(own)
+        """Record the user code in the block as a child of the innermost span open in this thread or task."""
+        span = self._hooks.guarded(self._enter, name, OWN)(name, metadata, is_always)
+        token = _CURRENT.set(span)
         try:
             yield
         except BaseException:
-            if own is not None:
-                own.is_failed = True
+            if span is not None:
+                span.is_failed = True
             raise
         finally:
             _CURRENT.reset(token)
-            if own is not None:
-                self._hooks.guarded(self._leave, name, OWN)(own)
+            if span is not None:
+                self._hooks.guarded(self._leave, name, OWN)(span)
 
     def _enter(self, name: str, metadata: str | None, is_always: bool) -> Span | None:
         if not self._is_open or not self._clock.can_mark():
             return None
         stack = self._stacks.setdefault(threading.get_native_id(), [self._spans[0]])
-        own = self._new(self._around(stack), name, OWN, OWN)
-        own.metadata, own.is_always = metadata, is_always
-        self._begin(own)
-        stack.append(own)
-        return own
+        span = self._new(self._around(stack), name, OWN, OWN)
+        span.metadata, span.is_always = metadata, is_always
+        self._begin(span)
+        stack.append(span)
+        return span
 
-    def _leave(self, own: Span) -> None:
+    def _leave(self, span: Span) -> None:
         stack = self._stacks.get(threading.get_native_id(), [])
-        if own in stack:  # tasks of one thread may end in another order than they began
-            stack.remove(own)
-        if own.end is None and self._is_open:
-            self._end(own)
+        if span in stack:  # tasks of one thread may end in a different order than they began
+            stack.remove(span)
+        if span.end is None and self._is_open:
+            self._end(span)
 
     def _around(self, stack: list[Span]) -> Span:
-        """The innermost span of the thread that is inside this context's own span: other tasks of it have theirs, too."""
-        mine = _CURRENT.get()
-        if mine is not None and (mine.end is not None or mine not in self._spans):
-            mine = None
+        """Return the thread's innermost span inside this context's user span. Other tasks of the thread have other user spans."""
+        current = _CURRENT.get()
+        if current is not None and (current.end is not None or current not in self._spans):
+            current = None
         for span in reversed(stack):
             owner: Span | None = span
             while owner is not None and owner.kind != OWN:
                 owner = owner.parent
-            if owner is mine:
+            if owner is current:
                 return span
-        return mine or self._spans[0]
+        return current or self._spans[0]
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
         with ExitStack() as stack:
             if self._calls is not None:
                 try:
-                    # Compiled code would refuse to run under a dispatch mode that sees its operators.
+                    # Compiled code cannot run under a dispatch mode that sees its operators.
                     stack.enter_context(torch.compiler.set_stance("force_eager"))
                     stack.enter_context(self._calls)
                 except Exception as error:
@@ -166,7 +165,7 @@ class SampledStep:
             yield
 
     def _finish(self, root: Span) -> None:
-        self._nodes.clear()  # they keep the graph alive
+        self._nodes.clear()  # the nodes keep the graph alive
         self._modules.clear()
         if root.begin:
             self._end(root)
@@ -175,7 +174,7 @@ class SampledStep:
 
     def _settle(self, span: Span, root: Span) -> None:
         span.before = set()
-        if span.begin and not span.end:  # the step raised inside the span
+        if span.begin and not span.end:  # the step raised an exception inside the span
             span.end, span.is_failed = root.end, True
         if span.parent is root and root.shapes is None:  # the step's inputs are those of its first module
             root.shapes, root.dtypes = span.shapes, span.dtypes
@@ -189,40 +188,41 @@ class SampledStep:
 
     @property
     def is_done(self) -> bool:
-        """Returns whether all its marks were passed: the step's own end is the last."""
+        """Return whether all marks of the step were passed, that is, its end, which is the last."""
         root = self._spans[0]
         return root.end is None or self._clock.is_done(root.end[0])
 
     @property
     def inputs(self) -> set[Inputs]:
-        """Returns the inputs of its spans, after it."""
+        """Return the inputs of the step's spans. Call this after the step."""
         return {span.inputs for span in self._spans if span.begin and not span.is_failed}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns one row per span that began, outer ones first; times are ns, starts since the Unix epoch."""
+        """Return one row per span that began, outer spans first. Times are ns, starts are since the Unix epoch."""
         root = self._spans[0]
-        found = [
+        rows = [
             {**span.row(self.number, root, self._clock, self._offset), "is_census": self.is_census}
             for span in self._spans
             if span.begin and span.end and root.begin and (span is not root or not self._first_id)
         ]
-        for row in found if self._first_id else ():  # what is outside steps lies in none
+        for row in rows if self._first_id else ():  # spans outside steps have no step as parent
             row["depth"] -= 1
             row["parent_id"] = None if row["parent_id"] == self._first_id else row["parent_id"]
-        return found
+        return rows
 
     def operator_rows(self) -> list[dict[str, Any]]:
-        """Returns one row per span, operator and arguments, with its calls in the span and nested ones; none without a
-        census.
+        """Return one row per span, operator and arguments, with the number of calls in the span and nested spans.
+
+        Empty without a census.
         """
         rows: dict[Any, dict[str, Any]] = {}
         for (span_id, call), n in self._calls.counts.items() if self._calls else ():
             inner = outer = self._spans[span_id]
             while outer:
-                told = dict(zip(("op", "dims", "types", "concrete"), call, strict=True))
+                columns = dict(zip(("op", "dims", "types", "concrete"), call, strict=True))
                 empty = {"n_calls": 0, "n_calls_own": 0, "n_calls_recompute": 0}
                 row = rows.setdefault(
-                    (outer.span_id, call), {"step": self.number, "span_id": outer.span_id, **told, **empty}
+                    (outer.span_id, call), {"step": self.number, "span_id": outer.span_id, **columns, **empty}
                 )
                 row["n_calls"] += n
                 row["n_calls_own"] += n if outer is inner else 0
@@ -231,7 +231,7 @@ class SampledStep:
         return list(rows.values())
 
     def _owner(self) -> int:
-        """Returns the span that an operator called now on this thread belongs to."""
+        """Return the id of the span of an operator that this thread calls now."""
         thread = threading.get_native_id()
         innermost = self._stacks.get(thread, self._spans[:1])[-1]
         node = torch._C._current_autograd_node()
@@ -257,7 +257,7 @@ class SampledStep:
         span.end = self._clock.mark(), time.perf_counter_ns()
 
     def _measures(self, module: torch.nn.Module) -> bool:
-        """Skip copies of a module, and modules being traced into a graph or captured into one."""
+        """Return whether the module's call is measured: not in copies, during tracing, or during a capture of the stream."""
         is_ours = self._is_open and id(module) in self._names
         return is_ours and not torch._C._is_tracing() and self._clock.can_mark()
 
@@ -277,15 +277,17 @@ class SampledStep:
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         stack = self._stacks.get(threading.get_native_id(), [])
         name = self._names.get(id(module))
-        if not self._measures(module) or all(span.name != name for span in stack[1:]):  # it began while not measured
+        if not self._measures(module) or all(
+            span.name != name for span in stack[1:]
+        ):  # the call began while it was not measured
             return
         while True:
             span = stack.pop()
             self._end(span)
             if span.name == name:
                 break
-            span.is_failed = span.phase != "recompute"  # its own hook did not run
-        # It raised; activation recomputation also ends this way once it has what it needs.
+            span.is_failed = span.phase != "recompute"  # the span's own hook did not run
+        # The module raised. Activation recomputation also ends by an exception once it has all it needs.
         if output is None and sys.exc_info()[0] is not None:
             span.is_failed = span.phase != "recompute"
             return
@@ -294,12 +296,12 @@ class SampledStep:
         self._watch_backward(span, outputs)
 
     def _watch_backward(self, span: Span, outputs: list[torch.Tensor]) -> None:
-        """Put hooks where gradients enter the module's part of the graph, and where they leave it."""
+        """Install hooks where gradients enter the module's part of the graph, and where they leave it."""
         entries, exits, nodes = boundary(outputs, span.before)
         span.before = set()
         if self._calls:
             for node in nodes:
-                self._nodes.setdefault(node, span)  # modules inside it ended before
+                self._nodes.setdefault(node, span)  # nested modules ended before, so their nodes are set already
         if not exits:
             return
         backward = span.backward = self._new(None, span.name, span.kind, "backward")
@@ -317,7 +319,7 @@ class SampledStep:
             self._hooks.after_node(node, leave, span.name, span.kind)
 
     def _begin_backward(self, span: Span) -> None:
-        """The enclosing modules begin with it: at a shared node, the inner module's hooks come first."""
+        """Begin the backward of a span and of its ancestors, because at a shared node the inner module's hooks come first."""
         if span.parent:
             self._begin_backward(span.parent)
         if span.backward and span.backward.begin is None:

@@ -1,7 +1,8 @@
-"""`tracelake check`: compare every file of a lake with its record; with repair, recompute or set aside what is damaged.
+"""`tracelake check`: compare every file of a lake with its record. With repair, recompute or quarantine damaged files.
 
-What can be computed from `events` is recomputed. A batch that lost what it was ingested with goes to
-`.quarantine/`, with a row in `rejects` for each of its traces, and can be ingested again (not automatically).
+Tables that can be computed from `events` are recomputed. A batch that lost an ingested table is moved to
+`.quarantine/`, with a row in `rejects` for each of its traces. It can be ingested again, which does not happen
+automatically.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from pipelines.runs.materialize.per_capture import compute_captures
 from pipelines.runs.materialize.per_trace import compute_traces
 
 _STRAY, _ANALYST, _SECRET = "stray", "analyst", "secret"
-# Texts and names that traces bring along; lakes of older versions hold them as they were.
+# Text columns and name columns that come from traces. Lakes of older versions store them unmasked.
 _TEXTS = {MARK: (("metadata", "job", "host"), ("device_name",)), "events": (("args", "extra"), ("name",))}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something in a lake that is not as it was written.
+    """A fault in a lake: a damaged or stray file, an outdated analysts' file, or a file with apparent secrets.
 
-    `table` is None for what is not a table's file; `keys`: the traces (or runs, captures, …) whose rows the file holds, where that
-    was recorded; `repaired`: what was done about it, None for nothing.
+    `table`: None if the file belongs to no table. `keys`: the traces (or runs, captures, …) with rows in the file, if
+    recorded. `repaired`: the repair, None if there was none.
     """
 
     path: str
@@ -62,7 +63,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Checked:
-    """The faults, how many files were compared, and how many had no record and were only read."""
+    """The faults, the number of compared files, and the number of files without a digest, which were only read."""
 
     faults: list[Fault]
     n_files: int
@@ -70,16 +71,19 @@ class Checked:
 
 
 def check(lake: Lake, repair: bool = False, on_file: Callable[[str], Any] | None = None) -> Checked:
-    """Read every file of the lake and compare. Raises OSError if the lake cannot be read, or cannot be written for a repair."""
-    found = _find(lake, on_file or (lambda _: None))
-    if repair and found.faults:
-        done = _repair(lake, found.faults)
-        found = replace(found, faults=[replace(f, repaired=done.get(f.path)) for f in found.faults])
-    return found
+    """Read every file of the lake and compare it with its record.
+
+    Raises OSError if the lake cannot be read, or cannot be written for a repair.
+    """
+    checked = _find(lake, on_file or (lambda _: None))
+    if repair and checked.faults:
+        done = _repair(lake, checked.faults)
+        checked = replace(checked, faults=[replace(f, repaired=done.get(f.path)) for f in checked.faults])
+    return checked
 
 
 def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
-    broken = {one.path: one for one in lake.broken()}
+    broken = {damage.path: damage for damage in lake.broken()}
     files = sorted(path for path in lake.root.glob("*/day=*/*") if path.is_file() and path.parts[-3][0] != ".")
     strays = [path for path in files if path.suffix != ".parquet" or not Batch(path.stem).is_valid]
     committed = lake.all_batches()
@@ -90,15 +94,16 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
             table, batch = table_of(path), Batch(path.stem)
             record = _record(lake, batch, table)
             if (table != REJECTS and batch not in committed) or record is None:
-                continue  # hidden, or what a killed run left
+                continue  # hidden, or a leftover of a killed run
             on_file(f"{table}/{path.name}")
             n_files += 1
             n_not_recorded += not record.digest
-            if (one := _content(con, path, record)) and _record(lake, batch, table) == record:  # not replaced meanwhile
-                broken[path] = one
+            # The record is read again, because the file may have been replaced during the check.
+            if (damage := _content(con, path, record)) and _record(lake, batch, table) == record:
+                broken[path] = damage
             elif n := _secrets(con, path):
                 secret.append(_secret(lake, path, n))
-    faults = [*(_fault(lake, one) for one in broken.values()), *secret]
+    faults = [*(_fault(lake, damage) for damage in broken.values()), *secret]
     faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
     if not published_whole(lake):
         faults.append(Fault(str(lake.root / ANALYST), "does not match what was published", _ANALYST))
@@ -111,12 +116,15 @@ def _record(lake: Lake, batch: Batch, table: str) -> manifest.Record | None:
 
 
 def _content(con: duckdb.DuckDBPyConnection, path: Path, record: manifest.Record | None) -> Broken | None:
-    """Compare a file's bytes; without a digest, only read it, which checks its page checksums."""
+    """Compare a file's digest with its record, and return the damage or None.
+
+    Without a recorded digest, read the file through, which checks its page checksums.
+    """
     if record is None or not record.digest:
         return _read_through(con, path)
     try:
         digest = manifest.describe(path).digest
-    except FileNotFoundError:  # recomputed, or retired meanwhile
+    except FileNotFoundError:  # retired or recomputed during the check
         return None
     except OSError as error:
         return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
@@ -139,7 +147,7 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
 
 
 def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
-    """Returns how many rows of a file hold what looks like a secret (pipelines/readers/secrets.py)."""
+    """Return the number of rows of a file with values that look like a secret (pipelines/readers/secrets.py)."""
     texts, names = _told(con, path)
     hidden = [(name, masked(name)) for name in texts] + [(name, masked(name, is_name=True)) for name in names]
     differs = " OR ".join(f"{text} <> {name}" for name, text in hidden)
@@ -148,8 +156,9 @@ def _secrets(con: duckdb.DuckDBPyConnection, path: Path) -> int:
 
 
 def _told(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the columns of a file that hold texts, and those that hold names, as an input brought them along. What models
-    compute is made of them.
+    """Return the text columns and the name columns of a file that come from an input.
+
+    Both are empty for tables that models compute, because these are derived from masked inputs.
     """
     table = table_of(path)
     model = load_catalog().models.get(table)
@@ -167,7 +176,7 @@ def _secret(lake: Lake, path: Path, n: int) -> Fault:
 
 
 def _mask(lake: Lake, path: Path) -> str:
-    """Write a file of ingestion again without what looks like a secret."""
+    """Rewrite an ingested file with masks in place of values that look like secrets."""
     batch, table = Batch(path.stem), table_of(path)
     staged = lake.staging(batch) / f"{table}.masked"
     with database.connect() as con:
@@ -179,13 +188,13 @@ def _mask(lake: Lake, path: Path) -> str:
     return "masked"
 
 
-def _fault(lake: Lake, one: Broken) -> Fault:
-    keys = manifest.read_keys(lake.root, one.batch) or {}
-    return Fault(str(one.path), one.why, one.table, one.batch.batch_id, tuple(sorted(keys)))
+def _fault(lake: Lake, fault: Broken) -> Fault:
+    keys = manifest.read_keys(lake.root, fault.batch) or {}
+    return Fault(str(fault.path), fault.why, fault.table, fault.batch.batch_id, tuple(sorted(keys)))
 
 
 def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
-    """Repair what can be repaired, independent tables first; returns what was done, by path."""
+    """Repair the faults, tables of traces before those of captures, and return each repair by path."""
     done: dict[str, str] = {}
     catalog = lake.catalog()
     computed = set(catalog.materialized)
@@ -204,9 +213,9 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
             _quarantine_batch(lake, batch, several, lost)
             done |= {fault.path: "quarantined with its batch" for fault in several}
             continue
-        gone = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables
-        lake.take_away(batch, gone, lake.root / QUARANTINE / batch_id)
-        again += [(batch, table) for table in gone & computed]
+        removed = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables
+        lake.take_away(batch, removed, lake.root / QUARANTINE / batch_id)
+        again += [(batch, table) for table in removed & computed]
         done |= {f.path: "quarantined" if f.table == REJECTS else "computed again" for f in several}
     _compute(lake, again, {fault.table or "" for fault in faults})
     if any(fault.table == _ANALYST for fault in faults) or done:
@@ -217,7 +226,11 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
 
 def _compute(lake: Lake, again: Iterable[tuple[Batch, str]], tables: set[str]) -> None:
     for batch in sorted({batch for batch, _ in again}):
-        list(compute_traces(lake, [table for of, table in again if of == batch], [batch], force=True))
+        list(
+            compute_traces(
+                lake, [table for damaged_batch, table in again if damaged_batch == batch], [batch], force=True
+            )
+        )
     if of_captures := tables & set(CAPTURE_TABLES):
         list(compute_captures(lake, of_captures))
 
@@ -230,7 +243,7 @@ def _set_aside(lake: Lake, path: Path) -> str:
 
 
 def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[str]) -> None:
-    """Remove a whole batch, once `rejects` says so."""
+    """Add rows to `rejects`, then move the whole batch to the quarantine."""
     mark = mark_of(sorted(lost)[0])
     keys = manifest.read_keys(lake.root, batch)
     paths = _paths(lake, mark, batch) or keys or {}
@@ -253,12 +266,12 @@ def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
         try:
             path = quoted(lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet")
             return dict(con.execute(f"SELECT trace_id, path FROM read_parquet({path})").fetchall())
-        except duckdb.Error:  # as noted when it was written
+        except duckdb.Error:  # the caller uses the recorded keys
             return {}
 
 
 def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
-    """Add rows to `rejects`, in a batch of their own."""
+    """Add rows to `rejects`, in a separate batch."""
     batch = lake.new_batch()
     target = lake.staging(batch) / "rejects.parquet"
     with database.connect() as con:

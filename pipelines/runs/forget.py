@@ -1,7 +1,7 @@
-"""Remove one trace from the lake: from view at once, then from every file of its batch.
+"""Removal of one trace from a lake: hidden immediately, then deleted from every file of its batch.
 
-Its row is first removed from the batch's `traces` file, atomically, which hides it in every table. A notice in the catalog
-exists from before that until the end, so the next run completes one that was killed.
+Its row is first removed from the batch's `traces` file, atomically, which hides the trace in every table. A notice in
+the catalog exists until the end, so the next run completes a removal that was killed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class NoSuchTrace(TracelakeError):
-    """No trace id, or more than one, starts with the given text; the message says which."""
+    """A text that is a prefix of no trace id, or of several. The message says which."""
 
     hint = "`tracelake sql 'SELECT trace_id, path FROM traces'` lists them."
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A removed trace: the file it was read from, and how many rows it had in all per-trace tables."""
+    """A removed trace: its source file, and its number of rows in all per-trace tables."""
 
     trace_id: str
     batch_id: str
@@ -58,15 +58,15 @@ class Forgotten:
 def forget(
     lake: Lake, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
 ) -> Forgotten:
-    """Remove the one trace whose id starts with `beginning`; its captures are recomputed.
+    """Remove the one trace whose id starts with `beginning`, and recompute its captures.
 
-    Its content may be ingested again, unless `for_good`. Also completes what earlier runs left half done. It is hidden at
-    once, but if another process is computing tables with its rows, these are waited for, which `on_step(text)` tells.
-    Raises NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
+    Its content may be ingested again, unless `for_good`. Removals that earlier runs did not finish are completed, too.
+    The trace is hidden immediately. If another process is computing tables that contain its rows, wait for it and
+    report that through `on_step(text)`. Raises NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
     keep_notice(lake, _name(trace), [], forgetting=asdict(trace))
-    n_rows = {one.trace_id: _remove(lake, one, on_step) for one in begun(lake)}
+    n_rows = {trace.trace_id: _remove(lake, trace, on_step) for trace in begun(lake)}
     if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
         materialize_captures(lake, tables, on_step=on_step)
     else:
@@ -74,33 +74,33 @@ def forget(
     return Forgotten(**{**asdict(trace), "n_rows": n_rows[trace.trace_id]})
 
 
-def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
-    known = lake.known_traces()
-    half_done = {one.trace_id: one for one in begun(lake)}
-    found = sorted(name for name in {*known, *half_done} if name.startswith(beginning))
-    if len(found) != 1 or not beginning:
-        several = f"{len(found)} trace ids start with {beginning!r}: {', '.join(found[:5])}; give more of the id"
-        raise NoSuchTrace(several if found else f"no trace id in the lake starts with {beginning!r}")
-    trace_id = found[0]
-    if trace_id not in known:
+def _find(lake: Lake, id_prefix: str, for_good: bool) -> Forgotten:
+    batch_by_trace = lake.known_traces()
+    half_done = {trace.trace_id: trace for trace in begun(lake)}
+    matching_ids = sorted(name for name in {*batch_by_trace, *half_done} if name.startswith(id_prefix))
+    if len(matching_ids) != 1 or not id_prefix:
+        several = f"{len(matching_ids)} trace ids start with {id_prefix!r}: {', '.join(matching_ids[:5])}; give more of the id"
+        raise NoSuchTrace(several if matching_ids else f"no trace id in the lake starts with {id_prefix!r}")
+    trace_id = matching_ids[0]
+    if trace_id not in batch_by_trace:
         return half_done[trace_id]
-    batch = known[trace_id]
+    batch = batch_by_trace[trace_id]
     path = (manifest.read_keys(lake.root, batch) or {}).get(trace_id)
     return Forgotten(trace_id, batch.batch_id, path, for_good)
 
 
 def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
-    """Remove a trace from its batch's files, the mark first; returns its rows in the others."""
+    """Remove a trace from its batch's files, the marker first. Return its number of rows in the other files."""
     batch = Batch(trace.batch_id)
     if trace.for_good:
         keep_notice(lake, f"forgotten-{trace.trace_id}", [trace.trace_id])
     with lake.commit_lock():
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
-    # Who computes the batch would put tables with the trace's rows in place again.
+    # A process that is computing the batch would otherwise commit tables with the trace's rows again.
     with lake.compute_lock(lambda: on_step("another process computes tables, waiting")):
         n_rows = _remove_rows(lake, batch, trace.trace_id)
-    for source in sources_of(lake, batch):  # merged, and not deleted yet
+    for source in sources_of(lake, batch):  # batches that were merged into this one and not deleted yet
         if table_file(lake.root, MARK, source).exists():
             _rewrite(lake, MARK, source, trace.trace_id)
         _remove_rows(lake, source, trace.trace_id)
@@ -116,11 +116,11 @@ def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
 
 
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
-    """Put a table's file in place without a trace; returns the rows that it had in it."""
+    """Replace a table's file by one without a trace, and return the trace's number of rows in the old file."""
     source, log = table_file(lake.root, table, batch), manifest.read(lake.root, batch)
-    known = log.records.get(table) if log else None
-    failures = tuple(one for one in (known.failures if known else ()) if one.trace_id != trace_id)
-    version = known.version if known else None
+    record = log.records.get(table) if log else None
+    failures = tuple(failure for failure in (record.failures if record else ()) if failure.trace_id != trace_id)
+    version = record.version if record else None
     with database.connect() as con:
         rows = f"FROM read_parquet({quoted(source)}, hive_partitioning = false)"
         of_trace, n_rows = con.execute(
@@ -132,15 +132,15 @@ def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
         if table == "events":
             write_tables(_without(source, trace_id), staged)
         else:
-            kept = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
-            con.execute(f"COPY ({kept}) TO {quoted(staged)} ({options(version, failures)})")
+            remaining = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
+            con.execute(f"COPY ({remaining}) TO {quoted(staged)} ({options(version, failures)})")
     keys = {key: path for key, path in (manifest.read_keys(lake.root, batch) or {}).items() if key != trace_id}
     lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, failures, version)}, keys if table == MARK else None)
     return of_trace
 
 
 def _without(source: Path, trace_id: str) -> Iterator[pa.Table]:
-    """The row groups without a trace's rows; those of other traces as they are."""
+    """Yield the row groups without a trace's rows. Those of other traces are unchanged."""
     import pyarrow.compute as pc
 
     for group in row_groups(source):
@@ -148,8 +148,8 @@ def _without(source: Path, trace_id: str) -> Iterator[pa.Table]:
 
 
 def begun(lake: Lake) -> list[Forgotten]:
-    """Returns the traces that are being removed, or whose removal was killed."""
-    return [Forgotten(**one["forgetting"]) for _, one in sorted(notices(lake).items()) if "forgetting" in one]
+    """Return the traces that are being removed, or whose removal was killed."""
+    return [Forgotten(**notice["forgetting"]) for _, notice in sorted(notices(lake).items()) if "forgetting" in notice]
 
 
 def _name(trace: Forgotten) -> str:

@@ -1,4 +1,4 @@
-"""Which tables of which traces a lake lacks because a model failed on them, for either kind of lake."""
+"""The traces that tables of a lake lack because a model failed on them, for both kinds of lake."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipelines.runs.store import is_folder_address, open_store
 
 
 def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftOut]:
-    """Return the traces that these tables (by default all) lack in the lake at an address, as it is now.
+    """Return the traces that these tables (by default all) currently lack in the lake at an address.
 
-    A table of captures lacks what the tables of traces that it reads lack. Raises StoreError, and BrokenFiles for a lake that
-    has lost its marks.
+    A table of captures lacks the traces that its source tables lack. Raises StoreError, and BrokenFiles for a lake that
+    has lost its marker files.
     """
     read = _of_traces(tables)
     if is_folder_address(address):
@@ -27,7 +27,7 @@ def left_out_at(address: str, tables: Iterable[str] | None = None) -> list[LeftO
 
 def _of_traces(tables: Iterable[str] | None) -> list[str]:
     catalog = load_catalog()
-    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
-    of_captures = [name for name in catalog.of_captures if name in asked]
-    of_traces = [name for name in asked if name not in of_captures]
+    requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
+    of_captures = [name for name in catalog.of_captures if name in requested]
+    of_traces = [name for name in requested if name not in of_captures]
     return asked_tables(catalog, [*of_traces, *trace_tables(catalog, of_captures)])

@@ -1,9 +1,9 @@
-"""Software pipelining for PyTorch: declare tasks and a plan, then run it clocked or by data flow.
+"""Software pipelining for PyTorch: tasks and plans, and engines that run a plan clocked or by data flow.
 
     from pipelines.schedule import PipelinePlan, PipelineTask, SWPipeline, TaskSchedule
 
-Imports torch and the standard library only. Plans can be written and checked without torch: names that need it are
-imported on first use.
+The package imports torch and the standard library only. Plans can be written and checked without torch, because names that
+need it are imported on first use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError, PlanWarning
 
-# Functions that share their module's name are imported now: importing the module later would replace the function with
-# the module. None of them needs torch.
+# Functions that share their module's name are imported now, because importing the module later would replace the function
+# with the module. None of them needs torch.
 from pipelines.schedule.pictures.gantt import gantt, write_gantt
 from pipelines.schedule.plan.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan

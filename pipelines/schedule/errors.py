@@ -1,4 +1,4 @@
-"""The exceptions and warnings of plans and runs."""
+"""Exceptions and warnings of plans and runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 
 class Problem(str):
-    """One fault of a plan: a sentence, and where it is."""
+    """One fault of a plan: a sentence, and its location."""
 
     key: str
-    """The setting or list of dependencies that is wrong; empty if it is neither."""
+    """The wrong setting or list of dependencies. Empty if the fault is in neither."""
     task: str
     deps: tuple[tuple[str, str], ...]
     """The dependencies at fault, each (task, depends_on)."""
@@ -22,7 +22,7 @@ class Problem(str):
 
 
 class PlanError(ValueError):
-    """A plan that cannot run. `problems` holds one sentence per fault, with its place; the message lists all of them."""
+    """Error: a plan cannot run. `problems` contains one sentence per fault, with its location. The message lists all."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("this plan cannot run:\n" + "\n".join(f"- {p}" for p in problems))
@@ -33,11 +33,11 @@ class PlanError(ValueError):
 
 
 class PlanWarning(UserWarning):
-    """A plan that runs but probably does not do what was meant."""
+    """Warning: a plan runs but probably not as intended."""
 
 
 class PipelineError(RuntimeError):
-    """A run that stopped. `task` and `iteration` say where; None if the failure belongs to no task (or iteration)."""
+    """Error: a run stopped at `task` and `iteration`. They are None if the failure belongs to no task (or iteration)."""
 
     def __init__(self, message: str, task: str | None = None, iteration: int | None = None) -> None:
         super().__init__(message)
@@ -49,4 +49,4 @@ class PipelineError(RuntimeError):
 
 
 class PipelineTimeout(PipelineError):
-    """A wait that took longer than its limit."""
+    """Error: a wait took longer than its limit."""

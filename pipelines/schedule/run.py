@@ -1,8 +1,7 @@
 """Run a plan and record what happened: `python -m pipelines.schedule.run --plan mlp --engine sw --out runs`.
 
-Self-contained: needs only torch and pyarrow (for a simulation only pyarrow), so it runs where the lake's packages are
-not installed. Writes one folder, <out>/<run_id>/, with the tables of run_tables.py; `tracelake ingest <out>` reads
-them.
+The program needs only torch and pyarrow (for a simulation only pyarrow), so it runs where the lake's packages are not
+installed. It writes one folder, <out>/<run_id>/, with the tables of run_tables.py. `tracelake ingest <out>` reads them.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from pipelines.schedule.workloads import SIZES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 when the run failed; 2 when the arguments are wrong or the plan is illegal."""
+    """Run the command line. Return the exit status: 0, 1 if the run failed, or 2 if the plan is illegal or unknown."""
     parser = _parser()
-    given = parser.parse_args(argv)
-    if given.list:
+    options = parser.parse_args(argv)
+    if options.list:
         _list()
         return 0
     try:
-        settings = _settings(parser, given)
+        settings = _settings(parser, options)
     except (PlanError, LookupError) as error:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 2
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{settings.plan.name}-{settings.engine}-{uuid.uuid4().hex[:8]}"
     try:
-        folder = open_folder(given.out, run_id)
+        folder = open_folder(options.out, run_id)
     except OSError as error:
         parser.error(f"--out: {error}")
-    trace = folder / TRACE_FILE if given.trace else None
+    trace = folder / TRACE_FILE if options.trace else None
     try:
         measured = measure(settings, run_id, trace)
         tables = tables_of(settings, run_id, measured, TRACE_FILE if trace else None)
-        written = close_folder(folder, given.out, run_id, tables)
+        written = close_folder(folder, options.out, run_id, tables)
     except (PipelineError, RuntimeError, OSError) as error:
         print(f"the run failed: {error}", file=sys.stderr)
         return 1
@@ -89,43 +88,43 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _folder(text: str) -> Path:
-    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # a folder of that name would be created
+    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # a URL; otherwise a local folder of that name would be created
         raise argparse.ArgumentTypeError(f"{text} is not a folder on this machine; write locally and copy it")
     return Path(text)
 
 
-def _count(least: int) -> Callable[[str], int]:
+def _count(minimum: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"{value} is less than {minimum}")
         return value
 
     return number
 
 
-def _settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Settings:
-    if not given.plan or not given.out:
+def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
+    if not options.plan or not options.out:
         parser.error("--plan and --out are needed (or --list)")
-    if given.max_depth and given.engine != "dataflow":
+    if options.max_depth and options.engine != "dataflow":
         parser.error("--max-depth is for --engine dataflow: the plan's stages give the depth of the others")
-    if given.trace and given.device == "simulated":
+    if options.trace and options.device == "simulated":
         parser.error("--trace: a simulation has no trace")
-    if given.jitter_us < 0:
+    if options.jitter_us < 0:
         parser.error("--jitter-us must be 0 or more")
-    plan = load_plan(given.plan)
+    plan = load_plan(options.plan)
     names = [task.name for task in plan.tasks]
-    if given.jitter_task and given.jitter_task not in names:
-        parser.error(f"--jitter-task {given.jitter_task}: use one of {', '.join(names)}")
-    as_given = ("engine", "iterations", "warmup", "seed", "size", "max_depth", "jitter_us", "profile")
-    options = {name: getattr(given, name) for name in as_given}
+    if options.jitter_task and options.jitter_task not in names:
+        parser.error(f"--jitter-task {options.jitter_task}: use one of {', '.join(names)}")
+    names_kept = ("engine", "iterations", "warmup", "seed", "size", "max_depth", "jitter_us", "profile")
+    settings = {name: getattr(options, name) for name in names_kept}
     return Settings(
-        plan=plan, device=_device(parser, given.device), jitter_task=given.jitter_task or names[0], **options
+        plan=plan, device=_device(parser, options.device), jitter_task=options.jitter_task or names[0], **settings
     )
 
 
 def _device(parser: argparse.ArgumentParser, device: str) -> str:
-    """cuda:N, cpu or simulated."""
+    """Return the device: cuda:N, cpu or simulated. End with an error if a needed package is missing."""
     _need(parser, "pyarrow", "or pyarrow alone: it writes the run's tables")
     if device != "simulated":
         _need(parser, "torch", "or use --device simulated, which needs no torch")
@@ -139,9 +138,9 @@ def _device(parser: argparse.ArgumentParser, device: str) -> str:
     return device
 
 
-def _need(parser: argparse.ArgumentParser, module: str, otherwise: str) -> None:
+def _need(parser: argparse.ArgumentParser, module: str, alternative: str) -> None:
     if find_spec(module) is None:
-        parser.error(f"{module} is not installed: pip install 'tracelake[torch]', {otherwise}")
+        parser.error(f"{module} is not installed: pip install 'tracelake[torch]', {alternative}")
 
 
 def _list() -> None:
@@ -153,7 +152,7 @@ def _list() -> None:
 
 
 def _until_nobody_reads(run: Callable[[], int]) -> int:
-    """Run. If the reader of stdout stops early, as `| head -1` does, exit as other Unix tools do."""
+    """Call `run` and return its status. If the reader of stdout stops early (`| head -1`), exit by SIGPIPE, as Unix tools do."""
     try:
         try:
             return run()
@@ -163,7 +162,7 @@ def _until_nobody_reads(run: Callable[[], int]) -> int:
         poll = select.poll()
         poll.register(sys.stdout, 0)
         if not poll.poll(0):
-            raise  # it was another pipe
+            raise  # the error concerns another pipe
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
         raise

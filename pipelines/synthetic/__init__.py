@@ -1,15 +1,16 @@
-"""Captures in Kineto's format with known answers: for the demo, the tests and the benchmarks.
+"""Captures in Kineto's format with known answers, for the demo, the tests and the benchmarks.
 
 `write_capture(CaptureSpec(...), folder)` simulates N ranks and writes one file per rank. The truth that it returns is
-computed during the simulation, from what each piece of work waited for, without the SQL models. The path follows the
-`default` profile:
+computed during the simulation, from the real cause of each wait, without the SQL models. The path follows the `default`
+profile:
 
-* every node of a thread takes all the time since the one before it: inside operators it is theirs, outside a host gap;
-* a blocking call that really waited ends when the work that it waited for has, and the time to return is its own;
-* GPU work starts when its launch has arrived, when the work before it on its stream has ended, or when the event that it
-  waits for has: whichever is last bound it, and all the time since then is a launch delay or a gap.
+* The time from a node of a thread to the next belongs to the edge between them. Inside operators it is the operator's self
+  time, outside it is a host gap.
+* A blocking call that really waited ends when the awaited work has ended. The time to return is the call's own.
+* GPU work starts when its launch has arrived, when the previous work on its stream has ended, or when the awaited event has
+  completed. The last of these bound it, and the time from there to the start is a launch delay or a gap.
 
-So the path is as long as the window. `Capture.again` runs the same program with changed durations: the truth for what-if.
+So the path is as long as the window. `Capture.again` runs the same program with changed durations, as truth for what-if.
 """
 
 from .capture import Capture, PathTruth, RankCapture, Truth, steps_for, write_capture

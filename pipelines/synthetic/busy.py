@@ -1,4 +1,4 @@
-"""How a GPU's time divides, accumulated while a capture is written: the truth for the temporal breakdown."""
+"""Breakdown of a GPU's time, accumulated while a capture is written, as truth for the temporal breakdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ COMPUTATION, COMMUNICATION, MEMORY = "COMPUTATION", "COMMUNICATION", "MEMORY"
 
 @dataclass(slots=True)
 class BreakdownTruth:
-    """Nanoseconds of one rank's GPU; times of a class are the union over its streams. cuda_sync rows are not work."""
+    """Nanoseconds of one rank's GPU. Times of a class are the union over its streams. cuda_sync rows do not count."""
 
     span_ns: int = 0
     busy_ns: int = 0
@@ -22,8 +22,9 @@ class BreakdownTruth:
 
 
 class BusyTime:
-    """Sums unions of intervals in bounded memory: `settle` drops what lies before a time that no later work can
-    precede.
+    """Sums of unions of intervals in bounded memory.
+
+    `settle` drops the intervals before a time that no later work can precede.
     """
 
     def __init__(self) -> None:
@@ -33,28 +34,28 @@ class BusyTime:
         self._last = 0
 
     def add(self, start_ns: int, end_ns: int, kind: str) -> None:
-        """Add a piece of GPU work of class `kind`."""
+        """Add a GPU activity of class `kind`. Times are true ns."""
         self._open.append((start_ns, end_ns, kind))
         self._first = start_ns if self._first is None else min(self._first, start_ns)
         self._last = max(self._last, end_ns)
 
     def settle(self, before_ns: int) -> None:
-        """Account for everything before `before_ns`; later work must start at or after it."""
+        """Account for all activities before `before_ns`. Later activities must start at or after it."""
         edges = []
         for start, end, kind in self._open:
             edges.append((min(start, before_ns), 1, kind))
             edges.append((min(end, before_ns), -1, kind))
         edges.sort(key=lambda e: e[0])
         running = {COMPUTATION: 0, COMMUNICATION: 0, MEMORY: 0}
-        at = 0
+        previous = 0
         for time, step, kind in edges:
-            self._account(time - at, running)
+            self._account(time - previous, running)
             running[kind] += step
-            at = time
+            previous = time
         self._open = [(max(s, before_ns), e, k) for s, e, k in self._open if e > before_ns]
 
     def close(self) -> BreakdownTruth:
-        """Account for everything and return the sums."""
+        """Account for all activities and return the sums."""
         self.settle(self._last)
         truth = self.truth
         truth.span_ns = self._last - self._first if self._first is not None else 0

@@ -1,4 +1,4 @@
-"""Writes a capture of N ranks to disk as a stream, with known answers."""
+"""Writer of a capture of N ranks to disk, as a stream, with known answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PROGRAMS = {
 
 @dataclass(slots=True)
 class PathTruth:
-    """A critical path of the default profile: its length and its parts by what bounds them, ns."""
+    """A critical path of the default profile: its length, and its parts by label of `longest`, ns."""
 
     length_ns: int
     bound_by: dict[str, int]
@@ -63,10 +63,10 @@ class PathTruth:
 
 @dataclass(slots=True)
 class Truth:
-    """What is known about one rank. `machine` counts what really held up each piece of GPU work.
+    """Known answers of one rank. `machine`: counts of GPU activities by the real cause of their start.
 
     collective_wait_ns: time that this rank's collectives waited for the last rank to arrive.
-    arrived_last: collectives for which this rank was the one waited for.
+    arrived_last: number of collectives in which this rank arrived last.
     """
 
     full: PathTruth
@@ -90,7 +90,7 @@ class RankCapture:
 
 @dataclass(slots=True)
 class Capture:
-    """A written capture; `ranks` in rank order."""
+    """A written capture. `ranks` are in rank order."""
 
     spec: CaptureSpec
     ranks: list[RankCapture]
@@ -99,17 +99,17 @@ class Capture:
 
     @property
     def paths(self) -> list[FilePath]:
-        """The files, in rank order."""
+        """Return the files, in rank order."""
         return [rank.path for rank in self.ranks]
 
     def again(self, factors: Mapping[str, float], folder: FilePath | str) -> Capture:
-        """Run the same program again with changed durations (factors by target, see `Changes`), into another folder."""
+        """Write the same program with changed durations (factors by target, see `Changes`) into another folder."""
         return write_capture(self.spec, folder, Changes(factors))
 
 
 @dataclass(slots=True)
 class _Rank:
-    """A rank while it is being written."""
+    """State of a rank during the writing."""
 
     number: int
     machine: Machine
@@ -131,10 +131,10 @@ class _Rank:
 
 
 def write_capture(spec: CaptureSpec, folder: FilePath | str, changes: Changes | None = None) -> Capture:
-    """Write one trace file per rank into `folder` (created if missing) and return what is known about them.
+    """Write one trace file per rank into `folder` (created if missing). Return the capture with its known answers.
 
-    `changes`: durations that differ, in an otherwise equal run. The same spec gives the same bytes. Memory does not depend on the number of steps. Raises OSError when a file
-    cannot be written.
+    `changes`: factors of durations, in an otherwise equal run. The same spec yields the same bytes. Memory does not depend on
+    the number of steps. Raise OSError if a file cannot be written.
     """
     folder = FilePath(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str, changes: Changes | 
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """How many steps make a file of about `n_bytes` per rank (before gzip), from a trial with one and two steps."""
+    """Return the number of steps for a file of about `n_bytes` per rank (before gzip), from trials with one and two steps."""
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):
@@ -159,7 +159,7 @@ def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
 def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStack, changes: Changes | None) -> _Rank:
     path = folder / f"rank{number}.json{'.gz' if spec.gz else ''}"
     raw = stack.enter_context(path.open("wb"))
-    # No name and no time in the gzip header: the same spec gives the same bytes.
+    # No name and no time in the gzip header, so that the same spec yields the same bytes.
     file = stack.enter_context(gzip.GzipFile("", "wb", 1, raw, mtime=0)) if spec.gz else raw
     device = number % 8
     rows = Rows(Clock(spec.fractional_ts, spec.offset_ns(number)), 1000 + 10 * number, device)
@@ -179,13 +179,13 @@ def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStac
 
 
 def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
-    """Run one step on all ranks, rank after rank up to each collective. Returns the number of collectives."""
+    """Run one step on all ranks, rank after rank up to each collective. Return the number of collectives."""
     programs = [_start_step(spec, rank, step) for rank in ranks]
     rng = Random(f"{spec.seed}/collectives/{step}")
     n_collectives = _run(spec, ranks, programs, rng)
     for rank in ranks:
         if spec.sync_each_step:
-            # The sync ties every stream to the CPU, so the step's path is the growth of the CPU's path.
+            # The sync joins all streams with the CPU, so the step's path is the growth of the CPU's path.
             rank.steps.append(PathTruth.of(rank.machine.step_paths[-1]))
         rank.machine.busy.settle(rank.machine.now)
         rank.flush()
@@ -193,8 +193,8 @@ def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
 
 
 def _run(spec: CaptureSpec, ranks: list[_Rank], programs: list[Generator[Pending, int, None]], rng: Random) -> int:
-    """Resume the ranks, each collective once all its members wait in it. Returns the number of collectives."""
-    every = tuple(range(len(ranks)))
+    """Resume the ranks of each collective once all its members wait in it. Return the number of collectives."""
+    all_ranks = tuple(range(len(ranks)))
     waiting: dict[int, Pending] = {}
     arrived: Counter[tuple[int, ...]] = Counter()
     ready: deque[tuple[int, ...]] = deque()
@@ -203,7 +203,7 @@ def _run(spec: CaptureSpec, ranks: list[_Rank], programs: list[Generator[Pending
     def wait(rank: int, pending: Pending | None) -> None:
         if pending is None:
             return
-        members = pending.members or every
+        members = pending.members or all_ranks
         waiting[rank] = pending
         arrived[members] += 1
         if arrived[members] == len(members):
@@ -237,7 +237,7 @@ def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | No
 
 
 def _meet(spec: CaptureSpec, ranks: Sequence[_Rank], pending: Sequence[Pending], rng: Random) -> list[int]:
-    """Returns the ends of one collective on its ranks, true ns: the last arrival, the transfer, and a skew per rank."""
+    """Return the end of one collective on each of its ranks, true ns: last arrival + transfer + a skew per rank."""
     grid = ranks[0].machine.grid
     last = max(p.start_ns for p in pending)
     culprit = next(i for i, p in enumerate(pending) if p.start_ns == last)

@@ -1,6 +1,6 @@
-"""Changed durations: a capture is run again, with the same program and the same draws, but some things take longer or less.
+"""Changed durations of a capture that is run again, with the same program and the same draws.
 
-This is the truth for what-if: the same targets, by the same rules (`tracelake what-if --help`).
+The second run is the truth for what-if, with the same targets and rules (`tracelake what-if --help`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import cached_property
 class Changes:
     """Factors of durations by target, 0 or more. A target is a glob (`*`, `?`) over names, or one of:
 
-    cpu: the own time of operators and calls; host_gap: host time outside operators; host: both; class:COMPUTATION,
+    cpu: the self time of operators and calls; host_gap: host time outside operators; host: both; class:COMPUTATION,
     class:COMMUNICATION, class:MEMORY: GPU work of that class.
 
-    The name of an operator or a call is its own time, that of GPU work how long it runs, that of an annotation or a Python
-    frame the host time inside it that is outside operators. Launch latencies, gaps of streams and the time that waiting
-    calls take to return do not change.
+    The name of an operator or a call changes its self time, the name of a GPU activity its duration. The name of an
+    annotation or a Python frame changes the host time inside it and outside operators. Launch latencies, gaps of streams and
+    the time that waiting calls take to return do not change.
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -30,26 +30,26 @@ class Changes:
         return [(_pattern(target), factor) for target, factor in self.factors.items()]
 
     def _named(self, names: Sequence[str]) -> float:
-        found = 1.0
+        product = 1.0
         for pattern, factor in self._patterns:
             if any(pattern.fullmatch(name) for name in names):
-                found *= factor
-        return found
+                product *= factor
+        return product
 
     def of_host(self, ns: int, names: Sequence[str], in_operator: bool, grid: int) -> int:
-        """Returns how long host time takes with these events open, the innermost last; on the clock's grid, ns."""
+        """Return the changed host time, ns, on the clock's grid. `names`: the open events, innermost last."""
         if not self.factors:
             return ns
         by = self._named(names[-1:] if in_operator else names) * self.factors.get("host", 1)
         return _changed(ns, by * self.factors.get("cpu" if in_operator else "host_gap", 1), grid)
 
     def of_call(self, ns: int, name: str, grid: int) -> int:
-        """Returns how long a call takes."""
+        """Return the changed duration of a call, ns."""
         by = self.factors.get("host", 1) * self.factors.get("cpu", 1)
         return _changed(ns, by * self._named([name]), grid) if self.factors else ns
 
     def of_work(self, ns: int, name: str, kind: str, grid: int) -> int:
-        """Returns how long GPU work runs; `kind` is its class."""
+        """Return the changed duration of a GPU activity of class `kind`, ns."""
         by = self.factors.get(f"class:{kind}", 1) * self._named([name]) if self.factors else 1
         return _changed(ns, by, grid)
 

@@ -1,7 +1,7 @@
-"""Process groups of a synthetic job, and what Kineto writes about them.
+"""Process groups of a synthetic job, and Kineto's description of them.
 
-Ranks are numbered as Megatron-LM does: neighbours are a tensor-parallel group, the same place in the next group is the
-next replica of the data, and stages of the pipeline follow one another.
+Ranks are numbered as in Megatron-LM: neighbours are a tensor-parallel group, the same position in the next group is the
+next replica of the data, and pipeline stages follow one another.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _LISTED = 30
 
 @dataclass(frozen=True)
 class Group:
-    """A process group: the name and description in its collectives, and its ranks."""
+    """A process group: name and description in its collectives, and its ranks."""
 
     name: str
     description: str
     ranks: tuple[int, ...]
 
     def args(self, collective: str, n_elements: int, sequence: int) -> str:
-        """Returns what a kernel says about one of the group's collectives, as the inside of a JSON object."""
+        """Return a kernel's arguments about one of the group's collectives, as the inside of a JSON object."""
         return (
             f'"Collective name": "{collective}", "In msg nelems": {n_elements}, "Out msg nelems": {n_elements}, '
             f'"Group size": {len(self.ranks)}, "dtype": "Float", "In split size": "[]", "Out split size": "[]", '
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True)
 class RankGroups:
-    """The groups of one rank: `before` and `after` join it with the neighbouring stages, None at the ends."""
+    """Groups of one rank. `before` and `after` connect it with the neighbouring stages. None at the ends."""
 
     world: Group
     tensor: Group
@@ -46,17 +46,17 @@ class RankGroups:
 
 @cache
 def world(n_ranks: int) -> Group:
-    """Returns the group of all ranks."""
+    """Return the group of all ranks."""
     return Group("0", "default_pg", tuple(range(n_ranks)))
 
 
 def groups_of(spec: CaptureSpec, rank: int) -> RankGroups:
-    """Returns the groups that a rank is in."""
+    """Return the groups of a rank."""
     stage_size = spec.ranks // spec.pipeline
-    stage, place = divmod(rank, stage_size)
+    stage, index = divmod(rank, stage_size)
     node = rank // spec.tensor * spec.tensor
     tensor = Group(f"tp{node}", "TENSOR_MODEL_PARALLEL_GROUP", tuple(range(node, node + spec.tensor)))
-    replicas = range(stage * stage_size + place % spec.tensor, (stage + 1) * stage_size, spec.tensor)
+    replicas = range(stage * stage_size + index % spec.tensor, (stage + 1) * stage_size, spec.tensor)
     data = Group(f"dp{replicas[0]}", "DATA_PARALLEL_GROUP", tuple(replicas))
     return RankGroups(
         world(spec.ranks),

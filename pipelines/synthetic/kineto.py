@@ -1,6 +1,6 @@
-"""Writes Kineto's trace events as text, one line each, from templates: any size without json.dumps.
+"""Writer of Kineto's trace events as text from templates, one line each, in any number without json.dumps.
 
-Times are given as true nanoseconds since the capture's start; the clock writes them as Kineto does.
+Input times are true nanoseconds since the capture's start. The clock formats them as Kineto does.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ BASE_NS = 1_711_964_646_000_000_000
 """`baseTimeNanoseconds` of every synthetic capture (fractional clocks count from it), Unix ns."""
 
 START_NS = 1_000_000_000_000
-"""Offset of a capture's true time 0 from BASE_NS, ns: far from 0, as in real captures."""
+"""Offset of a capture's true time 0 from BASE_NS, ns. It is far from 0, as in real captures."""
 
 DEVICE_STREAMS = 100
-"""Streams of one device: stream 107 is stream 7 of the one after a rank's first."""
+"""Number of streams of one device: stream 107 is stream 7 of the device after a rank's first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a rank writes time.
+    """Clock of a rank, which formats times.
 
-    fractional: microseconds with three decimals since BASE_NS (new Kineto); else whole microseconds since the Unix
-    epoch (old Kineto), where every time must be a multiple of 1000 ns. offset_ns is added to true time.
+    fractional: write microseconds with three decimals since BASE_NS (new Kineto). Otherwise write whole microseconds since
+    the Unix epoch (old Kineto), and every time must be a multiple of 1000 ns. offset_ns is added to true time.
     """
 
     fractional: bool = True
@@ -33,23 +33,23 @@ class Clock:
 
     @property
     def grid_ns(self) -> int:
-        """Every time and duration of the capture is a multiple of this, ns."""
+        """Return the grid of the capture, ns. Every time and duration is a multiple of it."""
         return 1 if self.fractional else 1000
 
     def stamp(self, true_ns: int) -> str:
-        """Returns the `ts` text of a true time in ns."""
+        """Return the `ts` text of a true time in ns."""
         local = true_ns + START_NS + self.offset_ns
         if self.fractional:
             return f"{local // 1000}.{local % 1000:03d}"
         return str((BASE_NS + local) // 1000)
 
     def length(self, duration_ns: int) -> str:
-        """Returns the `dur` text of a duration in ns."""
+        """Return the `dur` text of a duration in ns."""
         return f"{duration_ns // 1000}.{duration_ns % 1000:03d}" if self.fractional else str(duration_ns // 1000)
 
 
 class Rows:
-    """Events of one rank as text lines, in the order they were opened. `take()` returns and drops them."""
+    """Events of one rank as text lines, in the order in which they were opened."""
 
     def __init__(self, clock: Clock, pid: int, device: int) -> None:
         self.clock = clock
@@ -59,7 +59,7 @@ class Rows:
         self._lines: list[str] = []
 
     def take(self) -> list[str]:
-        """Returns all lines since the last call; every slot must be filled."""
+        """Return and drop all lines since the last call. Every slot must be filled."""
         lines, self._lines = self._lines, []
         return lines
 
@@ -68,12 +68,12 @@ class Rows:
         self.n_events += 1
 
     def slot(self) -> int:
-        """Reserves a line for an event whose duration is not known yet, so that parents come before their children."""
+        """Reserve a line for an event of unknown duration, so that parents come before their children. Return its index."""
         self.add("")
         return len(self._lines) - 1
 
     def cpu(self, slot: int, cat: str, name: str, tid: int, ts: int, dur: int, args: str) -> None:
-        """Fill a slot with a CPU event; ts and dur in true ns, args as the inside of a JSON object."""
+        """Fill a slot with a CPU event. ts and dur are true ns, args is the inside of a JSON object."""
         self._lines[slot] = self._span(cat, name, self.pid, tid, ts, dur, args)
 
     def _span(self, cat: str, name: str, pid: int, tid: int, ts: int, dur: int, args: str) -> str:
@@ -83,7 +83,7 @@ class Rows:
         )
 
     def gpu(self, cat: str, name: str, stream: int, ts: int, dur: int, external: int, corr: int, args: str) -> None:
-        """Writes a kernel, copy or memset with the finish of its ac2g flow; ts and dur in true ns."""
+        """Write a kernel, memcpy or memset with the finish of its ac2g flow. ts and dur are true ns."""
         device, stream = self.place(stream)
         about = (
             f'"External id": {external}, "device": {device}, "context": 1, "stream": {stream}, "correlation": {corr}'
@@ -95,19 +95,20 @@ class Rows:
         )
 
     def place(self, stream: int) -> tuple[int, int]:
-        """Returns the device of a stream and its number there: numbers from DEVICE_STREAMS on are on the next devices."""
+        """Return (device, number there) of a stream. Numbers from DEVICE_STREAMS on belong to the next devices."""
         return self.device + max(stream, 0) // DEVICE_STREAMS, stream % DEVICE_STREAMS if stream >= 0 else stream
 
     def flow_start(self, corr: int, tid: int, ts: int) -> None:
-        """Writes the start of the ac2g flow of a launch."""
+        """Write the start of the ac2g flow of a launch."""
         self.add(
             f'{{"ph": "s", "id": {corr}, "pid": {self.pid}, "tid": {tid}, "ts": {self.clock.stamp(ts)}, '
             f'"cat": "ac2g", "name": "ac2g"}}'
         )
 
     def sync(self, kind: str, stream: int, ts: int, dur: int, external: int, corr: int, wait: str = "") -> None:
-        """Writes a cuda_sync row. stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a
-        comma.
+        """Write a cuda_sync row.
+
+        stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a trailing comma.
         """
         device, stream = self.place(stream)
         about = f'"stream": {stream}, "correlation": {corr}, "device": {device}, "context": 1'
@@ -115,16 +116,16 @@ class Rows:
         self.add(self._span("cuda_sync", kind, device, stream, ts, dur, args))
 
     def annotation_on_gpu(self, name: str, stream: int, ts: int, dur: int, external: int) -> None:
-        """Writes the GPU copy of a CPU annotation: the span of its kernels on one stream."""
+        """Write the GPU copy of a CPU annotation: the span of its kernels on one stream."""
         args = f'"External id": {external}'
         self.add(self._span("gpu_user_annotation", name, self.device, stream, ts, dur, args))
 
     def metadata(self, threads: dict[int, str], streams: dict[int, str]) -> None:
-        """Writes the M events that name processes, threads and streams."""
+        """Write the M events that name processes, threads and streams."""
         stamp = self.clock.stamp(0)
 
-        def name(what: str, pid: int, tid: int, args: dict[str, str | int]) -> None:
-            self.add(json.dumps({"name": what, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
+        def name(kind: str, pid: int, tid: int, args: dict[str, str | int]) -> None:
+            self.add(json.dumps({"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
                      .replace('"ts": 0', f'"ts": {stamp}', 1))  # fmt: skip
 
         for pid, label, order in ((self.pid, "CPU", self.pid), (self.device, f"GPU {self.device}", 5_000_000)):
@@ -137,28 +138,29 @@ class Rows:
                 name("thread_sort_index", pid, tid, {"sort_index": tid})
 
     def closing(self, end_ns: int) -> None:
-        """Writes the profiler's own span and the instants with which Kineto ends a trace."""
+        """Write the profiler's own span and the instants with which Kineto ends a trace."""
         c = self.clock
         self.add(
             f'{{"ph": "X", "cat": "Trace", "ts": {c.stamp(0)}, "dur": {c.length(end_ns)}, "pid": "Spans", '
             f'"tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {{"Op count": 0}}}}'
         )
-        for label, at in (("Iteration Start: PyTorch Profiler", 0), ("Record Window End", end_ns)):
+        for label, time_ns in (("Iteration Start: PyTorch Profiler", 0), ("Record Window End", end_ns)):
             self.add(
                 f'{{"name": "{label}", "ph": "i", "s": "g", "pid": "Traces", "tid": "Trace PyTorch Profiler", '
-                f'"ts": {c.stamp(at)}}}'
+                f'"ts": {c.stamp(time_ns)}}}'
             )
 
 
 NO_COST = {"operator_ns": 0, "call_ns": 0, "frame_ns": 0, "annotation_ns": 0}
-"""What recording an event costs a simulated machine: no time."""
+"""Cost of recording an event on a simulated machine: no time."""
 
 
 def head(
     rank: int, world_size: int, device: int, profiler_cost: Mapping[str, float] = MappingProxyType(NO_COST)
 ) -> str:
-    """Returns the document up to and including the array's bracket. `profiler_cost`: what it says that recording an event costs, ns, as
-    `tracelake.record.profiler_cost` measures it.
+    """Return the document up to and including the array's opening bracket.
+
+    `profiler_cost`: the cost of recording an event that the file states, ns, as in `tracelake.record.profiler_cost`.
     """
     ranks = list(range(world_size))
     group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world_size}
@@ -179,6 +181,6 @@ def head(
 
 
 def tail(rank: int, clock: Clock) -> str:
-    """Returns the document from the array's closing bracket on; Kineto writes these keys after the events."""
+    """Return the document from the array's closing bracket on. Kineto writes these keys after the events."""
     base = f',\n"baseTimeNanoseconds": {BASE_NS}' if clock.fractional else ""
     return f'\n],\n"traceName": "/tmp/rank{rank}.pt.trace.json",\n"displayTimeUnit": "ms"{base}\n}}\n'

@@ -1,7 +1,7 @@
-"""The path into a node, computed while the machine runs: no graph is kept, so memory does not grow with the size.
+"""The path into a node, computed while the machine runs. No graph is kept, so memory does not grow with the capture.
 
-The simulator knows what bound every node when it creates it. So the path into a node is the path into what bound it and
-all the time since, and it carries its composition along. It is as long as the time since the window's first node.
+When the simulator creates a node, it knows the node that bound it. So the path into the new node is the path into the binding
+node plus the time since then, with its parts by label. It is as long as the time since the window's first node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LABELS = (CPU, HOST, COMPUTE, COMM, MEM, GAP, LAUNCH)
 
 
 class Path(NamedTuple):
-    """The path into a node: its length and its parts, ns."""
+    """Path into a node: its length and its parts, ns."""
 
     length: int = 0
     cpu: int = 0
@@ -31,7 +31,7 @@ class Path(NamedTuple):
     launch: int = 0
 
     def plus(self, label: str, weight_ns: int) -> Path:
-        """Returns this path extended by one edge. A negative weight counts as 0."""
+        """Return this path extended by one edge. A negative weight counts as 0."""
         if weight_ns <= 0:
             return self
         parts = list(self)
@@ -40,18 +40,18 @@ class Path(NamedTuple):
         return Path._make(parts)
 
     def minus(self, start: Path) -> Path:
-        """Returns the part of this path after `start`, which must lie on it."""
+        """Return the part of this path after `start`, which must be a prefix of it."""
         return Path._make(a - b for a, b in zip(self, start, strict=True))
 
     def bound_by(self) -> dict[str, int]:
-        """Returns nanoseconds per label, without labels that have no time."""
+        """Return nanoseconds per label, without labels of 0 ns."""
         return {label: ns for label, ns in zip(LABELS, self[1:], strict=True) if ns}
 
 
-_PLACE = {label: place for place, label in enumerate(LABELS, start=1)}
+_PLACE = {label: index for index, label in enumerate(LABELS, start=1)}
 ZERO = Path()
 
 
 def longest(*paths: Path) -> Path:
-    """Returns the longest of the paths; the first of equal ones."""
+    """Return the longest of the paths, the first of equal ones."""
     return max(paths, key=lambda path: path.length)

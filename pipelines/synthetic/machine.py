@@ -1,8 +1,8 @@
 """A small discrete-event simulator of one rank: CPU threads that hand over to each other, in-order streams, events.
 
-It writes every event with the times such a machine would show. While it runs, it records what each piece of work really
-waited for and the path of the `default` profile (rules: the package's docstring). Every duration passed in is ns and a
-multiple of the clock's grid; it may be run again with some of them changed.
+It writes every event with the times of such a machine. While it runs, it records the real cause of each wait and the path of
+the `default` profile (rules: the package's docstring). Every duration passed in is ns and a multiple of the clock's grid. The
+same program may be run again with some durations changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Open:
 
 
 class Machine:
-    """One rank's CPU threads and streams. Times in ns since the capture's start, on a true clock."""
+    """One rank's CPU threads and streams. Times are ns since the capture's start, on a true clock."""
 
     def __init__(
         self,
@@ -52,10 +52,12 @@ class Machine:
         changes: Changes | None = None,
         queue_limit: int | None = None,
     ) -> None:
-        """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU.
+        """Create a machine that writes to `rows`.
 
-        grid_ns: minimum distance of two CPU events; None for the clock's grid. changes: of durations, by name.
-        queue_limit: launches that a stream holds before the next one blocks; None for any number.
+        gap_ns: time from the end of a stream's (or event's) work to the next start. wake_ns: time from the end of awaited work
+        to the return of the waiting call. grid_ns: minimum distance of two CPU events, None for the clock's grid. changes:
+        factors of durations, by target. queue_limit: launches in a stream's queue before the next launch blocks, None for no
+        limit.
         """
         self.changes = changes or Changes()
         self.queue_limit = queue_limit
@@ -78,12 +80,12 @@ class Machine:
         self._events = 0
         self._frames = 0
         self.ended: dict[int, tuple[int, Path]] = {}
-        """When threads beside the main one had done their work, and the path into that."""
+        """End of the work of other threads than the main thread, ns, and the path into that end, by tid."""
 
     # CPU side ---------------------------------------------------------------------------------------------------
 
     def advance(self, ns: int) -> None:
-        """Let CPU time pass: of the operator that is open, or of the annotations and frames around nothing else."""
+        """Let CPU time pass, of the open operator or else of the open annotations and frames."""
         names = [opened.name for opened in self._stack]
         self.now += self.changes.of_host(ns, names, self._depth > 0, self.grid)
 
@@ -94,7 +96,7 @@ class Machine:
         self.leave()
 
     def enter(self, name: str, cat: str = "cpu_op", args: str = "") -> Machine:
-        """Open an operator, annotation or Python frame on the current thread; the end of a `with` block closes it."""
+        """Open an operator, annotation or Python frame on the current thread. The end of a `with` block closes it."""
         self._external += 1
         opened = _Open(self.rows.slot(), name, cat, self.now, args, self._external)
         if cat == "python_function":
@@ -115,7 +117,7 @@ class Machine:
         return self
 
     def leave(self) -> None:
-        """Close the event opened last."""
+        """Close the event that was opened last."""
         opened = self._stack.pop()
         dur = self.now - opened.start_ns
         args = opened.args
@@ -137,31 +139,33 @@ class Machine:
         self.now += self.grid
 
     def on_thread(self, tid: int) -> None:
-        """Continue on another thread; only between operators (the machine hands over, threads do not overlap)."""
+        """Continue on another thread. Only possible between operators, because threads hand over and do not overlap."""
         if self._depth:
             raise ValueError("a thread can only be left between operators")
         self.tid = tid
 
     @contextmanager
     def beside(self, tid: int) -> Iterator[None]:
-        """Run another thread from where it ended last (or from now on); this one then goes on where it was, so both work at
-        the same time. They must not share streams.
+        """Run the block on another thread, concurrently with the current thread.
+
+        The other thread starts where it ended last (or now). The current thread then continues from its old time. The threads
+        must not share streams.
         """
-        kept = self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at
+        state = self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at
         self.now = self.ended[tid][0] if tid in self.ended else self.now
         self.tid, self._stack, self._annotations, self._depth = tid, [], [], 0
         yield
         self.ended[tid] = self.now, self.cpu_path
-        self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at = kept
+        self.now, self.tid, self._stack, self._annotations, self._depth, self.cpu_path, self._cpu_at = state
 
     def wait_for(self, tids: list[int], wake_ns: int) -> None:
-        """Go on when other threads have done their work, if they had not."""
+        """Wait until other threads have done their work and `wake_ns` has passed, unless that is over already."""
         last, path = max((self.ended[tid] for tid in tids), key=lambda end: end[0])
         if last + wake_ns > self.now:
             self.now, self.cpu_path, self._cpu_at = last + wake_ns, path, last
 
     def _node(self, label: str) -> None:
-        """A node of the thread: all the time since the last one is the path's."""
+        """Add a node of the thread. The time since its last node belongs to the path."""
         self.cpu_path = self.cpu_path.plus(label, 0 if self._cpu_at is None else self.now - self._cpu_at)
         self._cpu_at = self.now
         self.truth.path = longest(self.truth.path, self.cpu_path)
@@ -178,8 +182,9 @@ class Machine:
         is_sync: bool = True,
         until_ns: int | None = None,
     ) -> tuple[int, int, int, Path]:
-        """A runtime call. With sources it blocks until they end, or until `until_ns`. Returns start, correlation, External
-        id, path.
+        """Write a runtime call. With sources it blocks until they end, or until `until_ns`.
+
+        Return (start, correlation, External id, path into the start).
         """
         self._correlation += 1
         corr, start = self._correlation, self.now
@@ -208,14 +213,14 @@ class Machine:
         return start, corr, external, path
 
     def free(self, duration_ns: int) -> None:
-        """cudaFree: waits for all streams, and then takes its time."""
+        """Write cudaFree, which waits for all streams and then takes `duration_ns`."""
         sources = [s.last for s in self.streams.values() if s.last]
         ready = max([self.now, *(done.end_ns for done in sources)])
         took = self.changes.of_call(duration_ns, "cudaFree", self.grid)
         self._call("cudaFree", duration_ns, sources, is_sync=False, until_ns=ready + took)
 
     def call(self, name: str, duration_ns: int) -> None:
-        """A runtime call that launches nothing and waits for nothing."""
+        """Write a runtime call that neither launches nor waits."""
         self._call(name, duration_ns)
 
     # GPU side ---------------------------------------------------------------------------------------------------
@@ -224,14 +229,14 @@ class Machine:
         return self.streams.setdefault(number, Stream())
 
     def launch(self, work: Work, stream: int, duration_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
-        """Launch `work`; it starts latency_ns after the call's start, or when stream and events allow."""
+        """Launch `work`. It starts latency_ns after the call's start, or later when stream and events allow."""
         pending = self.launch_open(work, stream, call_ns, latency_ns)
         return self.finish(
             pending, pending.start_ns + self.changes.of_work(duration_ns, work.name, work.kind, self.grid)
         )
 
     def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
-        """Launch work whose end is decided later with `finish`; the stream must not be used until then."""
+        """Launch work whose end is passed to `finish` later. The stream must not be used until then."""
         queue = self.stream(stream).queue
         full = [queue[-self.queue_limit]] if self.queue_limit and len(queue) >= self.queue_limit else None
         call = self._call(work.call, call_ns, full, is_sync=False)
@@ -241,7 +246,7 @@ class Machine:
     def graph(
         self, works: list[tuple[Work, int]], stream: int, call_ns: int = 20_000, latency_ns: int = 25_000
     ) -> None:
-        """cudaGraphLaunch: one call for work (with how long it takes, ns) that runs one after another on a stream."""
+        """Write cudaGraphLaunch, one call for (work, duration in ns) that run one after another on a stream."""
         call = self._call("cudaGraphLaunch", call_ns)
         self.rows.flow_start(call[1], self.tid, call[0])
         for work, duration_ns in works:
@@ -249,7 +254,7 @@ class Machine:
             self.finish(pending, pending.start_ns + self.changes.of_work(duration_ns, work.name, work.kind, self.grid))
 
     def _queued(self, work: Work, stream: int, call: tuple[int, int, int, Path], latency_ns: int) -> Pending:
-        """Put work on a stream; `call`: what `_call` returned."""
+        """Put work on a stream. `call`: the result of `_call`."""
         call_start, corr, external, call_path = call
         queue = self.stream(stream)
         start, path = self._start(queue, call_start, call_path, latency_ns)
@@ -257,7 +262,7 @@ class Machine:
         return Pending(work, stream, start, path, external, corr)
 
     def _start(self, queue: Stream, call_ns: int, call_path: Path, latency_ns: int) -> tuple[int, Path]:
-        """Returns when work starts, and the path into its start: that into whatever bound it, and the time since."""
+        """Return the start of work, ns, and the path into it: the path into the binding node, plus the time since then."""
         causes = []
         if queue.last:
             causes.append((queue.last.end_ns + self.gap_ns, "kernel", queue.last.path, GAP, queue.last.end_ns))
@@ -269,7 +274,7 @@ class Machine:
         return start, path.plus(label, start - since)
 
     def finish(self, pending: Pending, end_ns: int) -> Done:
-        """End launched work and write its row."""
+        """End launched work at `end_ns` and write its row."""
         work, start = pending.work, pending.start_ns
         path = pending.path.plus(_LABEL[work.kind], end_ns - start)
         done = Done(end_ns, path)
@@ -290,43 +295,43 @@ class Machine:
     # Events and waits -------------------------------------------------------------------------------------------
 
     def record(self, stream: int, call_ns: int = 2000) -> Event:
-        """cudaEventRecord on a stream."""
+        """Write cudaEventRecord on a stream and return the event."""
         _, corr, _, _ = self._call("cudaEventRecord", call_ns)
         self._events += 1
         return Event(self._events, corr, stream, self.stream(stream).last)
 
     def wait(self, stream: int, event: Event, call_ns: int = 3000) -> None:
-        """cudaStreamWaitEvent: the stream's next work starts after the event."""
+        """Write cudaStreamWaitEvent. The stream's next work starts after the event."""
         start, corr, external, _ = self._call("cudaStreamWaitEvent", call_ns)
         self.rows.sync("Stream Wait Event", stream, start + 1000, 1000, external, corr, self._wait_args(event))
         if event.source:
             self.stream(stream).waits.append(event.source)
 
     def stream_sync(self, stream: int, call_ns: int = 4000) -> None:
-        """cudaStreamSynchronize: blocks until all work launched on the stream has ended."""
+        """Write cudaStreamSynchronize, which blocks until all work launched on the stream has ended."""
         last = self.stream(stream).last
         self._sync("cudaStreamSynchronize", "Stream Sync", stream, call_ns, [last] if last else [])
 
     def device_sync(self, call_ns: int = 4000) -> None:
-        """cudaDeviceSynchronize: blocks until all streams are done."""
+        """Write cudaDeviceSynchronize, which blocks until all streams are done."""
         sources = [s.last for s in self.streams.values() if s.last]
         self._sync("cudaDeviceSynchronize", "Context Sync", -1, call_ns, sources)
 
     def event_sync(self, event: Event, call_ns: int = 4000) -> None:
-        """cudaEventSynchronize: blocks until the event's work has ended."""
+        """Write cudaEventSynchronize, which blocks until the event's work has ended."""
         sources = [event.source] if event.source else []
         self._sync("cudaEventSynchronize", "Event Sync", -1, call_ns, sources, self._wait_args(event))
 
     def poll(self, event: Event, call_ns: int = 1500, gap_ns: int = 1000) -> None:
-        """`while not event.query(): pass`: asks until the event's work has ended, in Python between the calls."""
+        """Poll cudaEventQuery until the event's work has ended (`while not event.query(): pass`), with Python in between."""
         done = event.source
         waits = bool(done and done.end_ns > self.now)
-        while done and done.end_ns > self.now:  # no nodes: what the loop does while it waits is nobody's
-            asked, length = self.now, self.changes.of_call(call_ns, "cudaEventQuery", self.grid)
+        while done and done.end_ns > self.now:  # no nodes, because the loop's work while it waits is not on the path
+            queried_at, length = self.now, self.changes.of_call(call_ns, "cudaEventQuery", self.grid)
             self.query_row(self.tid, self.now, length)
             self.now += length + self.grid
             self.advance(gap_ns)
-            if self.now - asked <= self.grid:  # the host takes no time: not a row for every nanosecond
+            if self.now - queried_at <= self.grid:  # the host takes no time, so avoid a row for every nanosecond
                 self.now = max(self.now, done.end_ns)
         if done and waits:
             self.cpu_path, self._cpu_at = done.path.plus(CPU, self.now - done.end_ns), self.now
@@ -334,7 +339,7 @@ class Machine:
         self._call("cudaEventQuery", call_ns)
 
     def query_row(self, tid: int, start_ns: int, duration_ns: int) -> None:
-        """A call of cudaEventQuery that nothing depends on, on any thread."""
+        """Write a call of cudaEventQuery on any thread, without a node in the path."""
         self._correlation += 1
         args = f'"External id": {self._correlation}, "cbid": 136, "correlation": {self._correlation}'
         self.rows.cpu(self.rows.slot(), "cuda_runtime", "cudaEventQuery", tid, start_ns, duration_ns, args)

@@ -1,4 +1,4 @@
-"""What a synthetic capture is like: the sizes and durations that its programs draw from."""
+"""Specification of a synthetic capture: sizes, and mean durations from which its programs draw."""
 
 from __future__ import annotations
 
@@ -13,30 +13,38 @@ GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 @dataclass(frozen=True)
 class CaptureSpec:
-    """What to write. Times in ns; durations of a step's parts are means.
+    """Specification of a capture. Times are ns. Durations of a step's parts are means.
 
     Attributes:
-        compute_streams: streams that compute kernels run on; the first is stream 7.
+        compute_streams: number of streams of compute kernels. The first is stream 7.
         bucket_layers: layers of the backward pass that share one all-reduce.
-        straggler: the rank whose compute kernels take `straggler_slowdown` times as long; None for none.
-        clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
-        fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
-            offsets must be whole microseconds too.
-        shape: training; polling, whose steps ask for events until they have ended; full_queue, whose launches block;
-            loop, with Python between operators and data that is loaded and preloaded; inference, whose steps decode
-            `tokens` tokens with small operators on one thread; inference_graph, where a token is one CUDA graph;
-            serving: without profiler steps, each step reads the prompts of new requests and decodes `tokens` tokens for
-            each, named as vLLM names its steps; parallel: training with process groups for tensor, pipeline and data
-            parallelism; accumulation, of gradients over micro-batches; waits, with cudaFree and other calls that wait; pool,
-            whose work two threads launch at the same time; devices, whose layers are on two; or planted: one cause makes its steps long.
-        plant: which one, for `planted` (planted.PLANTS).
-        graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
-            warm_up that ran the same operators, their stream capture, or both.
+        straggler: the rank whose compute kernels take `straggler_slowdown` times as long, or None.
+        clock_offset_ns: lead of each rank's clock over true time. Missing ranks have 0.
+        fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`. Otherwise whole microseconds, and
+            offsets must be whole microseconds, too.
+        shape: one of SHAPES.
+            training: data-parallel training.
+            inference: steps that decode `tokens` tokens with small operators on one thread.
+            inference_graph: the same, but each token is one CUDA graph.
+            serving: no profiler steps. Each batch reads the prompts of new requests and decodes `tokens` tokens for each,
+                with vLLM's step names.
+            parallel: training with process groups for tensor, pipeline and data parallelism.
+            loop: Python between operators, and data that is loaded and preloaded.
+            polling: steps that poll events until they have ended.
+            full_queue: launches that block.
+            accumulation: accumulation of gradients over micro-batches.
+            waits: cudaFree and other calls that wait.
+            pool: work that two threads launch concurrently.
+            devices: layers on two devices.
+            planted: steps that are long because of one cause.
+        plant: the cause, for `planted` (planted.PLANTS).
+        graph_origin: origin of an inference_graph in the trace, before its first token: none, the warm_up that ran the same
+            operators, their stream capture, or both.
         tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
-        queue_limit: launches that a stream holds before the next one blocks; None for any number.
-        watchdog: a thread beside the program asks for events, and waits for nobody.
-        launch_jitter: by how much of their mean launch latencies differ from it, 0 to 1.
-        sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
+        queue_limit: launches in a stream's queue before the next launch blocks, or None for no limit.
+        watchdog: whether a separate thread polls events without waiting, for `polling`.
+        launch_jitter: maximum relative deviation of launch latencies from their mean, 0 to 1.
+        sync_each_step: end each step with a device sync. Otherwise the truth has no paths of single steps.
     """
 
     ranks: int = 2
@@ -85,5 +93,5 @@ class CaptureSpec:
             raise ValueError("clock offsets must be whole microseconds if time stamps are")
 
     def offset_ns(self, rank: int) -> int:
-        """Returns the clock offset of a rank, ns."""
+        """Return the clock offset of a rank, ns."""
         return self.clock_offset_ns[rank] if rank < len(self.clock_offset_ns) else 0

@@ -1,4 +1,4 @@
-"""The data types of the simulated machine: work, its end, events, streams, and the truth it records."""
+"""Data types of the simulated machine: work, its end, events, streams, and the recorded truth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KERNEL_ARGS = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a launch puts on a stream."""
+    """Work that a launch puts on a stream: a kernel, memcpy or memset."""
 
     name: str
     cat: str = "kernel"
@@ -27,7 +27,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of a piece of GPU work, with the path into it."""
+    """End of a GPU activity, with the path into it."""
 
     end_ns: int
     path: Path
@@ -35,7 +35,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A recorded CUDA event; source is the last work on its stream at that time, None when there was none."""
+    """A recorded CUDA event. source: the last work on its stream at that time, or None."""
 
     number: int
     correlation: int
@@ -52,9 +52,9 @@ class Stream:
 
 @dataclass(slots=True)
 class Pending:
-    """A launched piece of work whose end is not known yet: a collective that waits for the other ranks.
+    """Launched work whose end is still unknown, such as a collective that waits for the other ranks.
 
-    members: the ranks that it waits for; None for all.
+    members: the ranks of the collective, None for all.
     """
 
     work: Work
@@ -68,12 +68,13 @@ class Pending:
 
 @dataclass(slots=True)
 class MachineTruth:
-    """What the simulator knows about one rank.
+    """The simulator's truth about one rank.
 
-    started_by counts pieces of GPU work by what really held them up: `launch`, `kernel` (the one before on the
-    stream) or `wait` (an event). rule counts them by the edge of the path's rule that claims their waiting time.
-    idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time); blocked_launches
-    those that found their stream's queue full, blocked_polls loops that asked more than once.
+    started_by: number of GPU activities by the real cause of their start: `launch`, `kernel` (the previous one on the
+    stream) or `wait` (an event). rule: the same by the edge that the path's rule assigns to their waiting time.
+    blocked_syncs: blocking calls that waited. idle_syncs: blocking calls that found the GPU's work already done (their time
+    stays CPU time). blocked_launches: calls that found their stream's queue full, or other calls that waited. blocked_polls:
+    loops that polled more than once.
     """
 
     path: Path = ZERO

@@ -1,4 +1,4 @@
-"""The critical path of one window as an answer: numbers for a person, one JSON object for a program."""
+"""The critical path of one window as an answer: numbers for the user, one JSON object for a program."""
 
 from __future__ import annotations
 
@@ -43,15 +43,18 @@ def critical_path(
     on_model: Any = None,
     at_once: int = 1,
 ) -> PathAnswer:
-    """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`, or take it from those of
-    its stored tables that are there (`show_trace`).
+    """Return the path of one window, computed or from the stored tables of it that exist (`show_trace`).
 
-    Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
-    `edges_file` receives one row per edge (Parquet). `con` keeps the tables `_path_bounds` and `critical_path_windows`,
-    and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`. `save_to` receives the path with its graph
-    (`saving.py`, whose errors it raises); `alternatives` says how many other paths to find; `at_once` models run beside
-    each other (`run_models`). Raises WindowNotFound if nothing opens the window, NothingJoined if data dependencies are requested (switch `dependencies`) and no execution trace was joined
-    (`load_execution`).
+    It is computed from the tables `events`, `traces` and `findings` in `con`. Without `with_path` the answer's `path`
+    is empty, and path_json.py reads it row by row. `edges_file` receives one row per edge (Parquet). `con` keeps the
+    tables `_path_bounds` and `critical_path_windows`, and `critical_path_edges` if `with_edges`, `_edges` if
+    `with_graph`.
+
+    `save_to` receives the path with its graph (`save_path.py`, whose errors it raises). `alternatives` is the number of
+    other paths to find. `at_once` is the number of models that run concurrently (`run_models`).
+
+    Raises WindowNotFound if nothing opens the window. Raises NothingJoined if data dependencies are requested (switch
+    `dependencies`) and no execution trace was joined (`load_execution`).
     """
     request_windows(con, [request], overrides)
     dependencies = describe_dependencies(con, request, overrides or {})
@@ -68,7 +71,7 @@ def critical_path(
 
         check_target(save_to)
         targets += SOURCES
-    if "critical_path" not in stored:  # for whoever reads the path later (path_json.py)
+    if "critical_path" not in stored:  # path_json.py reads the path later
         targets += catalog.models["critical_path"].dependencies
     run_models(
         con,
@@ -138,8 +141,8 @@ def _caveats(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def _reason(con: duckdb.DuckDBPyConnection) -> str:
-    found = con.execute("SELECT detail FROM critical_path_caveats WHERE caveat = 'no_critical_path'").fetchall()
-    return found[0][0]
+    rows = con.execute("SELECT detail FROM critical_path_caveats WHERE caveat = 'no_critical_path'").fetchall()
+    return rows[0][0]
 
 
 def _path(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

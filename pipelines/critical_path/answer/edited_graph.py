@@ -1,7 +1,7 @@
-"""Turns an edited graph back into a saved path with the longest path of the new graph (HTA-37, HTA-71).
+"""Edits of a path's graph, turned back into a saved path with the longest path of the new graph (HTA-37, HTA-71).
 
 The graph is a `networkx.DiGraph` over the nodes of a saved path: 2·event_id for an event's start, 2·event_id + 1 for
-its end. Its weights may be changed, edges and nodes added or removed. The new path's meta.json and title say how much
+its end. Its weights may be changed, edges and nodes added or removed. The new path's meta.json and title state how much
 was changed.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNIT = "weight_unit"
-"""Graph attribute that gives the unit of its weights."""
+"""Graph attribute with the unit of the graph's weights."""
 NS_PER = {"ns": 1, "us": 1000}
 
-_NEW_EDGES = 7 << 60  # above all that the models number
-_NEW_NODES = 2_000_000  # how far node numbers may go: arrays are as long as the highest node
+_NEW_EDGES = 7 << 60  # above all numbers that the models assign
+_NEW_NODES = 2_000_000  # range of the numbers of new nodes, because arrays are as long as the highest node
 _OWN_TYPES = {**{text: kind for kind, text in HTA_TYPES.items()}, **{kind: kind for kind in HTA_TYPES}}
 _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
@@ -39,13 +39,13 @@ _FLAGS = ("waits_for_earlier_work", "is_inferred")
 
 
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
-    """Returns the path of an edited graph; `saved` is the path it was made from.
+    """Return the path of an edited graph. `saved` is the path that the graph was made from.
 
     `unit` is the unit of the weights, ns or us (None: `graph.graph["weight_unit"]`). An added edge has a `weight`, and
-    may have a `type` (HTA's text or its name; by default a dependency, which needs no weight) and `event_id`, the event
-    whose time it is (by default as HTA attributes it: for an operator's edge, the event that starts or ends there). An
-    added node is a number that no event of the trace uses, and may have `name` and `at_ns`. A graph with a cycle has no
-    path: `cycle` in the meta of the result says where.
+    may have a `type` (HTA's text or its name). The default type is a dependency, which needs no weight. It may also
+    have an `event_id`, the event whose time it is. The default is HTA's attribution: for an operator's edge, the event
+    that starts or ends there. An added node is a number that no event of the trace uses, and may have `name` and
+    `at_ns`. A graph with a cycle has no path, and `cycle` in the meta of the result names nodes on it.
 
     Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses.
     """
@@ -59,42 +59,42 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
     nodes, events, in_nodes = _nodes(saved, graph)
     edges, in_edges = _edges(saved, graph, NS_PER[unit], events)
     before = saved.meta.get("edited", {})
-    changes = {what: n + before.get(what, 0) for what, n in {**in_edges, **in_nodes}.items()}
+    changes = {change: n + before.get(change, 0) for change, n in {**in_edges, **in_nodes}.items()}
     meta = {**saved.meta, "edited": changes}
     return with_longest_path(replace(saved, meta=meta, nodes=nodes, edges=edges, events=events))
 
 
 def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dict[str, int]]:
-    """Returns the tables `nodes` and `events` of the graph, and how many nodes were added and removed."""
+    """Return the tables `nodes` and `events` of the graph, and how many nodes were added and removed."""
     import pyarrow as pa
 
     old = int_column(saved.nodes, "node_id")
-    known = set(old.tolist())
+    known_nodes = set(old.tolist())
     n_events = saved.meta["trace"].get("n_events") or int(old.max(initial=-1)) // 2 + 1
-    added = [node for node in graph if node not in known]
+    added = [node for node in graph if node not in known_nodes]
     for node in added:
-        whole = isinstance(node, int | np.integer) and not isinstance(node, bool)
-        if not whole or not 2 * n_events <= node < 2 * n_events + _NEW_NODES:
+        is_integer = isinstance(node, int | np.integer) and not isinstance(node, bool)
+        if not is_integer or not 2 * n_events <= node < 2 * n_events + _NEW_NODES:
             raise WrongValue(
                 f"node {node!r} is not in the graph; number new ones from {2 * n_events} on "
                 f"(an event's start is even, its end the odd number behind it), at most {_NEW_NODES:,} of them"
             )
-    kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
+    is_kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
     rows = [_new_node(int(node), graph.nodes[node]) for node in sorted(added)]
     names = {row["event_id"]: row["name"] for row in reversed(rows) if row["name"]}
-    for row in rows:  # both ends belong to one event
+    for row in rows:  # both ends of an event have its name
         row["name"] = names.get(row["event_id"])
     nodes = pa.concat_tables(
-        [saved.nodes.filter(pa.array(kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
+        [saved.nodes.filter(pa.array(is_kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
     )
-    left = np.unique(old[kept] // 2)
+    event_ids = np.unique(old[is_kept] // 2)
     events = saved.events
     # Events without nodes stay, such as an annotation that an edge's time is attributed to.
-    stays = np.isin(int_column(events, "event_id"), left) | events["class"].is_null().to_numpy()
+    stays = np.isin(int_column(events, "event_id"), event_ids) | events["class"].is_null().to_numpy()
     new = [{**row, "duration_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
     once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
     added_events = pa.Table.from_pylist([once[event] for event in sorted(once)], schema=events.schema)
-    counts = {"nodes added": len(added), "nodes removed": int((~kept).sum())}
+    counts = {"nodes added": len(added), "nodes removed": int((~is_kept).sum())}
     return nodes, pa.concat_tables([events.filter(pa.array(stays)), added_events]), counts
 
 
@@ -113,7 +113,7 @@ def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Returns table `edges` of the graph, `seq` not yet known, and how many edges were added, removed and changed.
+    """Return table `edges` of the graph, with `seq` not yet known, and how many edges were added, removed and changed.
 
     Existing edges keep their number, and so their order, which decides between paths of equal length.
     """
@@ -122,23 +122,23 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Tab
     table = saved.edges
     classes = dict(zip(int_column(events, "event_id").tolist(), events["class"].to_pylist(), strict=True))
     old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT, *_FLAGS)}
-    places = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
+    index_by_ends = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
     same, changed, added, total = [], [], [], 0
     for src, dst, data in _listed(graph):
-        place = places.get((src, dst))
-        was = None if place is None else tuple(old[name][place] for name in _EDITED)
+        index = index_by_ends.get((src, dst))
+        was = None if index is None else tuple(old[name][index] for name in _EDITED)
         now = _edge(src, dst, data, was, ns_per_unit, classes)
         total += abs(now[1])
-        if place is None:
+        if index is None:
             added.append(_row(src, dst, now))
         elif now == was:
-            same.append(place)
+            same.append(index)
         else:
-            changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][place]})
+            changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][index]})
             if was and now[0] == was[0]:  # the attributed event is kept if the type is
-                changed[-1] |= {name: old[name][place] for name in _FLAGS}
+                changed[-1] |= {name: old[name][index] for name in _FLAGS}
             if was and now[1] == was[1]:  # the measured weight is kept if the path's weight is
-                changed[-1]["weight_ns"] = old["weight_ns"][place]
+                changed[-1]["weight_ns"] = old["weight_ns"][index]
     if total >= _LARGEST_NS:
         raise WrongValue("the weights are so large that times overflow 64 bits")
     next_id = max([_NEW_EDGES, *(row + 1 for row in int_column(table, "edge_id")[-1:].tolist())])
@@ -150,15 +150,15 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, events: pa.Tab
     new = pa.Table.from_pylist([*changed, *added], schema=table.schema)
     counts = {
         "edges added": len(added),
-        "edges removed": len(places) - len(same) - len(changed),
+        "edges removed": len(index_by_ends) - len(same) - len(changed),
         "edges changed": len(changed),
     }
-    kept = table.take(pa.array(same, pa.int64()))
-    return pa.concat_tables([kept, new]).sort_by("edge_id"), counts
+    same_edges = table.take(pa.array(same, pa.int64()))
+    return pa.concat_tables([same_edges, new]).sort_by("edge_id"), counts
 
 
 def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]:
-    """Returns a row of table `edges` without its number."""
+    """Return a row of table `edges` without its number."""
     kind, ns, event = now
     return {
         "src_node_id": int(src),
@@ -175,7 +175,10 @@ def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]
 
 
 def _whose(row: dict[str, Any], classes: Mapping[int, str | None]) -> tuple[str, str]:
-    """Returns the side and the class of the work whose time an edge is, as rules name them. `classes`: of events."""
+    """Return the side and the class of the work whose time an edge is, as rules name them.
+
+    `classes` are the classes of events.
+    """
     event = row["attributed_event_id"]
     if row.get("waits_for_earlier_work"):
         return "outside", "*"
@@ -186,47 +189,55 @@ def _whose(row: dict[str, Any], classes: Mapping[int, str | None]) -> tuple[str,
 
 
 def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Yields the edges by target, as networkx lists predecessors: their order decides between paths of equal length."""
+    """Yield the edges by target, as networkx lists predecessors.
+
+    Their order decides between paths of equal length.
+    """
     for dst, before in graph.pred.items():
         for src, data in before.items():
             yield src, dst, data
 
 
 def _edge(
-    src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, known: Container[int]
+    src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, event_ids: Container[int]
 ) -> tuple[str, int, int | None]:
-    """Returns type, weight in ns and attributed event of an edge; `was` is what they were."""
-    held = data.get("object")  # HTA's CPEdge
-    kind = _kind(src, dst, data.get("type"), getattr(held, "type", None), was[0] if was else None)
-    ns = _weight(src, dst, data.get("weight", getattr(held, "weight", None)), kind, ns_per_unit)
+    """Return type, weight in ns and attributed event of an edge. `was` are their previous values, None for an added
+    edge.
+    """
+    cp_edge = data.get("object")  # HTA's CPEdge
+    kind = _kind(src, dst, data.get("type"), getattr(cp_edge, "type", None), was[0] if was else None)
+    ns = _weight(src, dst, data.get("weight", getattr(cp_edge, "weight", None)), kind, ns_per_unit)
     if ns < 0 and (was is None or ns != was[1]):
         raise WrongValue(f"edge ({src}, {dst}): weight {data.get('weight')!r} is negative; give 0 or more")
     event = data["event_id"] if "event_id" in data else was[2] if was else _attributed(src, dst, kind)
-    if event is not None and event not in known and (was is None or event != was[2]):
+    if event is not None and event not in event_ids and (was is None or event != was[2]):
         raise WrongValue(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
-    # Host time outside operators may be nobody's.
+    # Host time outside operators may have no owner.
     if event is None and EDGE_TYPES[kind].is_own_time and not (was and was[2] is None and was[0] == kind):
         raise WrongValue(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
     return kind, ns, event
 
 
-def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
-    """Returns the type that was set, as text or with HTA's object; for an existing edge, the one that differs."""
-    found = []
-    for value in (given, held):
+def _kind(src: int, dst: int, set_type: Any, object_type: Any, was: str | None) -> str:
+    """Return the type that was set, as text or with HTA's object.
+
+    For an existing edge, that is the set type that differs from the previous type, if any.
+    """
+    kinds = []
+    for value in (set_type, object_type):
         if value is not None:
-            found.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
-            if not found[-1]:
+            kinds.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
+            if not kinds[-1]:
                 raise WrongValue(
                     f"edge ({src}, {dst}): unknown type {value!r}; known are: {', '.join(HTA_TYPES.values())}"
                 )
     if was is None:
-        return found[0] if found else "DEPENDENCY"
-    return next((kind for kind in found if kind != was), was)
+        return kinds[0] if kinds else "DEPENDENCY"
+    return next((kind for kind in kinds if kind != was), was)
 
 
 def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
-    """Returns a weight in integer ns."""
+    """Return a weight in integer ns."""
     if value is None and not EDGE_TYPES[kind].has_duration:
         return 0
     if (
@@ -239,8 +250,9 @@ def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
 
 
 def _attributed(src: int, dst: int, kind: str) -> int | None:
-    """Returns the event whose time an edge is, as HTA attributes it (2.8.6): for an operator's, the one that starts or
-    ends there.
+    """Return the event whose time an edge is, as HTA attributes it (2.8.6), or None if the edge has no owner.
+
+    For an operator's edge, that is the event that starts or ends there.
     """
     if EDGE_TYPES[kind].time_of == "nobody":
         return None

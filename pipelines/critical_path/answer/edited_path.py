@@ -1,4 +1,4 @@
-"""The longest path of a graph held as tables: the rows of its path, what bounds them, and the answer."""
+"""The longest path of a graph stored as tables: the rows of its path, what bounds them, and the answer."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "o
 
 
 def with_longest_path(saved: SavedPath) -> SavedPath:
-    """Returns `saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
+    """Return `saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
 
-    Without edges, or with a cycle (`cycle` in its meta says where), there is no path.
+    Without edges, or with a cycle (`cycle` in its meta describes it), there is no path.
     """
     on, cycle = np.arange(0), None
     window = of_saved(saved) if saved.edges.num_rows else None
@@ -56,13 +56,14 @@ def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
 
     seq = np.zeros(edges.num_rows, dtype=np.int64)
     seq[on] = np.arange(1, len(on) + 1)
-    at = edges.schema.get_field_index("seq")
-    return edges.set_column(at, edges.schema.field("seq"), pa.array(seq, pa.int64(), mask=seq == 0))
+    column_index = edges.schema.get_field_index("seq")
+    return edges.set_column(column_index, edges.schema.field("seq"), pa.array(seq, pa.int64(), mask=seq == 0))
 
 
 def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Returns the rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time
-    first.
+    """Return the rows of `critical_path` for these edges, in order, and those of `critical_path_summary`.
+
+    The rows of the summary are ordered by time, most first.
     """
     import pyarrow as pa
 
@@ -74,8 +75,8 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
         con.register("of_graph", _events_of(saved, edges))
         con.execute(f"CREATE TABLE events AS SELECT {quoted(window.trace_id)} AS trace_id, * FROM of_graph")
         tables = ("critical_path", "critical_path_summary")
-        of = {"profile": saved.meta["profile"], "annotation": saved.meta["window"]["annotation"]}
-        show_path(con, window, on, weights, tables, **of, span_ns=span_ns)
+        labels = {"profile": saved.meta["profile"], "annotation": saved.meta["window"]["annotation"]}
+        show_path(con, window, on, weights, tables, **labels, span_ns=span_ns)
         rows = f"SELECT {', '.join(saved.path.schema.names)} FROM critical_path ORDER BY seq"
         path = database.arrow_result(con, rows).to_arrow_table()
         summary = "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary"
@@ -83,26 +84,27 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
 
 
 def _span_ns(window: dict[str, Any]) -> tuple[int, int]:
-    """Returns from when to when the path of a window runs."""
+    """Return the start and the end of the path of a window, ns."""
     return window["path_start_ns"], window["path_end_ns"]
 
 
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
-    """Returns what `critical_path` shows about the events of these edges."""
+    """Return the columns that `critical_path` shows of the events of these edges."""
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
-    there = np.isin(int_column(saved.events, "event_id"), [event for event in ids if event is not None])
-    there |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
-    return saved.events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
+    is_shown = np.isin(int_column(saved.events, "event_id"), [event for event in ids if event is not None])
+    is_shown |= np.isin(int_column(saved.events, "event_id"), int_column(saved.events, "owner_event_id"))
+    return saved.events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(is_shown))
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
-    """Returns the caveats that still apply: for another path, only those about the trace and its window, as the rest
-    count over the path.
+    """Return the caveats that still apply.
+
+    For another path, these are only the caveats about the trace and its window, because the rest count over the path.
     """
-    found = saved.meta["answer"].get("caveats", [])
-    return found if path.equals(saved.path) else [row for row in found if row["caveat"] not in OF_PATHS]
+    caveats = saved.meta["answer"].get("caveats", [])
+    return caveats if path.equals(saved.path) else [row for row in caveats if row["caveat"] not in OF_PATHS]
 
 
 def _reason(saved: SavedPath, cycle: str | None) -> str:
@@ -112,9 +114,9 @@ def _reason(saved: SavedPath, cycle: str | None) -> str:
 
 
 def _by_type(saved: SavedPath) -> dict[str, dict[str, float]]:
-    found: dict[str, list[int]] = {}
+    totals: dict[str, list[int]] = {}
     for kind, ns in zip(saved.edges["edge_type"].to_pylist(), saved.edges["weight_ns"].to_pylist(), strict=True):
-        of_kind = found.setdefault(kind, [0, 0])
+        of_kind = totals.setdefault(kind, [0, 0])
         of_kind[0] += 1
         of_kind[1] += ns
-    return {kind: {"count": n, "weight_us": ns / 1000} for kind, (n, ns) in sorted(found.items())}
+    return {kind: {"count": n, "weight_us": ns / 1000} for kind, (n, ns) in sorted(totals.items())}

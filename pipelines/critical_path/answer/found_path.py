@@ -1,7 +1,8 @@
-"""A path found outside the models (by a what-if scenario or after edits), as the tables that the models make of a path.
+"""A path found outside the models (by a what-if scenario or after edits), as the tables that the models create for a
+path.
 
 `critical_path.sql` and `critical_path_summary.sql` read a path's edges from `_path_bounds` and its window from
-`critical_path_windows`. This module fills these two, so that only SQL says how a path is shown.
+`critical_path_windows`. This module fills these two tables, so only SQL defines how a path is displayed.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ def show_path(
 ) -> None:
     """Create `tables` in the current schema of `con`, which has `events`, for a path of `window`.
 
-    `on`: the path's edges in order, as indices into the graph's edge arrays. `weights`: their weights in ns as measured,
-    as used on the path, and as used in the summary. `profile`, `annotation` (empty: the window is the whole trace) and
-    `span_ns`, from the window's start to its end, are those of the window. Raises ValueError for a type of edge that edge_types.csv does not have.
+    `on` are the path's edges in order, as indices into the graph's edge arrays. `weights` are their weights in ns as
+    measured, as used on the path, and as used in the summary. `profile`, `annotation` (empty if the window is the whole
+    trace) and `span_ns` (start and end, ns) describe the window. Raises ValueError for an edge type that edge_types.csv
+    does not contain.
     """
-    present, place = np.unique(window.edge_type[on], return_inverse=True)
+    present, code_index = np.unique(window.edge_type[on], return_inverse=True)
     codes = edge_codes(window.kinds[i] for i in present)
     # Arrays, because DuckDB imports pandas to read an Arrow table.
     rows = {
@@ -60,16 +62,16 @@ def show_path(
         "edge_id": window.edge_id[on],
         "src_node_id": window.graph.node_ids[window.graph.src[on]],
         "dst_node_id": window.graph.node_ids[window.graph.dst[on]],
-        "edge_code": np.array(codes, dtype=np.int64)[place],
+        "edge_code": np.array(codes, dtype=np.int64)[code_index],
         **dict(zip(("weight_ns", "path_weight_ns", "duration_ns"), weights, strict=True)),
         "attributed_event_id": window.attributed[on],
         "waits_for_earlier_work": window.earlier[on],
         "is_inferred": window.inferred[on],
         "bound": window.bound[on],
     }
-    of = {"trace_id": window.trace_id, "window_id": window.window_id, "profile": profile, "annotation": annotation}
+    labels = {"trace_id": window.trace_id, "window_id": window.window_id, "profile": profile, "annotation": annotation}
     start_ns, end_ns = span_ns
-    con.execute(_WINDOW.format(**{k: quoted(v) for k, v in of.items()}, start_ns=start_ns, end_ns=end_ns))
+    con.execute(_WINDOW.format(**{k: quoted(v) for k, v in labels.items()}, start_ns=start_ns, end_ns=end_ns))
     con.execute(_EDGES.format(bounds=f"[{', '.join(map(quoted, window.bounds))}]"))
     del rows
     _own_gaps(con, window, on)

@@ -10,12 +10,13 @@ from pipelines.critical_path.graph.operator_order import serial
 
 @dataclass(frozen=True)
 class PathAnswer:
-    """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
+    """A window's critical path. Times are microseconds.
 
-    `success` is False if the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path`
-    is in order from its start; `alternatives` are those requested (`alternative_rows`), longest first. `dependencies`
-    says what orders operators. `inferred` are the indices in `path` (from 0) of waits that no cuda_sync row records.
-    `caveats` are the window's rows of `critical_path_caveats`, most severe first.
+    `success` is False if the window has no path. Then `reason` states why, as a sentence; otherwise it is None.
+    `summary` is the percentage of the path's length by what bounds it. `path` is in order from its start.
+    `alternatives` are the requested alternatives (`alternative_rows`), longest first. `dependencies` states what orders
+    operators. `inferred` are the indices in `path` (from 0) of waits that no cuda_sync row records. `caveats` are the
+    window's rows of `critical_path_caveats`, most severe first.
     """
 
     success: bool
@@ -33,5 +34,5 @@ class PathAnswer:
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints; its rows are the answer's own."""
+        """Return the object that `--json` prints. It shares its rows with the answer."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

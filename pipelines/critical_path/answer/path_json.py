@@ -1,4 +1,6 @@
-"""The path answer as JSON, streamed row by row from DuckDB: a path of a million rows is never held as objects."""
+"""The path answer as JSON, streamed row by row from DuckDB, so that a path of a million rows is never stored as
+objects.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,25 @@ from pipelines.critical_path.answer.path_answer import PathAnswer
 from pipelines.critical_path.answer.path_names import is_made
 from pipelines.models.catalog import Catalog
 
-_BATCH, _ROWS = 1 << 17, 1 << 15  # rows that are read and written at a time
-_EXACT_NS = 10**15  # the microseconds of fewer ns have at most 15 digits: each number is its own shortest text
+_BATCH, _ROWS = 1 << 17, 1 << 15  # rows per read and per write
+_EXACT_NS = (
+    10**15
+)  # below this, microseconds have at most 15 digits, so the decimal text is the shortest text of the float
 _FRACTIONS = [f".{n:03d}".rstrip("0") if n else ".0" for n in range(1000)]
 
 
 def json_parts(con: duckdb.DuckDBPyConnection, catalog: Catalog, answer: PathAnswer) -> Iterator[str]:
-    """The text of `answer.as_json()`, with `path` read from `con`, in which the answer was computed without it."""
+    """Yield the text of `answer.as_json()`, with `path` read from `con`, in which the answer was computed without it."""
     return as_parts(answer.as_json() | {"path": _rows(con, catalog)})
 
 
 def as_parts(members: dict[str, Any]) -> Iterator[str]:
-    """An object as `json.dumps` writes it, member by member; a member that is an iterator gives its own parts."""
-    for at, (name, value) in enumerate(members.items()):
-        yield f"{', ' if at else '{'}{json.dumps(name)}: "
+    """Yield an object as `json.dumps` writes it, member by member.
+
+    A member that is an iterator yields its own parts.
+    """
+    for index, (name, value) in enumerate(members.items()):
+        yield f"{', ' if index else '{'}{json.dumps(name)}: "
         if isinstance(value, Iterator):
             yield from value
         else:
@@ -42,14 +49,14 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
     name, kind, bound, owner = texts = (_Coded(), _Coded(), _Coded(), _Coded())
     event, duration = np.empty((2, n), dtype=np.int64)
     codes = np.empty((4, n), dtype=np.int32)
-    found = 0
+    n_read = 0
     for batch in _batches(con, catalog):
-        place = np.subtract(np.from_dlpack(batch.column(0)), 1)
-        event[place], duration[place] = (np.from_dlpack(batch.column(at)) for at in (1, 2))
-        for at, coded in enumerate(texts):
-            codes[at, place] = coded.codes(batch.column(3 + at))
-        found += len(place)
-    assert found == n, f"{found} rows of a path of {n} edges"  # else places would hold anything
+        index = np.subtract(np.from_dlpack(batch.column(0)), 1)
+        event[index], duration[index] = (np.from_dlpack(batch.column(column_no)) for column_no in (1, 2))
+        for column_no, coded in enumerate(texts):
+            codes[column_no, index] = coded.codes(batch.column(3 + column_no))
+        n_read += len(index)
+    assert n_read == n, f"{n_read} rows of a path of {n} edges"  # else the arrays have uninitialized items
     names = _strings(f', "name": {text}' for text in name.texts)
     kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
     bounds = _strings(f', "bound_by": {text}, "owner": ' for text in bound.texts)
@@ -71,24 +78,24 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
 
 
 def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.RecordBatch]:
-    """The rows of the path, each with its place from 1."""
-    # Unless it is there, the model's SQL is part of the query: creating its table would take as long again, for columns
-    # not needed here.
-    # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
+    """Yield the rows of the path, each with its position from 1."""
+    # Unless the table exists, the model's SQL is part of the query. Creating the table would take as long again, for
+    # columns not needed here. The rows are not sorted in DuckDB, because that would move the names, too: `seq` is the
+    # index at which the numbers of each column are written.
     rows = "FROM critical_path" if is_made(con, "critical_path") else catalog.models["critical_path"].sql
     query = f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by, owner FROM (\n{rows}\n)"
     return database.arrow_result(con, query).to_arrow_reader(_BATCH)
 
 
 class _Coded:
-    """Texts as JSON, each with a number: names repeat."""
+    """JSON texts, each with a number, because names repeat."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._code: dict[str | None, int] = {}
 
     def codes(self, column: pa.Array) -> np.ndarray:
-        """Returns the number of the text of each row."""
+        """Return the number of the text of each row."""
         encoded = column.dictionary_encode(null_encoding="encode")
         for value in encoded.dictionary.to_pylist():
             if self._code.setdefault(value, len(self.texts)) == len(self.texts):
@@ -97,7 +104,7 @@ class _Coded:
         return numbers[np.from_dlpack(encoded.indices).astype(np.int64)]
 
 
-# Arrow arrays from their buffers: pa.array and to_numpy would import pandas, which takes longer than the rows.
+# Arrow arrays are built from buffers, because pa.array and to_numpy import pandas, which takes longer than the rows.
 
 
 def _array(numbers: np.ndarray) -> pa.Array:
@@ -111,9 +118,9 @@ def _strings(texts: Iterable[str]) -> pa.Array:
 
 
 def _microseconds(ns: np.ndarray) -> list[pa.Array]:
-    """Returns texts that, one after another, are `repr(ns / 1000)` of each number."""
+    """Return arrays of texts whose concatenation is `repr(ns / 1000)` of each number."""
     if np.abs(ns).max(initial=0) > _EXACT_NS:
-        return [_strings(repr(one / 1000) for one in ns.tolist())]
+        return [_strings(repr(number / 1000) for number in ns.tolist())]
     signs, size = _strings(["", "-"]), np.abs(ns)
     return [
         signs.take(_array(ns < 0)),
@@ -123,7 +130,7 @@ def _microseconds(ns: np.ndarray) -> list[pa.Array]:
 
 
 def _joined(*columns: pa.Scalar | pa.Array) -> str:
-    """The texts of all columns, row after row."""
+    """Return the texts of all columns, row after row."""
     rows = pc.call_function("binary_join_element_wise", [*columns, _strings([""])[0]])
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)

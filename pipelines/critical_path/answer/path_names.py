@@ -1,4 +1,4 @@
-"""The owners of the most time on a path, from the models that a lake's tables come from."""
+"""The owners of the most time on a path, from the models that create a lake's tables."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _LARGEST = """
 
 
 def largest_owners(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -> list[dict[str, Any]]:
-    """Returns the first `top` rows of `critical_path_by_owner` by time, of the one path in `con`, but none below 0.005 %.
+    """Return the first `top` rows of `critical_path_by_owner` by time, of the one path in `con`, but none below 0.005
+    %.
 
-    Each has owner, owner_cat, bound_by, n_edges and duration_ns; of all owners, also n_owners and all_ns. `con` has the
-    table `critical_path_by_owner`, or `critical_path`, or what that model reads.
+    Each row has owner, owner_cat, bound_by, n_edges and duration_ns, and for all owners together n_owners and all_ns.
+    `con` has the table `critical_path_by_owner`, or `critical_path`, or the tables that this model reads.
     """
     if top < 1:
         return []
-    # The model's SQL is part of the query: a table of it would hold the names of all edges.
+    # The model's SQL is part of the query, because its table would contain the names of all edges.
     path = (
         "WITH"
         if is_made(con, "critical_path")
@@ -40,6 +41,6 @@ def largest_owners(con: duckdb.DuckDBPyConnection, catalog: Catalog, top: int) -
 
 
 def is_made(con: duckdb.DuckDBPyConnection, name: str) -> bool:
-    """Whether `con` has a table or view of this name, in the schema of all but stored tables."""
+    """Whether `con` has a table or view of this name in schema `main`, which contains no stored tables."""
     made = "SELECT schema_name, table_name FROM duckdb_tables() UNION ALL SELECT schema_name, view_name FROM duckdb_views()"
     return bool(con.execute(f"SELECT 1 FROM ({made}) WHERE table_name = '{name}' AND schema_name = 'main'").fetchall())

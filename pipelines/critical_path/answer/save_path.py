@@ -1,4 +1,4 @@
-"""Writes a critical path with its graph into one file: its format is told in `saved_path.py`, which reads it."""
+"""A writer of critical paths with their graphs into one file, in the format that `saved_path.py` documents and reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SOURCES = (
     "edge_types",
     "switches",
 )
-"""The tables that `save_path` reads, besides `events` and `traces`."""
+"""The tables that `save_path` reads, in addition to `events` and `traces`."""
 
 
 _QUERIES = {
@@ -74,18 +74,18 @@ def save_path(
 ) -> None:
     """Write the path of a window into the file `target`, completely or not at all.
 
-    `con` holds the tables of SOURCES; `answer` and `overrides` are the window's answer and the switches it was computed
-    with. A saved path of that name is replaced. Raises FileExistsError for any other file, OSError if it cannot be
-    written, and ValueError for an unknown window.
+    `con` contains the tables of SOURCES. `answer` and `overrides` are the window's answer and the switches it was
+    computed with. An existing saved path is replaced. Raises FileExistsError for any other existing file, OSError if
+    the file cannot be written, and ValueError for an unknown window.
     """
     check_target(target)
-    of = f"t.trace_id = {quoted(trace_id)} AND t.window_id = {quoted(window_id)}"
-    meta = _meta(con, of, answer, overrides or {})
-    _write(con, target, meta, {part: _QUERIES[part].format(of=of) for part in PARTS})
+    condition = f"t.trace_id = {quoted(trace_id)} AND t.window_id = {quoted(window_id)}"
+    meta = _meta(con, condition, answer, overrides or {})
+    _write(con, target, meta, {part: _QUERIES[part].format(of=condition) for part in PARTS})
 
 
 def write_saved(saved: SavedPath, target: Path) -> None:
-    """Write a path that is held in memory, as `save_path` does. Raises OSError as `check_target` does."""
+    """Write a path that is in memory, as `save_path` does. Raises OSError as `check_target` does."""
     check_target(target)
     with database.connect() as con:
         for part in PARTS:
@@ -94,26 +94,28 @@ def write_saved(saved: SavedPath, target: Path) -> None:
 
 
 def _write(con: duckdb.DuckDBPyConnection, target: Path, meta: dict[str, Any], queries: Mapping[str, str]) -> None:
-    """Write the file: the rows of each query as a struct of their own, the metadata, and the digest in its place."""
+    """Write the file: the rows of each query as a separate struct column, the metadata, and the digest at its position."""
     rows = " UNION ALL BY NAME ".join(f"SELECT one AS {part} FROM ({query}) AS one" for part, query in queries.items())
-    order = ", ".join(f"{part}.{key}" for part, key in PARTS.items())  # the same path is the same bytes
+    order = ", ".join(f"{part}.{key}" for part, key in PARTS.items())  # the same path yields the same bytes
     entries = {META: json.dumps(meta), DIGEST: (MARK + BLANK).decode()}
-    told = ", ".join(f"{key}: {quoted(value)}" for key, value in entries.items())
+    kv_metadata = ", ".join(f"{key}: {quoted(value)}" for key, value in entries.items())
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        whole = Path(folder, "saved.parquet")
+        temporary = Path(folder, "saved.parquet")
         con.execute(
-            f"COPY (FROM ({rows}) ORDER BY {order}) TO {quoted(whole)} "
-            f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{told}}})"
+            f"COPY (FROM ({rows}) ORDER BY {order}) TO {quoted(temporary)} "
+            f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{kv_metadata}}})"
         )
-        with whole.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-            at, end = place_of_digest(content)
-            content[at:end] = digest(content)
-        os.replace(whole, target)
+        with temporary.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+            begin, end = place_of_digest(content)
+            content[begin:end] = digest(content)
+        os.replace(temporary, target)
 
 
 def check_target(target: Path) -> None:
-    """Raise OSError if a path cannot be saved: no such folder, or an existing file that is not a saved path (it may be
-    the trace).
+    """Raise OSError if a path cannot be saved to the file.
+
+    That is the case if the folder does not exist, or for an existing file that is not a saved path (it may be the
+    trace).
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")
@@ -122,42 +124,44 @@ def check_target(target: Path) -> None:
 
 
 def _meta(
-    con: duckdb.DuckDBPyConnection, of: str, answer: PathAnswer, overrides: dict[tuple[str, str], str]
+    con: duckdb.DuckDBPyConnection, condition: str, answer: PathAnswer, overrides: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
-    windows = rows_of(con, f"SELECT * EXCLUDE (window_no, trace_profile_id) FROM critical_path_windows AS t WHERE {of}")
+    windows = rows_of(
+        con, f"SELECT * EXCLUDE (window_no, trace_profile_id) FROM critical_path_windows AS t WHERE {condition}"
+    )
     if not windows:
-        raise ValueError(f"there is no window with {of}")
+        raise ValueError(f"there is no window with {condition}")
     window = windows[0]
     trace_id, profile = window.pop("trace_id"), window.pop("profile")
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
-    # What the trace lacks; NULL: nothing.
+    # What is missing from the trace; NULL if nothing is.
     lacks = (
         f"(SELECT max(detail) FROM findings {of_trace} AND check_name = 'truncated') AS truncated, "
         "(SELECT {'severity': severity, 'detail': detail} "
         f"FROM findings {of_trace} AND check_name = 'lost_kernels') AS lost_kernels"
     )
     [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size}, {lacks} FROM traces {of_trace}")
-    trace["file"] = trace["file"] and Path(trace["file"]).name  # its folders mean nothing on another machine
+    trace["file"] = trace["file"] and Path(trace["file"]).name  # the folders are meaningless on another machine
     switches = {row["switch"]: row["value"] for row in rows_of(con, f"FROM switches WHERE profile = {quoted(profile)}")}
     refused = rows_of(
-        con, f"SELECT reason FROM _refused_windows JOIN critical_path_windows AS t USING (window_no) WHERE {of}"
+        con, f"SELECT reason FROM _refused_windows JOIN critical_path_windows AS t USING (window_no) WHERE {condition}"
     )
-    said = {
+    saved_answer = {
         name: value for name, value in answer.as_json().items() if name not in ("path", "inferred")
-    }  # table `path` has them
+    }  # table `path` contains them
     return {
         "version": VERSION,
         "trace": trace,
         "window": window,
         "profile": profile,
         "switches": switches | {name: value for (view, name), value in overrides.items() if view == profile},
-        "answer": said,
+        "answer": saved_answer,
         "refused": refused[0]["reason"] if refused else None,
-        "rules": rows_of(con, RULES.format(of=of)),
+        "rules": rows_of(con, RULES.format(of=condition)),
         "summary": rows_of(
             con,
             "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary AS t "
-            f"WHERE {of} ORDER BY duration_ns DESC, bound_by",
+            f"WHERE {condition} ORDER BY duration_ns DESC, bound_by",
         ),
     }

@@ -1,15 +1,15 @@
-"""Reads a critical path with its graph from one file, which needs neither trace nor lake: Parquet, whatever its name.
-`save_path.py` writes it.
+"""A reader of critical paths with their graphs from one file, which needs neither trace nor lake.
 
-Each row belongs to one table, whose columns are the fields of the only one of these that is not NULL:
+The file is Parquet, whatever its name. `save_path.py` writes it. Each row belongs to one table, whose columns are the
+fields of the only struct below that is not NULL:
 
     nodes   node_id, event_id, is_start, at_ns, and name and category of the event
-    edges   both ends, type, weights, attributed event, what bounds it, and `seq`: the place on the path (NULL: not on it)
+    edges   both ends, type, weights, attributed event, what bounds it, and `seq`: the position on the path (NULL: not on it)
     path    the rows of `critical_path`
-    events  the events of the graph with their class, thread and stream: what a scenario and an edit ask of them
+    events  the events of the graph with the columns that scenarios and edits need, such as class, thread and stream
 
-Everything else is JSON in the file's metadata: version, trace (with what was found if its file ends early), window, profile,
-switches, rules, length and summary. The last entry there is a digest of the whole file.
+Everything else is JSON in the file's metadata: version, trace (with the finding if its file is truncated), window,
+profile, switches, rules, length and summary. The last entry of the metadata is a digest of the whole file.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 
 VERSION = 3
 META, DIGEST = "tracelake_path", "tracelake_digest"
-"""The keys of the metadata."""
+"""The keys of the file's metadata."""
 MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64
 PARTS = {"nodes": "node_id", "edges": "edge_id", "path": "seq", "events": "event_id"}
-"""The tables, each with the column that it is in order of."""
+"""The tables, each with the column that orders its rows."""
 _ALLOWED = "TRACELAKE_MAX_SAVED_MIB"
 
 
 class NotASavedPath(TracelakeError, ValueError):
-    """Not a saved path, damaged, or of an unknown version; the message names the file."""
+    """A file that is not a saved path, is damaged, or has an unknown version. The message names the file."""
 
     hint = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
 
 
 @dataclass(frozen=True)
 class EditedAnswer(PathAnswer):
-    """The answer for a graph that is no longer the trace's; `edited` counts what was added, removed and changed."""
+    """The answer for an edited graph. `edited` counts the added, removed and changed nodes and edges."""
 
     edited: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class SavedPath:
-    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is the metadata."""
+    """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order. `meta` is the metadata."""
 
     meta: dict[str, Any]
     nodes: pa.Table
@@ -71,10 +71,10 @@ class SavedPath:
 
     @property
     def title(self) -> str:
-        """Returns what the path belongs to, for a heading; including how much of the graph was edited, if anything."""
+        """Return a heading: the path's trace, window and profile, and how much of the graph was edited, if anything."""
         trace, window = self.meta["trace"], self.meta["window"]
         annotation = f", {window['annotation']} {window['first_instance']}:{window['last_instance']}"
-        edited = ", ".join(f"{n:,} {what}" for what, n in self.meta.get("edited", {}).items() if n)
+        edited = ", ".join(f"{n:,} {change}" for change, n in self.meta.get("edited", {}).items() if n)
         return (
             f"{trace['file'] or trace['trace_id']}{annotation if window['annotation'] else ''}, "
             f"profile {self.meta['profile']}{f', edited: {edited}' if edited else ''}"
@@ -82,7 +82,7 @@ class SavedPath:
 
     @property
     def answer(self) -> PathAnswer:
-        """Returns the answer that was saved, with its path."""
+        """Return the saved answer, with its path."""
         names = ("event_id", "name", "edge_type", "duration_ns", "bound_by", "owner")
         columns = (self.path[name].to_pylist() for name in names)
         path = [
@@ -92,18 +92,19 @@ class SavedPath:
                 "edge_type": kind,
                 "duration_us": ns / 1000,
                 "bound_by": bound_by,
-                "owner": who,
+                "owner": owner,
             }
-            for event, name, kind, ns, bound_by, who in zip(*columns, strict=True)
+            for event, name, kind, ns, bound_by, owner in zip(*columns, strict=True)
         ]
         inferred = np.flatnonzero(flags(self.path, "is_inferred")).tolist()
-        said = {**self.meta["answer"], "path": path, "inferred": inferred}
+        members = {**self.meta["answer"], "path": path, "inferred": inferred}
         edited = self.meta.get("edited", {})
-        return EditedAnswer(**said, edited=edited) if any(edited.values()) else PathAnswer(**said)
+        return EditedAnswer(**members, edited=edited) if any(edited.values()) else PathAnswer(**members)
 
     def graph(self) -> ArrayGraph:
-        """Returns the graph over node ids, weights in ns as used on the path: `networkx.dag_longest_path` gives the
-        path.
+        """Return the graph over node ids, with weights in ns as used on the path.
+
+        `networkx.dag_longest_path` returns its path.
         """
         from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
@@ -112,12 +113,15 @@ class SavedPath:
 
 
 def looks_saved(file: Path) -> bool:
-    """Returns whether the file begins like a saved path, or like one of HTA; only `restore_path` shows whether it is one."""
+    """Return whether the file starts like a saved path, or like a saved path of HTA.
+
+    Only `restore_path` shows whether it is one.
+    """
     return _beginning(file) in (b"PAR1", b"PK\x03\x04")
 
 
 def is_saved(file: Path) -> bool:
-    """Returns whether the file is a saved path, which may be replaced; perhaps a damaged one."""
+    """Return whether the file is a saved path, possibly damaged, which may be replaced."""
     if _beginning(file) != b"PAR1":
         return False
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -132,14 +136,15 @@ def _beginning(file: Path) -> bytes:
 
 
 def restore_path(file: Path, parts: Collection[str] = tuple(PARTS)) -> SavedPath:
-    """Read what `save_path` wrote; of tables that are not among `parts`, no row. Raises NotASavedPath, and OSError if the file
-    cannot be opened.
+    """Read a file that `save_path` wrote. Tables that are not among `parts` have no rows.
+
+    Raises NotASavedPath, and OSError if the file cannot be opened.
     """
     with file.open("rb"):
         pass
     if _beginning(file) == b"PK\x03\x04":
-        what = "a zip, as HTA saves paths (with pickles, which tracelake does not load) and older versions of tracelake did"
-        raise NotASavedPath(f"{file} is not a saved path, but {what}; a zip of traces has to be unpacked")
+        description = "a zip, as HTA saves paths (with pickles, which tracelake does not load) and older versions of tracelake did"
+        raise NotASavedPath(f"{file} is not a saved path, but {description}; a zip of traces has to be unpacked")
     if not is_saved(file):
         raise NotASavedPath(f"{file} is not a critical path saved by tracelake, or its end is missing")
     _check_digest(file)
@@ -152,34 +157,34 @@ def restore_path(file: Path, parts: Collection[str] = tuple(PARTS)) -> SavedPath
 
 
 def _check_digest(file: Path) -> None:
-    """Raise NotASavedPath unless every byte is as it was written."""
+    """Raise NotASavedPath unless every byte is unchanged since the file was written."""
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        at, end = place_of_digest(content)
-        if content[at:end] != digest(content):
+        begin, end = place_of_digest(content)
+        if content[begin:end] != digest(content):
             raise _damaged(file, "it is not as it was written")
 
 
 def place_of_digest(content: mmap.mmap) -> tuple[int, int]:
-    """Returns where in a saved path its digest begins and ends."""
-    at = content.rfind(MARK) + len(MARK)
-    return at, at + len(BLANK)
+    """Return the offsets at which the digest of a saved path begins and ends."""
+    begin = content.rfind(MARK) + len(MARK)
+    return begin, begin + len(BLANK)
 
 
 def digest(content: mmap.mmap) -> bytes:
-    """Returns the digest of a saved path, whatever is in its place now."""
-    at, end = place_of_digest(content)
-    whole = sha256()
+    """Return the digest of a saved path, whatever bytes are at its position now."""
+    begin, end = place_of_digest(content)
+    hasher = sha256()
     with memoryview(content) as view:
-        for part in (view[:at], BLANK, view[end:]):
-            whole.update(part)
+        for part in (view[:begin], BLANK, view[end:]):
+            hasher.update(part)
             if isinstance(part, memoryview):
                 part.release()
-    return whole.hexdigest().encode()
+    return hasher.hexdigest().encode()
 
 
 def _meta(con: duckdb.DuckDBPyConnection, file: Path) -> dict[str, Any]:
-    found = con.execute(f"SELECT value FROM parquet_kv_metadata({quoted(file)}) WHERE key = '{META}'").fetchall()
-    meta = json.loads(found[0][0]) if found else {}
+    rows = con.execute(f"SELECT value FROM parquet_kv_metadata({quoted(file)}) WHERE key = '{META}'").fetchall()
+    meta = json.loads(rows[0][0]) if rows else {}
     if meta.get("version") != VERSION:
         raise NotASavedPath(
             f"{file} has format version {meta.get('version')!r}; this tracelake reads version {VERSION}. "
@@ -189,8 +194,9 @@ def _meta(con: duckdb.DuckDBPyConnection, file: Path) -> dict[str, Any]:
 
 
 def _table(con: duckdb.DuckDBPyConnection, file: Path, part: str, with_rows: bool) -> pa.Table:
-    """Returns a table of the file. Few bytes of Parquet can stand for many rows and long texts: they are counted before they
-    are unpacked.
+    """Return a table of the file.
+
+    Few bytes of Parquet can decompress to many rows and long texts, so the size is computed before decompression.
     """
     allowed = allowed_bytes()
     ((rows,),) = con.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({quoted(file)})").fetchall()
@@ -209,19 +215,19 @@ def _table(con: duckdb.DuckDBPyConnection, file: Path, part: str, with_rows: boo
 
 
 def allowed_bytes() -> int:
-    """Returns how much a table of a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
-    given = os.environ.get(_ALLOWED, "1024")
-    if not given.isdigit():
-        raise NotASavedPath(f"{_ALLOWED}={given} is not a number of MiB", "Write it like 2048.")
-    return int(given) << 20
+    """Return how many bytes a table of a saved path may decompress to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
+    text = os.environ.get(_ALLOWED, "1024")
+    if not text.isdigit():
+        raise NotASavedPath(f"{_ALLOWED}={text} is not a number of MiB", "Write it like 2048.")
+    return int(text) << 20
 
 
-def _too_large(file: Path, what: str) -> NotASavedPath:
+def _too_large(file: Path, size: str) -> NotASavedPath:
     allowed = allowed_bytes() >> 20
     return NotASavedPath(
-        f"{file} is too large: {what}; {allowed:,} MiB are allowed", f"Raise the limit: {_ALLOWED}=… (MiB)."
+        f"{file} is too large: {size}; {allowed:,} MiB are allowed", f"Raise the limit: {_ALLOWED}=… (MiB)."
     )
 
 
-def _damaged(file: Path, what: str) -> NotASavedPath:
-    return NotASavedPath(f"{file} is damaged: {what}. Copy or download it again")
+def _damaged(file: Path, problem: str) -> NotASavedPath:
+    return NotASavedPath(f"{file} is damaged: {problem}. Copy or download it again")

@@ -1,1 +1,1 @@
-"""Why a window takes as long as it does: the time of its path by cause, and what it would save without each of them."""
+"""The causes of a window's length: the time of its path by cause, and the savings without each cause."""

@@ -1,4 +1,4 @@
-"""Which names tell a cause: the rules in `cause_rules` against the names of a trace, each name once."""
+"""The names that identify a cause: the rules in `cause_rules` matched against the names of a trace, each name once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ANNOTATIONS, _FRAMES, _CALLS = ("operator", "annotation"), ("frame",), ("call",
 
 @dataclass(frozen=True)
 class CauseRule:
-    """A row of `cause_rules`: the cause, its rank (the lowest wins), and whether GPU work that was launched
-    inside is its own.
+    """A row of `cause_rules`: the cause, its rank (the lowest wins), and whether it includes the GPU work launched
+    inside.
     """
 
     cause: str
@@ -25,7 +25,7 @@ class CauseRule:
 
 
 def cause_rules(con: duckdb.DuckDBPyConnection) -> list[CauseRule]:
-    """The rules that go by names, in order of their rank; a name's `rule_no` counts in them, from 0."""
+    """Return the rules in order of their rank. A name's `rule_no` is an index into this list."""
     rows = con.execute(f"SELECT cause, rule_rank, takes_gpu_work FROM {_RULES}").fetchall()
     return [CauseRule(*row) for row in rows]
 
@@ -45,7 +45,7 @@ _RULES = "cause_rules ORDER BY rule_rank, rule"
     checks=("unique(name_no)",),
 )
 def cause_names(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_cause_names`. Each pattern is a constant, which DuckDB compiles once, not once for each name."""
+    """Create `_cause_names`. Each pattern is a constant, so DuckDB compiles it once instead of once per name."""
     create_table(con, "_cause_names")
     patterns = con.execute(f"SELECT annotation_pattern, frame_pattern, call_pattern FROM {_RULES}").fetchall()
     for kinds, column in zip((_ANNOTATIONS, _FRAMES, _CALLS), zip(*patterns, strict=True), strict=True):
@@ -59,6 +59,12 @@ def cause_names(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _first_that_fits(patterns: Sequence[str | None]) -> str:
-    """Returns a SQL CASE for the index of the first pattern that matches `name`; an empty text if no rule has one."""
-    cases = [f"WHEN regexp_matches(name, {quoted(one)}) THEN {place}" for place, one in enumerate(patterns) if one]
+    """Return a SQL CASE for the index of the first pattern that matches `name`, or an empty text if no rule has a
+    pattern.
+    """
+    cases = [
+        f"WHEN regexp_matches(name, {quoted(pattern)}) THEN {index}"
+        for index, pattern in enumerate(patterns)
+        if pattern
+    ]
     return f"CASE {' '.join(cases)} END" if cases else ""

@@ -1,6 +1,6 @@
-"""What each edge of a window's graph is a cause of: the kind of its time, the names around it, and what it waited for.
+"""Assign a cause to each edge of a window's graph, from the edge type, the enclosing events and the awaited work.
 
-In numbers, because a graph has millions of edges; the words are in `sql/rules/causes/cause_kinds.csv`.
+Causes are numbers, because a graph has millions of edges. Their texts are in `sql/rules/causes/cause_kinds.csv`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipelines.critical_path.graph.stack_order import Ints
 Flags = npt.NDArray[np.bool_]
 
 CAUSES = tuple(row["cause"] for row in rule_rows("cause_kinds"))
-"""The vocabulary; causes are places in it."""
+"""The vocabulary of causes. A cause's number is its index here."""
 KINDS = ("frame", "annotation", "operator", "call", "kernel", "communication", "copy", "fill", "wait")
-"""Kinds of names in _event_names; kinds are places here."""
+"""Kinds of names in _event_names. A kind's number is its index here."""
 NAME, THREAD, STREAM, BEFORE = range(4)
-"""What a cause is named after: an event's name, the thread or the stream of an event, or work from before the window."""
+"""Kinds of names of causes: an event's name, the thread or the stream of an event, or work from before the window."""
 
 _CODE = {name: kind.edge_code for name, kind in EDGE_TYPES.items()}
 _OWN, _LAUNCH, _GAP = _CODE["OPERATOR_KERNEL"], _CODE["KERNEL_LAUNCH_DELAY"], _CODE["HOST_GAP"]
@@ -37,8 +37,11 @@ _FIRST_NS, _TIMES_THE_OTHERS = threshold("first_call_ns"), threshold("first_call
 
 @dataclass(frozen=True)
 class Names:
-    """The distinct names of a trace (n,), by their number less 1: kind (in KINDS, -1: none), place of the rule (-1: none), how many
-    events have it and how long they take together; whether it is a profiler step, and a copy to the host or of pageable memory; the name itself, and the class of GPU work.
+    """The distinct names of a trace (n,), indexed by their number less 1.
+
+    `kind` is an index into KINDS (-1: none), `rule` the index of the rule (-1: none). `n_events` is how many events
+    have the name, `duration` their total duration, ns. `is_step` marks profiler steps, `to_host` copies to the host,
+    `pageable` copies of pageable memory. `text` is the name, `work_class` the class of GPU work.
     """
 
     kind: Ints
@@ -54,8 +57,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Events:
-    """The events of a window in order of event_id (k,): times in ns since the path's start, `thread` -1 on the GPU, `name`
-    the place in Names, `launch` and `shown` as places here (-1: none), `stream` and `device` -1 on the host.
+    """The events of a window in order of event_id (k,).
+
+    Times are in ns since the path's start. `thread` is -1 on the GPU. `name` is an index into Names. `launch` and
+    `shown` are indices of events, -1 if there is none. `stream` and `device` are -1 on the host.
     """
 
     event_id: Ints
@@ -75,15 +80,17 @@ class Events:
         return self.at + self.duration
 
     def at_node(self, node: Ints) -> Ints:
-        """Returns the time of nodes (twice the event_id, plus 1 for its end)."""
+        """Return the time of nodes (twice the event_id, plus 1 for the event's end), ns."""
         event = np.searchsorted(self.event_id, node >> 1)
         return self.at[event] + self.duration[event] * (node & 1)
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The edges of a window (m,): ids of nodes, weight on the path in ns, type, the event whose time it is (-1: none), whether
-    it waits for work from before the window.
+    """The edges of a window (m,).
+
+    `src` and `dst` are node ids, `weight` is the weight on the path, ns. `code` is the type. `attributed` is the event
+    whose time the edge is (-1: none). `earlier` marks waits for work from before the window.
     """
 
     src: Ints
@@ -96,10 +103,14 @@ class Edges:
 
 @dataclass
 class Found:
-    """What each edge belongs to (m,): the cause, what it is named after (NAME, …) and the number of that (of a name, a thread,
-    a stream), and the event that shows it, as a place among the events. `cut` and `spent`: the name of the
-    synchronization that nothing needed whose wait, or whose own time, the edge is; else -1. `freed`: places of
-    edges that are waits of the host, `freed_with`: the edge of the copy or the call without which there is no such wait.
+    """The cause of each edge (m,).
+
+    `named_after` is the kind of name (NAME, …), and `number` the number of that name, thread or stream. `instance` is
+    the index of the event that is displayed for the edge.
+
+    `cut` and `spent` are the name of an unneeded synchronization whose wait, or whose self time, the edge is, else -1.
+    `freed` are indices of edges that are waits of the host. `freed_with` are the edges of the copy or call without
+    which there is no such wait.
     """
 
     cause: Ints
@@ -113,7 +124,7 @@ class Found:
 
 
 def edge_causes(edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> Found:
-    """Returns the causes of all edges of a window; they partition its time."""
+    """Return the causes of all edges of a window. They partition its time."""
     return _Window(edges, events, names, rules).found()
 
 
@@ -121,16 +132,16 @@ class _Window:
     def __init__(self, edges: Edges, events: Events, names: Names, rules: Sequence[CauseRule]) -> None:
         self.edges, self.events, self.names = edges, events, names
         self.kind = np.append(names.kind[events.name], -1)  # by event; index -1 means "no event"
-        place = np.append(events.name, -1)
-        self.rule = np.where(place < 0, -1, names.rule[place])
+        name_index = np.append(events.name, -1)
+        self.rule = np.where(name_index < 0, -1, names.rule[name_index])
         self.rank = np.array([rule.rank for rule in rules] + [_LAST])
         self.cause_of_rule = np.array([CAUSES.index(rule.cause) for rule in rules] + [-1])
         self.takes_gpu_work = np.array([rule.takes_gpu_work for rule in rules] + [False])
-        place_of = np.full(int(events.event_id.max()) + 2, -1, dtype=np.int32)
-        place_of[events.event_id] = np.arange(len(events.event_id))
-        self.src_event, self.dst_event = place_of[edges.src >> 1], place_of[edges.dst >> 1]
-        self.owner = place_of[edges.attributed]
-        del place_of
+        index_of = np.full(int(events.event_id.max()) + 2, -1, dtype=np.int32)
+        index_of[events.event_id] = np.arange(len(events.event_id))
+        self.src_event, self.dst_event = index_of[edges.src >> 1], index_of[edges.dst >> 1]
+        self.owner = index_of[edges.attributed]
+        del index_of
         self.at = self._times(self.src_event, edges.src), self._times(self.dst_event, edges.dst)
         self.to_work = events.is_work[self.dst_event]
         self.operator = self._operators()
@@ -140,21 +151,23 @@ class _Window:
         return self.events.at[event] + self.events.duration[event] * (node & 1)
 
     def _operators(self) -> Ints:
-        """Returns for each event the operator it belongs to (k,), -1 for none: itself, or the one whose time led up to a call,
-        or to the call around it.
+        """Return for each event the operator it belongs to (k,), -1 if there is none.
+
+        An operator belongs to itself. A call belongs to the operator whose time led up to the call, or to the call
+        around it.
         """
         n = len(self.events.event_id)
         above = np.full(n + 1, -1, dtype=np.int32)
         leads = (self.edges.dst & 1 == 0) & (self.edges.code == _OWN) & ~self.to_work & (self.owner >= 0)
         leads &= self.owner != self.dst_event
         above[self.dst_event[leads]] = self.owner[leads]
-        own = self.kind == _OPERATOR
-        own[-1] = False
-        found = np.where(own, np.arange(n + 1, dtype=np.int32), np.int32(-1))
-        for _ in range(3):  # a call in a call in a call
-            found = np.where(found >= 0, found, found[above])
-            found[-1] = -1
-        return found
+        is_operator = self.kind == _OPERATOR
+        is_operator[-1] = False
+        operator = np.where(is_operator, np.arange(n + 1, dtype=np.int32), np.int32(-1))
+        for _ in range(3):  # up to three nested calls
+            operator = np.where(operator >= 0, operator, operator[above])
+            operator[-1] = -1
+        return operator
 
     def _nothing(self) -> Found:
         m = len(self.edges.src)
@@ -175,15 +188,18 @@ class _Window:
         number: Ints | None = None,
         named: Ints | None = None,
     ) -> None:
-        """Gives these edges a cause, named after the event that shows it, or after the event `named`, or a number.
+        """Set the cause of these edges.
 
-        Arguments are of all edges (m,).
+        They are named after the event `instance`, or after the event `named`, or by `number`. Arguments are for all
+        edges (m,).
         """
-        to, at = self.result, np.flatnonzero(which)
-        to.cause[at] = CAUSES.index(cause) if isinstance(cause, str) else cause[at]
-        to.instance[at] = instance[at]
-        to.named_after[at] = named_after
-        to.number[at] = self.events.name[(instance if named is None else named)[at]] if number is None else number[at]
+        result, indices = self.result, np.flatnonzero(which)
+        result.cause[indices] = CAUSES.index(cause) if isinstance(cause, str) else cause[indices]
+        result.instance[indices] = instance[indices]
+        result.named_after[indices] = named_after
+        result.number[indices] = (
+            self.events.name[(instance if named is None else named)[indices]] if number is None else number[indices]
+        )
 
     def found(self) -> Found:
         is_own = self.edges.code == _OWN
@@ -198,35 +214,35 @@ class _Window:
         self._set(self.edges.earlier, "earlier_work", self.dst_event, BEFORE, np.zeros_like(self.dst_event))
         return self.result
 
-    def _of_work(self, own: Flags, kind: Ints) -> None:
+    def _of_work(self, is_own: Flags, kind: Ints) -> None:
         code, events = self.edges.code, self.events
         launch = events.launch[self.dst_event]
-        by = np.append(events.launch, -1)[self.owner]
-        operator = self.operator[by]
+        launch_of_owner = np.append(events.launch, -1)[self.owner]
+        operator = self.operator[launch_of_owner]
         named = np.where(operator >= 0, operator, self.owner)
-        self._set(own & ((kind == _KERNEL) | (kind == _FILL)), "gpu_computing", self.owner, named=named)
-        self._set(own & (kind == _COMMUNICATION), "communication", self.owner)
-        self._set(own & (kind == _COPY), "copies", self.owner)
-        self._set(own & (kind == _IDLE), "gpu_waiting", self.owner)
-        delay = self.to_work & ~own
+        self._set(is_own & ((kind == _KERNEL) | (kind == _FILL)), "gpu_computing", self.owner, named=named)
+        self._set(is_own & (kind == _COMMUNICATION), "communication", self.owner)
+        self._set(is_own & (kind == _COPY), "copies", self.owner)
+        self._set(is_own & (kind == _IDLE), "gpu_waiting", self.owner)
+        delay = self.to_work & ~is_own
         self._set(delay, "launching", self.dst_event)
         self._set(delay & (launch >= 0), "launching", self.dst_event, named=launch)
         between = delay & ((code == _BETWEEN_WORK) | (code == _WAIT))
         self._set(between, "gpu_waiting", self.dst_event, STREAM, events.stream[self.dst_event])
-        if not (events.thread >= 0).any():  # without the host, nobody knows whether work was queued in a longer gap
+        if not (events.thread >= 0).any():  # without host events, it is unknown whether work was queued in a longer gap
             long = between & (self.edges.weight > _QUEUED_NS)
             self._set(long, "unknown", self.dst_event, STREAM, events.stream[self.dst_event])
 
     def _of_host(self, is_own: Flags, kind: Ints) -> None:
         events, code, owner = self.events, self.edges.code, self.owner
         thread = events.thread[self.dst_event]
-        shown = np.append(np.where(events.shown < 0, np.arange(len(events.shown)), events.shown), -1)[owner]
+        displayed = np.append(np.where(events.shown < 0, np.arange(len(events.shown)), events.shown), -1)[owner]
         gap = ~self.to_work & ((code == _GAP) | (code == _HAND_OFF) | is_own & (kind <= _ANNOTATION))
-        owned = gap & (shown >= 0) & ~self.names.is_step[events.name[shown]]
+        owned = gap & (displayed >= 0) & ~self.names.is_step[events.name[displayed]]
         self._set(gap, "host_between_operators", self.dst_event, THREAD, thread)
-        self._set(owned, "host_between_operators", shown)
+        self._set(owned, "host_between_operators", displayed)
         self._set(is_own & (kind == _OPERATOR), "host_operators", owner)
-        # The time that a call takes to return from a wait is its own.
+        # The time that a call takes to return from a wait is its self time.
         wait = ~self.to_work & (code == _WAIT)
         call = np.where(wait, np.where(owner >= 0, owner, self.dst_event), owner)
         calls = (is_own | wait) & (self.kind[call] == _CALL)
@@ -242,54 +258,59 @@ class _Window:
         waits_inside = (operator >= 0) & (self.cause_of_rule[rule] == CAUSES.index("synchronization"))
         self._set(calls & waits_inside, "host_operators", operator)
 
-    def _of_names(self, own_work: Flags) -> None:
-        """Time inside of an event whose name tells a cause."""
+    def _of_names(self, is_own_work: Flags) -> None:
+        """Set the cause of time inside an event whose name identifies a cause."""
         events = self.events
         marks = np.flatnonzero((self.rule[:-1] >= 0) & (self.kind[:-1] <= _OPERATOR) & (events.thread >= 0))
         if not len(marks):
             return
         around = Enclosing.of(events.thread[marks], events.at[marks], events.end[marks], self.rank[self.rule[marks]])
-        launch = np.where(own_work, np.append(events.launch, -1)[self.owner], -1)
-        inside = np.where(own_work, launch, self.dst_event)
+        launch = np.where(is_own_work, np.append(events.launch, -1)[self.owner], -1)
+        inside = np.where(is_own_work, launch, self.dst_event)
         middle = self.at[1] - (self.edges.weight + 1) // 2
-        at = np.where(own_work, events.at[launch], np.maximum(middle, self.at[0]))
-        place = around.at_times(np.where(inside >= 0, events.thread[inside], -1), at)
-        mark = np.where(place >= 0, marks[place], -1)
+        at_ns = np.where(is_own_work, events.at[launch], np.maximum(middle, self.at[0]))
+        index = around.at_times(np.where(inside >= 0, events.thread[inside], -1), at_ns)
+        mark = np.where(index >= 0, marks[index], -1)
         rule = self.rule[mark]
         own_rule = np.where(self.kind[self.result.instance] == _CALL, self.rule[self.result.instance], -1)
         wins = (mark >= 0) & (self.rank[rule] < self.rank[own_rule])
-        wins &= np.where(self.to_work, own_work & self.takes_gpu_work[rule], True)
+        wins &= np.where(self.to_work, is_own_work & self.takes_gpu_work[rule], True)
         self._set(wins, self.cause_of_rule[rule], mark)
 
-    def _of_first_calls(self, own: Flags) -> None:
-        """The first operator or call of a name that takes far longer than the others."""
+    def _of_first_calls(self, is_own: Flags) -> None:
+        """Set the cause of the first operator or call of a name, if it takes far longer than the others."""
         events, names, owner = self.events, self.names, self.owner
-        others = names.n_events[events.name] - 1
-        rest = names.duration[events.name] - events.duration
+        n_others = names.n_events[events.name] - 1
+        others_ns = names.duration[events.name] - events.duration
         long = events.is_first & (events.duration >= _FIRST_NS)
-        alone = (others == 0) & (self.kind[:-1] == _CALL) & (self.rule[:-1] < 0)
-        first = long & (alone | (others > 0) & (events.duration * others >= _TIMES_THE_OTHERS * rest))
+        alone = (n_others == 0) & (self.kind[:-1] == _CALL) & (self.rule[:-1] < 0)
+        first = long & (alone | (n_others > 0) & (events.duration * n_others >= _TIMES_THE_OTHERS * others_ns))
         # Modules are loaded when their first kernel is launched.
         loads = events.is_work & events.is_first & (events.launch >= 0)
         loading = events.launch[loads]
         first[loading] |= events.duration[loading] >= _FIRST_NS
-        first &= ~self._is_synchronization()  # that is long because what it waits for is
+        first &= ~self._is_synchronization()  # a synchronization is long because the awaited work is
         generic = np.isin(self.result.cause, [CAUSES.index(c) for c in ("host_operators", "launching", "allocation")])
-        self._set(own & generic & first[owner], "initialization", owner)
+        self._set(is_own & generic & first[owner], "initialization", owner)
 
     def _is_synchronization(self) -> Flags:
-        """Which events are calls that wait for GPU work (k,)."""
+        """Return which events are calls that wait for GPU work (k,)."""
         of_rule = self.cause_of_rule[self.rule[:-1]]
         return (of_rule == CAUSES.index("synchronization")) & (self.kind[:-1] == _CALL)
 
     def _generic(self) -> Flags:
-        """Host time that only the kind of its edge explains, and the launch delays that follow from it."""
+        """Return which edges are host time that only the edge's kind explains, or launch delays that follow from it
+        (m,).
+        """
         host = np.isin(self.result.cause, [CAUSES.index("host_operators"), CAUSES.index("launching")])
         gap = (self.result.cause == CAUSES.index("host_between_operators")) & (self.result.named_after == THREAD)
         return host | gap
 
     def _of_synchronizations(self) -> None:
-        """After a synchronization that nothing needed, the GPU has nothing to do until the next work starts."""
+        """Set the cause of time after a synchronization that nothing needed.
+
+        After it, the GPU is idle until the next work starts.
+        """
         events = self.events
         calls = self._is_synchronization() & (self.operator[:-1] < 0)
         wait = (self.edges.code == _WAIT) & ~self.to_work & (self.edges.dst & 1 == 1) & events.is_work[self.src_event]
@@ -319,25 +340,30 @@ class _Window:
             to[which] = events.name[self.dst_event[which]]
 
     def _of_blocking_copies(self, is_own: Flags) -> None:
-        """An operator that waits for a copy to the GPU that it launched waits for nothing without the copy."""
+        """Record the waits that removing a cause removes.
+
+        An operator that waits for a copy to the GPU that it launched has no wait without the copy.
+        """
         events, on_gpu = self.events, self.events.is_work[self.src_event]
         wait = on_gpu & ~self.to_work & (self.edges.dst & 1 == 1)
         wait &= (self.kind[self.src_event] == _COPY) & ~self.names.to_host[events.name[self.src_event]]
         launch = np.where(wait, events.launch[self.src_event], -1)
-        by = self.operator[launch]
-        same = (launch == self.dst_event) | (by >= 0) & (by == self.operator[self.dst_event])
+        operator = self.operator[launch]
+        same = (launch == self.dst_event) | (operator >= 0) & (operator == self.operator[self.dst_event])
         freed = np.flatnonzero(wait & (launch >= 0) & same)
-        own = np.full(len(events.event_id) + 1, -1, dtype=np.int64)
+        own_edge = np.full(len(events.event_id) + 1, -1, dtype=np.int64)
         of_work = np.flatnonzero(is_own & (self.kind[self.owner] == _COPY) & on_gpu & self.to_work)
-        own[self.owner[of_work]] = of_work
-        copy = own[self.src_event[freed]]
+        own_edge[self.owner[of_work]] = of_work
+        copy = own_edge[self.src_event[freed]]
         drained, with_call = self._drained(is_own)
         self.result.freed = np.append(freed[copy >= 0], drained)
         self.result.freed_with = np.append(copy[copy >= 0], with_call)
 
     def _drained(self, is_own: Flags) -> tuple[Ints, Ints]:
-        """Waits of calls whose time is a cause by its name, and the edges of those calls: cudaFree waits for the GPU, and
-        does not without empty_cache(). Synchronization has waits of its own, and operators go on to wait.
+        """Return the waits of calls whose time has a cause by its name, and the edges of those calls.
+
+        For example, cudaFree waits for the GPU, and does not run without empty_cache(). Synchronizations are excluded
+        because their waits are handled separately, and operators because they would still wait.
         """
         named = self.cause_of_rule[self.cause_of_rule != CAUSES.index("synchronization")]
         calls = np.flatnonzero(is_own & (self.src_event == self.dst_event) & (self.kind[self.dst_event] == _CALL))
@@ -349,7 +375,7 @@ class _Window:
         return waits[by >= 0], by[by >= 0]
 
     def _of_ends(self) -> None:
-        """Before the first and after the last GPU work of the window."""
+        """Set the cause of generic host time before the first and after the last GPU work of the window."""
         work = self.events.is_work
         if not work.any():
             return

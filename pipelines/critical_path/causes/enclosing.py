@@ -1,4 +1,4 @@
-"""Which of a few events, such as an optimizer's steps, encloses a time on a host thread."""
+"""The event, among a few such as an optimizer's steps, that encloses a time on a host thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pipelines.critical_path.graph.stack_order import Ints
 
 @dataclass(frozen=True)
 class Enclosing:
-    """Stretches of threads in order of thread and time: from each `at` on, `mark` (-1: none) encloses the thread's times."""
+    """Intervals of threads in order of thread and time.
+
+    From each `at` on, `mark` encloses the thread's times (-1 if there is none).
+    """
 
     thread: Ints
     at: Ints
@@ -19,49 +22,52 @@ class Enclosing:
 
     @classmethod
     def of(cls, thread: Ints, start: Ints, end: Ints, rank: Ints) -> Enclosing:
-        """Takes marks (n,). Where several enclose a time, the one with the lowest rank does, of equal ones the outermost."""
+        """Build from marks (n,).
+
+        Where several marks enclose a time, the mark with the lowest rank wins, and among equal ranks the outermost.
+        """
         order = np.lexsort((-end, start, thread))
         starts, ends, ranks = start.tolist(), end.tolist(), rank.tolist()
         threads, ats, marks = [], [], []
-        for of in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1) if len(order) else ():
-            for at, mark in _stretches(of.tolist(), starts, ends, ranks):
-                threads.append(thread[of[0]])
-                ats.append(at)
+        for indices in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1) if len(order) else ():
+            for at_ns, mark in _stretches(indices.tolist(), starts, ends, ranks):
+                threads.append(thread[indices[0]])
+                ats.append(at_ns)
                 marks.append(mark)
         return cls(*(np.array(column, dtype=np.int64) for column in (threads, ats, marks)))
 
     def at_times(self, thread: Ints, at: Ints) -> Ints:
-        """Returns the mark around each time (m,), -1 for none."""
+        """Return the mark around each time (m,), -1 if there is none."""
         if not len(self.at):
             return np.full(len(at), -1, dtype=np.int64)
-        # One search for all threads: their times one behind the other.
+        # One search for all threads, with their times shifted so that threads do not overlap.
         numbers = np.unique(self.thread)
         begin, length = self.at.min(), self.at.max() - self.at.min() + 2
         number = np.minimum(np.searchsorted(numbers, thread), len(numbers) - 1)
-        known = np.searchsorted(numbers, self.thread) * length + self.at - begin + 1
-        asked = number * length + np.clip(at - begin + 1, 0, length - 1)
-        place = np.searchsorted(known, asked, side="right") - 1
-        return np.where((place >= 0) & (self.thread[place] == thread), self.mark[place], -1)
+        starts = np.searchsorted(numbers, self.thread) * length + self.at - begin + 1
+        queries = number * length + np.clip(at - begin + 1, 0, length - 1)
+        index = np.searchsorted(starts, queries, side="right") - 1
+        return np.where((index >= 0) & (self.thread[index] == thread), self.mark[index], -1)
 
 
-def _stretches(of: list[int], start: list[int], end: list[int], rank: list[int]) -> list[tuple[int, int]]:
-    """Returns where another mark begins to hold on a thread: (time, mark or -1), in order of time."""
-    found: list[tuple[int, int]] = []
-    open_: list[tuple[int, int]] = []  # (end, the mark that holds), the innermost last
+def _stretches(marks: list[int], start: list[int], end: list[int], rank: list[int]) -> list[tuple[int, int]]:
+    """Return the changes of the enclosing mark on a thread: (time, mark or -1), in order of time."""
+    changes: list[tuple[int, int]] = []
+    open_: list[tuple[int, int]] = []  # (end, the enclosing mark), the innermost last
 
     def close(until: int) -> None:
         while open_ and open_[-1][0] <= until:
             ended, _ = open_.pop()
-            found.append((ended, open_[-1][1] if open_ else -1))
+            changes.append((ended, open_[-1][1] if open_ else -1))
 
-    for mark in of:
+    for mark in marks:
         close(start[mark])
         held = open_[-1][1] if open_ else -1
         if held < 0 or rank[mark] < rank[held]:
             held = mark
-        # One that ends after the one around it (they cross) is cut.
+        # A mark that ends after the mark around it (they cross) is cut.
         ends = min(end[mark], open_[-1][0]) if open_ else end[mark]
         open_.append((ends, held))
-        found.append((start[mark], held))
+        changes.append((start[mark], held))
     close(np.iinfo(np.int64).max)
-    return found
+    return changes

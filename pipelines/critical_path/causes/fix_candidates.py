@@ -1,4 +1,7 @@
-"""Which fixes may apply to a window, each as the options of `what-if` that retime it. `sql/rules/fixes/fix_kinds.csv` describes them."""
+"""The fixes that may apply to a window, each as the options of `what-if` that retime it.
+
+`sql/rules/fixes/fix_kinds.csv` describes them.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ _BY_CAUSE = {
 }
 _GENERIC = ("host_operators", "host_between_operators", "launching", "synchronization")
 _MOST = 3
-"""How many names of a kind are retimed."""
+"""Maximum number of names of a kind that are retimed."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A fix of a kind, what it is done to (empty for the whole window), and its scenario."""
+    """A fix of a kind, its target's name (empty for the whole window), and its scenario."""
 
     fix: str
     name: str
@@ -40,25 +43,27 @@ class Candidate:
 
 
 def candidates(window: Window, rows: Rows, length: int, factors: Floats) -> Iterator[Candidate]:
-    """Yields what may help a window with these causes of a path of a length, ns. `factors`: by family, how long its
-    GPU work takes at best, over what it takes; NaN where that is not known.
+    """Yield the fixes that may help a window with these causes of a path of a length, ns.
+
+    `factors` is by family the best possible duration of its GPU work, relative to the actual duration, and NaN if
+    unknown.
     """
     length = max(length, 1)
-    shown = _Shown(window, rows, length)
+    causes = _Shown(window, rows, length)
     yield from _waits(window, length)
-    if name := shown.largest("data_loading"):
+    if name := causes.largest("data_loading"):
         yield Candidate("load_ahead", name, Scenario(ahead=("cause:data_loading",)))
-    yield from _copies(shown)
-    if shown.share("host_operators") + shown.share("launching") >= _PERCENT:
+    yield from _copies(causes)
+    if causes.share("host_operators") + causes.share("launching") >= _PERCENT:
         yield Candidate("graph_or_compile", "", _without("eager"))
-    if name := shown.largest("optimizer"):
+    if name := causes.largest("optimizer"):
         yield Candidate("fused_optimizer", name, Scenario((("cause:optimizer", _fused(window)),)))
     for cause, fix in _BY_CAUSE.items():
-        if shown.share(cause) >= _PERCENT:
+        if causes.share(cause) >= _PERCENT:
             yield Candidate(fix, "", _without(f"cause:{cause}"))
-    if shown.share("communication") >= _PERCENT:
+    if causes.share("communication") >= _PERCENT:
         yield Candidate("overlap_communication", "", Scenario(perfect_overlap=True))
-    yield from _host_work(window, shown)
+    yield from _host_work(window, causes)
     yield from _faster(window, length, factors)
 
 
@@ -73,27 +78,30 @@ class _Shown:
         self.window, self.rows, self.percent = window, rows, 100 * rows.duration / length
 
     def share(self, cause: str) -> float:
-        """Returns how much of the window a cause takes, percent."""
+        """Return the share of the window that a cause takes, percent."""
         return float(self.percent[self.rows.cause == CAUSES.index(cause)].sum())
 
     def names(self, cause: str) -> list[str]:
-        """Returns the names of a cause that take enough of the window, largest first."""
-        rows, of = self.rows, self.window.causes
-        assert of is not None
+        """Return the names of a cause that take enough of the window, largest first."""
+        rows, causes = self.rows, self.window.causes
+        assert causes is not None
         chosen = (rows.cause == CAUSES.index(cause)) & (rows.named_after == NAME) & (self.percent >= _PERCENT)
-        return [of.name(NAME, int(number)) for number in rows.number[np.flatnonzero(chosen)]]
+        return [causes.name(NAME, int(number)) for number in rows.number[np.flatnonzero(chosen)]]
 
     def largest(self, cause: str) -> str:
-        """Returns the largest name of a cause that takes enough of the window; an empty text if none does."""
+        """Return the largest name of a cause that takes enough of the window, or an empty text if none does."""
         names = self.names(cause)
         return names[0] if names and self.share(cause) >= _PERCENT else ""
 
 
 def _waits(window: Window, length: int) -> Iterator[Candidate]:
-    """By the outermost operator around calls that wait, or the call; and all of them, where one wait hides another."""
+    """Yield fixes that remove waits, by the outermost operator around the waiting calls, or by the call.
+
+    If there are several, also yields a fix that removes all waits, because a wait may hide another.
+    """
     line, events = window.timeline, window.events
     calls = np.unique(line.dst[line.is_host_wait & ~_is_named_cause(window)])
-    is_operator = events.of_families(lambda known, _: known == CPU) & ~line.is_call
+    is_operator = events.of_families(lambda kernel_class, _: kernel_class == CPU) & ~line.is_call
     family = events.family[outermost(line, is_operator, calls)]
     waited = np.bincount(family, (line.end - line.at)[calls], minlength=len(events.families))
     chosen = np.flatnonzero(100 * waited >= _PERCENT * length)
@@ -105,29 +113,35 @@ def _waits(window: Window, length: int) -> Iterator[Candidate]:
 
 
 def _is_named_cause(window: Window) -> Flags:
-    """Which edges are waits that go with a cause of another name (m,): of cudaFree, of what saves a checkpoint."""
+    """Return which edges are waits that are removed with a cause of another name (m,), such as a cudaFree or a
+    checkpoint.
+    """
     assert window.causes is not None
-    of = window.causes.edges
-    freed = np.zeros(len(of.cause), dtype=bool)
-    by_name = ~np.isin(of.cause[of.freed_with], [CAUSES.index(cause) for cause in ("copies", *_GENERIC)])
-    freed[of.freed[by_name]] = True
+    edges = window.causes.edges
+    freed = np.zeros(len(edges.cause), dtype=bool)
+    by_name = ~np.isin(edges.cause[edges.freed_with], [CAUSES.index(cause) for cause in ("copies", *_GENERIC)])
+    freed[edges.freed[by_name]] = True
     return freed
 
 
-def _copies(shown: _Shown) -> Iterator[Candidate]:
-    """Copies to the GPU: those to the host are read, so they have to wait for what is computed."""
-    names = [name for name in shown.names("copies") if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP", name)]
+def _copies(causes: _Shown) -> Iterator[Candidate]:
+    """Yield a fix for copies to the GPU.
+
+    Copies to the host are excluded, because they are read and so have to wait for the computation.
+    """
+    names = [name for name in causes.names("copies") if not re.search(r"(?i)DtoH|D2H|device.?to.?host|DtoD|PtoP", name)]
     if names:
         yield Candidate("copy_ahead", names[0], Scenario(ahead=tuple(f"kernel:{name}" for name in names[:_MOST])))
 
 
-def _host_work(window: Window, shown: _Shown) -> Iterator[Candidate]:
-    """Functions and annotations that launch hardly any GPU work (a whole step cannot be moved), without those that are
-    called by a larger one.
+def _host_work(window: Window, causes: _Shown) -> Iterator[Candidate]:
+    """Yield fixes for functions and annotations that launch hardly any GPU work, because a whole step cannot be moved.
+
+    Functions called by one that is already yielded are excluded.
     """
     line, duration = window.timeline, window.events.dur
     moved = np.zeros(len(duration), dtype=bool)
-    for name in shown.names("host_between_operators")[:_MOST]:
+    for name in causes.names("host_between_operators")[:_MOST]:
         named = window.events.of_families(lambda _, text, name=name: text == name)
         stretches = line.of_events(named)
         launched = line.launched(stretches)
@@ -139,19 +153,23 @@ def _host_work(window: Window, shown: _Shown) -> Iterator[Candidate]:
 
 
 def _fused(window: Window) -> float:
-    """Returns what is left of an optimizer's steps: a few launches of the many that each step has now."""
+    """Return the remaining share of an optimizer's steps with a few launches instead of the many that each step has
+    now.
+    """
     assert window.causes is not None
-    of, line = window.causes.edges, window.timeline
-    work = (of.cause == CAUSES.index("optimizer")) & line.is_own & line.to_work
-    pieces, steps = int(work.sum()), len(np.unique(of.instance[work]))
+    edges, line = window.causes.edges, window.timeline
+    work = (edges.cause == CAUSES.index("optimizer")) & line.is_own & line.to_work
+    pieces, steps = int(work.sum()), len(np.unique(edges.instance[work]))
     return round(min(1.0, _LAUNCHES * steps / pieces), 4) if pieces else 0.0
 
 
 def _faster(window: Window, length: int, factors: Floats) -> Iterator[Candidate]:
-    """Products by the device's faster units, and copies of pageable memory as fast as the bus."""
+    """Yield fixes for matrix products on the device's faster units, and for copies of pageable memory at the speed of
+    the bus.
+    """
     events = window.events
     time = np.bincount(events.family, events.dur, minlength=len(events.families))
-    copies = np.array([known == "MEMORY" for known, _ in events.families], dtype=bool)
+    copies = np.array([kernel_class == "MEMORY" for kernel_class, _ in events.families], dtype=bool)
     large = ~np.isnan(factors) & (100 * time >= _PERCENT * length)
     for fix, chosen in (("lower_precision", large & ~copies), ("pin_memory", large & copies)):
         families = np.flatnonzero(chosen)

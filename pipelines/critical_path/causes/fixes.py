@@ -1,4 +1,4 @@
-"""What the fixes of a window save: the rows of `_fix_rows`, by the engine that answers `what-if`."""
+"""The savings of a window's fixes: the rows of `_fix_rows`, computed by the engine that answers `what-if`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ from pipelines.critical_path.whatif.window import Window
 
 _PERCENT, _SAME_PERCENT = threshold("fix_percent"), threshold("same_stretch_percent")
 _COMPARED = 5
-"""How many fixes of a window, those with the largest savings, are compared with each other: what a screen shows."""
+"""How many fixes of a window, those with the largest savings, are compared with each other. A screen shows this many.
+"""
 _HOST = ("host_between_operators", "host_operators", "launching")
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A fix, what it is done to, the options of what-if that it is retimed with, whether that is without the profiler's cost, and
-    what the window is shorter by, ns. `same_place` and `same_cause`: the larger fix, by its place, or the cause of the host's that
-    is the same stretch of time; None where that is not known.
+    """A fix with its savings.
+
+    `name` is the fix's target, `options` are the options of what-if that retime it, `without_profiler` is whether that
+    is without the profiler's cost. `saves` is how much shorter the window gets, ns. `same_place` is the index of the
+    larger fix that saves the same time, `same_cause` the host's cause that does. Both are None if there is none or it
+    is unknown.
     """
 
     fix: str
@@ -44,8 +48,10 @@ class Fix:
 
 
 def fixes(window: Window, rows: Rows, factors: Floats, *, without_profiler: bool = False) -> list[Fix]:
-    """Returns what the fixes of a window save, largest first; those that save too little are left out. `factors`: as in `candidates`;
-    `without_profiler`: the weights of its graph are without the profiler's cost.
+    """Return the savings of the fixes of a window, largest first, without fixes that save too little.
+
+    `factors` is as in `candidates`. `without_profiler` states that the weights of the window's graph are without the
+    profiler's cost.
     """
     length = int(rows.duration.sum())
     tried, saves = candidates(window, rows, length, factors), partial(_saves, window, length)
@@ -53,7 +59,7 @@ def fixes(window: Window, rows: Rows, factors: Floats, *, without_profiler: bool
 
 
 def largest_host_cause(rows: Rows, length: int) -> str | None:
-    """Returns the largest cause of the host's, if it takes enough of a length, ns."""
+    """Return the largest of the host's causes, or None if it takes too little of a length, ns."""
     time = {cause: int(rows.duration[rows.cause == CAUSES.index(cause)].sum()) for cause in _HOST}
     largest = max(time, key=lambda cause: time[cause])
     return largest if 100 * time[largest] >= _PERCENT * length else None
@@ -65,29 +71,30 @@ def _saves(window: Window, length: int, scenario: Scenario) -> int:
 
 
 Saves = Callable[[Scenario], int]
-"""What a scenario saves, ns. Raises NothingMatches where it is of nothing there."""
+"""Returns the savings of a scenario, ns. Raises NothingMatches if the scenario selects nothing."""
 
 
 def judged(
     tried: Iterable[Candidate], saves: Saves, length: int, host_cause: str | None, *, without_profiler: bool = False
 ) -> list[Fix]:
-    """Returns those of some candidates that save enough of a length, ns, largest first. `host_cause`: the largest cause of the host's,
-    which a wait for the GPU may take turns with.
+    """Return the candidates that save enough of a length (ns), largest first.
+
+    `host_cause` is the largest of the host's causes, with which a wait for the GPU may alternate.
     """
     enough = sorted(
-        _each_once([one for one in _saving(tried, saves) if 100 * one.saves >= _PERCENT * length], length),
-        key=lambda one: (-one.saves, one.candidate.fix, one.candidate.name),
+        _each_once([saving for saving in _saving(tried, saves) if 100 * saving.saves >= _PERCENT * length], length),
+        key=lambda saving: (-saving.saves, saving.candidate.fix, saving.candidate.name),
     )
-    known: list[Fix] = []
-    for place, (candidate, saved) in enumerate(enough):
+    results: list[Fix] = []
+    for index, (candidate, saved) in enumerate(enough):
         same_place = same_cause = None
-        if place < _COMPARED:
-            same_place = next((i for i in range(place) if _is_same(enough[i], enough[place], saves)), None)
+        if index < _COMPARED:
+            same_place = next((i for i in range(index) if _is_same(enough[i], enough[index], saves)), None)
             if host_cause and candidate.fix == "do_not_wait" and same_place is None:
-                same_cause = host_cause if _takes_turns(enough[place], host_cause, saves) else None
+                same_cause = host_cause if _takes_turns(enough[index], host_cause, saves) else None
         words = options(candidate.scenario) + (" --without-profiler" if without_profiler else "")
-        known.append(Fix(candidate.fix, candidate.name, words, without_profiler, saved, same_place, same_cause))
-    return known
+        results.append(Fix(candidate.fix, candidate.name, words, without_profiler, saved, same_place, same_cause))
+    return results
 
 
 class _Saving(NamedTuple):
@@ -102,29 +109,35 @@ def _saving(tried: Iterable[Candidate], saves: Saves) -> Iterator[_Saving]:
 
 
 def _each_once(enough: list[_Saving], length: int) -> Iterator[_Saving]:
-    """All waits together are a fix where they save more than the largest of them alone, by as much as a fix has to save."""
-    of_waits = [one for one in enough if one.candidate.fix == "do_not_wait"]
-    alone = max((one.saves for one in of_waits if one.candidate.name != "*"), default=0)
-    for one in enough:
-        if one.candidate.name != "*" or 100 * (one.saves - alone) >= _PERCENT * length:
-            yield one
+    """Yield the savings, without the fix for all waits if it saves little more than the largest wait alone.
+
+    The difference has to be as large as the savings of a fix.
+    """
+    of_waits = [saving for saving in enough if saving.candidate.fix == "do_not_wait"]
+    alone = max((saving.saves for saving in of_waits if saving.candidate.name != "*"), default=0)
+    for saving in enough:
+        if saving.candidate.name != "*" or 100 * (saving.saves - alone) >= _PERCENT * length:
+            yield saving
 
 
 def _is_same(larger: _Saving, other: _Saving, saves: Saves) -> bool:
-    """Whether most of what the smaller of two savings is of cannot be saved twice."""
+    """Whether most of the smaller of two savings cannot be saved twice."""
     both = saves(larger.candidate.scenario.with_more(other.candidate.scenario))
     twice = larger.saves + other.saves - both
     return 100 * twice >= _SAME_PERCENT * min(larger.saves, other.saves)
 
 
 def _takes_turns(wait: _Saving, host_cause: str, saves: Saves) -> bool:
-    """Whether the host works while the GPU has nothing to do, and waits while it has: less of either saves the same."""
+    """Whether the host works while the GPU is idle, and waits while the GPU works.
+
+    Then less of either saves the same time.
+    """
     less = Candidate("", "", Scenario(((f"cause:{host_cause}", 0.0),)))
     return _is_same(wait, _Saving(less, saves(less.scenario)), saves)
 
 
 def options(scenario: Scenario) -> str:
-    """Returns the options of what-if for a scenario, quoted for a shell."""
+    """Return the options of what-if for a scenario, quoted for a shell."""
     words = []
     for target, factor in scenario.scale:
         words += ["--remove", target] if factor == 0 else ["--scale", f"{target}={np.format_float_positional(factor)}"]

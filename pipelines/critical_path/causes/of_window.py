@@ -1,4 +1,4 @@
-"""The causes of a window for scenarios: of one that `what-if` loaded, and of one that is there in numbers."""
+"""The causes of a window for scenarios: of a window that `what-if` loaded, or of a window that consists of numbers."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ _TYPE_OF_CODE[[kind.edge_code for kind in EDGE_TYPES.values()]] = np.arange(len(
 
 @dataclass(frozen=True)
 class Labels:
-    """What the numbers of windows stand for, the same for all windows of one computation: `families` (class and name) and
-    `is_call` by the place in Names, `threads` by their number.
+    """The texts for the numbers of windows, shared by all windows of one computation.
+
+    `families` (class and name) and `is_call` are indexed as Names, `threads` by the threads' numbers.
     """
 
     names: Names
@@ -54,12 +55,12 @@ class Labels:
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, names: Names) -> Labels:
-        """Reads `threads`."""
+        """Build from names and the table `threads`."""
         return cls.of_names(names, thread_names(con))
 
     @classmethod
     def of_names(cls, names: Names, threads: dict[int, str] | None = None) -> Labels:
-        """Without `threads` they are called by their numbers."""
+        """Build from names. Without `threads`, threads are named by their numbers."""
         of_host = {"operator": CPU, "call": CPU}
         kinds = [KINDS[kind] if kind >= 0 else "" for kind in names.kind.tolist()]
         classes = [
@@ -69,21 +70,24 @@ class Labels:
         return cls(names, families, np.array([kind == "call" for kind in kinds], dtype=bool), threads or {})
 
     def name_of(self, window_id: str = "full") -> Callable[[int, int], str]:
-        """Returns a function from what a cause of a window is named after and a number to its name, as in table `causes`."""
+        """Return a function that returns the name of a cause of a window, as in table `causes`.
+
+        Its arguments are the kind of name (NAME, …) and the number.
+        """
 
         def name(kind: int, number: int) -> str:
             if kind == THREAD:
                 return f"outside operators, thread {self.threads.get(number, number)}"
             if kind == STREAM:
                 return f"stream {number}"
-            whole = "trace" if window_id == "full" else "window"
-            return f"earlier work, not in the {whole}" if kind == BEFORE else self.names.text[number]
+            scope = "trace" if window_id == "full" else "window"
+            return f"earlier work, not in the {scope}" if kind == BEFORE else self.names.text[number]
 
         return name
 
 
 def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window) -> CauseEdges | None:
-    """Returns the causes of a window that was loaded from `con`; None if its path does not cover it."""
+    """Return the causes of a window that was loaded from `con`, or None if its path does not cover it."""
     run_models(con, catalog, [*_CAUSE_MODELS, "threads"])
     rows = rows_by_window(con, "_cause_events", "event_id")
     if not rows:
@@ -99,10 +103,10 @@ def causes_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.W
 def without_profiler_of(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, window: whatif.Window, untraced_ns: int | None = None
 ) -> whatif.Window:
-    """Returns a window that was loaded from `con` without what recording its events cost, as `why` retimes it; `untraced_ns`: what a
-    step of it takes without the profiler, if that is known.
+    """Return a window that was loaded from `con`, without the cost of recording its events, as `why` retimes it.
 
-    Raises WrongValue where the cost is not known, or no scale of it gives that time.
+    `untraced_ns` is the duration of one of its steps without the profiler, None if unknown. Raises WrongValue if the
+    cost is unknown, or if no scale of the cost yields that duration.
     """
     request_profiler_cost(con, [WindowRequest(window.trace_id, window.window_id)], True, untraced_ns)
     run_models(con, catalog, [*_CAUSE_MODELS, "_event_costs", "_window_steps", "critical_path_windows", "threads"])
@@ -130,16 +134,19 @@ def _codes(window: whatif.Window) -> npt.NDArray[np.int64]:
 
 
 def thread_names(con: duckdb.DuckDBPyConnection) -> dict[int, str]:
-    """Returns the threads' names in the trace by their number."""
+    """Return the threads' names in the trace by their number."""
     return dict(con.execute("SELECT thread_id, tid FROM threads").fetchall())
 
 
 def numbered_window(edges: Edges, events: Events, graph: ArrayGraph, of_edges: Found, labels: Labels) -> whatif.Window:
-    """Returns a window as scenarios see it; what bounds its edges, and what owns them in a table, is not known."""
+    """Return a window as scenarios use it.
+
+    What bounds its edges, and their owners in a table, are unknown.
+    """
     code = _TYPE_OF_CODE[edges.code]
     m = len(edges.src)
-    place = np.full(int(events.event_id.max(initial=0)) + 2, -1, dtype=np.int32)
-    place[events.event_id] = np.arange(len(events.event_id))
+    event_index = np.full(int(events.event_id.max(initial=0)) + 2, -1, dtype=np.int32)
+    event_index[events.event_id] = np.arange(len(events.event_id))
     return whatif.Window(
         trace_id="",
         window_id="",
@@ -152,10 +159,10 @@ def numbered_window(edges: Edges, events: Events, graph: ArrayGraph, of_edges: F
         earlier=edges.earlier,
         inferred=np.zeros(m, dtype=bool),
         bound=np.zeros(m, dtype=np.int8),
-        owner=place[edges.attributed],
+        owner=event_index[edges.attributed],
         attributed=edges.attributed,
-        src_event=place[edges.src >> 1],
-        dst_event=place[edges.dst >> 1],
+        src_event=event_index[edges.src >> 1],
+        dst_event=event_index[edges.dst >> 1],
         kinds=_KINDS,
         bounds=[""],
         events=_events(events, labels),
@@ -165,10 +172,10 @@ def numbered_window(edges: Edges, events: Events, graph: ArrayGraph, of_edges: F
 
 
 def _events(events: Events, labels: Labels) -> whatif.Events:
-    """Returns the events of a window with their streams; families are numbered as names are."""
+    """Return the events of a window with their streams. Families are numbered as names are."""
     none = np.full(len(events.event_id), -1, dtype=np.int32)
     keys = events.device.astype(np.int64) << 40 | events.stream & ((1 << 40) - 1)
-    known, stream = np.unique(keys[events.is_work], return_inverse=True)
+    stream_keys, stream = np.unique(keys[events.is_work], return_inverse=True)
     of_event = none.copy()
     of_event[events.is_work] = stream
     return whatif.Events(
@@ -180,7 +187,7 @@ def _events(events: Events, labels: Labels) -> whatif.Events:
         events.thread,
         labels.is_call[events.name],
         labels.families,
-        [(key >> 40, key & ((1 << 40) - 1)) for key in known.tolist()],
+        [(key >> 40, key & ((1 << 40) - 1)) for key in stream_keys.tolist()],
         none,
         none,
         none,

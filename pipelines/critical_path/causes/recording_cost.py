@@ -1,10 +1,10 @@
-"""What recording its host events costs a window: how much of each edge of its graph is PyTorch's profiler.
+"""The cost of recording a window's host events: how much of each edge of its graph is PyTorch's profiler.
 
-The profiler notes an operator before its start and after its end: half of the cost falls in each, in the time of what is around it
-(Kineto's callbacks in torch/csrc/profiler take the start last and the end first). Part of what a call costs is inside of it. So an
-edge between two nodes of a thread has a share of the cost of each event of the thread, in the graph or not, that starts or ends in
-between. Costs are for each kind of event
-(`sql/rules/profiler/profiler_costs.csv`), in proportion to how slow the host is, which its cheapest operators show.
+The profiler records an operator before its start and after its end (Kineto's callbacks in torch/csrc/profiler take the
+start last and the end first). So half of the cost falls before the operator and half after it, in the time of the event
+around it. Part of a call's cost is inside the call. So an edge between two nodes of a thread has a share of the cost of
+each event of the thread that starts or ends in between, whether or not the event is in the graph. Costs are per kind of
+event (`sql/rules/profiler/profiler_costs.csv`). They scale with how slow the host is, as its cheapest operators show.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECORDED = ("operator", "call", "frame", "annotation")
 """Kinds of host events whose recording costs time, by their number in `_event_costs`."""
 _BATCH = 1 << 17  # events
 MOST_EDGES = threshold("retimed_edges")
-"""Of a window whose cost is computed, and whose fixes are judged."""
+"""Maximum number of edges of a window whose cost is computed and whose fixes are judged."""
 _REMOVED = threshold("profiler_removed")
 _START_NS = threshold("profiler_start_ns")
 _TIMES, _PAIRS = threshold("cheap_operator_times"), threshold("cheap_operator_pairs")
@@ -57,8 +57,10 @@ _EVENTS = """
 
 @dataclass(frozen=True)
 class HostEdges:
-    """A window's edges as the costs need them (m,): `weight` on the path in ns, type (`code`), places of the events at
-    their ends (`src_event`, `dst_event`), and whether these ends are the end of the event.
+    """A window's edges as the costs need them (m,).
+
+    `weight` is the weight on the path, ns, and `code` the type. `src_event`, `dst_event` are the indices of the events
+    at their ends. `at_src_end`, `at_dst_end` are whether these ends are the end of the event.
     """
 
     weight: Ints
@@ -70,7 +72,7 @@ class HostEdges:
 
     @classmethod
     def of(cls, src: Numbers, dst: Numbers, weight: Numbers, code: Numbers, events: Events) -> HostEdges:
-        """Takes the nodes at the ends of the edges (m,), twice the event and 1 more for its end."""
+        """Build from the nodes at the edges' ends (m,): twice the event id, plus 1 for the event's end."""
         src_event, dst_event = (np.searchsorted(events.event_id, node >> 1) for node in (src, dst))
         in_ns, codes = weight.astype(np.int64), code.astype(np.int64)
         return cls(in_ns, codes, src_event, dst_event, src & 1 == 1, dst & 1 == 1)
@@ -78,27 +80,31 @@ class HostEdges:
 
 @dataclass(frozen=True)
 class Request:
-    """A row of `profiler_requests`, if there is one for a window (`is_given`)."""
+    """A row of `profiler_requests`. `is_given` is False if a window has none."""
 
     is_given: bool = False
     without_profiler: bool | None = None
     untraced: int | None = None
 
     def shows(self, spent: int, length: int) -> bool:
-        """Whether the causes without the profiler are those that are shown, where it is `spent` ns of a window's `length`."""
+        """Whether the causes without the profiler are displayed, if the profiler takes `spent` ns of a window's
+        `length`.
+        """
         return spent > _REMOVED * length if self.without_profiler is None else self.without_profiler
 
     def retimes(self, *, without: bool, spent: int, length: int) -> bool:
-        """Whether the causes with the profiler, or `without` it, are to be retimed: those that are shown, or both."""
+        """Whether the causes with the profiler, or `without` it, are retimed: those that are displayed, or both."""
         return not self.is_given or self.shows(spent, length) == without
 
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """What recording costs a window. `edges`: of the events on each edge (m,), ns, which may be more than its weight; `start_edges`:
-    places of the edges that are the profiler's start, which takes `start_ns`. `events`, `nominal`: how many host events of each kind of RECORDED start in the
-    window, and what these cost in all, ns. `speed`: how many times slower the host is than the one the costs are of. `n_steps`:
-    profiler steps in the window.
+    """The cost of recording a window.
+
+    `edges` is the cost of the events on each edge (m,), ns, which may exceed the edge's weight. `start_edges` are the
+    indices of the edges that are the profiler's start, which takes `start_ns`. `events` is how many host events of each
+    kind of RECORDED start in the window, `nominal` their total cost, ns. `speed` is how many times slower the host is
+    than the host that the costs were measured on. `n_steps` is the number of profiler steps in the window.
     """
 
     edges: Ints
@@ -111,42 +117,47 @@ class RecordingCost:
     request: Request
 
     def weights_without(self, weight: Ints, scale: float = 1.0) -> Ints:
-        """Returns the weights of edges (m,) without the profiler's start and `scale` times the cost of events, ns; none becomes negative."""
-        left = weight - np.minimum(np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0))
-        left[self.start_edges] = 0
-        return left
+        """Return the weights of edges (m,) without the profiler's start and `scale` times the cost of events, ns.
+
+        The subtraction does not make a weight negative.
+        """
+        remaining = weight - np.minimum(np.rint(self.edges * scale).astype(np.int64), np.maximum(weight, 0))
+        remaining[self.start_edges] = 0
+        return remaining
 
 
 def recording_costs(
     con: duckdb.DuckDBPyConnection, windows: dict[int, tuple[HostEdges, Events]], names: Names
 ) -> dict[int, RecordingCost]:
-    """Returns the costs of windows, by their number; none for windows of traces of other writers or without host events. Reads `_event_costs`, `events`, `threads`, `critical_path_windows`, `_window_steps` and
-    `profiler_requests`.
+    """Return the costs of windows by their number.
+
+    Windows of traces by other profilers or without host events have none. Reads `_event_costs`, `events`, `threads`,
+    `critical_path_windows`, `_window_steps` and `profiler_requests`.
     """
-    known: dict[str, list[_Window]] = {}
+    windows_by_trace: dict[str, list[_Window]] = {}
     if not windows:
         return {}
-    asked = con.execute(_WINDOWS.format(first=min(windows), last=max(windows))).fetchall()
-    for number, trace_id, begin, end, n_steps, first_step, delay, *request in asked:
+    rows = con.execute(_WINDOWS.format(first=min(windows), last=max(windows))).fetchall()
+    for number, trace_id, begin, end, n_steps, first_step, delay, *request in rows:
         if number in windows and delay is not None:
             edges, events = windows[number]
             window = _Window(number, begin, end, edges, events)
             window.speed = host_speed(edges, events, names, delay)
             window.n_steps, window.first_step, window.request = n_steps, first_step, Request(*request)
-            known.setdefault(trace_id, []).append(window)
-    for trace_id, of_trace in known.items():
+            windows_by_trace.setdefault(trace_id, []).append(window)
+    for trace_id, of_trace in windows_by_trace.items():
         begins, ends = (np.array([getattr(window, side) for window in of_trace]) for side in ("begin", "end"))
         query = _EVENTS.format(trace_id=quoted(trace_id), since=begins.min(), until=ends.max())
         for batch in _batches(con, query):
             marks = _Marks(*batch)
-            # A trace may have thousands of windows: only those that the batch reaches into.
-            for place in np.flatnonzero((begins <= marks.last) & (ends >= marks.first)).tolist():
-                of_trace[place].add(marks)
-    return {window.number: window.cost() for of_trace in known.values() for window in of_trace}
+            # A trace may have thousands of windows, so only windows that overlap the batch are updated.
+            for index in np.flatnonzero((begins <= marks.last) & (ends >= marks.first)).tolist():
+                of_trace[index].add(marks)
+    return {window.number: window.cost() for of_trace in windows_by_trace.values() for window in of_trace}
 
 
 def _batches(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[np.ndarray]]:
-    """Yields the columns of a query, some rows at a time: all events of a long trace are too many."""
+    """Yield the columns of a query in batches of rows, because all events of a long trace do not fit in memory."""
     reader = database.arrow_result(con, query).to_arrow_reader(_BATCH)
     for batch in reader:
         if batch.num_rows:
@@ -154,19 +165,20 @@ def _batches(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[np.nda
 
 
 class _Marks:
-    """When recording host events takes time, in order of thread and time: before each start, after each end and, for some, inside.
+    """The times at which recording host events takes time, in order of thread and time.
 
-    What is before a start at t is the number 2t, what is after a start or an end 2t + 1: an edge from t0 to t1 has the starts in
-    (t0, t1], and what follows a start or an end in [t0, t1), which are the numbers in (2 t0, 2 t1].
+    Recording takes time before each start, after each end and, for some events, inside. Time before a start at t has
+    the number 2t, time after a start or an end 2t + 1. An edge from t0 to t1 contains the starts in (t0, t1], and what
+    follows a start or an end in [t0, t1). These are the numbers in (2 t0, 2 t1].
     """
 
     def __init__(self, thread: Ints, start: Ints, end: Ints, kind: Ints, cost: np.ndarray, inside: np.ndarray) -> None:
         self.first, self.last = int(start.min()), int(end.max())
         self._count_starts(start, kind, cost)
-        has, half = np.flatnonzero(inside), (cost - inside) / 2
-        time = np.concatenate((2 * start, 2 * end + 1, 2 * start[has] + 1))
-        both = np.concatenate((thread, thread, thread[has]))
-        spent = np.concatenate((half, half, inside[has]))
+        with_inside, half = np.flatnonzero(inside), (cost - inside) / 2
+        time = np.concatenate((2 * start, 2 * end + 1, 2 * start[with_inside] + 1))
+        both = np.concatenate((thread, thread, thread[with_inside]))
+        spent = np.concatenate((half, half, inside[with_inside]))
         order = np.lexsort((time, both))
         self.time = time[order]
         self.before = np.append(0.0, np.cumsum(spent[order]))
@@ -183,14 +195,14 @@ class _Marks:
         self.cost_before = np.concatenate((none, np.cumsum(is_kind * cost[order, None], axis=0)))
 
     def starting(self, since: int, until: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns how many events of each kind start in a time, both ends included, and what these cost, ns."""
+        """Return how many events of each kind start within a time, both ends included, and their cost, ns."""
         first, past = self.start.searchsorted(since), self.start.searchsorted(until, side="right")
         return self.n_before[past] - self.n_before[first], self.cost_before[past] - self.cost_before[first]
 
     def between(self, thread: int, since: Ints, until: Ints) -> np.ndarray:
-        """Returns the cost of the marks on a thread whose numbers are in (since, until], ns."""
+        """Return the cost of the marks on a thread whose numbers are in (since, until], ns."""
         first, past = self.of_thread[thread]
-        low, high = (first + np.searchsorted(self.time[first:past], at, side="right") for at in (since, until))
+        low, high = (first + np.searchsorted(self.time[first:past], times, side="right") for times in (since, until))
         return self.before[high] - self.before[low]
 
 
@@ -206,9 +218,11 @@ class _Window:
         self.number, self.begin, self.end, self.edges = number, begin, end, edges
         thread = events.thread[edges.src_event]
         same = thread == events.thread[edges.dst_event]
-        # The time from a launch to its work has in it what is inside of the call.
-        own = np.flatnonzero((thread >= 0) & (same | (edges.code == _DELAY) & ~edges.at_src_end) & (edges.weight > 0))
-        self.own = own[np.argsort(thread[own], kind="stable")]
+        # The time from a launch to its work includes the cost inside the call.
+        on_host = np.flatnonzero(
+            (thread >= 0) & (same | (edges.code == _DELAY) & ~edges.at_src_end) & (edges.weight > 0)
+        )
+        self.own = on_host[np.argsort(thread[on_host], kind="stable")]
         src, dst = edges.src_event[self.own], edges.dst_event[self.own]
         until = begin + events.at[dst] + events.duration[dst] * edges.at_dst_end[self.own]
         self.since = 2 * (begin + events.at[src] + events.duration[src] * edges.at_src_end[self.own])
@@ -242,8 +256,11 @@ class _Window:
 
 
 def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> float:
-    """Returns how many times longer than `delay` ns the cheapest operators of a window take from their start to that of an operator in
-    them: the least median of a pair of names. 1 where the window has no such pair often enough, or none that is cheap.
+    """Return how many times slower the host is than the host that the costs were measured on.
+
+    The measure is the time from the start of an operator to the start of an operator in it, relative to `delay` ns. The
+    result is the smallest median over pairs of names. It is 1 if no pair occurs often enough in the window, or none is
+    cheap.
     """
     kind = np.append(names.kind, -1)
     nested = np.flatnonzero((edges.code == _OWN) & ~edges.at_src_end & ~edges.at_dst_end)
@@ -256,6 +273,6 @@ def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> 
     often = count >= _PAIRS
     if not often.any():
         return 1.0
-    # The middle one, the lower of two.
+    # The median; the lower of two middle values.
     shortest = float(passed[order][(first + (count - 1) // 2)[often]].min())
     return shortest / delay if 0 < shortest <= _TIMES * delay else 1.0

@@ -151,8 +151,10 @@ _READS = (
     checks=("unique(window_no)",),
 )
 def window_causes(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_cause_rows`, `_fix_rows`, `_recording_costs` and `_window_work` for the windows that the path covers, `_cause_pieces` for whole
-    traces. Raises WrongValue where `profiler_requests` has a time that a window cannot take.
+    """Create `_cause_rows`, `_fix_rows`, `_recording_costs` and `_window_work` for the windows with a covering path.
+
+    Also creates `_cause_pieces`, with rows for whole traces. Raises WrongValue if `profiler_requests` contains a
+    duration that a window cannot have.
     """
     create_table(con, "_cause_rows")
     create_table(con, "_cause_pieces")
@@ -162,7 +164,7 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
     covered = {number for (number,) in con.execute("SELECT DISTINCT window_no FROM _cause_events").fetchall()}
     if not covered:
         return
-    whole = {
+    whole_traces = {
         number for (number,) in con.execute("SELECT window_no FROM _asked_windows WHERE annotation = ''").fetchall()
     }
     names, rules = names_of(con), cause_rules(con)
@@ -187,21 +189,23 @@ def window_causes(con: duckdb.DuckDBPyConnection) -> None:
         del edges, short
         for number, columns in chosen:
             if number in paths:
-                these = of_events.pop(number)
-                busy = Busy.of(these, these.is_work)
-                computing = Busy.of(these, these.is_work & (names.kind[these.name] == KINDS.index("kernel")))
+                window_events = of_events.pop(number)
+                busy = Busy.of(window_events, window_events.is_work)
+                computing = Busy.of(
+                    window_events, window_events.is_work & (names.kind[window_events.name] == KINDS.index("kernel"))
+                )
                 work.append((number, busy.total, computing.total))
                 cost = costs.pop(number, None)
                 path = paths.pop(number)["edge_id"]
-                found = _found(columns, these, (busy, computing), path, labels, rules, cost, factors)
-                judged += [(number, place, *astuple(fix)) for place, fix in enumerate(found.fixes)]
-                causes.append(_columns(number, these, found.rows, without=False))
-                if found.rows_without is not None:
-                    causes.append(_columns(number, these, found.rows_without, without=True))
-                if cost is not None and found.without is not None:
-                    spent.append(_cost_row(number, cost, found.without))
-                if number in whole:
-                    _insert_pieces(con, number, these, found.pieces)
+                result = _found(columns, window_events, (busy, computing), path, labels, rules, cost, factors)
+                judged += [(number, rank, *astuple(fix)) for rank, fix in enumerate(result.fixes)]
+                causes.append(_columns(number, window_events, result.rows, without=False))
+                if result.rows_without is not None:
+                    causes.append(_columns(number, window_events, result.rows_without, without=True))
+                if cost is not None and result.without is not None:
+                    spent.append(_cost_row(number, cost, result.without))
+                if number in whole_traces:
+                    _insert_pieces(con, number, window_events, result.pieces)
         _insert(con, work, causes, spent)
         if judged:
             insert_columns(con, "_fix_rows", dict(zip(_FIX_COLUMNS, zip(*judged, strict=True), strict=True)))
@@ -214,8 +218,10 @@ def _host_edges(columns: list[np.ndarray], events: Events) -> HostEdges:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Stretches of a path with one cause, in order of time (p,): start in ns since the path's, row of the cause, the event with
-    most of it, as a place among the events, and whether it follows from a wait that no event shows.
+    """Segments of a path with one cause, in order of time (p,).
+
+    `at` is the start since the path's start, ns, `row` the row of the cause, `instance` the index of the event with
+    most of the time. `inferred` is whether the segment follows from a wait that no event shows.
     """
 
     at: Ints
@@ -225,16 +231,22 @@ class Pieces:
 
     @classmethod
     def of(cls, at: Ints, weight: Ints, row: Ints, instance: Ints, inferred: Flags) -> Pieces:
-        """Takes the edges of a path that take time, in order (e,)."""
+        """Build from the edges of a path that take time, in order (e,)."""
         begins = np.append(True, (np.diff(row) != 0) | (np.diff(inferred.astype(np.int8)) != 0))[: len(row)]
         piece = np.cumsum(begins) - 1
-        longest = np.lexsort((-weight, piece))[np.flatnonzero(begins)]  # each piece has its edges in a row, as before
+        longest = np.lexsort((-weight, piece))[
+            np.flatnonzero(begins)
+        ]  # the edges of a piece are consecutive, as before
         return cls(at[begins], row[begins], instance[longest], inferred[begins])
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The causes of a window, their pieces and fixes; what it is without the profiler and, if that is enough to tell, its causes then."""
+    """The causes of a window, their segments, and the fixes.
+
+    `without` is the window without the profiler, None if the cost is unknown. `rows_without` are its causes then, None
+    if the cost is too small to report or they are not requested.
+    """
 
     rows: Rows
     pieces: Pieces
@@ -254,27 +266,29 @@ def _found(
     factors: npt.NDArray[np.float64],
 ) -> _Found:
     edge_id, src, dst, weight, marks, attributed = columns
-    columns.clear()  # of a long window there is no room for them beside the graph
+    columns.clear()  # a long window's columns and graph do not fit in memory together
     path = np.searchsorted(edge_id, path)
     del edge_id
     code, earlier, inferred = (marks & (_EARLIER - 1)).astype(np.int8), marks & _EARLIER > 0, marks & _INFERRED > 0
     del marks
     edges = Edges(src, dst, weight, code, attributed, earlier)
-    found = edge_causes(edges, events, labels.names, rules)
+    causes = edge_causes(edges, events, labels.names, rules)
     judged = edges if len(src) <= MOST_EDGES else None
     del edges, attributed, earlier, code
     end = events.at_node(dst[path])
     idle, exposed = (weight[path] - (work.before(end) - work.before(end - weight[path])) for work in works)
-    rows, shares = path_rows(weight, path, found, idle, exposed, inferred)
+    rows, shares = path_rows(weight, path, causes, idle, exposed, inferred)
     timed = weight[path] > 0
-    of = path[timed]
-    pieces = Pieces.of(end[timed] - weight[of], weight[of], shares.row[of], found.instance[of], inferred[of])
+    on_path = path[timed]
+    pieces = Pieces.of(
+        end[timed] - weight[on_path], weight[on_path], shares.row[on_path], causes.instance[on_path], inferred[on_path]
+    )
     graph = ArrayGraph.from_edges(src, dst, weight, USUAL_PROFILE)
-    window = numbered_window(judged, events, graph, found, labels) if judged else None
+    window = numbered_window(judged, events, graph, causes, labels) if judged else None
     del judged
     if cost is None:
         of_window = fixes(window, rows, factors) if window else []
-        del found, inferred, window
+        del causes, inferred, window
         retime(graph, rows, shares)
         return _Found(rows, pieces, None, None, of_window)
     length, without = int(rows.duration.sum()), without_profiler(graph, cost)
@@ -284,22 +298,22 @@ def _found(
     of_window = fixes(window, rows, factors) if window and not is_shown else []
     if not is_told or cost.request.retimes(without=False, spent=spent, length=length):
         retime(graph, rows, shares)
-    rows_without = _rows_without(graph, without, found, events, labels.names, inferred) if is_told else None
+    rows_without = _rows_without(graph, without, causes, events, labels.names, inferred) if is_told else None
     if window and is_shown and rows_without is not None:
         of_window = fixes(window, rows_without, factors, without_profiler=True)
     return _Found(rows, pieces, without, rows_without, of_window)
 
 
 def _rows_without(
-    graph: ArrayGraph, without: WithoutProfiler, found: Found, events: Events, names: Names, inferred: Flags
+    graph: ArrayGraph, without: WithoutProfiler, causes: Found, events: Events, names: Names, inferred: Flags
 ) -> Rows:
-    """Returns the causes of the window without the profiler. The graph has the weights without it afterwards."""
-    moved, known = without.moved(graph, events)
-    works = (Busy.of(moved, known), Busy.of(moved, known & (names.kind[events.name] == KINDS.index("kernel"))))
+    """Return the causes of the window without the profiler. Sets the graph's weights to those without the profiler."""
+    moved, is_known = without.moved(graph, events)
+    works = (Busy.of(moved, is_known), Busy.of(moved, is_known & (names.kind[events.name] == KINDS.index("kernel"))))
     path = graph.path(without.weight)
     end, weight = without.at[graph.dst[path]], without.weight[path]
     idle, exposed = (weight - (work.before(end) - work.before(end - weight)) for work in works)
-    rows, shares = path_rows(without.weight, path, found, idle, exposed, inferred)
+    rows, shares = path_rows(without.weight, path, causes, idle, exposed, inferred)
     graph.weight[:] = without.weight
     retime(graph, rows, shares)
     return rows
@@ -307,7 +321,7 @@ def _rows_without(
 
 @dataclass(frozen=True)
 class Busy:
-    """The times in which some of the events run: stretches in order, and how much of them lies before each."""
+    """The times in which some of the events run: disjoint intervals in order, and the total time before each."""
 
     start: Ints
     end: Ints
@@ -315,7 +329,7 @@ class Busy:
 
     @classmethod
     def of(cls, events: Events, chosen: Flags) -> Busy:
-        """The stretches of the chosen events."""
+        """Build from the intervals of the chosen events."""
         order = np.argsort(events.at[chosen], kind="stable")
         start = events.at[chosen][order]
         end = np.maximum.accumulate(events.end[chosen][order])
@@ -325,11 +339,11 @@ class Busy:
 
     @property
     def total(self) -> int:
-        """All of them, ns."""
+        """Return the total time of the intervals, ns."""
         return int(self.sum_before[-1])
 
     def before(self, at: Ints) -> Ints:
-        """Returns how much of them lies before each time."""
+        """Return the total time of the intervals before each time, ns."""
         if not len(self.start):
             return np.zeros_like(at)
         last = np.searchsorted(self.start, at, side="right") - 1
@@ -337,37 +351,37 @@ class Busy:
         return np.where(last >= 0, self.sum_before[last] + inside, 0)
 
 
-def _columns(number: int, events: Events, found: Rows, *, without: bool) -> dict[str, Ints]:
+def _columns(number: int, events: Events, rows: Rows, *, without: bool) -> dict[str, Ints]:
     return {
-        "window": np.full(len(found.cause), number),
-        "without": np.full(len(found.cause), without),
-        "place": np.arange(len(found.cause)),
-        "cause": found.cause,
-        "after": found.named_after,
-        "number": np.where(found.named_after == 0, found.number + 1, found.number),
-        "duration": found.duration,
-        "idle": found.idle,
-        "exposed": found.exposed,
-        "times": found.times,
-        "event": events.event_id[found.instance],
-        "inferred": found.inferred,
-        "saves": found.saves,
-        "halved": found.halved_saves,
-        "all_saves": found.all_saves,
+        "window": np.full(len(rows.cause), number),
+        "without": np.full(len(rows.cause), without),
+        "place": np.arange(len(rows.cause)),
+        "cause": rows.cause,
+        "after": rows.named_after,
+        "number": np.where(rows.named_after == 0, rows.number + 1, rows.number),
+        "duration": rows.duration,
+        "idle": rows.idle,
+        "exposed": rows.exposed,
+        "times": rows.times,
+        "event": events.event_id[rows.instance],
+        "inferred": rows.inferred,
+        "saves": rows.saves,
+        "halved": rows.halved_saves,
+        "all_saves": rows.all_saves,
     }
 
 
 def _insert(
     con: duckdb.DuckDBPyConnection, work: list[tuple[int, int, int]], causes: list[dict[str, Ints]], costs: list[str]
 ) -> None:
-    """Add the windows of a group together: of many short ones, a statement for each took most of the time."""
+    """Insert the windows of a group together, because one statement per short window takes most of the time."""
     if not work:
         return
     con.execute(f"INSERT INTO _window_work VALUES {', '.join(map(str, work))}")
     if costs:
         con.execute(f"INSERT INTO _recording_costs VALUES {', '.join(costs)}")
     # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
-    rows = {name: np.concatenate([one[name] for one in causes]) for name in causes[0]}
+    rows = {name: np.concatenate([columns[name] for columns in causes]) for name in causes[0]}
     con.execute(
         'INSERT INTO _cause_rows SELECT "window", "without", place, cause, "after", number, duration, idle, exposed, times, event, inferred, '
         "CASE WHEN saves >= 0 THEN saves END, CASE WHEN halved >= 0 THEN halved END, CASE WHEN all_saves >= 0 THEN all_saves END FROM rows"

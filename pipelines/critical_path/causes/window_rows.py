@@ -1,4 +1,4 @@
-"""The events and names of windows as arrays, as the causes of their length need them."""
+"""The events and names of windows as arrays, in the form that the causes need."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pipelines.critical_path.graph.stack_order import Ints
 
 
 def rows_by_window(con: duckdb.DuckDBPyConnection, rows: str, order: str) -> dict[int, dict[str, Any]]:
-    """Returns the rows of each window, in order of a column."""
-    found = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
-    window = np.asarray(found.pop("window_no"))
-    by = np.lexsort((np.asarray(found[order]), window))
-    numbers, first = np.unique(window[by], return_index=True)
+    """Return the columns of each window's rows, in the order of a column, by window number."""
+    values = con.execute(f"SELECT * FROM {rows}").fetchnumpy()
+    window = np.asarray(values.pop("window_no"))
+    row_order = np.lexsort((np.asarray(values[order]), window))
+    numbers, first = np.unique(window[row_order], return_index=True)
     parts: dict[int, dict[str, Any]] = {number: {} for number in numbers.tolist()}
-    for name in list(found):
-        for number, part in zip(parts, np.split(lean(found.pop(name))[by], first[1:]), strict=True):
+    for name in list(values):
+        for number, part in zip(parts, np.split(lean(values.pop(name))[row_order], first[1:]), strict=True):
             parts[number][name] = part
     return parts
 
 
 def lean(column: Any) -> np.ndarray:
-    """A column without NULL (-1 instead), in 32 bits where that is enough."""
+    """Return a column with -1 (or False) in place of NULL, in 32 bits if its integers fit."""
     filled = np.ma.filled(column, -1) if column.dtype != bool else np.ma.filled(column, False)
     if (
         filled.dtype.kind == "i"
@@ -39,13 +39,16 @@ def lean(column: Any) -> np.ndarray:
 
 
 def events_of(rows: dict[str, Any]) -> Events:
-    """Returns the events of a window from the columns of _cause_events, in order of event_id; they are taken out of `rows`."""
+    """Return the events of a window from the columns of _cause_events, in order of event_id.
+
+    Removes the columns from `rows`.
+    """
     ids = rows.pop("event_id")
-    place_of = np.full(int(ids.max(initial=0)) + 2, -1, dtype=np.int32)
-    place_of[ids] = np.arange(len(ids))
+    index_of = np.full(int(ids.max(initial=0)) + 2, -1, dtype=np.int32)
+    index_of[ids] = np.arange(len(ids))
 
     def place(column: Ints) -> Ints:
-        return place_of[np.where(column <= ids[-1], column, -1)]
+        return index_of[np.where(column <= ids[-1], column, -1)]
 
     is_work = rows.pop("is_work")
     return Events(
@@ -64,13 +67,13 @@ def events_of(rows: dict[str, Any]) -> Events:
 
 
 def names_of(con: duckdb.DuckDBPyConnection) -> Names:
-    """Returns the names in `_event_names` with their rules."""
+    """Return the names in `_event_names` with their rules."""
     rows = con.execute(
         "SELECT n.*, coalesce(r.rule_no, -1) AS rule_no FROM _event_names AS n "
         "LEFT JOIN _cause_names AS r ON r.name_no = n.name_no ORDER BY n.name_no"
     ).fetchnumpy()
     kinds = {kind: number for number, kind in enumerate(KINDS)}
-    kind = np.array([kinds.get(one, -1) for one in rows["kind"].tolist()], dtype=np.int64)
+    kind = np.array([kinds.get(text, -1) for text in rows["kind"].tolist()], dtype=np.int64)
     rule, n_events, duration = (np.ma.filled(rows[name], -1) for name in ("rule_no", "n_events", "duration_ns"))
     is_step, to_host, pageable = (rows[name].astype(bool) for name in ("is_step", "to_host", "is_pageable"))
     return Names(
@@ -79,7 +82,7 @@ def names_of(con: duckdb.DuckDBPyConnection) -> Names:
 
 
 def best_factors(con: duckdb.DuckDBPyConnection, n_names: int) -> npt.NDArray[np.float64]:
-    """Returns for each name how long its GPU work takes at best, over what it takes (n,); NaN where that is not known."""
+    """Return for each name the best possible duration of its GPU work, relative to the actual one (n,). NaN if unknown."""
     factors = np.full(n_names, np.nan)
     for name_no, factor in con.execute("FROM _faster_work").fetchall():
         factors[name_no - 1] = factor

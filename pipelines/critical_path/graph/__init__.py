@@ -1,1 +1,1 @@
-"""Windows, and the dependency graph of each."""
+"""Windows and their dependency graphs."""

@@ -1,4 +1,4 @@
-"""What scenarios, edits and saved paths ask of the events and edges of a graph, and its columns as arrays."""
+"""Queries for the events and edges of a graph that scenarios, edits and saved paths use, and its columns as arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CPU = "CPU"
-"""The class of CPU operators and calls, besides the kernel classes."""
+"""The class of CPU operators and calls, in addition to the kernel classes."""
 
 HOST = "HOST"
 """The class of annotations and Python functions that own host time outside operators."""
@@ -27,8 +27,9 @@ EVENTS = """
     WHERE {of}
     ORDER BY t.event_id
 """
-"""The events of the graph of a window, one row per event in order of event_id; `of` is a condition on `trace_id` and
-`window_id` of `t`."""
+"""The query for the events of a window's graph, one row per event in order of event_id. `of` is a condition on
+`trace_id` and `window_id` of `t`.
+"""
 
 RULES = """
     SELECT y.edge_type, r.side, r.class, r.bound_by
@@ -38,31 +39,32 @@ RULES = """
     WHERE {of} AND (r.side = 'gpu') = (r.class <> '*')
     ORDER BY ALL
 """
-"""What bounds an edge in a window's profile, by its type and whose time it is: side `gpu` with the class of the work, or `cpu`,
-`outside`, `*` (nobody's)."""
+"""The query for what bounds an edge in a window's profile, by the edge's type and the owner of its time. The owner is
+side `gpu` with the class of the work, or side `cpu`, `outside` or `*` (no owner).
+"""
 
 
 def int_column(table: pa.Table, name: str, null: int = -1) -> Ints:
-    """Returns an integer column as an array; `null` stands for NULL."""
+    """Return an integer column as an array, with `null` in place of NULL."""
     import pyarrow as pa
 
-    # Not fill_null and to_numpy, with which pyarrow imports pandas.
+    # Not fill_null and to_numpy, because with them pyarrow imports pandas.
     column = table[name].combine_chunks()
-    found = np.full(len(column), null, dtype=np.int64)
-    there = np.from_dlpack(column.is_valid().cast(pa.uint8())).astype(bool)
-    found[there] = np.from_dlpack(column.drop_null().cast(pa.int64()))
-    return found
+    values = np.full(len(column), null, dtype=np.int64)
+    is_valid = np.from_dlpack(column.is_valid().cast(pa.uint8())).astype(bool)
+    values[is_valid] = np.from_dlpack(column.drop_null().cast(pa.int64()))
+    return values
 
 
 def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
-    """Returns the distinct texts of a column, and for each row its index among them; NULL is an empty text."""
+    """Return the distinct texts of a column, and for each row the index of its text. NULL counts as an empty text."""
     column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
     texts = [text or "" for text in column.dictionary.to_pylist()]
-    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    codes = np.array([place[text] for text in texts], dtype=np.int64)
-    return [*place], codes[np.from_dlpack(column.indices).astype(np.int64)]
+    code_by_text = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([code_by_text[text] for text in texts], dtype=np.int64)
+    return [*code_by_text], codes[np.from_dlpack(column.indices).astype(np.int64)]
 
 
 def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    """Returns a boolean column as an array; False where it is NULL."""
+    """Return a boolean column as an array, with False in place of NULL."""
     return int_column(table, name, 0).astype(bool)

@@ -1,9 +1,9 @@
 """Longest distances over a graph whose edges are chains of a table's edges, so that few nodes are visited in Python.
 
-Most nodes of a trace lie on a chain: one edge in, one edge out, and the one follows the other in the table. A chain is kept
-as one edge. The table is read in pieces, twice, and only its chains are kept, so a long trace need not be in memory. Most
-remaining nodes still have one edge in and so no choice: numpy sums up the way along runs of them. Only where a run begins a
-node is visited in Python, in an order that does not depend on weights.
+Most nodes of a trace are on a chain: one edge in, one edge out, and the second follows the first in the table. A chain
+is stored as one edge. The table is read in pieces, twice, and only its chains stay in memory, so a long trace need not
+fit. Most of the remaining nodes have one edge in, so numpy sums up the distances along runs of them. Only the first
+node of a run is visited in Python, in an order that does not depend on weights.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Nodes = npt.NDArray[np.int32 | np.int64]
 Piece = tuple[Nodes, Nodes, Ints]
-"""Source, destination and weight of edges that follow each other in a table."""
+"""Source, destination and weight of consecutive edges of a table."""
 _PART = 1 << 16
 Choice = Callable[[Collection[int]], int]
-"""Which of the edges that a longest path may end with, by their places in the table, it ends with."""
+"""Returns the edge that a longest path ends with, from the candidates as indices into the table."""
 
 
 class Chains:
-    """The chains of a table of edges. Chain i holds the edges at the places first[i] … first[i + 1] - 1.
+    """The chains of a table of edges. Chain i consists of the edges first[i] … first[i + 1] - 1.
 
-    `node` (k,) are the nodes that remain, ascending; `src`, `dst` (c,) index into it. Distances are valid for all weights that
-    are negative only where those of the table are. They fit 64 bits.
+    `node` (k,) are the remaining nodes, ascending. `src`, `dst` (c,) are indices into it. Distances are valid for all
+    weights that are negative only where the table's weights are. They fit 64 bits.
     """
 
     def __init__(
@@ -41,9 +41,10 @@ class Chains:
         named: Nodes | None = None,
         unordered: Iterable[Piece] | None = None,
     ) -> None:
-        """Read the pieces of a table twice; `unordered`: where it is cheaper to read them in another order at first.
+        """Read the pieces of a table twice. `unordered` are the same pieces in an order that is cheaper for the first
+        pass.
 
-        The nodes are numbers below `n_nodes`; an error calls them as `named` does.
+        The nodes are numbers below `n_nodes`. An error reports them by their ids in `named`.
         """
         self._named, self.n_edges = named, 0
         inner = _inner_nodes(pieces if unordered is None else unordered, n_nodes)
@@ -60,31 +61,31 @@ class Chains:
             parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
         )
         del parts, inner
-        kept = np.zeros(n_nodes, dtype=bool)
-        kept[src] = kept[dst] = True
-        self.node = np.flatnonzero(kept).astype(src.dtype)
-        place = np.cumsum(kept, dtype=src.dtype) - 1
+        has_edge = np.zeros(n_nodes, dtype=bool)
+        has_edge[src] = has_edge[dst] = True
+        self.node = np.flatnonzero(has_edge).astype(src.dtype)
+        new_index = np.cumsum(has_edge, dtype=src.dtype) - 1
         self.src, self.dst = src, dst
         for part in parts_of(len(src)):
-            src[part], dst[part] = place[src[part]], place[dst[part]]
-        del kept, place
+            src[part], dst[part] = new_index[src[part]], new_index[dst[part]]
+        del has_edge, new_index
         _trim(len(src))
 
     @property
     def size(self) -> Nodes:
-        """Returns how many edges each chain has (c,)."""
+        """Return the number of edges of each chain (c,)."""
         return np.diff(self.first, append=self.first.dtype.type(self.n_edges))
 
     def forward(self, weight: Ints, begin: Ints | None = None) -> Ints:
-        """Returns the longest way to each node (k,) for these weights of the chains; 0 where no way adds any.
+        """Return the longest distance to each node (k,) for these weights of the chains, at least 0.
 
-        With `begin`, a time for each of the table's nodes, those without an edge in start there, and no distance is raised to
-        0: then distances are times. Raises GraphHasCycle.
+        `begin` is a time for each of the table's nodes. With it, nodes without an incoming edge start at that time, and
+        distances are times that are not raised to 0. Raises GraphHasCycle.
         """
         return self._onward.distances(weight, None if begin is None else begin[self.node[self._onward.heads]])
 
     def backward(self, weight: Ints) -> Ints:
-        """Returns the longest way from each node (k,). Raises GraphHasCycle."""
+        """Return the longest distance from each node (k,). Raises GraphHasCycle."""
         return self._back.distances(weight)
 
     @cached_property
@@ -100,42 +101,43 @@ class Chains:
         return (numbers if self._named is None else self._named[numbers]).tolist()
 
     def path(self, weight: Ints, within: Callable[[int, int], Ints], choose: Choice = min) -> Ints:
-        """Returns the edges of the longest path, in order, as places in the table. `within(first, past)` are weights of edges.
+        """Return the edges of the longest path, in order, as indices into the table.
 
-        A tie is broken by the smallest edge: into each node, and of those that the path may end with, unless `choose` takes
-        another one of these. Raises GraphHasCycle.
+        `within(first, past)` returns the weights of a range of edges. The smallest edge wins a tie, both into a node
+        and among the edges that the path may end with, unless `choose` selects another of the latter. Raises
+        GraphHasCycle.
         """
-        at = self.forward(weight)
-        longest = at.max(initial=0)
+        distance = self.forward(weight)
+        longest = distance.max(initial=0)
         reaching = []
         for part in parts_of(len(weight)):
-            begin = at[self.src[part]]
+            begin = distance[self.src[part]]
             reaching += (part.start + np.flatnonzero((begin < longest) & (begin + weight[part] == longest))).tolist()
         if not reaching:
             return np.arange(0)
         ends, sizes = {}, self.size[reaching].tolist()
         for chain, size in zip(reaching, sizes, strict=True):
-            first, missing = int(self.first[chain]), longest - at[self.src[chain]]
+            first, missing = int(self.first[chain]), longest - distance[self.src[chain]]
             ends[first + int(np.argmax(np.cumsum(within(first, first + size)) == missing))] = chain
         end = choose(ends) if len(ends) > 1 else min(ends)
-        before = self.edges(self.walk_back(int(self.src[ends[end]]), weight, at))
+        before = self.edges(self.walk_back(int(self.src[ends[end]]), weight, distance))
         return np.append(before, np.arange(int(self.first[ends[end]]), end + 1))
 
     def walk_back(self, node: int, weight: Ints, at: Ints) -> Ints:
-        """Returns the chains of the longest way to a node, in order; `at` are the distances for these weights."""
+        """Return the chains of the longest way to a node, in order. `at` are the distances for these weights."""
         into = np.full(len(self.node), -1, dtype=self.src.dtype)
         for part in reversed([*parts_of(len(weight))]):
             src, dst = self.src[part], self.dst[part]
             fits = np.flatnonzero(at[src] + weight[part] == at[dst])[::-1]
-            into[dst[fits]] = part.start + fits  # later writes win: written backward, the first stays
-        before, taken, chain = compact(into[self.src]), array("q"), int(into[node])
+            into[dst[fits]] = part.start + fits  # later writes win, so the smallest chain is written last
+        before, reversed_chains, chain = compact(into[self.src]), array("q"), int(into[node])
         while chain >= 0:
-            taken.append(chain)
+            reversed_chains.append(chain)
             chain = before[chain]
-        return np.frombuffer(taken, dtype="i8")[::-1] if taken else np.arange(0)
+        return np.frombuffer(reversed_chains, dtype="i8")[::-1] if reversed_chains else np.arange(0)
 
     def edges(self, chains: Ints) -> Ints:
-        """Returns the edges of chains, one chain after another."""
+        """Return the edges of chains, one chain after another."""
         size = self.size[chains].astype(np.int64)
         edges = np.repeat(self.first[chains] - (np.cumsum(size) - size), size)
         edges += np.arange(len(edges))
@@ -143,10 +145,11 @@ class Chains:
 
 
 class _Order:
-    """In which order the nodes of a graph are visited, each after all that it depends on; whatever the weights are.
+    """An order in which to visit the nodes of a graph, each after all nodes it depends on, whatever the weights.
 
-    A run is a path of nodes that one edge leads to, each the only one or one of several behind the node before it; it begins with
-    another node. A path may start anew after a negative edge, so a run begins there, too. Raises GraphHasCycle.
+    A run is a path of nodes, each of which has one incoming edge. The run continues with one of several successors of a
+    node; another run starts with each of the others. A path may start anew after a negative edge, so a run starts
+    there, too. Raises GraphHasCycle.
     """
 
     def __init__(self, src: Nodes, dst: Nodes, negative: Flags, name: Callable[[Nodes], list[int]]) -> None:
@@ -174,7 +177,7 @@ class _Order:
         _trim(len(src))
 
     def _sort(self, run: Nodes, src: Nodes, dst: Nodes, joins: Nodes, name: Callable[[Nodes], list[int]]) -> None:
-        """Sort the runs, each after all that its first node depends on, and the chains into these nodes."""
+        """Sort the runs, each after all nodes that its first node depends on, and the chains into these first nodes."""
         n, out_of, into = len(self.heads), run[src[joins]], run[dst[joins]]
         runs = _visited(n, out_of, into)
         if len(runs) < n:
@@ -189,10 +192,13 @@ class _Order:
         self._from = self._place[src[self._joins]]
 
     def distances(self, weight: Ints, begin: Ints | None = None) -> Ints:
-        """Returns the longest way to each node, as `Chains.forward` does. `begin`: that of the first node of each run."""
+        """Return the longest distance to each node, as `Chains.forward` does.
+
+        `begin` is the time of the first node of each run.
+        """
         way = weight[self._into]
         way[self._start] = 0
-        way[self._start[1:]] -= np.add.reduceat(way, self._start)[:-1]  # so that the sums of each run begin at 0
+        way[self._start[1:]] -= np.add.reduceat(way, self._start)[:-1]  # the sums of each run start at 0
         np.cumsum(way, out=way)
         add, out_of = compact(way[self._from] + weight[self._joins]), self._out_of
         top, is_time = array("q", [0]) * len(self.heads) if begin is None else compact(begin), begin is not None
@@ -214,26 +220,30 @@ class _Order:
 
 
 def parts_of(n: int) -> Iterator[slice]:
-    """Yields the places of n chains or runs part by part: what is worked out for all of their edges at once fills memory."""
+    """Yield slices of n chains or runs, because temporary arrays over all of their edges would fill memory."""
     return (slice(first, min(first + _PART, n)) for first in range(0, n, _PART))
 
 
 def _trim(n_chains: int) -> None:
-    """Give back what it took to find or to sort this many chains: twice what is left of it."""
+    """Return freed memory to the operating system after finding or sorting many chains.
+
+    The peak is twice the memory of the result.
+    """
     if n_chains > _PART:
         trim()
 
 
 def _cycle(nodes: list[int]) -> Exception:
-    from pipelines.critical_path.graph.cycle import GraphHasCycle  # imports networkx, which takes its time
+    from pipelines.critical_path.graph.cycle import GraphHasCycle  # imports networkx, which is slow
 
     return GraphHasCycle(nodes[:10])
 
 
 def _heads(src: Nodes, dst: Nodes, begins: Flags) -> tuple[Nodes | None, Nodes]:
-    """Returns for each node the first of its run and how many steps it is away; without the former, nodes on a cycle.
+    """Return for each node the first node of its run and the number of steps to it.
 
-    The edges are those within runs. Every step doubles the distance that is known.
+    If there is a cycle, returns None and nodes on it instead. The edges are those within runs. Every iteration doubles
+    the known distance.
     """
     head, depth, child = np.arange(len(begins), dtype=src.dtype), np.zeros(len(begins), dtype=src.dtype), dst
     head[dst], depth[dst] = src, 1
@@ -248,7 +258,7 @@ def _heads(src: Nodes, dst: Nodes, begins: Flags) -> tuple[Nodes | None, Nodes]:
 
 
 def _inner_nodes(pieces: Iterable[Piece], n: int) -> Flags:
-    """Returns which nodes have one edge in and one edge out, neither of them negative."""
+    """Return which nodes have exactly one incoming and one outgoing edge, neither of them negative."""
     n_in, n_out, ends = np.zeros(n, dtype=np.uint32), np.zeros(n, dtype=np.uint32), np.zeros(n, dtype=bool)
     for src, dst, weight in pieces:
         np.add.at(n_out, src, np.uint32(1))
@@ -259,13 +269,13 @@ def _inner_nodes(pieces: Iterable[Piece], n: int) -> Flags:
 
 
 def _visited(n: int, src: Nodes, dst: Nodes) -> Nodes:
-    """Returns the nodes, each after all it depends on; fewer if there is a cycle."""
+    """Return the nodes, each after all nodes it depends on. The result is shorter than n if there is a cycle."""
     begins = np.zeros(n + 1, dtype=small_enough(len(src)))
     np.cumsum(np.bincount(src, minlength=n), out=begins[1:])
     child, begin = compact(dst[np.argsort(src, kind="stable")]), compact(begins)
     waits = np.bincount(dst, minlength=n).astype(begins.dtype)
     waits_for, order = compact(waits), compact(np.flatnonzero(waits == 0).astype(begins.dtype))
-    for node in order:  # which grows
+    for node in order:  # grows in the loop
         for target in child[begin[node] : begin[node + 1]]:
             waiting = waits_for[target] - 1
             if waiting:
@@ -276,12 +286,15 @@ def _visited(n: int, src: Nodes, dst: Nodes) -> Nodes:
 
 
 def small_enough(size: int) -> type[np.int32 | np.int64]:
-    """Returns the integers that count so far."""
+    """Return the smaller integer type of int32 and int64 that can represent `size`."""
     return np.int32 if size < 2**31 else np.int64
 
 
 def compact(values: np.ndarray) -> array:
-    """As many bytes per item as numpy takes: a list takes 32 more, and numpy is slow to index from Python."""
+    """Return an array with as many bytes per item as the numpy array.
+
+    A list takes 32 bytes more per item, and indexing a numpy array from Python is slow.
+    """
     out = array("i" if values.dtype == np.int32 else "q")
     out.frombytes(np.ascontiguousarray(values).view(np.uint8).data)
     return out

@@ -1,4 +1,4 @@
-"""The error of a graph that has no longest path, apart from `dependency_graph.py`, which does not need networkx."""
+"""The error for a graph with a cycle, in a separate module because `dependency_graph.py` does not need networkx."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pipelines.base.errors import TracelakeError
 
 
 class GraphHasCycle(TracelakeError, nx.NetworkXUnfeasible):
-    """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that are on or behind the
-    cycle.
+    """A graph with a cycle, which has no longest path.
+
+    `nodes` contains some of the nodes on or after the cycle.
     """
 
     def __init__(self, nodes: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
-"""A dependency graph held as arrays, without a Python object per node or edge: its longest paths, before and after changes.
+"""A dependency graph stored as arrays, without a Python object per node or edge, and its longest paths.
 
-The graph comes straight from `critical_path_edges`, or from an ordinary `networkx.DiGraph`. networkx sees it through the
+The graph is built from `critical_path_edges` or from an ordinary `networkx.DiGraph`. networkx uses it through the
 backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it.
 """
 
@@ -24,25 +24,32 @@ __all__ = ["ArrayGraph", "Ints", "Nodes", "first_edge_wins", "unfeasible"]
 
 
 def unfeasible() -> type[Exception]:
-    """networkx's error for a graph with a cycle, to be caught: `except unfeasible()` imports networkx only for that."""
+    """Return networkx's error for a graph with a cycle.
+
+    `except unfeasible()` imports networkx only if an error is raised.
+    """
     import networkx as nx
 
     return nx.NetworkXUnfeasible
 
 
 def first_edge_wins(profile: str) -> bool:
-    """Whether the smallest edge wins a tie in the graph of a window of this profile; else networkx's order of visits does."""
+    """Whether the smallest edge wins a tie in the graph of a window of this profile.
+
+    Otherwise networkx's order of visits decides.
+    """
     return profile == "default"
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayGraph:
-    """A weighted directed graph. `node_ids` (n,) are the nodes, integers; `src`, `dst` (m,) index into it.
+    """A weighted directed graph.
 
-    The edges are in insertion order: networkx lists the predecessors of a node in this order. `weight` (m,) is the edge attribute
-    `weight`; in graphs of traces nanoseconds. Of several longest paths the one that networkx finds is its path; with
-    `first_edge_wins` the one that ends with the smallest edge. `plain`: the graph that it was made from; after a change there, make
-    it again.
+    `node_ids` (n,) are the nodes, integers. `src`, `dst` (m,) are indices into it. The edges are in insertion order,
+    because networkx lists the predecessors of a node in this order. `weight` (m,) is the edge attribute `weight`, in ns
+    for graphs of traces. Of several longest paths, the graph's path is the one that networkx finds, or with
+    `first_edge_wins` the one that ends with the smallest edge. `plain` is the networkx graph it was built from, or
+    None. If `plain` changes, rebuild this graph.
     """
 
     node_ids: Nodes
@@ -56,28 +63,33 @@ class ArrayGraph:
 
     @classmethod
     def from_edges(cls, src: Nodes, dst: Nodes, weight: npt.NDArray, profile: str = "") -> ArrayGraph:
-        """Build from edges between node ids (their range is at most about twice the number of events), in insertion order.
+        """Build from edges between node ids, in insertion order.
 
-        `profile`: that of the window whose graph it is. Raises TypeError if the weights are not integers.
+        Memory is proportional to the range of the ids, which is at most about twice the number of events. `profile` is
+        the profile of the graph's window. Raises TypeError if the weights are not integers.
         """
         if len(weight) and weight.dtype.kind != "i":
             raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
         low = int(min(src.min(), dst.min())) if len(src) else 0
         high = int(max(src.max(), dst.max())) if len(src) else -1
-        there = np.zeros(high - low + 1, dtype=bool)
-        there[src - low] = there[dst - low] = True
-        place = np.cumsum(there, dtype=small_enough(len(there))) - 1
-        ids = (np.flatnonzero(there) + low).astype(src.dtype)
+        has_edge = np.zeros(high - low + 1, dtype=bool)
+        has_edge[src - low] = has_edge[dst - low] = True
+        new_index = np.cumsum(has_edge, dtype=small_enough(len(has_edge))) - 1
+        ids = (np.flatnonzero(has_edge) + low).astype(src.dtype)
         return cls(
-            ids, place[src - low], place[dst - low], np.asarray(weight, dtype=np.int64), first_edge_wins(profile)
+            ids,
+            new_index[src - low],
+            new_index[dst - low],
+            np.asarray(weight, dtype=np.int64),
+            first_edge_wins(profile),
         )
 
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph) -> ArrayGraph:
-        """Returns the nodes, the edges and their attribute `weight` as arrays.
+        """Return the nodes, the edges and their attribute `weight` as arrays.
 
-        Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not 64-bit
-        integers.
+        Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not
+        64-bit integers.
         """
         if not graph.is_directed() or graph.is_multigraph():
             raise NotImplementedError(
@@ -86,15 +98,18 @@ class ArrayGraph:
         # The mapping node → predecessor → data behind `graph.pred`, without one view object per node.
         pred: Any = graph._pred  # pyright: ignore[reportAttributeAccessIssue]
         nodes = _whole(graph, "nodes")
-        weight = _whole((data.get("weight") for others in pred.values() for data in others.values()), "weights")
-        place = {node: i for i, node in enumerate(graph)}
-        src = np.fromiter(map(place.__getitem__, chain.from_iterable(pred.values())), dtype=np.int64)
-        dst = np.repeat([place[node] for node in pred], [len(others) for others in pred.values()])
+        weight = _whole(
+            (data.get("weight") for predecessors in pred.values() for data in predecessors.values()), "weights"
+        )
+        index_by_node = {node: i for i, node in enumerate(graph)}
+        src = np.fromiter(map(index_by_node.__getitem__, chain.from_iterable(pred.values())), dtype=np.int64)
+        dst = np.repeat([index_by_node[node] for node in pred], [len(predecessors) for predecessors in pred.values()])
         return cls(nodes, src, dst.astype(np.int64), weight, plain=graph)
 
     def to_networkx(self) -> nx.DiGraph:
-        """Returns an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`; the one that it was made from,
-        if there is one.
+        """Return an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
+
+        If the graph was built from a networkx graph, returns that graph.
         """
         import networkx as nx
 
@@ -103,39 +118,41 @@ class ArrayGraph:
         result, ids = nx.DiGraph(), self.node_ids
         columns = (column.tolist() for column in (ids[self.src], ids[self.dst], self.weight))
         result.add_weighted_edges_from(zip(*columns, strict=True))
-        result.add_nodes_from(ids.tolist())  # those that have no edge
+        result.add_nodes_from(ids.tolist())  # nodes without an edge
         return result
 
     @cached_property
     def chains(self) -> Chains:
-        """The chains of its edges, sorted once for all weights."""
+        """Return the chains of its edges, sorted once for all weights."""
         return Chains([(self.src, self.dst, self.weight)], len(self), self.node_ids)
 
     def forward(self, weight: npt.NDArray[np.integer], begin: Ints | None = None) -> Ints:
-        """Returns the longest way to each node (n,) under `weight` (m,), ns. It is negative only where the graph's own is.
+        """Return the longest distance to each node (n,) under `weight` (m,), ns.
 
-        With `begin` (n,) the nodes without an edge in start there, and no distance is raised to 0: then distances are times, and
-        the weights are any. Raises GraphHasCycle.
+        `weight` may be negative only where the graph's own weight is. With `begin` (n,), nodes without an incoming edge
+        start at that time, and distances are times that are not raised to 0. Then the weights may have any sign. Raises
+        GraphHasCycle.
         """
         chains, first = self.chains, self.chains.first
         if not len(first):
             return np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
-        at = chains.forward(np.add.reduceat(weight, first), begin)
-        found = np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
+        chain_distance = chains.forward(np.add.reduceat(weight, first), begin)
+        distance = np.zeros(len(self), dtype=np.int64) if begin is None else begin.astype(np.int64)
         sizes = chains.size
         for part in parts_of(len(first)):
             begins, size = first[part], sizes[part]
             edges = slice(int(begins[0]), int(begins[-1] + size[-1]))
             way = np.cumsum(weight[edges])
-            way += np.repeat(at[chains.src[part]] - way[begins - begins[0]] + weight[begins], size)
-            found[self.dst[edges]] = way
-        found[chains.node] = at
-        return found
+            way += np.repeat(chain_distance[chains.src[part]] - way[begins - begins[0]] + weight[begins], size)
+            distance[self.dst[edges]] = way
+        distance[chains.node] = chain_distance
+        return distance
 
     def path(self, weight: Ints | None = None) -> Ints:
-        """Returns the edges of the longest path, in order, as indices in the edge arrays; none if no edge takes time.
+        """Return the edges of the longest path, in order, as indices into the edge arrays.
 
-        `weight` (m,): other weights of the edges, as for `forward`. Raises networkx.NetworkXUnfeasible if there is a cycle.
+        The path is empty if no edge takes time. `weight` (m,) are other weights of the edges, as for `forward`. Raises
+        networkx.NetworkXUnfeasible if there is a cycle.
         """
         weight = self.weight if weight is None else weight
         largest = max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0))))
@@ -145,14 +162,17 @@ class ArrayGraph:
         return self.chains.path(total, lambda first, past: weight[first:past], self.choose)
 
     def edges_along(self, nodes: Sequence[int]) -> Ints:
-        """Returns the edges between the nodes of a path, in order, as indices in the edge arrays."""
+        """Return the edges between the nodes of a path, in order, as indices into the edge arrays."""
         order, turn = np.argsort(self.node_ids), np.full(len(self), -2)
         turn[order[np.searchsorted(self.node_ids, np.array(nodes), sorter=order)]] = np.arange(len(nodes))
         edges = np.flatnonzero((turn[self.src] + 1 == turn[self.dst]) & (turn[self.src] >= 0))
         return edges[np.argsort(turn[self.src[edges]])]
 
     def choose(self, edges: Collection[int]) -> int:
-        """Returns the edge that the path ends with, of several, ascending: the first, or the first to the node that networkx visits first."""
+        """Return the edge that the path ends with, of several candidates.
+
+        That is the smallest edge with `first_edge_wins`, else the edge to the node that networkx visits first.
+        """
         if self.first_edge_wins:
             return min(edges)
         import networkx as nx
@@ -161,17 +181,17 @@ class ArrayGraph:
         return min(edges, key=lambda edge: visited[int(self.node_ids[self.dst[edge]])])
 
     def _by_networkx(self) -> Ints:
-        """networkx adds up numbers of any size."""
+        """Return the path that networkx finds, because networkx adds up integers of any size."""
         import networkx as nx
 
         return self.edges_along(nx.dag_longest_path(self.to_networkx(), weight="weight", backend="networkx"))
 
     def is_directed(self) -> bool:
-        """True: networkx asks before it dispatches."""
+        """Return True. networkx calls this before it dispatches."""
         return True
 
     def is_multigraph(self) -> bool:
-        """False: networkx asks before it dispatches."""
+        """Return False. networkx calls this before it dispatches."""
         return False
 
     def __len__(self) -> int:
@@ -181,19 +201,19 @@ class ArrayGraph:
         return iter(self.node_ids.tolist())
 
     def number_of_nodes(self) -> int:
-        """Returns the number of nodes."""
+        """Return the number of nodes."""
         return len(self.node_ids)
 
     def number_of_edges(self) -> int:
-        """Returns the number of edges."""
+        """Return the number of edges."""
         return len(self.src)
 
 
-def _whole(values: Iterable[Any], what: str) -> Ints:
+def _whole(values: Iterable[Any], label: str) -> Ints:
     items = list(values)
     if not set(map(type, items)) <= {int}:
-        raise NotImplementedError(f"tracelake takes graphs whose {what} are whole numbers; leave others to networkx")
+        raise NotImplementedError(f"tracelake takes graphs whose {label} are whole numbers; leave others to networkx")
     try:
         return np.array(items, dtype=np.int64)
     except OverflowError:
-        raise NotImplementedError(f"tracelake takes {what} of 64 bits; leave larger ones to networkx") from None
+        raise NotImplementedError(f"tracelake takes {label} of 64 bits; leave larger ones to networkx") from None

@@ -1,6 +1,6 @@
-"""The types of edges of the graph. `sql/rules/path/edge_types.csv` describes them; nothing else lists them.
+"""The edge types of the graph. `sql/rules/path/edge_types.csv` is their only list and describes them.
 
-A new type is a row there and a model with `-- part of: _edge_parts` in its header, which makes its edges.
+A new type needs a row there, and a model with `-- part of: _edge_parts` in its header that creates its edges.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pipelines.base.datafiles import rule_rows
 
 @dataclass(frozen=True)
 class EdgeType:
-    """One row of edge_types.csv, whose header says what each column means; an empty cell is an empty string."""
+    """A row of edge_types.csv, whose header describes the columns. An empty cell is an empty string."""
 
     edge_code: int
     edge_type: str
@@ -33,30 +33,30 @@ class EdgeType:
 
     @property
     def is_own_time(self) -> bool:
-        """Whether its edges are an event's own time. Edges of other types are delays between events, or only order them."""
+        """Whether its edges are an event's self time. Other edges are delays between events, or only order them."""
         return self.time_of == "event"
 
 
 def read_type(row: dict[str, str]) -> EdgeType:
-    """A row of edge_types.csv. Raises ValueError where a flag is neither true nor false."""
-    told = [field.name for field in fields(EdgeType) if field.type == "bool"]  # annotations are strings here
-    for name in told:
+    """Return the type for a row of edge_types.csv. Raises ValueError if a flag is neither true nor false."""
+    flag_names = [field.name for field in fields(EdgeType) if field.type == "bool"]  # annotations are strings here
+    for name in flag_names:
         if row[name] not in ("true", "false"):
             raise ValueError(
                 f"sql/rules/path/edge_types.csv: {name} of {row['edge_type']} is {row[name]!r}: write true or false"
             )
-    flags = {name: row[name] == "true" for name in told}
+    flags = {name: row[name] == "true" for name in flag_names}
     return EdgeType(**{**row, **flags, "edge_code": int(row["edge_code"])})  # type: ignore[arg-type]
 
 
 EDGE_TYPES = {row["edge_type"]: read_type(row) for row in rule_rows("edge_types")}
-"""The types by name."""
+"""The edge types by name."""
 HTA_TYPES = {name: kind.hta_type for name, kind in EDGE_TYPES.items()}
-"""Their texts in HTA by name."""
+"""The texts of the edge types in HTA, by name."""
 
 
 def edge_codes(names: Iterable[str]) -> list[int]:
-    """Returns the numbers of types. Raises ValueError for a type that is not in edge_types.csv."""
+    """Return the codes of edge types. Raises ValueError for a type that is not in edge_types.csv."""
     try:
         return [EDGE_TYPES[name].edge_code for name in names]
     except KeyError as unknown:

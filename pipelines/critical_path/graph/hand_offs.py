@@ -1,9 +1,10 @@
-"""Where a host thread went on because another one had done its work: autograd's threads, and waits told by names and times.
+"""Hand-offs between host threads: places where a thread continues because another thread has finished its work.
 
-The autograd engine's threads begin when the thread that called backward stops, and that one goes on when they end; names
-and arrows say which threads these are. Otherwise a thread waited for another one if it was outside operators while the
-other worked and then stopped right before it went on; such a hand-off is inferred. A thread that only asks whether GPU work
-has ended takes no part, and neither does work that goes on: a coincidence of times alone is no hand-off.
+The autograd engine's threads start when the thread that called backward stops, and that thread continues when they end.
+Names and arrows identify these threads. Otherwise, a hand-off is inferred if a thread was outside operators while
+another thread worked, and the other thread stopped right before the first continued. A thread that only polls whether
+GPU work has ended takes no part. Neither does a thread whose work continues, because a coincidence of times alone is
+not a hand-off.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ SHORT_NS = threshold("hand_off_short_ns")
 _LEAST_NS = threshold("hand_off_gap_ns")
 _RIGHT_BEFORE = threshold("hand_off_right_before")
 _WORKING = threshold("hand_off_working")
-_BEFORE_ALL = 1 << 60  # later than any time
-_NEAR = 32  # threads are asked which stopped that late before a gap's end
+_BEFORE_ALL = 1 << 60  # larger than any time, ns
+_NEAR = 32  # last changes of the working thread before a gap's end that are considered
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What is known of each thread of a window, arrays (t,): as in `_thread_roles`."""
+    """The roles of a window's threads, arrays (t,), as in `_thread_roles`."""
 
     process: Ints
     works: Flags
@@ -39,7 +40,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class HandOffs(Columns):
-    """Hand-offs, arrays (h,): node `to` goes on after node `of` (indices of nodes)."""
+    """Hand-offs, arrays (h,): node `to` continues after node `of` (indices of nodes)."""
 
     to: Ints
     of: Ints
@@ -47,7 +48,7 @@ class HandOffs(Columns):
 
 
 class _Thread:
-    """The nodes first … past of a thread, and its stretches of work outside which it has no operator open."""
+    """The nodes first … past of a thread, and its intervals of work, outside which it has no operator open."""
 
     def __init__(self, nodes: HostNodes, first: int, past: int) -> None:
         self.first, self.past = first, past
@@ -61,7 +62,9 @@ class _Thread:
         self.begin, self.end = begin[lasting], end[lasting]
         self.begin_ns, self.end_ns = self.at[self.begin], self.at[self.end]
         before = np.append(False, nodes.before[first + 1 : past])
-        self.gaps = np.flatnonzero(nodes.in_gap[first:past] | ~before)  # the nodes that end them, the first node too
+        self.gaps = np.flatnonzero(
+            nodes.in_gap[first:past] | ~before
+        )  # the nodes that end a gap, including the first node
         self.since = np.where(before[self.gaps], self.at[self.gaps - 1], -1)
         self.until = self.at[self.gaps]
         self.lasted = self.until - self.since
@@ -69,87 +72,94 @@ class _Thread:
 
     @cached_property
     def worked(self) -> Ints:
-        """Time worked by the end of each stretch of work, and 0 before the first."""
+        """Return the time worked by the end of each interval of work, ns, and 0 before the first."""
         return np.append(0, np.cumsum(self.end_ns - self.begin_ns))
 
     def worked_by(self, at: Ints) -> Ints:
-        """Returns the time worked until then."""
-        place = np.searchsorted(self.begin_ns, at, side="right")
+        """Return the time worked until each time, ns."""
+        n_begun = np.searchsorted(self.begin_ns, at, side="right")
         done = self.worked[np.searchsorted(self.end_ns, at, side="right")]
-        inside = (place > 0) & (np.append(np.iinfo(np.int64).min, self.end_ns)[place] > at)
-        return done + np.where(inside, at - np.append(0, self.begin_ns)[place], 0)
+        inside = (n_begun > 0) & (np.append(np.iinfo(np.int64).min, self.end_ns)[n_begun] > at)
+        return done + np.where(inside, at - np.append(0, self.begin_ns)[n_begun], 0)
 
     def stopped_by(self, since: Ints, until: Ints) -> tuple[Ints, Ints]:
-        """Returns for gaps of another thread the node (index among its own) that ended the last work of this one in the
-        gap, -1 where it has none or goes on at its end; and when that was.
+        """Return, for gaps of another thread, the node that ended this thread's last work in the gap, and its time.
+
+        The node is an index among this thread's nodes. It is -1 if this thread ended no work in the gap, or continues
+        at the gap's end.
         """
         k = np.searchsorted(self.end_ns, until, side="right") - 1
         end_ns = np.append(self.end_ns, -2)[k]
         goes_on = np.searchsorted(self.begin_ns, until, side="left") > k + 1
-        there = (k >= 0) & (end_ns > since) & ~goes_on
-        return np.where(there, np.append(self.end, -1)[k], -1), np.where(there, end_ns, -2)
+        is_stop = (k >= 0) & (end_ns > since) & ~goes_on
+        return np.where(is_stop, np.append(self.end, -1)[k], -1), np.where(is_stop, end_ns, -2)
 
     def goes_on_soon(self, until: Ints) -> Flags:
-        """Returns for ends of gaps of another thread whether this one works again within _LEAST_NS after them."""
-        place = np.searchsorted(self.begin_ns, until, side="right")
-        return np.append(self.begin_ns, np.iinfo(np.int64).max)[place] - until < _LEAST_NS
+        """Return, for ends of another thread's gaps, whether this thread works again within `_LEAST_NS`."""
+        index = np.searchsorted(self.begin_ns, until, side="right")
+        return np.append(self.begin_ns, np.iinfo(np.int64).max)[index] - until < _LEAST_NS
 
     def last_before(self, since: Ints, until: Ints, *, inside: bool = False) -> tuple[Ints, Ints]:
-        """Returns the last node (index among its own) outside operators, or with `inside` wherever it is, within the gaps of
-        another thread, -1 for none, and when that was.
+        """Return this thread's last node within each gap of another thread, and its time.
+
+        The node is an index among this thread's nodes, -1 if there is none. Only nodes outside operators count, unless
+        `inside` is set.
         """
         k = np.searchsorted(self.at, until, side="left") - 1
-        at = np.append(self.at, -2)[k]
-        there = (k >= 0) & (at > since) & (inside | (np.append(self.n_open, 1)[k] == 0))
-        return np.where(there, k, -1), np.where(there, at, -2)
+        at_ns = np.append(self.at, -2)[k]
+        is_in_gap = (k >= 0) & (at_ns > since) & (inside | (np.append(self.n_open, 1)[k] == 0))
+        return np.where(is_in_gap, k, -1), np.where(is_in_gap, at_ns, -2)
 
 
 def hand_offs(nodes: HostNodes, bounds: list[tuple[int, int]], roles: Roles) -> HandOffs:
-    """Returns the hand-offs between the threads of one window; `bounds`: first and past the last node of each."""
+    """Return the hand-offs between the threads of one window.
+
+    `bounds` contains the first node and the node past the last of each thread.
+    """
     threads = [_Thread(nodes, first, past) for first, past in bounds]
     firsts, stops = _firsts(threads, roles), _Stops(threads, roles)
-    to: list[Ints] = []
-    of: list[Ints] = []
+    targets: list[Ints] = []
+    sources: list[Ints] = []
     inferred: list[Flags] = []
     calls = ~roles.autograd & roles.works & (roles.calls | ~roles.calls.any())
     for number, thread in enumerate(threads):
         if not len(thread.gaps):
             continue
         source, at_ns = np.full(len(thread.gaps), -1), np.full(len(thread.gaps), -2 - _BEFORE_ALL)
-        beside = (roles.process == roles.process[number]) & (np.arange(len(threads)) != number)
+        is_other = (roles.process == roles.process[number]) & (np.arange(len(threads)) != number)
         hinted = np.zeros(0, dtype=np.int64)
         if roles.autograd[number]:
-            hinted = np.flatnonzero(beside & calls)
+            hinted = np.flatnonzero(is_other & calls)
             for i in hinted.tolist():
                 _later(source, at_ns, threads[i], *threads[i].last_before(thread.since, thread.until))
         elif roles.serves[number]:
-            # What it runs was begun by an operator of the thread that calls, which goes on until it needs the result.
-            hinted = np.flatnonzero(beside & calls & ~roles.serves)
+            # An operator of the calling thread starts the work, and continues until it needs the result.
+            hinted = np.flatnonzero(is_other & calls & ~roles.serves)
             for i in hinted.tolist():
                 _later(source, at_ns, threads[i], *threads[i].last_before(thread.since, thread.until, inside=True))
         elif calls[number]:
-            hinted = np.flatnonzero(beside & roles.autograd)
+            hinted = np.flatnonzero(is_other & roles.autograd)
             for i in hinted.tolist():
                 _later(source, at_ns, threads[i], *threads[i].stopped_by(thread.since, thread.until))
-        told = source >= 0
-        asked = np.flatnonzero(~told & (thread.since >= 0) & (thread.waits | (thread.lasted >= _LEAST_NS)))
-        for i, places in stops.right_before(thread, asked, roles.process[number]):
-            if beside[i] and i not in hinted:
+        is_explicit = source >= 0
+        to_infer = np.flatnonzero(~is_explicit & (thread.since >= 0) & (thread.waits | (thread.lasted >= _LEAST_NS)))
+        for i, places in stops.right_before(thread, to_infer, roles.process[number]):
+            if is_other[i] and i not in hinted:
                 _infer(source, at_ns, places, thread, threads[i])
         if thread.since[0] < 0 and source[0] < 0:
             source[0] = firsts[number]
-        found = np.flatnonzero(source >= 0)
-        to.append(thread.first + thread.gaps[found])
-        of.append(source[found])
-        inferred.append(~told[found])
-    if not to:
+        handed_over = np.flatnonzero(source >= 0)
+        targets.append(thread.first + thread.gaps[handed_over])
+        sources.append(source[handed_over])
+        inferred.append(~is_explicit[handed_over])
+    if not targets:
         nothing = np.zeros(0, dtype=np.int64)
         return HandOffs(nothing, nothing, nothing.astype(bool))
-    return HandOffs(np.concatenate(to), np.concatenate(of), np.concatenate(inferred))
+    return HandOffs(np.concatenate(targets), np.concatenate(sources), np.concatenate(inferred))
 
 
 class _Stops:
-    """When the threads of each process stopped working, in order of time, and which thread it was."""
+    """The times at which the threads of each process stopped working, in order, with the thread that stopped."""
 
     def __init__(self, threads: list[_Thread], roles: Roles) -> None:
         self._of_process: dict[int, tuple[Ints, Ints]] = {}
@@ -161,24 +171,24 @@ class _Stops:
                 end_ns = np.concatenate([threads[i].end_ns for i in these])
                 number = np.repeat(these, [len(threads[i].end_ns) for i in these])
                 order = np.argsort(end_ns, kind="stable")
-                # Of one thread's stops, one after another, the first: only which thread it was is asked.
+                # Of consecutive stops of one thread, only the first is kept, because only the thread is needed.
                 number, end_ns = number[order], end_ns[order]
                 starts = np.append(True, np.diff(number) != 0)
                 self._of_process[process] = end_ns[starts], number[starts]
 
     def right_before(self, thread: _Thread, gaps: Ints, process: int) -> Iterator[tuple[int, Ints]]:
-        """Yields threads, in their order, and those of the gaps before whose end they were among the last to stop.
+        """Yield threads in order, each with the gaps before whose end it was among the last threads to stop.
 
-        Of more than _NEAR threads only those count that stopped within the last _NEAR changes from one thread to another:
-        else their cost would grow with the square of their number.
+        In a process with more than `_NEAR` threads, a thread counts only if it stopped within the last `_NEAR` changes
+        from one thread to another. Otherwise the cost would grow with the square of the number of threads.
         """
         if process not in self._of_process:
             yield from ((i, gaps) for i in self._threads[process] if len(gaps))
             return
         end_ns, number = self._of_process[process]
-        place = np.searchsorted(end_ns, thread.until[gaps], side="right")[:, None] - np.arange(1, _NEAR + 1)
-        gap = np.broadcast_to(gaps[:, None], place.shape)[place >= 0]
-        pairs = np.unique(number[place[place >= 0]] * np.int64(len(thread.gaps)) + gap)
+        index = np.searchsorted(end_ns, thread.until[gaps], side="right")[:, None] - np.arange(1, _NEAR + 1)
+        gap = np.broadcast_to(gaps[:, None], index.shape)[index >= 0]
+        pairs = np.unique(number[index[index >= 0]] * np.int64(len(thread.gaps)) + gap)
         owner, gap = np.divmod(pairs, len(thread.gaps))
         for part in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(owner)) + 1):
             if len(part):
@@ -186,7 +196,7 @@ class _Stops:
 
 
 def _later(source: Ints, at_ns: Ints, other: _Thread, node: Ints, when: Ints) -> None:
-    """Where the other thread's node is later than what was found so far, it takes its place."""
+    """Replace the sources by the other thread's nodes, where these are later."""
     later = (node >= 0) & (when > at_ns)
     source[later], at_ns[later] = other.first + node[later], when[later]
 
@@ -196,23 +206,24 @@ def _infer(source: Ints, at_ns: Ints, places: Ints, thread: _Thread, other: _Thr
     node, when = other.stopped_by(since, until)
     worked = other.worked_by(until) - other.worked_by(since)
     shortly = until - when <= np.maximum(_LEAST_NS, _RIGHT_BEFORE * lasted)
-    # One that works on at once is rather not what was waited for.
+    # A thread that works again right after the gap was probably not awaited: rank it behind the others.
     when = np.where(other.goes_on_soon(until), when - _BEFORE_ALL, when)
     fits = (node >= 0) & (when > at_ns[places]) & (thread.waits[places] | shortly & (worked >= _WORKING * lasted))
     source[places[fits]], at_ns[places[fits]] = other.first + node[fits], when[fits]
 
 
 def _firsts(threads: list[_Thread], roles: Roles) -> Ints:
-    """Returns for each thread the node that its first one comes after: whatever another one, which began before it, did
-    last; -1 for none. A thread that works comes after one that works, if there is one, and not after logging or pinning
-    memory.
+    """Return for each thread the node that its first node follows, -1 if there is none.
+
+    That is the latest earlier node of another thread of the process, other than autograd's threads. A thread that works
+    follows a thread that works if there is one, rather than a thread that logs or pins memory.
     """
-    at = np.array([int(thread.at[0]) for thread in threads])
+    first_ns = np.array([int(thread.at[0]) for thread in threads])
     source, when = np.full(len(threads), -1), np.full(len(threads), -2)
     for counts in (roles.works, np.ones_like(roles.works)):
         asking = (source < 0) & counts
         for i in np.flatnonzero(~roles.autograd & counts).tolist():
-            k = np.searchsorted(threads[i].at, at, side="left") - 1
-            there = asking & (k >= 0) & (roles.process == roles.process[i]) & (threads[i].at[k] > when)
-            source[there], when[there] = threads[i].first + k[there], threads[i].at[k[there]]
+            k = np.searchsorted(threads[i].at, first_ns, side="left") - 1
+            is_later = asking & (k >= 0) & (roles.process == roles.process[i]) & (threads[i].at[k] > when)
+            source[is_later], when[is_later] = threads[i].first + k[is_later], threads[i].at[k[is_later]]
     return source

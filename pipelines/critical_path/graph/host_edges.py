@@ -1,10 +1,12 @@
-"""What the host threads of a window did, without a hole: every node of a thread has an edge from the one before it.
+"""The edges of a window's host threads: every node of a thread has an edge from the node before it.
 
-Inside operators that is the operators' own time, as in a call stack. Outside them it is a gap, cut where an annotation or
-a Python function begins or ends, so that each part belongs to the innermost one that spans it. All of these edges claim
-the time that passed, except where the thread waited for another one (`hand_offs.py`): there the other one's edge does.
+Inside operators, the edge is the operator's self time, as in a call stack. Outside operators, it is a gap. Gaps are cut
+where an annotation or a Python function starts or ends, so that each part belongs to the innermost annotation or
+function that spans it. Each edge claims the time that passed, unless the thread waited for another thread
+(`hand_offs.py`). Then the edge of the hand-off claims the time.
 
-numpy, because SQL would sort the rows once for the stacks, once for the gaps, and once for every question to other threads.
+The code uses numpy because SQL would sort the rows once for the stacks, once for the gaps and once for each lookup in
+other threads.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ _NODES = (
     ("node_id", "BIGINT", "The node."),
     ("at_ns", "BIGINT", "Its time since the window's start, ns."),
 )
-_PART = 1 << 18  # rows that are written at a time
+_PART = 1 << 18  # rows per INSERT
 _HAND_OFFS = 1 << 40
-"""The first number of hand-offs in a window, behind all other edges of its threads."""
-# What is read of each model for windows {first} … {last}: name here → expression. The SQL of the models is part of the query:
-# tables of all windows would be copies of _clip.
+"""The offset of the ordinals of hand-offs: larger than the ordinal of any other edge of a host thread."""
+# The columns read from each model for windows {first} … {last}: name here → SQL expression. The models' SQL is part of
+# the query, because tables of all windows would be copies of _clip.
 _READ = {
     "_thread_events": {
         "window": "CAST(window_no AS INTEGER)", "thread_id": "CAST(thread_id AS INTEGER)", "event": "CAST(event_id AS {number})",
@@ -146,14 +148,14 @@ _INSERTS = {
     runs=_RUNS,
 )
 def host_edges(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the six tables from `_clip`, for the windows that the path covers."""
+    """Create the six tables from `_clip`, for the windows with a covering path."""
     for name in _INSERTS:
         create_table(con, name)
     counted = con.execute(
         f"SELECT window_no, count(*) FROM (\n{_sql('_thread_events')}\n) GROUP BY window_no ORDER BY window_no"
     ).fetchall()
     (last,) = con.execute("SELECT coalesce(max(event_id), 0) FROM _clip").fetchall()[0]
-    told = {
+    constants = {
         "number": "INTEGER" if last < 1 << 30 else "BIGINT",  # half the memory; nodes are twice that
         "waiting": _any_of(con, "SELECT name_pattern FROM waiting_frames"),
         "shown": _any_of(con, "SELECT name_pattern FROM waiting_frames WHERE is_shown"),
@@ -161,14 +163,14 @@ def host_edges(con: duckdb.DuckDBPyConnection) -> None:
     }
     sizes = dict(counted)
     for numbers in in_groups(counted, EVENTS):
-        these = {"first": numbers[0], "last": numbers[-1], **told}
+        these = {"first": numbers[0], "last": numbers[-1], **constants}
         for name, rows in _tables(con, these, many=sizes[numbers[0]] > EVENTS):
             if len(rows["window"]):  # DuckDB reads the arrays by the name of this variable
                 con.execute(f"INSERT INTO {name} SELECT {_INSERTS[name]} FROM rows")
 
 
 def _any_of(con: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Returns one pattern for all of a rule table, as SQL text."""
+    """Return one pattern that matches whatever a pattern of a rule table matches, as SQL text."""
     return quoted("|".join(f"({pattern})" for (pattern,) in con.execute(query).fetchall()))
 
 
@@ -179,7 +181,7 @@ def _sql(model: str) -> str:
 def _columns(
     con: duckdb.DuckDBPyConnection, model: str, these: dict[str, Any], *, many: bool = False
 ) -> dict[str, Any]:
-    """Returns the columns of a model (_READ) for some windows."""
+    """Return the columns of a model (`_READ`) for some windows, by name."""
     columns = ", ".join(f'{expression.format(**these)} AS "{name}"' for name, expression in _READ[model].items())
     query = f"SELECT {columns} FROM (\n{_sql(model)}\n) WHERE window_no BETWEEN {these['first']} AND {these['last']}"
     if order := _ORDER.get(model):
@@ -192,45 +194,48 @@ def _columns(
 def _tables(
     con: duckdb.DuckDBPyConnection, these: dict[str, Any], *, many: bool
 ) -> Iterator[tuple[str, dict[str, Ints]]]:
-    """Yields the names and rows of the six tables for some windows, part by part: what is done with is let go."""
+    """Yield the name and the rows of each of the six tables for some windows, in parts.
+
+    Arrays are freed as soon as no later part needs them.
+    """
     if many:
         give_back(con)
     rows = _columns(con, "_thread_events", these, many=many)
     windows = _columns(con, "_work_ends", these)
     loops = _columns(con, "_loop_calls", these)
-    kept = _kept(rows, windows["window"], windows["work_end"]) & ~_within_loops(rows, loops)
-    left = ~kept & rows["is_operator"]
-    yield "_left_out", {"window": rows["window"][left], "event": rows["event"][left]}
-    if not kept.all():
-        rows = {name: rows.pop(name)[kept] for name in list(rows)}
+    is_in_graph = _kept(rows, windows["window"], windows["work_end"]) & ~_within_loops(rows, loops)
+    is_left_out = ~is_in_graph & rows["is_operator"]
+    yield "_left_out", {"window": rows["window"][is_left_out], "event": rows["event"][is_left_out]}
+    if not is_in_graph.all():
+        rows = {name: rows.pop(name)[is_in_graph] for name in list(rows)}
     key = rows.pop("window").astype(np.int64) << 20 | rows.pop("thread_id")
     threads = np.unique(key)
     thread = np.searchsorted(threads, key).astype(np.min_scalar_type(len(threads)))
     window = (threads >> 20).astype(np.int32)
-    some = np.zeros(len(threads), dtype=np.int64)
-    some[thread] = np.arange(len(thread))  # a row of each thread, which all say the same of it
-    roles = Roles(*(rows.pop(name)[some] for name in ("process", "works", "autograd", "calls", "serves")))
-    waits, shown = _of_names(key >> 20, rows, _columns(con, "_thread_frames", these))
+    any_row = np.zeros(len(threads), dtype=np.int64)
+    any_row[thread] = np.arange(len(thread))  # all rows of a thread have the same roles
+    roles = Roles(*(rows.pop(name)[any_row] for name in ("process", "works", "autograd", "calls", "serves")))
+    waits, owner_rank = _of_names(key >> 20, rows, _columns(con, "_thread_frames", these))
     of_rows = {name: rows[name] for name in ("event", "start", "duration", "is_operator")}
-    # In a list, so that host_nodes alone holds them and can let them go.
-    events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=shown)]
-    del key, kept, left, rows, of_rows, thread, waits, shown
+    # In a list, so that host_nodes has the only reference and can free them.
+    events = [HostEvents(thread=thread, **of_rows, waits=waits, shown=owner_rank)]
+    del key, is_in_graph, is_left_out, rows, of_rows, thread, waits, owner_rank
     until = windows["until"][np.searchsorted(windows["window"], window)]
     if many:
         give_back(con)
     nodes, owners = _nodes(events, until)
     if len(loops["window"]):
         nodes = nodes[~_frames_in_loops(nodes, threads, loops)]
-    found = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
-    idle = _waited_for_by_none(nodes, found, roles.works, window, windows)
+    handed_over = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
+    idle = _waited_for_by_none(nodes, handed_over, roles.works, window, windows)
     if idle.any():
         out = idle[nodes.thread]
         starts = np.flatnonzero(out & ~nodes.of_frame & (nodes.node % 2 == 0))
         yield "_left_out", {"window": window[nodes.thread[starts]], "event": nodes.node[starts] // 2}
         nodes, owners = nodes[~out], owners[~idle[owners.thread]]
-        found = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
+        handed_over = _all_hand_offs(nodes, window, roles, 2 * loops["last"])
     bound = np.zeros(len(nodes.node), dtype=bool)
-    bound[found.to] = True
+    bound[handed_over.to] = True
     roots = ~nodes.before & ~bound
     early = _early(nodes, threads, _columns(con, "_early_launches", these))
     yield (
@@ -246,13 +251,14 @@ def _tables(
     for name, chosen in (("_host_roots", roots), ("_gap_nodes", nodes.of_frame)):
         for places in _places(chosen):
             yield name, {"window": window[nodes.thread[places]], "node": nodes.node[places], "at": nodes.at[places]}
-    for edges in _edges(nodes, window, found, bound):
+    for edges in _edges(nodes, window, handed_over, bound):
         yield "_host_edges", edges
 
 
 def _nodes(events: list[HostEvents], until: Ints) -> tuple[HostNodes, Frames]:
-    """Returns the nodes of the events, which are taken out of the list. Many events are sorted a few threads at a time, because
-    sorting takes the most memory.
+    """Return the nodes of the events, and remove the events from the list.
+
+    Many events are sorted a few threads at a time, because sorting takes the most memory.
     """
     thread = events[0].thread
     groups = list(in_groups(enumerate(np.bincount(thread).tolist()), EVENTS))
@@ -260,126 +266,137 @@ def _nodes(events: list[HostEvents], until: Ints) -> tuple[HostNodes, Frames]:
         return host_nodes(events.pop(), until)
     parts = [events[0][(thread >= group[0]) & (thread <= group[-1])] for group in groups]
     del thread, events[0]
-    found = []
+    results = []
     while parts:
-        found.append(host_nodes(parts.pop(0), until))
-    nodes, frames = map(list, zip(*found, strict=True))
-    del found
+        results.append(host_nodes(parts.pop(0), until))
+    nodes, frames = map(list, zip(*results, strict=True))
+    del results
     return HostNodes.joined(nodes), Frames.joined(frames)
 
 
 def _places(chosen: Flags) -> Iterator[Ints]:
-    """Yields where it is true, part by part."""
+    """Yield the indices of the true values, in parts."""
     for first in range(0, len(chosen), _PART):
         yield first + np.flatnonzero(chosen[first : first + _PART])
 
 
 def _early(nodes: HostNodes, threads: Ints, early: dict[str, Any]) -> dict[str, Ints]:
-    """Returns for GPU work that began before its launch the last node of the launching thread before it."""
+    """Return, for GPU work that starts before its launch call, the last earlier node of the launching thread."""
     key = early["window"] << 20 | early["thread_id"]
     thread = np.minimum(np.searchsorted(threads, key), max(len(threads) - 1, 0))
     span = max(int(nodes.at.max(initial=0)), int(early["at"].max(initial=0))) + 1
     keys = nodes.thread * np.int64(span) + nodes.at
-    place = np.searchsorted(keys, thread * span + early["at"], side="right") - 1
-    there = np.zeros(0, dtype=bool)
-    if len(place) and len(threads):
-        there = (threads[thread] == key) & (place >= 0) & (early["at"] >= 0) & (nodes.thread[place] == thread)
-    place = place[there]
+    index = np.searchsorted(keys, thread * span + early["at"], side="right") - 1
+    has_node = np.zeros(0, dtype=bool)
+    if len(index) and len(threads):
+        has_node = (threads[thread] == key) & (index >= 0) & (early["at"] >= 0) & (nodes.thread[index] == thread)
+    index = index[has_node]
     return {
-        "window": early["window"][there],
-        "event": early["event"][there],
-        "node": nodes.node[place],
-        "elapsed": early["at"][there] - nodes.at[place],
+        "window": early["window"][has_node],
+        "event": early["event"][has_node],
+        "node": nodes.node[index],
+        "elapsed": early["at"][has_node] - nodes.at[index],
     }
 
 
 def _of_names(window: Ints, rows: dict[str, Any], frames: dict[str, Any]) -> tuple[Flags, Ints]:
-    """Returns for each event whether it is named after a wait, and how it is shown as an owner (0 for operators)."""
+    """Return for each event whether it is named after a wait, and its rank as a displayed owner (0 for operators)."""
     n = len(rows["event"])
-    waits, shown = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int8)
-    asked = np.flatnonzero(~rows["is_operator"])
+    waits, owner_rank = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int8)
+    not_operators = np.flatnonzero(~rows["is_operator"])
     key = frames["window"] << 40 | frames["event"]
     order = np.argsort(key)
-    place = order[np.searchsorted(key[order], window[asked] << 40 | rows["event"][asked])]
+    frame_index = order[np.searchsorted(key[order], window[not_operators] << 40 | rows["event"][not_operators])]
     rank = np.where(frames["is_function"], ~frames["library"], np.where(frames["is_step"], 0, 2))
-    waits[asked], shown[asked] = frames["waits"][place], rank[place]
-    return waits, shown
+    waits[not_operators], owner_rank[not_operators] = frames["waits"][frame_index], rank[frame_index]
+    return waits, owner_rank
 
 
 def _kept(rows: dict[str, Any], windows: Ints, work_end: Ints) -> Flags:
-    """Returns the events of the graph (n,): not those of threads that only poll, nor what a thread that launches nothing
-    does after the window's end, which is the end of GPU work (-1: none) or of a thread that launches some.
+    """Return which events are in the graph (n,).
+
+    Excluded are the events of threads that only poll. A thread that launches no GPU work contributes no event that ends
+    after the window's end. The window's end is the later of the end of GPU work (`work_end`, -1 if there is none) and
+    the last end of an event of a thread that launches GPU work.
     """
-    place = np.searchsorted(windows, rows["window"]).astype(np.int32)
-    # Annotations alone are no work: a window has a path if there is an operator or GPU work in it.
-    works = (np.bincount(place[rows["is_operator"]], minlength=len(windows)) > 0) | (work_end >= 0)
-    kept = ~rows["polls"] & works[place]
+    window_index = np.searchsorted(windows, rows["window"]).astype(np.int32)
+    # A window has a path only if it contains an operator or GPU work. Annotations alone are not enough.
+    works = (np.bincount(window_index[rows["is_operator"]], minlength=len(windows)) > 0) | (work_end >= 0)
+    is_in_graph = ~rows["polls"] & works[window_index]
     if rows["works"].all():
-        return kept
+        return is_in_graph
     limit = work_end.copy()
     end = rows["start"] + rows["duration"]
-    np.maximum.at(limit, place[rows["works"]], end[rows["works"]])
-    return kept & (rows["works"] | (limit[place] < 0) | (end <= limit[place]))
+    np.maximum.at(limit, window_index[rows["works"]], end[rows["works"]])
+    return is_in_graph & (rows["works"] | (limit[window_index] < 0) | (end <= limit[window_index]))
 
 
 def _waited_for_by_none(
-    nodes: HostNodes, found: HandOffs, works: Flags, window: Ints, windows: dict[str, Any]
+    nodes: HostNodes, handed_over: HandOffs, works: Flags, window: Ints, windows: dict[str, Any]
 ) -> Flags:
-    """Return which threads (t,) launch nothing and hand over to no thread that counts, so that nothing waits for them.
+    """Return which threads (t,) launch no GPU work and hand over to no thread that counts, so that nothing waits for
+    them.
 
-    In a window without GPU work and without a thread that launches some, all threads count.
+    A thread counts if it launches GPU work or hands over to a thread that counts. In a window without GPU work and
+    without a thread that launches any, all threads count.
     """
     has_work = windows["window"][windows["work_end"] >= 0]
     has_work = np.union1d(has_work, window[np.unique(nodes.thread[works[nodes.thread]])])
     counts = works | ~np.isin(window, has_work)
     while True:
-        waited_for = nodes.thread[found.of][counts[nodes.thread[found.to]]]
+        waited_for = nodes.thread[handed_over.of][counts[nodes.thread[handed_over.to]]]
         if counts[waited_for].all():
             return ~counts
         counts[waited_for] = True
 
 
 def _within_loops(rows: dict[str, Any], loops: dict[str, Any]) -> Flags:
-    """Returns the calls before the last of a loop that asked until GPU work had ended."""
-    within = loops["event"] != loops["last"]
-    left = loops["window"][within] << 40 | loops["event"][within]
-    if not len(left):
+    """Return which events are calls of a loop that polls until GPU work has ended, except its last call (n,)."""
+    is_earlier = loops["event"] != loops["last"]
+    keys = loops["window"][is_earlier] << 40 | loops["event"][is_earlier]
+    if not len(keys):
         return np.zeros(len(rows["event"]), dtype=bool)
-    return np.isin(rows["window"].astype(np.int64) << 40 | rows["event"], left)
+    return np.isin(rows["window"].astype(np.int64) << 40 | rows["event"], keys)
 
 
 def _frames_in_loops(nodes: HostNodes, threads: Ints, loops: dict[str, Any]) -> Flags:
-    """Returns the nodes of annotations and Python functions within such loops: what a loop does while it waits is nobody's."""
+    """Return which nodes of annotations and Python functions are within such loops (m,).
+
+    The time of a loop while it waits has no owner.
+    """
     is_last = loops["event"] == loops["last"]
     is_first = np.append(True, is_last[:-1])
     thread = np.searchsorted(threads, loops["window"][is_last] << 20 | loops["thread_id"][is_last])
     span = max(int(nodes.at.max(initial=0)), int(loops["start"].max(initial=0))) + 1
-    since, until = (thread * span + loops["start"][of] for of in (is_first, is_last))
+    since, until = (thread * span + loops["start"][mask] for mask in (is_first, is_last))
     order = np.argsort(since)
     key = nodes.thread * np.int64(span) + nodes.at
-    place = np.searchsorted(since[order], key, side="right") - 1
-    return nodes.of_frame & (place >= 0) & (key <= until[order][place])
+    index = np.searchsorted(since[order], key, side="right") - 1
+    return nodes.of_frame & (index >= 0) & (key <= until[order][index])
 
 
 def _all_hand_offs(nodes: HostNodes, window: Ints, roles: Roles, polled: Ints) -> HandOffs:
-    """Returns the hand-offs of all windows, as indices of nodes; none to the nodes `polled`, which waited for the GPU."""
+    """Return the hand-offs of all windows, as indices of nodes.
+
+    Hand-offs to the nodes `polled` are excluded, because these nodes waited for the GPU.
+    """
     firsts = np.flatnonzero(~nodes.before)
     pasts = np.append(firsts[1:], len(nodes.node))
     thread = nodes.thread[firsts]
-    found = []
-    for places in np.split(np.arange(len(firsts)), np.flatnonzero(np.diff(window[thread])) + 1):
-        if len(places) > 1:
-            bounds = list(zip(firsts[places].tolist(), pasts[places].tolist(), strict=True))
-            of_these = Roles(*(getattr(roles, name)[thread[places]] for name in Roles.__dataclass_fields__))
-            found.append(hand_offs(nodes, bounds, of_these))
+    parts = []
+    for indices in np.split(np.arange(len(firsts)), np.flatnonzero(np.diff(window[thread])) + 1):
+        if len(indices) > 1:
+            bounds = list(zip(firsts[indices].tolist(), pasts[indices].tolist(), strict=True))
+            of_these = Roles(*(getattr(roles, name)[thread[indices]] for name in Roles.__dataclass_fields__))
+            parts.append(hand_offs(nodes, bounds, of_these))
     nothing = np.zeros(0, dtype=np.int64)
-    all_of_them = HandOffs.joined([HandOffs(nothing, nothing, nothing.astype(bool)), *found])
+    all_of_them = HandOffs.joined([HandOffs(nothing, nothing, nothing.astype(bool)), *parts])
     return all_of_them[~np.isin(nodes.node[all_of_them.to], polled)] if len(polled) else all_of_them
 
 
-def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> Iterator[dict[str, Any]]:
-    """Yields the edges part by part; `window` is that of each thread."""
-    own, gap, hand_off = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "THREAD_HAND_OFF"))
+def _edges(nodes: HostNodes, window: Ints, handed_over: HandOffs, bound: Flags) -> Iterator[dict[str, Any]]:
+    """Yield the edges in parts. `window` is the window of each thread."""
+    self_time, gap, hand_off = edge_codes(("OPERATOR_KERNEL", "HOST_GAP", "THREAD_HAND_OFF"))
     begins = _begins(nodes, window)
     for to in _places(nodes.before):
         elapsed = nodes.at[to] - nodes.at[to - 1]
@@ -388,35 +405,38 @@ def _edges(nodes: HostNodes, window: Ints, found: HandOffs, bound: Flags) -> Ite
             "ordinal": to - begins[nodes.thread[to]],
             "src": nodes.node[to - 1],
             "dst": nodes.node[to],
-            "code": np.where(nodes.in_gap[to], gap, own).astype(np.int8),
+            "code": np.where(nodes.in_gap[to], gap, self_time).astype(np.int8),
             "elapsed": elapsed,
             "claim": np.where(bound[to], 0, elapsed),
             "owner": nodes.owner[to],
             "inferred": np.zeros(len(to), dtype=bool),
         }
-    passed = nodes.at[found.to] - nodes.at[found.of]
-    # What a thread does after the other one has stopped, until its next node, is its own gap.
-    short = (passed <= SHORT_NS) | nodes.waits[found.to]
-    # Whose it is, is what spans it there; else what spans the thread that handed over.
-    gap_after = np.append(nodes.in_gap, False)[found.of + 1]
-    after = np.where(gap_after, np.append(nodes.owner, -1)[found.of + 1], -1)
-    spans = np.where(nodes.before[found.to], nodes.owner[found.to], -1)
+    passed = nodes.at[handed_over.to] - nodes.at[handed_over.of]
+    # The time from the other thread's stop to the next node of this thread is this thread's own gap, unless it is short.
+    short = (passed <= SHORT_NS) | nodes.waits[handed_over.to]
+    # Its owner is the event that spans it on this thread, else the event that spans the thread that handed over.
+    gap_after = np.append(nodes.in_gap, False)[handed_over.of + 1]
+    after = np.where(gap_after, np.append(nodes.owner, -1)[handed_over.of + 1], -1)
+    spans = np.where(nodes.before[handed_over.to], nodes.owner[handed_over.to], -1)
     spans = np.where(spans < 0, after, spans)
     yield {
-        "window": window[nodes.thread[found.to]],
-        "ordinal": _HAND_OFFS + found.to - begins[nodes.thread[found.to]],
-        "src": nodes.node[found.of],
-        "dst": nodes.node[found.to],
+        "window": window[nodes.thread[handed_over.to]],
+        "ordinal": _HAND_OFFS + handed_over.to - begins[nodes.thread[handed_over.to]],
+        "src": nodes.node[handed_over.of],
+        "dst": nodes.node[handed_over.to],
         "code": np.where(short, hand_off, gap).astype(np.int8),
         "elapsed": passed,
         "claim": passed,
         "owner": np.where(short, -1, spans),
-        "inferred": found.inferred,
+        "inferred": handed_over.inferred,
     }
 
 
 def _begins(nodes: HostNodes, window: Ints) -> Ints:
-    """Returns for each thread the first node of its window: places count from there, whatever others are computed with it."""
+    """Return for each thread the first node of its window.
+
+    Ordinals count from this node, so they do not depend on the other windows of the same call.
+    """
     first = np.flatnonzero(np.append(True, nodes.thread[1:] != nodes.thread[:-1])[: len(nodes.thread)])
     threads = nodes.thread[first]
     is_new = np.append(True, np.diff(window[threads]) != 0)[: len(threads)]

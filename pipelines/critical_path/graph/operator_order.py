@@ -1,4 +1,4 @@
-"""What orders the operators of a thread: each other (serial), or their data, as an execution trace records it."""
+"""The order of a thread's operators: serial, or by their data dependencies as an execution trace records them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ MODES = ("serial", "data")
 
 
 class NothingJoined(TracelakeError, LookupError):
-    """Data dependencies were requested, but no operator of the trace has a node of an execution trace."""
+    """Data dependencies were requested, but no operator of the trace has a node in an execution trace."""
 
 
 def serial() -> dict[str, Any]:
-    """What an answer says for serial dependencies: nothing was joined, so there is no share."""
+    """Return an answer's `dependencies` for serial order: nothing is joined, so there is no share."""
     return {"mode": "serial", "method": None, "joined": None, "operators": None, "share": None, "execution_trace": None}
 
 
 def describe_dependencies(
     con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
-    """Returns how operators depend on each other under these switches, and how much of the trace is joined.
+    """Return how operators depend on each other under these switches, and how much of the trace is joined.
 
-    `share` is of the trace's operators (cpu_op), 0 to 1. Raises NothingJoined.
+    `share` is the joined share of the trace's operators (cpu_op), 0 to 1. Raises NothingJoined.
     """
     if overrides.get((request.profile, SWITCH), "serial") == "serial":
         return serial()

@@ -1,7 +1,7 @@
-"""The order in which threads enter and leave the events of their stacks, and what encloses each event.
+"""The order in which threads enter and leave the events of their stacks, and the event around each event.
 
-SQL can say this with window functions, and did: it sorted the same rows three times, by time, by depth and by place. Here
-they are sorted once; depths and enclosing events then follow from sums over numbers that are in order.
+With window functions, SQL sorts the same rows three times: by time, by depth and by position. This module sorts them
+once. Depths and enclosing events then follow from running sums over the sorted rows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pipelines.models.python_tables import create_table, python_model
 Ints = npt.NDArray[np.integer]
 Flags = npt.NDArray[np.bool_]
 EVENTS = 250_000
-"""Events that are in memory at a time; a window with more is read alone."""
-_THREADS = 1 << 20  # of a window, in a thread_key
-_ZERO = 1 << 62  # more than any duration
-_PART = 1 << 18  # rows that are written at a time
+"""Maximum number of events in memory at a time. A window with more events is read alone."""
+_THREADS = 1 << 20  # maximum number of threads of a window, in a thread_key
+_ZERO = 1 << 62  # more than any duration, ns
+_PART = 1 << 18  # rows per INSERT
 _INSERT = """
     INSERT INTO _stack_order
     SELECT
@@ -37,8 +37,9 @@ _INSERT = """
 class Stacks:
     """The marks (start or end of an event) of threads, in the order in which each thread passes them.
 
-    All (2n,) for n events: `thread` as given; `row`, the event entered or left, and `parent`, the event around it (-1 at
-    the top, and for ends that close their own event), are indices of events; `change` is 1 for entering, -1 for leaving.
+    All arrays are (2n,) for n events. `thread` has the caller's thread numbers. `row` is the index of the event entered
+    or left. `parent` is the index of the enclosing event: -1 at the top, and for ends that close their own event.
+    `change` is 1 for entering, -1 for leaving.
     """
 
     thread: Ints
@@ -48,9 +49,10 @@ class Stacks:
 
 
 def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) -> Stacks:
-    """Returns the marks of n events, each (n,): number of the thread, position in the file, start and duration in ns.
+    """Return the marks of n events.
 
-    Where events cross instead of nesting, an end closes its own event or, with `pops`, whatever is on top of the stack.
+    The arguments are (n,): number of the thread, position in the file, start and duration in ns, and `pops`. Where
+    events cross instead of nesting, an end closes its own event or, with `pops`, the event on top of the stack.
     """
     n = len(thread)
     order = _in_order(thread, event, start, duration)
@@ -60,7 +62,7 @@ def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) 
     row[is_end] -= n
     thread = thread[row]
     change = np.where(is_end, -1, 1).astype(np.int8)
-    # Every thread ends with an empty stack, so one running sum serves them all.
+    # Every thread ends with an empty stack, so one running sum serves all threads.
     depth = np.cumsum(change, dtype=np.int32) + is_end
     opens = ~is_end & np.append(False, ~is_end[:-1] & (thread[1:] == thread[:-1]))[: 2 * n]
     # Only starts look for a parent, unless ends may close another event.
@@ -70,10 +72,10 @@ def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) 
     begins = np.append(True, np.diff(level[by_level]) != 0)[: len(level)]
     asking = asking[by_level]
     del level, by_level
-    place = np.arange(len(asking))
+    index = np.arange(len(asking))
     # Siblings share their parent: the event whose start comes right before the first of them.
-    opened = np.maximum.accumulate(np.where(opens[asking], place, -1))
-    inside = (opened >= np.maximum.accumulate(np.where(begins, place, 0))) & (depth[asking] > 1)
+    opened = np.maximum.accumulate(np.where(opens[asking], index, -1))
+    inside = (opened >= np.maximum.accumulate(np.where(begins, index, 0))) & (depth[asking] > 1)
     parent = np.full(2 * n, -1, dtype=np.int32)
     parent[asking[inside]] = row[asking[opened[inside]] - 1]
     closing = np.flatnonzero(is_end[asking])
@@ -83,17 +85,18 @@ def stacks(thread: Ints, event: Ints, start: Ints, duration: Ints, pops: Flags) 
 
 
 def _in_order(thread: Ints, event: Ints, start: Ints, duration: Ints) -> Ints:
-    """Returns the marks in the order of threads and times: i is the start of event i, n + i its end.
+    """Return the marks in the order of threads and times: i is the start of event i, n + i its end.
 
-    At equal times: ends (shorter, then later in the file), starts (longer, then earlier), events of zero duration.
+    At equal times the order is: ends (shorter first, then later in the file), starts (longer first, then earlier in the
+    file), events of zero duration.
     """
     n = len(thread)
-    at, on = np.concatenate((start, start + duration)), np.concatenate((thread, thread))
-    order = np.argsort(at, kind="stable")
-    order = order[np.argsort(on[order], kind="stable")]
-    at, on = at[order], on[order]
-    tied = np.append(False, (at[1:] == at[:-1]) & (on[1:] == on[:-1]))[: 2 * n]
-    del at, on
+    at_ns, on_thread = np.concatenate((start, start + duration)), np.concatenate((thread, thread))
+    order = np.argsort(at_ns, kind="stable")
+    order = order[np.argsort(on_thread[order], kind="stable")]
+    at_ns, on_thread = at_ns[order], on_thread[order]
+    tied = np.append(False, (at_ns[1:] == at_ns[:-1]) & (on_thread[1:] == on_thread[:-1]))[: 2 * n]
+    del at_ns, on_thread
     places = np.flatnonzero(tied | np.append(tied[1:], False)[: 2 * n])
     run = np.cumsum(~tied[places])
     marks = order[places]
@@ -139,20 +142,20 @@ def stack_order(con: duckdb.DuckDBPyConnection) -> None:
         event, start, duration, is_operator, is_lock, is_blocking, pops = columns
         threads, thread = np.unique(thread_key, return_inverse=True)
         # Numpy sorts numbers of 16 bits in one pass.
-        found = stacks(thread.astype(np.min_scalar_type(len(threads))), event, start, duration, pops)
+        marks = stacks(thread.astype(np.min_scalar_type(len(threads))), event, start, duration, pops)
         del thread_key, thread
-        ordinal = np.arange(1, len(found.row) + 1, dtype=np.int32)
-        begins = np.flatnonzero(np.append(True, found.thread[1:] != found.thread[:-1]))
+        ordinal = np.arange(1, len(marks.row) + 1, dtype=np.int32)
+        begins = np.flatnonzero(np.append(True, marks.thread[1:] != marks.thread[:-1]))
         ordinal -= np.repeat(begins, np.diff(np.append(begins, len(ordinal)))).astype(np.int32)
-        last, n_open = _nodes(found, is_operator)
-        # A part at a time: the columns together take more than all that they are made of.
-        for first in range(0, len(found.row), _PART):
+        last, n_open = _nodes(marks, is_operator)
+        # In parts, because all columns together take more memory than all of their inputs.
+        for first in range(0, len(marks.row), _PART):
             part = slice(first, first + _PART)
-            row, change, parent, before = found.row[part], found.change[part], found.parent[part], last[part]
-            last_row, last_change = found.row[before], found.change[before]
+            row, change, parent, before = marks.row[part], marks.change[part], marks.parent[part], last[part]
+            last_row, last_change = marks.row[before], marks.change[before]
             # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
             rows = {
-                "thread_key": threads[found.thread[part]],
+                "thread_key": threads[marks.thread[part]],
                 "ordinal": ordinal[part],
                 "event_id": event[row],
                 "change": change,
@@ -163,7 +166,7 @@ def stack_order(con: duckdb.DuckDBPyConnection) -> None:
                 "last_node": np.where(before < 0, -1, 2 * event[last_row] + (last_change < 0)),
                 "since_last": _at(start, duration, row, change) - _at(start, duration, last_row, last_change),
                 "both_lock": is_lock[row] & is_lock[last_row],
-                "around": np.where(pops[row], found.parent[before], parent),
+                "around": np.where(pops[row], marks.parent[before], parent),
             }
             rows["around"] = np.where(rows["around"] < 0, -1, event[rows["around"]])
             con.execute(_INSERT)
@@ -171,29 +174,31 @@ def stack_order(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _at(start: Ints, duration: Ints, row: Ints, change: Ints) -> Ints:
-    """Returns the times of marks."""
+    """Return the times of marks, ns."""
     return start[row] + np.where(change < 0, duration[row], 0)
 
 
-def _nodes(found: Stacks, is_operator: Flags) -> tuple[Ints, Ints]:
-    """Returns for each mark of an operator the one before it on its thread (-1: none), and how many are open after it."""
-    nodes = np.flatnonzero(is_operator[found.row]).astype(np.int32)
-    last, n_open = np.full((2, len(found.row)), -1, dtype=np.int32)
-    n_open[nodes] = np.cumsum(found.change[nodes], dtype=np.int32)
-    follows = found.thread[nodes[1:]] == found.thread[nodes[:-1]]
+def _nodes(marks: Stacks, is_operator: Flags) -> tuple[Ints, Ints]:
+    """Return for each operator mark the previous one on its thread (-1 if there is none), and how many are open after
+    it.
+    """
+    nodes = np.flatnonzero(is_operator[marks.row]).astype(np.int32)
+    last, n_open = np.full((2, len(marks.row)), -1, dtype=np.int32)
+    n_open[nodes] = np.cumsum(marks.change[nodes], dtype=np.int32)
+    follows = marks.thread[nodes[1:]] == marks.thread[nodes[:-1]]
     last[nodes[1:][follows]] = nodes[:-1][follows]
     return last, n_open
 
 
 def _groups(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Ints, list[np.ndarray]]]:
-    """Yields the thread_key and the other columns of `_stack_events`, for groups of windows."""
+    """Yield the thread_key and the other columns of `_stack_events`, for groups of windows."""
     window = f"thread_key // {_THREADS}"
     counted = con.execute(f"SELECT {window}, count(*) FROM _stack_events GROUP BY 1 ORDER BY 1").fetchall()
     for numbers in in_groups(counted, EVENTS):
-        found = con.execute(
+        values = con.execute(
             "SELECT thread_key, event_id, start_ns, duration_ns, is_operator, is_lock, is_blocking, exit_pops_top "
             f"FROM _stack_events WHERE thread_key >= {numbers[0] * _THREADS} AND thread_key < {(numbers[-1] + 1) * _THREADS}"
         ).fetchnumpy()
-        thread_key, *columns = (np.asarray(column) for column in found.values())
-        del found
+        thread_key, *columns = (np.asarray(column) for column in values.values())
+        del values
         yield thread_key, columns

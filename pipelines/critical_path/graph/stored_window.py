@@ -1,7 +1,7 @@
-"""A window's tables as a lake stores them, in the place of the models that would compute them again.
+"""A window's tables as a lake stores them, used instead of the models that would recompute them.
 
-A lake stores the windows of `usual_windows`, with the switches of profile `default`. What the models number within one
-computation is numbered here as for a single request.
+A lake stores the windows of `usual_windows`, with the switches of profile `default`. Numbers that the models assign
+within one computation are assigned here as for a single request.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PATH_TABLES = (
     "critical_path_caveats",
     "critical_path_by_owner",
 )
-"""What the path of a stored window is answered from."""
+"""The tables from which the path of a stored window is answered."""
 GRAPH_TABLES = ("critical_path_nodes", "critical_path_events")
-"""And what its graph is saved from, besides."""
+"""The additional tables from which its graph is saved."""
 
 _NODE = "{end}_event_id * 2 + CASE WHEN {end}_is_start THEN 0 ELSE 1 END AS {end}_node_id"
 _ENDS = f"{_NODE.format(end='src')}, {_NODE.format(end='dst')}"
@@ -58,11 +58,11 @@ def use_stored(
     request: WindowRequest,
     overrides: Mapping[tuple[str, str], str] | None = None,
 ) -> frozenset[str]:
-    """Create views of the stored tables (`show_trace`) that are what the models would make for this request; returns
-    their names, for `run_models(have=…)`.
+    """Create views of the stored tables that equal the models' tables for this request, and return their names.
 
-    Those of a window show this one alone, under its name in the request; with critical_path_edges there is also `_edges`,
-    and with the path `_path_bounds`. None where a switch is set or nothing is stored. For one request per connection.
+    The stored tables are those of `show_trace`. The names are for `run_models(have=…)`. The views of a window show only
+    this window, under its name in the request. With `critical_path_edges` there is also `_edges`, and with the path
+    `_path_bounds`. The result is empty if a switch is set or nothing is stored. Call it for one request per connection.
     """
     stored = stored_tables(con)
     if not stored or request.profile != USUAL_PROFILE or overrides:
@@ -70,54 +70,59 @@ def use_stored(
     of_window = {name for name in stored if "window_id" in (column.name for column in catalog.models[name].columns)}
     for name in stored - of_window:
         con.execute(f"CREATE VIEW {name} AS FROM {STORED}.{name}")
-    known = _window(con, request, has_windows=WINDOWS in stored)
-    if known is None:
+    stored_id = _window(con, request, has_windows=WINDOWS in stored)
+    if stored_id is None:
         return stored - of_window
     renamed = f"{quoted(request.window_id)} AS window_id"
     for name in of_window:
         numbered = f"{renamed}, 1 AS window_no, 1 AS trace_profile_id" if name == WINDOWS else renamed
         con.execute(
-            f"CREATE VIEW {name} AS SELECT * REPLACE ({numbered}) FROM {STORED}.{name} WHERE window_id = {quoted(known)}"
+            f"CREATE VIEW {name} AS SELECT * REPLACE ({numbered}) FROM {STORED}.{name} WHERE window_id = {quoted(stored_id)}"
         )
-    found = set(stored)
+    available = set(stored)
     if "critical_path_caveats" in stored:
         con.execute(_STATED)
-        found.add("_stated_traces")
+        available.add("_stated_traces")
     if "critical_path_edges" in stored:
         run_models(con, catalog, ["edge_types"])
         con.execute(_EDGES)
-        found |= {"edge_types", "_edges"}
+        available |= {"edge_types", "_edges"}
         if _refuses_nothing():
             con.execute("CREATE TABLE _refused_windows (window_no BIGINT, reason VARCHAR)")
-            found.add("_refused_windows")
+            available.add("_refused_windows")
         if "critical_path" in stored:
             con.execute(_BOUNDS)
-            found.add("_path_bounds")
-    return frozenset(found)
+            available.add("_path_bounds")
+    return frozenset(available)
 
 
 def used(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Returns the stored tables that `use_stored` took: for models that are run after a path's, with the same switches."""
+    """Return the stored tables that `use_stored` used.
+
+    They serve models that run after the path's models, with the same switches.
+    """
     return stored_tables(con) & stored_tables(con, "main")
 
 
 def _refuses_nothing() -> bool:
-    """Whether the profile of what is stored never refuses a window, as `_refused_windows` would tell."""
+    """Whether the profile of the stored windows never refuses a window, so that `_refused_windows` is empty."""
     return (USUAL_PROFILE, "one_wait_per_kernel", "false") in {
         (row["profile"], row["switch"], row["value"]) for row in rule_rows("switches")
     }
 
 
 def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest, has_windows: bool) -> str | None:
-    """Returns what the lake calls the window of a request; None if it does not have it. Where only other tables of it are stored
-    (those that a capture's path reads), the whole trace is known by its name.
+    """Return the lake's id for the window of a request, or None if the lake does not store it.
+
+    If the lake stores only other tables of the window (those that a capture's path reads), only the whole trace is
+    found, by its name.
     """
     if not has_windows:
-        whole = WindowRequest(request.trace_id)
-        return whole.window_id if replace(request, window_id=whole.window_id) == whole else None
-    found = con.execute(
+        full = WindowRequest(request.trace_id)
+        return full.window_id if replace(request, window_id=full.window_id) == full else None
+    rows = con.execute(
         f"SELECT window_id FROM {STORED}.{WINDOWS} WHERE profile = {quoted(request.profile)} "
         f"AND annotation = {quoted(request.annotation)} AND first_instance = {request.first} "
         f"AND last_instance = {request.last}"
     ).fetchall()
-    return found[0][0] if len(found) == 1 else None
+    return rows[0][0] if len(rows) == 1 else None

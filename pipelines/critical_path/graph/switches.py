@@ -1,4 +1,4 @@
-"""Overrides a profile's switches for one question, checked against `sql/rules/path/switches.csv`."""
+"""Overrides of a profile's switches for one question, checked against `sql/rules/path/switches.csv`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pipelines.base.errors import WrongValue
 
 
 def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Returns (switch, value) as `request_windows` takes them: (profile, switch) → value.
+    """Return (switch, value) pairs as `request_windows` accepts them: (profile, switch) → value.
 
     Raises ValueError that lists the switches, or the values that the switch accepts.
     """
     takes = {row["switch"]: row["takes"] for row in rule_rows("switches")}
-    found = {}
+    overrides = {}
     for name, value in settings:
         if name not in takes or not value:
             raise WrongValue(f"switch {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(sorted(takes))}")
-        found[profile, name] = _checked(name, takes[name], value)
-    return found
+        overrides[profile, name] = _checked(name, takes[name], value)
+    return overrides
 
 
 def _checked(name: str, takes: str, value: str) -> str:
-    """Returns the value in the form that the models read."""
+    """Return the value in the form that the models read."""
     if takes == "ns":
         if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
             return value

@@ -1,4 +1,4 @@
-"""The models of which a path needs no row, by its switches and by what the trace lacks: they are not computed."""
+"""The models that a path does not need, by its switches and by what the trace does not contain. They are not computed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipelines.base.datafiles import rule_rows, threshold
 from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.models.sqltext import quoted, row
 
-# Read in profiles with this switch only.
+# Read only in profiles with this switch.
 _SWITCHED = {
     "launch_delay_needs_queue": ("_queue",),
     "one_wait_per_kernel": ("_refused_windows",),
 }
-# What a path that covers the window does not read, and what only such a path does.
+# Models that a covering path does not read, and models that only a covering path reads.
 _NOT_COVERED = ("_stack_events", "_stack_edges", "_work_edges")
 _COVERED = (
     "_thread_roles",
@@ -35,57 +35,59 @@ _OF_EVENTS = ("Stream Wait Event", "Event Sync")
 _ROLES = ("polls", "blocking", "only_waits", "wait")
 _FULL_QUEUE, _SLOW_CALLS = threshold("full_queue_work"), threshold("full_queue_slow_launches")
 _SLOW_NS = threshold("slow_launch_ns")
-"""GPU work, and launches that take so long, without which `_queue_waits` has no row."""
+"""`_queue_waits` has no rows unless the trace has `_FULL_QUEUE` events on streams and `_SLOW_CALLS` launches longer
+than `_SLOW_NS`, ns.
+"""
 _INFERRED = ("_inferred_waits", "_inferred_edges", "_likely_waits")
 
 
 def unneeded(
     con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: Mapping[tuple[str, str], str]
 ) -> frozenset[str]:
-    """Returns models that can stay without rows (`run_models`) and the path of this request is the same."""
+    """Return models that can stay without rows (`run_models`) without changing the path of this request."""
     of_profile = {rule["switch"]: rule["value"] for rule in rule_rows("switches") if rule["profile"] == request.profile}
     value = of_profile | {
         switch: chosen for (profile, switch), chosen in overrides.items() if profile == request.profile
     }
-    found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
-    seen = _seen(con, request)
+    model_names = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
+    trace = _seen(con, request)
     covers = value["covers_window"] == "true" and value["dependencies"] == "serial"
-    found += _NOT_COVERED if covers else _COVERED
-    if not seen.records:
-        found += _RECORDED
+    model_names += _NOT_COVERED if covers else _COVERED
+    if not trace.records:
+        model_names += _RECORDED
     infers = value["infer_waits"] != "never"
-    if not seen.events and not (infers and seen.unstated):
-        found += _EVENTS
-    if not (infers and seen.unstated):
-        found += _UNSTATED
+    if not trace.events and not (infers and trace.unstated):
+        model_names += _EVENTS
+    if not (infers and trace.unstated):
+        model_names += _UNSTATED
     # The profile may drop the records with the last step, or because they have no stream.
     sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
-    if not infers or (seen.records and sees_all and not seen.unstated and not seen.blocks):
-        found += _INFERRED
-    if not seen.polls:
-        found.append("_poll_loops")
-    if value["one_kernel_per_launch"] == "true" or (sees_all and not seen.graphs):
-        found.append("_graph_dependencies")
-    if seen.n_work < _FULL_QUEUE or (sees_all and seen.n_slow < _SLOW_CALLS):
-        found.append("_queue_waits")
-    return frozenset(found)
+    if not infers or (trace.records and sees_all and not trace.unstated and not trace.blocks):
+        model_names += _INFERRED
+    if not trace.polls:
+        model_names.append("_poll_loops")
+    if value["one_kernel_per_launch"] == "true" or (sees_all and not trace.graphs):
+        model_names.append("_graph_dependencies")
+    if trace.n_work < _FULL_QUEUE or (sees_all and trace.n_slow < _SLOW_CALLS):
+        model_names.append("_queue_waits")
+    return frozenset(model_names)
 
 
 class _Seen(NamedTuple):
-    """What a trace has of what some models need."""
+    """The presence in a trace of inputs that some models need."""
 
-    records: bool  # an event that `_loaded_events` takes for a recorded wait
-    events: bool  # one for an event
-    polls: bool  # a call that asks whether GPU work has ended
-    blocks: bool  # one that waits for it, or for its own copy, and of which no wait is recorded
-    unstated: bool  # a wait for an event of which the trace does not state record and stream
-    graphs: bool  # two pieces of GPU work of one call
+    records: bool  # an event that `_loaded_events` treats as a recorded wait
+    events: bool  # a recorded wait for an event
+    polls: bool  # a call that polls whether GPU work has ended
+    blocks: bool  # a call that waits for GPU work or for its own copy, without a recorded wait
+    unstated: bool  # a wait for an event whose record and stream the trace does not state
+    graphs: bool  # two GPU activities of one call
     n_work: int  # events on streams
-    n_slow: int  # calls that took long and may have launched something
+    n_slow: int  # slow calls that may have launched GPU work
 
 
 def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
-    known = "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL"
+    is_complete = "duration_ns IS NOT NULL AND start_ns IS NOT NULL AND pid IS NOT NULL AND tid IS NOT NULL"
     rules = [rule for rule in rule_rows("call_roles") if rule["profile"] == request.profile]
     of_role = {role: {rule["name"] for rule in rules if rule["role"] == role} for role in _ROLES}
     polls = row(["", *sorted(of_role["polls"])])
@@ -104,13 +106,13 @@ def _seen(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> _Seen:
         f"count(correlation) FILTER ({is_work} AND correlation > 0) > "
         f"count(DISTINCT correlation) FILTER ({is_work} AND correlation > 0), count(stream), "
         f"count(correlation) FILTER (duration_ns > {_SLOW_NS} AND NOT {is_work} AND cat <> 'cuda_sync' AND name NOT IN {waits}) "
-        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {known}"
+        f"FROM events WHERE trace_id = {quoted(request.trace_id)} AND {is_complete}"
     ).fetchall()
     ((rowless_wait, rowless_call),) = con.execute(
         "SELECT bool_or(makes_wait AND NOT has_wait_row), bool_or(waits AND NOT has_row) FROM ("
         f"SELECT bool_or(name IN {stream_waits}) AS makes_wait, bool_or({of_stream}) AS has_wait_row, "
         f"bool_or(name IN {waits}) AS waits, bool_or({is_sync} AND NOT ({of_stream})) AS has_row FROM events "
-        f"WHERE trace_id = {quoted(request.trace_id)} AND {known} "
+        f"WHERE trace_id = {quoted(request.trace_id)} AND {is_complete} "
         f"AND (name IN {stream_waits} OR name IN {waits} OR {is_sync}) GROUP BY correlation)"
     ).fetchall()
     return _Seen(

@@ -14,19 +14,21 @@ from pipelines.models.sqltext import quoted, row
 from pipelines.readers.execution.tables import create_tables
 
 USUAL_PROFILE = "default"
-"""The profile of what a lake stores (`usual_windows`)."""
+"""The profile of the windows that a lake stores (`usual_windows`)."""
 PROFILES = (USUAL_PROFILE, "hta")
-_ROWS = 500  # inserted by one statement
+_ROWS = 500  # per INSERT statement
 
 
 class WindowNotFound(TracelakeError, LookupError):
-    """The trace has no such annotation or instance; the message lists what there is."""
+    """An annotation or instance that the trace does not contain. The message lists the existing ones."""
 
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """A window: every event between the first start and the last end of instances `first` … `last` (from 0, inclusive)
-    of the annotation whose name contains `annotation`; an empty annotation is the whole trace (HTA 2.8.1).
+    """A requested window of a trace.
+
+    It contains every event between the first start and the last end of instances `first` … `last` (from 0, inclusive)
+    of the annotation whose name contains `annotation`. An empty annotation means the whole trace (HTA 2.8.1).
     """
 
     trace_id: str
@@ -38,10 +40,10 @@ class WindowRequest:
 
 
 def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int, int]:
-    """Parses an instance: `None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides.
+    """Parse an instance: `None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides.
 
-    Raises ValueError that lists the forms, also if an instance is given but the annotation is empty (None: not
-    checked).
+    Raises ValueError that lists the valid forms, also if an instance is passed with an empty annotation. An annotation
+    of None is not checked.
     """
     if text is None:
         return 0, 0
@@ -104,7 +106,8 @@ def request_windows(
 ) -> None:
     """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read.
 
-    Also creates the tables of an execution trace and of captured graphs, empty if none was loaded.
+    Also creates `profiler_requests`, and the tables of an execution trace and of captured graphs, which are empty
+    unless one was loaded.
     """
     create_table(con, "window_requests")
     values = [row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last]) for r in requests]
@@ -124,26 +127,29 @@ def request_profiler_cost(
     without_profiler: bool | None = None,
     untraced_ns: int | None = None,
 ) -> None:
-    """Add rows to `profiler_requests` for windows that `request_windows` asked for: only the causes that are shown are retimed then."""
-    values = [row([one.trace_id, one.window_id, without_profiler, untraced_ns]) for one in requests]
+    """Add rows to `profiler_requests` for windows requested with `request_windows`.
+
+    For these windows, only the causes that are displayed are retimed.
+    """
+    values = [row([request.trace_id, request.window_id, without_profiler, untraced_ns]) for request in requests]
     for first in range(0, len(values), _ROWS):
         con.execute(f"INSERT INTO profiler_requests VALUES {', '.join(values[first : first + _ROWS])}")
 
 
 def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[WindowRequest]:
-    """The windows that the lake holds for each trace: the whole trace (`full`), and every profiler step by its name."""
+    """Return the windows that a lake stores for each trace: the whole trace (`full`), and every profiler step by name."""
     traces = list(trace_ids)
     steps = con.execute(
-        # Writers of 2021 have the steps among the operators.
+        # Writers of 2021 record the steps as operators.
         "SELECT trace_id, name FROM events WHERE cat IN ('user_annotation', 'cpu_op') AND duration_ns IS NOT NULL "
         f"AND name LIKE 'ProfilerStep#%' AND trace_id IN {row(['', *traces])} GROUP BY ALL ORDER BY trace_id, min(start_ns)"
     ).fetchall()
-    whole = [WindowRequest(trace_id) for trace_id in traces]
-    return [*whole, *(WindowRequest(trace_id, name, annotation=name) for trace_id, name in steps)]
+    full_windows = [WindowRequest(trace_id) for trace_id in traces]
+    return [*full_windows, *(WindowRequest(trace_id, name, annotation=name) for trace_id, name in steps)]
 
 
 def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> WindowNotFound:
-    """Returns the error for a window that no event opens, with the trace's annotations and instance counts."""
+    """Return the error for a window that no event opens, with the trace's annotations and instance counts."""
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
@@ -161,16 +167,16 @@ def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> W
         f"SELECT e.name, {number} FROM events AS e LEFT JOIN category_sides AS s ON s.cat = e.cat "
         f"WHERE e.trace_id = {quoted(request.trace_id)} AND e.duration_ns IS NOT NULL AND e.name IS NOT NULL"
     )
-    holding = f" AND contains(e.name, {quoted(request.annotation)})"
+    matches = f" AND contains(e.name, {quoted(request.annotation)})"
     first = " GROUP BY e.name ORDER BY min(e.start_ns), e.name LIMIT 20"
-    if rows := con.execute(events + holding + counted + first).fetchall():
-        what = f"instance {request.first}:{request.last} of annotation {request.annotation!r} is not in the trace"
+    if rows := con.execute(events + matches + counted + first).fetchall():
+        problem = f"instance {request.first}:{request.last} of annotation {request.annotation!r} is not in the trace"
     else:
-        elsewhere = con.execute(events + holding + first).fetchall()
-        holds = "only names of GPU work or Python functions contain" if elsewhere else "no event's name contains"
-        what = f"{holds} {request.annotation!r}"
+        elsewhere = con.execute(events + matches + first).fetchall()
+        scope = "only names of GPU work or Python functions contain" if elsewhere else "no event's name contains"
+        problem = f"{scope} {request.annotation!r}"
         rows = con.execute(events + " AND e.cat = 'user_annotation'" + first).fetchall()
-    shown = "; ".join(f"{name!r} ({n})" for name, n in rows) or "none"
+    listed = "; ".join(f"{name!r} ({n})" for name, n in rows) or "none"
     return WindowNotFound(
-        f"{what}. The trace has these annotations (with their count; instances count from 0): {shown}"
+        f"{problem}. The trace has these annotations (with their count; instances count from 0): {listed}"
     )

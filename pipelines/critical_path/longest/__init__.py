@@ -1,1 +1,1 @@
-"""The longest path, and what follows from it: slack, drag, the next longest."""
+"""The longest path, and the quantities derived from it: slack, drag, the next longest paths."""

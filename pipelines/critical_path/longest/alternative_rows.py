@@ -1,5 +1,5 @@
-"""The alternatives to a window's critical path as rows: how much shorter each is, and through which kernels and
-operators.
+"""The alternatives to a window's critical path as rows: how much shorter each is, and which kernels and operators
+differ.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pipelines.models.sqltext import quoted
 
 
 def alternative_rows(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str, k: int) -> list[dict[str, Any]]:
-    """Returns the k longest alternatives, longest first; times are microseconds.
+    """Return the k longest alternatives, longest first. Times are microseconds.
 
-    `entered` are the events (event_id, name, duration_us) that are only on the alternative, `left` those that are only
-    on the critical path, each with its time on that path, largest first. Reads `_edges`, `critical_path_windows` and
-    `events`. Raises GraphHasCycle.
+    `entered` are the events (event_id, name, duration_us) that are only on the alternative, `left` the events that are
+    only on the critical path. Each has its time on its path, and the largest comes first. Reads `_edges`,
+    `critical_path_windows` and `events`. Raises GraphHasCycle.
     """
     attributed = load_attributed(con, trace_id, window_id)
-    found = alternatives(attributed, k)
+    paths = alternatives(attributed, k)
     critical = attributed.graph.path()
     length = int(attributed.graph.weight[critical].sum())
-    names = _names(con, trace_id, found)
+    names = _names(con, trace_id, paths)
     return [
         {
-            "length_us": one.length_ns / 1000,
-            "shorter_by_us": (length - one.length_ns) / 1000,
-            "entered": _events(attributed, one.edges, one.entered, names),
-            "left": _events(attributed, critical, one.left, names),
+            "length_us": path.length_ns / 1000,
+            "shorter_by_us": (length - path.length_ns) / 1000,
+            "entered": _events(attributed, path.edges, path.entered, names),
+            "left": _events(attributed, critical, path.left, names),
         }
-        for one in found
+        for path in paths
     ]
 
 
-def _names(con: duckdb.DuckDBPyConnection, trace_id: str, found: list[Alternative]) -> dict[int, str | None]:
+def _names(con: duckdb.DuckDBPyConnection, trace_id: str, paths: list[Alternative]) -> dict[int, str | None]:
     # DuckDB reads the array by the name of this variable.
-    asked = {"event_id": np.unique(np.concatenate([np.arange(0), *(e for a in found for e in (a.entered, a.left))]))}
+    asked = {"event_id": np.unique(np.concatenate([np.arange(0), *(e for a in paths for e in (a.entered, a.left))]))}
     query = f"SELECT e.event_id, e.name FROM events AS e SEMI JOIN asked USING (event_id) WHERE trace_id = {quoted(trace_id)}"
     names = dict(con.execute(query).fetchall())
     del asked
@@ -48,10 +48,10 @@ def _names(con: duckdb.DuckDBPyConnection, trace_id: str, found: list[Alternativ
 
 
 def _events(
-    attributed: AttributedGraph, edges: Ints, wanted: Ints, names: dict[int, str | None]
+    attributed: AttributedGraph, edges: Ints, event_ids: Ints, names: dict[int, str | None]
 ) -> list[dict[str, Any]]:
     event, weight = attributed.event[edges], attributed.graph.weight[edges]
     time = np.zeros(int(attributed.event.max(initial=0)) + 1, dtype=np.int64)
     np.add.at(time, event[event >= 0], weight[event >= 0])
-    ordered = wanted[np.argsort(-time[wanted], kind="stable")].tolist()
+    ordered = event_ids[np.argsort(-time[event_ids], kind="stable")].tolist()
     return [{"event_id": e, "name": names.get(e), "duration_us": int(time[e]) / 1000} for e in ordered]

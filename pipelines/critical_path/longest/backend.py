@@ -1,7 +1,7 @@
-"""tracelake's networkx backend: `networkx.dag_longest_path` on a graph held as arrays.
+"""tracelake's networkx backend: `networkx.dag_longest_path` on a graph stored as arrays.
 
-networkx finds it by the entry points in pyproject.toml: `networkx.backends` here, `networkx.backend_info` in
-`backend_info.py`. It accepts what our tables hold: integers as nodes and weights. It declines everything else.
+networkx finds the backend by the entry points in pyproject.toml: `networkx.backends` here, `networkx.backend_info` in
+`backend_info.py`. It accepts graphs with integers as nodes and weights, as our tables contain, and declines all others.
 """
 
 from __future__ import annotations
@@ -19,43 +19,50 @@ _PARAMETERS = ("G", "weight", "default_weight", "topo_order")
 
 
 class BackendInterface:
-    """The functions that networkx dispatches here; arguments and results are those of networkx's own."""
+    """The functions that networkx dispatches here, with the arguments and results of networkx's own functions."""
 
     @staticmethod
     def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
-        """Converts the graph to arrays with its attribute `weight`. Raises NotImplementedError as `from_networkx` does."""
+        """Convert the graph to arrays with its attribute `weight`.
+
+        Raises NotImplementedError as `from_networkx` does.
+        """
         return ArrayGraph.from_networkx(graph)
 
     @staticmethod
     def convert_to_nx(result: Any, **_: Any) -> Any:
-        """Converts graphs back to `networkx.DiGraph`, leaves everything else as it is."""
+        """Convert graphs back to `networkx.DiGraph`, and return other values unchanged."""
         return result.to_networkx() if isinstance(result, ArrayGraph) else result
 
     @staticmethod
     def can_run(name: str, args: tuple, kwargs: dict) -> bool | str:
-        """Decline parallel edges, weights other than `weight` and a topological order given by the caller.
+        """Decline parallel edges, weights other than `weight` and a topological order passed by the caller.
 
-        Nodes and weights that are not integers are found and declined in the conversion.
+        The conversion detects and declines nodes and weights that are not integers.
         """
-        asked: dict[str, Any] = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
-        if asked["G"].is_multigraph():
+        arguments: dict[str, Any] = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+        if arguments["G"].is_multigraph():
             return "graphs with parallel edges are not supported"
-        if asked.get("weight", "weight") != "weight":
+        if arguments.get("weight", "weight") != "weight":
             return "only the edge attribute `weight` is supported"
-        return "networkx itself follows a given topo_order" if asked.get("topo_order") is not None else True
+        return "networkx itself follows a given topo_order" if arguments.get("topo_order") is not None else True
 
     @staticmethod
     def should_run(name: str, args: tuple, kwargs: dict) -> bool:
-        """Only graphs of ours: those of the user's program are networkx's, unless the call names this backend."""
+        """Return True for an `ArrayGraph` only.
+
+        networkx handles the graphs of the user's program, unless the call names this backend.
+        """
         return isinstance(args[0] if args else kwargs["G"], ArrayGraph)
 
     @staticmethod
     def dag_longest_path(
         G: ArrayGraph, weight: str = "weight", default_weight: Any = 1, topo_order: Any = None
     ) -> list:
-        """Returns the nodes along the longest path; networkx's answer, including ties, unless the first edge wins in G.
+        """Return the nodes along the longest path.
 
-        Raises NetworkXUnfeasible on a cycle.
+        The result equals networkx's, including ties, unless the first edge wins in G. Raises NetworkXUnfeasible on a
+        cycle.
         """
         import networkx as nx
 
@@ -66,5 +73,5 @@ class BackendInterface:
 
     @staticmethod
     def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: Any = 1) -> int:
-        """Returns the summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
+        """Return the summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
         return sum(G.weight[G.path()].tolist())

@@ -1,4 +1,7 @@
-"""Answers networkx's query about the backend. It comes while networkx is being imported, so nothing is imported here."""
+"""The answer to networkx's query for the backend's metadata.
+
+networkx queries while it is being imported, so this module imports nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 
 def get_info() -> dict[str, Any]:
-    """Name, place and functions of the backend."""
+    """Return the name, module and functions of the backend."""
     return {
         "backend_name": "tracelake",
         "project": "tracelake",

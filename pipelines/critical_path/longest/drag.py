@@ -2,7 +2,7 @@
 
 Let W be the time that the event has on the path. Without it the path itself is W shorter, so the drag is less than W
 only if another path takes over, and only a path that was less than W shorter can. For each chain of the path on which
-the event has time, `bypass` says how much shorter the longest path without that chain is. If none is below W, the drag
+the event has time, `bypass` returns how much shorter the longest path without that chain is. If none is below W, the drag
 is W. If one is below W, that path is the only rival: it avoids this chain's share of W and loses the bypass. Every
 other event (few in a real trace) is measured by sweeping the chains again that are near the path, from its first edge to its last.
 Paths that are shorter by the time it has are no rivals.
@@ -20,12 +20,12 @@ from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
 from pipelines.critical_path.longest.reach import Reach, bypass
 
 _AT_ONCE = 1 << 18
-"""Chains that are swept at once, about."""
+"""Approximate number of chains per sweep."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The time of events on chains, one row per event and chain: event number, chain, ns; sorted by event."""
+    """The time of events on chains, one row per event and chain, sorted by event: event number, chain, ns."""
 
     event: Ints
     chain: Ints
@@ -33,30 +33,32 @@ class Shares:
 
 
 def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Ints:
-    """Returns the drag of each event, ns: the path's length minus the length with all edges of the event at weight 0.
+    """Return the drag of each event, ns.
 
-    Edge `edge[i]` with `weight[i]` belongs to event `event[i]` < n_events. Negative only if the event has edges of
-    negative weight.
+    The drag is the path's length minus the length with all edges of the event at weight 0. Edge `edge[i]` with
+    `weight[i]` belongs to event `event[i]` < n_events. A drag is negative only if the event has edges of negative
+    weight.
     """
     shares = _shares(found, edge, event, weight, n_events)
     on_path = np.full(len(found.slack), -1)
     on_path[found.path] = np.arange(len(found.path))
-    at = on_path[shares.chain]
+    path_index = on_path[shares.chain]
     negative = np.bincount(event[weight < 0], minlength=n_events) > 0
-    own = np.zeros(n_events, dtype=np.int64)  # W
-    np.add.at(own, shares.event[at >= 0], shares.weight[at >= 0])
+    on_path_ns = np.zeros(n_events, dtype=np.int64)  # W
+    np.add.at(on_path_ns, shares.event[path_index >= 0], shares.weight[path_index >= 0])
     # Removing an event's negative edges lengthens a path, so paths that were shorter by that much more are rivals too.
-    limit = own.copy()
+    limit = on_path_ns.copy()
     np.subtract.at(limit, event[weight < 0], weight[weight < 0])
     matters = (found.slack[shares.chain] < limit[shares.event]) & (shares.weight != 0)
-    loses = bypass(found)[at]
-    rivals = matters & (at >= 0) & (loses < limit[shares.event])
+    loses = bypass(found)[path_index]
+    rivals = matters & (path_index >= 0) & (loses < limit[shares.event])
     n_rivals = np.bincount(shares.event[rivals], minlength=n_events)
-    elsewhere = np.bincount(shares.event[matters & (at < 0)], minlength=n_events) > 0
-    drag = own.copy()
-    one = np.flatnonzero(rivals & (n_rivals == 1)[shares.event])
-    drag[shares.event[one]] = np.minimum(
-        own[shares.event[one]], own[shares.event[one]] - shares.weight[one] + loses[one]
+    elsewhere = np.bincount(shares.event[matters & (path_index < 0)], minlength=n_events) > 0
+    drag = on_path_ns.copy()
+    single_rival = np.flatnonzero(rivals & (n_rivals == 1)[shares.event])
+    drag[shares.event[single_rival]] = np.minimum(
+        on_path_ns[shares.event[single_rival]],
+        on_path_ns[shares.event[single_rival]] - shares.weight[single_rival] + loses[single_rival],
     )
     hard = np.flatnonzero((limit > 0) & (elsewhere | negative | (n_rivals > 1)))
     if len(hard):
@@ -64,8 +66,8 @@ def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     return drag
 
 
-def _shares(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Shares:
-    chain = found.chain_of[edge]
+def _shares(reach: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Shares:
+    chain = reach.chain_of[edge]
     order = np.lexsort((chain, event))
     event, chain, weight = event[order], chain[order], weight[order]
     new = np.ones(len(order), dtype=bool)
@@ -75,13 +77,13 @@ def _shares(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) 
     return Shares(event[first], chain[first], summed)
 
 
-def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> Ints:
-    """Returns the drags of some events, each by a sweep over the chains that lie between its own and are near the path.
+def _swept(reach: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> Ints:
+    """Return the drags of some events, each by a sweep over the chains near the path between the event's own chains.
 
-    The sweeps of many events are one, over a graph of parts that are apart from each other.
+    The sweeps of many events are combined into one sweep over a graph of disjoint parts.
     """
-    place, chains = _by_time(found), found.chains
-    crossing = _Crossing(found, place, int(limit[events].max()))
+    position, chains = _by_time(reach), reach.chains
+    crossing = _Crossing(reach, position, int(limit[events].max()))
     bounds = (np.searchsorted(shares.event, events, side).tolist() for side in ("left", "right"))
 
     def parts() -> Iterator[tuple[tuple[int, int, Ints, Ints], int]]:
@@ -89,56 +91,59 @@ def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.
             rows = first + np.flatnonzero(matters[first:past])
             if not len(rows):
                 continue
-            own = shares.chain[rows]
-            end = int(place[chains.dst[own]].max())
-            these = crossing.between(int(place[chains.src[own]].min()), end, int(limit[events[number]]))
+            own_chains = shares.chain[rows]
+            end = int(position[chains.dst[own_chains]].max())
+            these = crossing.between(int(position[chains.src[own_chains]].min()), end, int(limit[events[number]]))
             order = np.argsort(these)
             weight = chains.weight[these]
-            weight[order[np.searchsorted(these, own, sorter=order)]] -= shares.weight[rows]
+            weight[order[np.searchsorted(these, own_chains, sorter=order)]] -= shares.weight[rows]
             yield (number, end, these, weight), len(these)
 
     result = np.zeros(len(events), dtype=np.int64)
     for group in in_groups(parts(), _AT_ONCE):
         numbers, *columns = zip(*group, strict=True)
-        result[[*numbers]] = found.length - _lengths(found, place, *columns)
+        result[[*numbers]] = reach.length - _lengths(reach, position, *columns)
     return result
 
 
-def _lengths(found: Reach, place: Ints, ends: Sequence[int], chains: Sequence[Ints], weights: Sequence[Ints]) -> Ints:
-    """Returns the lengths of the longest paths that cross each part, with these weights of its chains.
+def _lengths(
+    reach: Reach, position: Ints, ends: Sequence[int], chains: Sequence[Ints], weights: Sequence[Ints]
+) -> Ints:
+    """Return the length of the longest path across each part, with these weights of the part's chains, ns.
 
-    Up to a part all distances to nodes stay valid; from its end on, all distances from nodes.
+    Up to a part, all distances to nodes stay valid. From its end on, all distances from nodes stay valid.
     """
-    part, k = np.repeat(np.arange(len(ends)), [len(these) for these in chains]), len(place)
+    part, k = np.repeat(np.arange(len(ends)), [len(these) for these in chains]), len(position)
     these, weight = np.concatenate(chains), np.concatenate(weights)
-    keys = [part * k + nodes[these] for nodes in (found.chains.src, found.chains.dst)]
-    known, at = np.unique(np.concatenate(keys), return_inverse=True)
-    of, node = np.divmod(known, k)
-    graph = ArrayGraph(known, at[: len(these)], at[len(these) :], weight)
-    through = graph.forward(weight, begin=found.ahead[node]) + found.behind[node]
-    behind = place[node] >= np.array(ends)[of]
+    keys = [part * k + nodes[these] for nodes in (reach.chains.src, reach.chains.dst)]
+    unique_keys, node_index = np.unique(np.concatenate(keys), return_inverse=True)
+    part_of, node = np.divmod(unique_keys, k)
+    graph = ArrayGraph(unique_keys, node_index[: len(these)], node_index[len(these) :], weight)
+    through = graph.forward(weight, begin=reach.ahead[node]) + reach.behind[node]
+    behind = position[node] >= np.array(ends)[part_of]
     length = np.zeros(len(ends), dtype=np.int64)
-    np.maximum.at(length, of[behind], through[behind])
+    np.maximum.at(length, part_of[behind], through[behind])
     return length
 
 
-def _by_time(found: Reach) -> Ints:
-    """Returns a place of every node that grows along every chain, as generations do.
+def _by_time(reach: Reach) -> Ints:
+    """Return a position of every node that grows along every chain, as generations do.
 
-    Threads and streams have different numbers of nodes in the same time, so that one event may span most generations of a long
-    trace. Where no weight is negative, the longest way to a node grows along every chain, too, and is about its time.
+    Threads and streams have different numbers of nodes in the same time, so one event may span most generations of a
+    long trace. Where no weight is negative, the longest way to a node grows along every chain, too, and approximates
+    its time.
     """
-    if (found.chains.weight < 0).any():
-        return found.place
-    place = np.empty(len(found.place), dtype=np.int64)
-    place[np.lexsort((found.place, found.ahead))] = np.arange(len(place))
-    return place
+    if (reach.chains.weight < 0).any():
+        return reach.place
+    position = np.empty(len(reach.place), dtype=np.int64)
+    position[np.lexsort((reach.place, reach.ahead))] = np.arange(len(position))
+    return position
 
 
 class _Crossing:
-    """Finds which chains of slack below a limit span a range of places.
+    """A lookup of the chains with slack below a limit that span a range of positions.
 
-    They are sorted by size class (1, below 4, below 8, … places), then by start, so those that start before a
+    Chains are sorted by size class (1, below 4, below 8, … positions), then by start. So the chains that start before a
     range and reach into it are a slice of each class.
     """
 
@@ -154,11 +159,11 @@ class _Crossing:
         self._classes = list(zip(classes.tolist(), first.tolist(), past.tolist(), strict=True))
 
     def between(self, begin: int, end: int, limit: int) -> Ints:
-        """Returns the chains with slack below `limit` that start before `end` and end after `begin`, in order of start."""
+        """Return the chains with slack below `limit` that start before `end` and end after `begin`, in order of start."""
         parts = []
         for size, first, past in self._classes:
             low, high = np.searchsorted(self._begin[first:past], (begin - (1 << size) + 1, end)).tolist()
             parts.append(np.arange(first + low, first + high))
-        at = np.concatenate(parts)
-        at = at[(self._end[at] > begin) & (self._slack[at] < limit)]
-        return self._chain[at[np.argsort(self._begin[at], kind="stable")]]
+        index = np.concatenate(parts)
+        index = index[(self._end[index] > begin) & (self._slack[index] < limit)]
+        return self._chain[index[np.argsort(self._begin[index], kind="stable")]]

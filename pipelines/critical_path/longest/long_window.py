@@ -1,7 +1,7 @@
-"""A window whose graph is too large to hold: its edges are read piece by piece, as a table of which only the chains are kept.
+"""A window whose graph is too large for memory: its edges are read in pieces, and only their chains are kept.
 
-Memory: 9 bytes per node id while edges are counted; then some 30 per chain (a training trace has one for three edges), and as
-much again while the path is sought; 16 per edge of the path.
+Memory: 9 bytes per node id while edges are counted. Then about 30 bytes per chain (a training trace has one chain for
+three edges), and as much again during the search for the path. 16 bytes per edge of the path.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from pipelines.critical_path.graph.chains import Chains, Choice, Ints, Piece, sm
 from pipelines.models.python_tables import fetch_columns
 
 LONG = 4_000_000
-"""A window with more edges is read in pieces. The whole graph of a smaller one takes at most some 250 MB, and a quarter less CPU time."""
+"""Edges above which a window is read in pieces. The whole graph of a smaller window takes at most about 250 MB, and a
+quarter less CPU time than reading it in pieces.
+"""
 PIECE = 1 << 20
-"""Edges that are in memory at a time."""
+"""Maximum number of edges in memory at a time."""
 GRAPH = ("src_node_id", "dst_node_id", "path_weight_ns")
-_BUCKET = 17  # bits of an edge's number within a bucket, of which pieces are made
+_BUCKET = 17  # bits of an edge's number within a bucket; pieces consist of whole buckets
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The edges numbered `first` … before `past`, and how many edges come before them."""
+    """The edges numbered from `first` to before `past`, and the number of edges before them."""
 
     first: int
     past: int
@@ -47,49 +49,49 @@ class LongWindow:
         self.n_edges = before
 
     def pieces(self, *, ordered: bool) -> Iterator[Piece]:
-        """Yields the pieces: sources, destinations and weights, each in order of edge_id or as they are stored."""
+        """Yield the pieces: sources, destinations and weights, each in order of edge_id or as stored."""
         for part in self.parts:
             src, dst, weight = self._read(part, GRAPH, ordered=ordered)
             yield src, dst, weight
 
     def path(self, choose: Choice = min) -> Ints:
-        """Returns the numbers of the edges on the longest path, in order. Raises GraphHasCycle."""
-        most = "max(greatest(src_node_id, dst_node_id))"
-        ((last,),) = self._con.execute(f"SELECT {most} {self._of}").fetchall()
+        """Return the numbers of the edges on the longest path, in order. Raises GraphHasCycle."""
+        expression = "max(greatest(src_node_id, dst_node_id))"
+        ((last,),) = self._con.execute(f"SELECT {expression} {self._of}").fetchall()
         chains = Chains(self.pieces(ordered=True), last + 1, unordered=self.pieces(ordered=False))
-        places = chains.path(chains.weight, self._weights, choose)
+        indices = chains.path(chains.weight, self._weights, choose)
         del chains
-        return self._numbers(places)
+        return self._numbers(indices)
 
     def sums_fit(self) -> bool:
-        """Whether the weights add up to no more than 63 bits."""
-        most = self._con.execute(f"SELECT coalesce(sum(abs(CAST(path_weight_ns AS HUGEINT))), 0) {self._of}").fetchall()
-        return most[0][0] < 2**63
+        """Whether the sum of the absolute weights fits 63 bits."""
+        rows = self._con.execute(f"SELECT coalesce(sum(abs(CAST(path_weight_ns AS HUGEINT))), 0) {self._of}").fetchall()
+        return rows[0][0] < 2**63
 
     def _weights(self, first: int, past: int) -> Ints:
-        """Returns the weights of edges of one chain, and so of one piece, by their places in the window."""
+        """Return the weights of the edges of one chain, and so of one piece, by their indices in the window."""
         part = next(part for part in reversed(self.parts) if part.before <= first)
         (weight,) = self._read(part, GRAPH[2:])
         return weight[first - part.before : past - part.before]
 
-    def _numbers(self, places: Ints) -> Ints:
-        """Replaces the places of edges in the window by their numbers, and returns the array."""
-        order = np.argsort(places).astype(small_enough(len(places)))
-        bounds = np.searchsorted(places, [part.before for part in self.parts] + [self.n_edges], sorter=order)
+    def _numbers(self, indices: Ints) -> Ints:
+        """Replace the indices of edges in the window by edge numbers in place, and return the array."""
+        order = np.argsort(indices).astype(small_enough(len(indices)))
+        bounds = np.searchsorted(indices, [part.before for part in self.parts] + [self.n_edges], sorter=order)
         for part, begin, end in zip(self.parts, bounds[:-1], bounds[1:], strict=True):
             if end > begin:
                 (numbers,) = self._read(part, ("edge_id",))
-                asked = order[begin:end]
-                places[asked] = numbers[places[asked] - part.before]
-        return places
+                chosen = order[begin:end]
+                indices[chosen] = numbers[indices[chosen] - part.before]
+        return indices
 
     def _read(self, part: _Part, columns: Sequence[str], *, ordered: bool = True) -> list[np.ndarray]:
-        """Returns columns of a part, in order of edge_id or as they are stored."""
+        """Return columns of a part, in order of edge_id or as stored."""
         names = dict.fromkeys((*columns, "edge_id") if ordered else columns)
         within = f"edge_id >= {part.first} AND edge_id < {part.past}"
-        found = fetch_columns(self._con, f"SELECT {', '.join(names)} {self._of} AND {within}")
-        numbers = found["edge_id"] if ordered else np.arange(0)
-        if (numbers[1:] < numbers[:-1]).any():  # mostly they are in order
+        values = fetch_columns(self._con, f"SELECT {', '.join(names)} {self._of} AND {within}")
+        numbers = values["edge_id"] if ordered else np.arange(0)
+        if (numbers[1:] < numbers[:-1]).any():  # usually they are in order
             order = np.argsort(numbers)
-            return [found[name][order] for name in columns]
-        return [found[name] for name in columns]
+            return [values[name][order] for name in columns]
+        return [values[name] for name in columns]

@@ -19,12 +19,12 @@ FAR = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Reach:
-    """The chains of a graph with both distances, in nanoseconds; indices from m on in `chains.first` are edges to or
-    from the two added nodes.
+    """The chains of a graph with both distances, ns.
 
-    `ahead`, `behind` (k,): the longest way to a node and from it; `place` (k,): its generation, which grows along every
-    chain; `length`: of the longest path; `slack` (c,): how much shorter the longest path through a chain is; `chain_of`
-    (m,): the chain of an edge; `path`: the chains of one longest path, in order.
+    Indices from m on in `chains.first` are edges to or from the two added nodes. `ahead`, `behind` (k,) are the longest
+    distances to a node and from it. `place` (k,) is the node's generation, which grows along every chain. `length` is
+    the length of the longest path. `slack` (c,) is how much shorter the longest path through a chain is. `chain_of`
+    (m,) is the chain of an edge. `path` contains the chains of one longest path, in order.
     """
 
     chains: Chains
@@ -40,7 +40,7 @@ class Reach:
 def reach(graph: ArrayGraph) -> Reach:
     """Measure a graph with weights in integer nanoseconds and at least one edge.
 
-    Raises GraphHasCycle. Cost: three times that of the longest path.
+    Raises GraphHasCycle. The cost is three times that of the longest path.
     """
     closed = _closed(graph)
     chains = closed.chains
@@ -59,7 +59,7 @@ def reach(graph: ArrayGraph) -> Reach:
 
 
 def _closed(graph: ArrayGraph) -> ArrayGraph:
-    """Returns the graph with node n before all its sources and n + 1 after all its sinks, joined by edges of weight 0."""
+    """Return the graph with node n before all its sources and n + 1 after all its sinks, joined by edges of weight 0."""
     n, backwards = len(graph), graph.weight < 0
     begins = np.bincount(graph.dst, minlength=n) == 0
     ends = np.bincount(graph.src, minlength=n) == 0
@@ -75,36 +75,36 @@ def _closed(graph: ArrayGraph) -> ArrayGraph:
 
 
 def bypass(found: Reach) -> Ints:
-    """Returns for each chain of the path how much shorter the longest path without that chain is, ns (FAR: there is
-    none).
+    """Return for each chain of the path how much shorter the longest path without that chain is, ns.
 
-    A path without it crosses the generation after the chain's start on another edge, and no path crosses it twice. So
-    the answer is the smallest slack among the edges over that generation: a minimum over intervals.
+    The value is FAR if there is no such path. A path without the chain crosses the generation after the chain's start
+    on another edge, and no path crosses it twice. So the result is the smallest slack among the edges over that
+    generation, a minimum over intervals.
     """
     chains, place, on_path = found.chains, found.place, np.zeros(len(found.slack), dtype=bool)
     on_path[found.path] = True
     cuts = place[chains.src[found.path]]
-    others = np.flatnonzero(~on_path)
-    first = np.searchsorted(cuts, place[chains.src[others]])
-    past = np.searchsorted(cuts, place[chains.dst[others]])
+    off_path = np.flatnonzero(~on_path)
+    first = np.searchsorted(cuts, place[chains.src[off_path]])
+    past = np.searchsorted(cuts, place[chains.dst[off_path]])
     crosses = past > first
-    return _least_over(first[crosses], past[crosses], found.slack[others[crosses]], len(cuts))
+    return _least_over(first[crosses], past[crosses], found.slack[off_path[crosses]], len(cuts))
 
 
 def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
-    """Returns for each of n positions the smallest value of the intervals [first, past) over it.
+    """Return for each of n positions the smallest value of the intervals [first, past) over it.
 
-    An interval is two blocks of the largest power of two that fits; a block passes its smallest value to its two
-    halves.
+    An interval is the union of two blocks of the largest power of two that fits. A block passes its smallest value to
+    its two halves.
     """
     level = np.frexp((past - first).astype(float))[1] - 1
-    least = np.full(n, FAR)
+    smallest = np.full(n, FAR)
     for k in range(int(level.max(initial=-1)), -1, -1):
         half = 1 << k
-        halves = least.copy()  # blocks of twice the size, by where they begin, become their first halves
-        halves[half:] = np.minimum(halves[half:], least[:-half])
-        least = halves
+        halves = smallest.copy()  # blocks of twice the size, by where they begin, become their first halves
+        halves[half:] = np.minimum(halves[half:], smallest[:-half])
+        smallest = halves
         these = np.flatnonzero(level == k)
-        np.minimum.at(least, first[these], value[these])
-        np.minimum.at(least, past[these] - half, value[these])
-    return least
+        np.minimum.at(smallest, first[these], value[these])
+        np.minimum.at(smallest, past[these] - half, value[these])
+    return smallest

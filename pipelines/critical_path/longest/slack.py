@@ -1,12 +1,12 @@
 """Slack and drag of every event of a window, and the table `event_slack`.
 
-The edges of an event are those attributed to it: its own time, and for GPU work also the time until the next piece of work
-began on its stream before it ended; where the path does not cover the window also the gap until that (as in HTA 2.8.6). Their weights are those used on
-the path, and the length is the path's.
+The edges of an event are those attributed to it. They are its self time and, for GPU work, also the time until the next
+GPU activity started on its stream before it ended. Without a covering path, they also include the gap until the next
+activity (as in HTA 2.8.6). Their weights are those used on the path, and the length is the path's.
 
 - Slack: the event may get longer by this without changing the path's length, however the time is spread over its edges.
-  It is the minimum, over its edges, of how much shorter the longest path through the edge is than the longest of all.
-  One nanosecond more on the edge with that minimum makes the path one longer. On the path it is 0.
+  It is the minimum, over its edges, of how much shorter the longest path through the edge is than the longest path. One
+  nanosecond more on the edge with that minimum makes the path one longer. On the path it is 0.
 - Drag: with all edges of the event at weight 0 the path is shorter by this. It is never more than the event's time on
   the path, less if another path takes over, and 0 off the path. Setting an edge of negative weight to 0 (profile hta; a
   trace's clock that goes back by less than a microsecond) lengthens a path, so there a drag may be negative.
@@ -31,7 +31,7 @@ _EDGES = ("src_node_id", "dst_node_id", "path_weight_ns", "coalesce(attributed_e
 
 @dataclass(frozen=True)
 class AttributedGraph:
-    """A window's graph and, for each of its edges, the event whose time it is (-1: none)."""
+    """A window's graph and, for each edge, the event that the edge's time is attributed to (-1 if there is none)."""
 
     graph: ArrayGraph
     event: Ints
@@ -48,7 +48,7 @@ class EventSlack:
 
 
 def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> AttributedGraph:
-    """Read a window from `_edges`; weights are `path_weight_ns`."""
+    """Read a window from `_edges`. The weights are `path_weight_ns`."""
     ((number, profile),) = con.execute(
         "SELECT window_no, profile FROM critical_path_windows "
         f"WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)}"
@@ -58,24 +58,24 @@ def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: st
 
 
 def event_slack(attributed: AttributedGraph) -> EventSlack:
-    """Returns slack and drag of each event of a graph with weights in integer nanoseconds.
+    """Return slack and drag of each event of a graph with weights in integer nanoseconds.
 
-    Raises GraphHasCycle and TypeError as `reach` does. Cost: three times that of the longest path, plus a sweep over
-    part of the graph for each event with several rival paths (see drag.py).
+    Raises GraphHasCycle and TypeError as `reach` does. The cost is three times that of the longest path, plus a sweep
+    over part of the graph for each event with several rival paths (see drag.py).
     """
     graph, event = attributed.graph, attributed.event
-    own = np.flatnonzero(event >= 0)
-    if not len(own):
+    owned = np.flatnonzero(event >= 0)
+    if not len(owned):
         nothing = np.arange(0)
         return EventSlack(nothing, nothing, nothing, nothing)
-    found = reach(graph)
-    event_id, number = np.unique(event[own], return_inverse=True)
-    weight = graph.weight[own]
+    reached = reach(graph)
+    event_id, number = np.unique(event[owned], return_inverse=True)
+    weight = graph.weight[owned]
     slack = np.full(len(event_id), np.iinfo(np.int64).max)
-    np.minimum.at(slack, number, found.slack[found.chain_of[own]])
+    np.minimum.at(slack, number, reached.slack[reached.chain_of[owned]])
     total = np.zeros(len(event_id), dtype=np.int64)
     np.add.at(total, number, weight)
-    return EventSlack(event_id, slack, drags(found, own, number, weight, len(event_id)), total)
+    return EventSlack(event_id, slack, drags(reached, owned, number, weight, len(event_id)), total)
 
 
 @python_model(
@@ -110,24 +110,24 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
     checks=("unique(trace_id, window_id, event_id)",),
 )
 def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `event_slack`: one row per event of the graph of every window; NULL for those without an edge.
+    """Create table `event_slack`: one row per event of the graph of every window, NULL for events without an edge.
 
-    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
+    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows, and `quality` reports it.
     """
     create_table(con, "event_slack")
     for windows in window_groups(con, _EDGES):
-        found = []
+        parts = []
         for number, (_, src, dst, weight, event) in windows:
             attributed = AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
             try:
-                found.append(_rows(number, attributed.graph, event_slack(attributed)))
+                parts.append(_rows(number, attributed.graph, event_slack(attributed)))
             except unfeasible():
                 continue
-        if found:
+        if parts:
             # DuckDB reads the arrays by the names of these variables.
             nodes, measured = (
-                {name: np.concatenate([one[name] for one in part]) for name in part[0]}
-                for part in zip(*found, strict=True)
+                {name: np.concatenate([columns[name] for columns in part]) for name in part[0]}
+                for part in zip(*parts, strict=True)
             )
             con.execute(
                 "INSERT INTO event_slack SELECT w.trace_id, w.window_id, n.event_id, m.slack_ns, m.drag_ns, m.own_ns "
@@ -137,13 +137,13 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
             del nodes, measured
 
 
-def _rows(number: int, graph: ArrayGraph, found: EventSlack) -> tuple[dict[str, Ints], dict[str, Ints]]:
-    """Returns the events of a window, and what was measured of those that have edges, each with the window's number."""
+def _rows(number: int, graph: ArrayGraph, slack: EventSlack) -> tuple[dict[str, Ints], dict[str, Ints]]:
+    """Return the events of a window, and the measurements of those that have edges, each with the window's number."""
     # HTA attributes some edges to an event without nodes: the annotation around an operator.
-    present = np.concatenate((graph.node_ids // 2, found.event_id))
+    present = np.concatenate((graph.node_ids // 2, slack.event_id))
     event = np.flatnonzero(np.bincount(present) > 0)  # np.unique and np.union1d take ten times as long
-    measured = {name: getattr(found, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
+    measured = {name: getattr(slack, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
     return (
         {"window_no": np.full(len(event), number), "event_id": event},
-        {"window_no": np.full(len(found.event_id), number), **measured},
+        {"window_no": np.full(len(slack.event_id), number), **measured},
     )

@@ -1,7 +1,7 @@
-"""From edge tables to the critical path: the longest path of each window, back into a table.
+"""Critical paths from edge tables: the longest path of each window, written into a table.
 
-Dagster's asset and notebooks call `networkx.dag_longest_path`, which dispatches to `ArrayGraph`; commands call the class, because
-importing networkx takes longer than most paths.
+Dagster's asset and notebooks call `networkx.dag_longest_path`, which dispatches to `ArrayGraph`. Commands call the
+class directly, because importing networkx takes longer than most paths.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipelines.models.python_tables import create_table, python_model
 def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `_longest_path` (window_no, seq from 1, edge_id): the critical path of every window.
 
-    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
+    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows, and `quality` reports it.
     """
     create_table(con, "_longest_path")
     profiles = dict(con.execute("SELECT window_no, profile FROM critical_path_windows").fetchall())
@@ -42,19 +42,22 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
         if n_edges > LONG and len(numbers) == 1:
             _insert_long(con, numbers[0], profiles[numbers[0]])
             continue
-        found = []
+        parts = []
         for number, columns in read_windows(con, numbers, GRAPH):
             try:
                 edges = _path_of(columns, profiles[number])
             except unfeasible():
                 continue
-            found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
-        if found:
-            _insert(con, *map(np.concatenate, zip(*found, strict=True)))
+            parts.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
+        if parts:
+            _insert(con, *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _graph_of(columns: list[np.ndarray], profile: str) -> tuple[Ints, ArrayGraph]:
-    """Takes the arrays out of the list: of a long trace there is no room for them beside the graph."""
+    """Return the edge ids and the graph, and remove the arrays from the list.
+
+    A long trace does not fit in memory twice.
+    """
     edge_id, src, dst, weight = columns
     columns.clear()
     return edge_id, ArrayGraph.from_edges(src, dst, weight, profile)
@@ -69,12 +72,13 @@ def _path_of(columns: list[np.ndarray], profile: str) -> Ints:
 
 
 def _imported_networkx() -> ModuleType | None:
-    """Returns networkx if the program has imported it, as those of `assets/` and `faces/notebook/` do, and knows the backend, as
-    it does where tracelake is installed.
+    """Return networkx if the program has imported it and it knows the backend, else None.
+
+    `assets/` and `faces/notebook/` import it. It knows the backend if tracelake is installed.
     """
     if "networkx" not in sys.modules:
         return None
-    import networkx  # another thread may still be importing it: this waits
+    import networkx  # waits if another thread is still importing it
 
     return networkx if "tracelake" in networkx.config.backends else None
 

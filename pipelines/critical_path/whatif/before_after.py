@@ -1,4 +1,4 @@
-"""Before and after: the path of a window under a scenario, compared with the actual path."""
+"""The path of a window under a scenario, compared with the actual path."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from pipelines.critical_path.whatif.window import Window
 
 @dataclass(frozen=True)
 class Weights:
-    """The weight of each edge (m,), ns: `path` as counted by the longest path, `summary` as in its summary. `ahead_ns`: how
-    long it takes what is done beside the window, which takes no less.
+    """The weight of each edge (m,), ns.
+
+    `path` are the weights that the longest path counts, `summary` those that its summary counts. `ahead_ns` is the
+    duration of the work done concurrently with the window, and a lower bound on the window's length.
     """
 
     path: npt.NDArray[np.int64]
@@ -29,8 +31,9 @@ class Weights:
 
     @classmethod
     def of(cls, window: Window, scenario: Scenario) -> Weights:
-        """Returns the window's weights under a scenario, rounded to integer ns. Raises NothingMatches and
-        ScenarioError.
+        """Return the window's weights under a scenario, rounded to integer ns.
+
+        Raises NothingMatches and ScenarioError.
         """
         path, summary = window.graph.weight, window.duration
         if not scenario:
@@ -43,7 +46,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Path:
-    """The longest path of a window under some weights; `edges` are indices in the graph's edge arrays, in order."""
+    """The longest path of a window under some weights. `edges` are indices into the graph's edge arrays, in order."""
 
     window: Window
     weights: Weights
@@ -51,27 +54,29 @@ class Path:
 
     @classmethod
     def under(cls, window: Window, weights: Weights) -> Path:
-        """Find it. Raises GraphHasCycle."""
+        """Find the longest path. Raises GraphHasCycle."""
         return cls(window, weights, window.graph.path(weights.path))
 
     @property
     def length_us(self) -> float:
-        """Returns the sum of the path's weights, us, or how long it takes what is done ahead, if that takes longer."""
+        """Return the sum of the path's weights, us, or the duration of the work done ahead if that is longer."""
         return max(int(self.weights.path[self.edges].sum()), self.weights.ahead_ns) / 1000
 
     @property
     def long_gaps(self) -> Ints:
-        """Returns its edges that are gaps of over 1 ms in which the trace may lack events."""
+        """Return the path's edges that are gaps of over 1 ms, in which events may be missing from the trace."""
         return long_gaps(self.window, self.edges, self.weights.path)
 
     @property
     def idle_gaps(self) -> list[dict[str, Any]]:
-        """Returns the caveat about them, if they are much of it."""
+        """Return the caveat about long gaps, if they are a large part of the path."""
         return idle_gaps(self.window, self.long_gaps, self.weights.path, self.length_us)
 
     @property
     def summary(self) -> dict[str, float | None]:
-        """Returns percent of the path's time by what bounds it, largest first, as in table `critical_path_summary`."""
+        """Return the percentage of the path's time by what bounds it, largest first, as in table
+        `critical_path_summary`.
+        """
         bound, time = self.window.bound[self.edges], self.weights.summary[self.edges]
         sums = np.bincount(bound, time, minlength=len(self.window.bounds)).tolist()
         rows = sorted((-sums[i], self.window.bounds[i]) for i in np.unique(bound))
@@ -80,32 +85,33 @@ class Path:
 
     @cached_property
     def touched(self) -> npt.NDArray[np.bool_]:
-        """Returns for each event whether the path goes through its start, its end, or its own time (k,).
+        """Return for each event whether the path contains its start, its end, or its self time (k,).
 
         The time of an operator between two of its calls may be on a path that contains neither of its ends.
         """
-        on = np.zeros(len(self.window.events.event_id), dtype=bool)
-        on[self.window.src_event[self.edges]] = True
-        on[self.window.dst_event[self.edges]] = True
-        on[self.time_of > 0] = True
-        return on
+        is_touched = np.zeros(len(self.window.events.event_id), dtype=bool)
+        is_touched[self.window.src_event[self.edges]] = True
+        is_touched[self.window.dst_event[self.edges]] = True
+        is_touched[self.time_of > 0] = True
+        return is_touched
 
     @cached_property
     def time_of(self) -> Ints:
-        """Returns for each event the time on the path that is attributed to it, ns (k,)."""
+        """Return for each event the time on the path that is attributed to it, ns (k,)."""
         owner = self.window.owner[self.edges]
-        own, n = owner >= 0, len(self.window.events.event_id)
-        return np.bincount(owner[own], self.weights.path[self.edges][own], minlength=n).astype(np.int64)
+        is_owned, n = owner >= 0, len(self.window.events.event_id)
+        return np.bincount(owner[is_owned], self.weights.path[self.edges][is_owned], minlength=n).astype(np.int64)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns length (us) and summary (percent)."""
+        """Return length (us) and summary (percent)."""
         return {"length_us": self.length_us, "summary": self.summary}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The answer for a scenario. Events that entered or left have the time (us) that they have on the path containing
-    them.
+    """The answer for a scenario.
+
+    Events that entered or left have the time (us) that they have on the path that contains them.
     """
 
     scenario: Scenario
@@ -114,23 +120,26 @@ class Comparison:
 
     @property
     def entered(self) -> list[dict[str, Any]]:
-        """Events on the path only after the change, most time first."""
+        """Return the events that are on the path only after the change, most time first."""
         return _events(self.after, self.before)
 
     @property
     def left(self) -> list[dict[str, Any]]:
-        """Events on the path only before the change, most time first."""
+        """Return the events that are on the path only before the change, most time first."""
         return _events(self.before, self.after)
 
     @cached_property
     def caveats(self) -> list[dict[str, Any]]:
-        """What the gain is subject to: waits that are not in the trace, and that it is of gaps in which the trace may lack events."""
+        """Return the caveats about the gain.
+
+        They are waits that are missing from the trace, and gains in gaps in which events may be missing.
+        """
         gaps = self.before.long_gaps
         shorter = self.after.weights.path[gaps] < self.before.weights.path[gaps]
         return [*unseen_waits(self.before.window), *(self.before.idle_gaps if shorter.any() else [])]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {
             "before": self.before.as_json(),
             "after": self.after.as_json(),
@@ -142,10 +151,10 @@ class Comparison:
 
 
 def _events(on: Path, off: Path) -> list[dict[str, Any]]:
-    places = np.flatnonzero(on.touched & ~off.touched)
-    places = places[np.argsort(-on.time_of[places], kind="stable")]
+    indices = np.flatnonzero(on.touched & ~off.touched)
+    indices = indices[np.argsort(-on.time_of[indices], kind="stable")]
     events = on.window.events
-    ids, families, times = (column[places].tolist() for column in (events.event_id, events.family, on.time_of))
+    ids, families, times = (column[indices].tolist() for column in (events.event_id, events.family, on.time_of))
     names = [name for _, name in events.families]
     return [
         {"event_id": event, "name": names[family], "time_us": time / 1000}
@@ -154,7 +163,7 @@ def _events(on: Path, off: Path) -> list[dict[str, Any]]:
 
 
 def what_if(window: Window, scenarios: Iterable[Scenario]) -> Iterator[Comparison]:
-    """Compare each scenario with the actual window. The graph is sorted once for all of them.
+    """Compare each scenario with the actual window. The graph is sorted once for all scenarios.
 
     Raises GraphHasCycle, NothingMatches and ScenarioError.
     """

@@ -1,4 +1,4 @@
-"""What scenarios do to the weights of a graph: time inside stretches of the host, GPU work, waits, and single edges."""
+"""Changes that scenarios make to the weights of a graph: host time inside intervals, GPU work, waits, and single edges."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from pipelines.critical_path.whatif.timeline import Flags, Floats, Stretches, Ti
 
 @dataclass(frozen=True)
 class Selection:
-    """What a target names: how much of each edge (m,), 0 to 1; which GPU work (k,); which waits of the host (m,). None is
-    nothing of that kind.
+    """The edges, GPU work and waits that a target selects.
 
-    `share` of edges takes a factor; so does the time of the work, and without it the delays before it and the host's own
-    waits for it go. Waits can only go.
+    `share` is how much of each edge is selected (m,), 0 to 1. `work` is the selected GPU work (k,), `waits` the
+    selected waits of the host (m,). None means nothing of that kind.
+
+    A factor scales the selected share of edges and the time of GPU work. Removing GPU work also removes the delays
+    before it and the host's own waits for it. Waits can only be removed.
     """
 
     share: Floats | None = None
     work: Flags | None = None
     waits: Flags | None = None
     is_known: bool = False
-    """There is such a thing, although nothing of it can go."""
+    """Whether the target exists, even if nothing of it can be removed."""
 
     def __bool__(self) -> bool:
         return self.is_known or any(
@@ -35,8 +37,10 @@ class Selection:
 
 
 def union(parts: Sequence[Selection]) -> Selection:
-    """Returns all that any of them selects, each thing once."""
-    shares, works, waits = ([part for part in of if part is not None] for of in zip(*map(_parts, parts), strict=True))
+    """Return everything that any of the parts selects, each edge, activity and wait once."""
+    shares, works, waits = (
+        [part for part in column if part is not None] for column in zip(*map(_parts, parts), strict=True)
+    )
     return Selection(
         np.maximum.reduce(shares) if shares else None,
         np.logical_or.reduce(works) if works else None,
@@ -50,15 +54,16 @@ def _parts(selection: Selection) -> tuple[Floats | None, Flags | None, Flags | N
 
 
 def inclusive(timeline: Timeline, stretches: Stretches) -> Selection:
-    """Selects all that is inside stretches of the host: its time, its waits, and the GPU work that was launched there."""
+    """Select everything inside intervals of the host: its time, its waits, and the GPU work launched there."""
     return Selection(timeline.share(stretches), timeline.launched(stretches), timeline.waits(stretches))
 
 
 @dataclass
 class Change:
-    """What becomes of each edge (m,): the factor of its weight, and whether it is gone, so that nothing waits for its source.
+    """The change of each edge (m,): the factor of its weight, and whether it is removed so that nothing waits for its
+    source.
 
-    `ahead_ns`: how long it takes what is done beside the rest; the window takes no less.
+    `ahead_ns` is the duration of the work done concurrently with the window, and a lower bound on the window's length.
     """
 
     timeline: Timeline
@@ -71,7 +76,7 @@ class Change:
         self.gone = np.zeros(len(self.timeline.src), dtype=bool)
 
     def apply(self, selection: Selection, factor: float) -> None:
-        """Multiply the time of a selection by a factor; 0 deletes it."""
+        """Multiply the time of a selection by a factor. A factor of 0 removes the selection."""
         line = self.timeline
         share = np.zeros(len(self.factor)) if selection.share is None else selection.share.copy()
         if selection.work is not None:
@@ -84,7 +89,10 @@ class Change:
         self.factor *= 1 - share * (1 - factor)
 
     def do_ahead(self, selection: Selection, weight: Ints) -> None:
-        """Take a selection out of the window and do it beside it; `weight`: of the edges (m,), ns."""
+        """Take a selection out of the window, to be done concurrently with it.
+
+        `weight` are the weights of the edges (m,), ns.
+        """
         line = self.timeline
         takes = 0 if selection.work is None else int((line.end - line.at)[selection.work].sum())
         if selection.share is not None:
@@ -93,19 +101,23 @@ class Change:
         self.apply(selection, 0)
 
     def of(self, weight: Ints, dst: Ints) -> npt.NDArray[np.int64]:
-        """Returns the changed weights (m,), whole ns; `dst`: the nodes that the edges lead to. Raises ScenarioError."""
+        """Return the changed weights (m,), integer ns. `dst` are the nodes that the edges lead to.
+
+        Raises ScenarioError.
+        """
         return changed(weight, dst, self.factor, self.gone)
 
 
 def changed(weight: Ints, dst: Ints, factor: Floats, gone: Flags) -> npt.NDArray[np.int64]:
-    """Returns weights (m,) times factors, whole ns, and those of edges that are gone so low that no path has them.
+    """Return weights (m,) times factors, integer ns. Removed edges weigh so little that no path contains them.
 
-    Of the edges into a node at least one stays: what waits for nothing at all would begin with the window. Raises ScenarioError.
+    At least one edge into each node stays, because a node without one would start with the window. Raises ScenarioError
+    if the times overflow.
     """
     scaled = weight * factor
     if np.abs(scaled).sum() >= 2**62:
         raise ScenarioError("the factors are so large that times overflow 64 bits")
-    # Unscaled weights keep their digits, which a double may not hold.
+    # Unscaled weights keep all digits, which a double may not represent.
     result = np.where(factor == 1, weight.astype(np.int64), np.rint(scaled).astype(np.int64))
     if gone.any():
         stays = np.bincount(dst[~gone], minlength=int(dst.max()) + 1)

@@ -1,4 +1,4 @@
-"""What a trace lacks that a scenario's gain may hang on: events in gaps of the path, and what its streams waited for."""
+"""Caveats about missing events that may change a scenario's gain: long gaps on the path and unrecorded stream waits."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ LACKING = (
 
 
 def long_gaps(window: Window, edges: Ints, weight: Ints) -> Ints:
-    """Returns those of some edges that are gaps before GPU work of over 1 ms; not those that wait for work from before the window.
+    """Return which of some edges are gaps of over 1 ms before GPU work.
 
-    `weight`: of all edges of the window (m,), ns.
+    Gaps that wait for work from before the window are excluded. `weight` are the weights of all edges of the window
+    (m,), ns.
     """
     gaps = [window.kinds.index(name) for name, kind in EDGE_TYPES.items() if kind.is_gap and name in window.kinds]
     return edges[(weight[edges] > _LONG_NS) & np.isin(window.edge_type[edges], gaps) & ~window.earlier[edges]]
 
 
 def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> list[dict[str, Any]]:
-    """Returns the caveat `idle_gaps` of table `critical_path_caveats` about long gaps of a path of this length; none for under
-    1 % of it. `weight` as in `long_gaps`.
+    """Return the caveat `idle_gaps` of table `critical_path_caveats` about long gaps of a path of this length.
+
+    The result is empty if the gaps are idle for at most 1 % of the path. `weight` is as in `long_gaps`.
     """
     length = length_us * 1000
     idle = _idle_ns(window, gaps, weight[gaps])
@@ -45,10 +47,10 @@ def idle_gaps(window: Window, gaps: Ints, weight: Ints, length_us: float) -> lis
 
 
 def unseen_waits(window: Window) -> list[dict[str, Any]]:
-    """Return the caveat that the trace does not state what its streams waited for; none for one stream.
+    """Return the caveat that the trace does not state which waits its streams had. It is empty for a single stream.
 
-    Calls of cudaEventRecord and cudaStreamWaitEvent name neither the stream nor the event. Without cuda_sync rows that name them,
-    only the order of calls is known, and times show a wait only where it held something up.
+    Calls of cudaEventRecord and cudaStreamWaitEvent name neither the stream nor the event. Without cuda_sync rows that
+    name them, only the order of calls is known, and times show a wait only if it delayed something.
     """
     n = len(window.events.streams)
     if window.states_waits or n < 2:
@@ -61,7 +63,7 @@ def unseen_waits(window: Window) -> list[dict[str, Any]]:
 
 
 def _idle_ns(window: Window, edges: Ints, weight: Ints) -> int:
-    """How long nothing ran on the GPU in gaps that end as the work at their end starts."""
+    """Return how long the GPU was idle in gaps that end at the start of their GPU work, ns."""
     if not len(edges):
         return 0
     end = window.events.ts[window.dst_event[edges]]
@@ -69,7 +71,7 @@ def _idle_ns(window: Window, edges: Ints, weight: Ints) -> int:
 
 
 def _busy_until(events: Events, times: Ints) -> Ints:
-    """How long at least one piece of GPU work ran before each time, ns."""
+    """Return how long at least one GPU activity ran before each time, ns."""
     on_gpu = (events.stream >= 0) & (events.dur > 0)
     order = np.argsort(events.ts[on_gpu], kind="stable")
     start = events.ts[on_gpu][order]
@@ -79,6 +81,6 @@ def _busy_until(events: Events, times: Ints) -> Ints:
     begins: npt.NDArray[np.bool_] = np.append(True, start[1:] > reached[:-1])
     first, last = start[begins], reached[np.append(np.flatnonzero(begins)[1:] - 1, len(start) - 1)]
     before = np.append(0, np.cumsum(last - first))
-    at = np.searchsorted(first, times, side="right")
-    running = np.where(at > 0, np.minimum(times, last[at - 1]) - last[at - 1], 0)
-    return before[at] + running
+    n_begun = np.searchsorted(first, times, side="right")
+    running = np.where(n_begun > 0, np.minimum(times, last[n_begun - 1]) - last[n_begun - 1], 0)
+    return before[n_begun] + running

@@ -1,4 +1,4 @@
-"""Names that somebody may have meant by one that a window does not have."""
+"""Names in a window that are similar to a name that it does not contain."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from difflib import get_close_matches
 
 _MOST = 3
 _ALIKE = 0.6
-"""How alike names are, by difflib's ratio, 0 to 1."""
+"""Minimum similarity of names, by difflib's ratio, 0 to 1."""
 
 
 def near_names(what: str, names: Collection[str]) -> list[str]:
-    """Returns up to three of `names`: those that hold `what` (without * and ?, in any case), shortest first, then those spelled like it."""
-    wanted = what.replace("*", "").replace("?", "").lower()
-    if not wanted:
+    """Return up to three of `names` that are similar to `what`.
+
+    Names that contain `what` (without * and ?, in any case) come first, shortest first, then names with a similar
+    spelling.
+    """
+    text = what.replace("*", "").replace("?", "").lower()
+    if not text:
         return []
-    holding = sorted((name for name in names if wanted in name.lower()), key=lambda name: (len(name), name))
-    return list(dict.fromkeys([*holding[:_MOST], *_spelled_like(wanted, names)]))[:_MOST]
+    holding = sorted((name for name in names if text in name.lower()), key=lambda name: (len(name), name))
+    return list(dict.fromkeys([*holding[:_MOST], *_spelled_like(text, names)]))[:_MOST]
 
 
-def _spelled_like(wanted: str, names: Collection[str]) -> list[str]:
-    """Without their namespaces, which make all names of one alike."""
+def _spelled_like(text: str, names: Collection[str]) -> list[str]:
+    """Return names with a similar spelling.
+
+    Namespaces are ignored, because all names of a namespace would be similar.
+    """
     spellings = {_bare(name.lower()): name for name in names}
-    return [spellings[close] for close in get_close_matches(_bare(wanted), spellings, n=_MOST, cutoff=_ALIKE)]
+    return [spellings[close] for close in get_close_matches(_bare(text), spellings, n=_MOST, cutoff=_ALIKE)]
 
 
 def _bare(name: str) -> str:

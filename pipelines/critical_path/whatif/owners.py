@@ -1,4 +1,6 @@
-"""Which operator, module and layer the GPU work of a window belongs to: read only for scenarios that name one."""
+"""The operator, module and layer that the GPU work of a window belongs to, read only for scenarios that name one of
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,21 @@ from pipelines.models.run import run_models
 from pipelines.models.sqltext import quoted
 
 KINDS = {"op": "operator", "module": "module", "layer": "layer"}
-"""Prefixes of targets that need this, and what they name."""
+"""The prefixes of targets that need the owners, and the kind of name after each prefix."""
 
 
 def unselected(kind: str) -> str:
-    """Says of GPU time why no target of a kind selects it."""
+    """Return why no target of a kind selects some GPU time, as a predicate for a message."""
     return f"ran in graph replays whose {KINDS[kind]} is not known: no {kind}: target selects it"
 
 
 @dataclass(frozen=True)
 class Owners:
-    """`ids`: by kind and name, the GPU work that belongs to it, ascending; a module has that of the modules in it, too.
+    """The GPU work of each operator, module and layer.
 
-    `unknown_percent`: by kind, how much of the trace's GPU time no target of the kind can select, because it is in graph
-    replays of which the trace does not show the capture.
+    `ids` are the event ids of GPU work by kind and name, ascending. A module includes the work of the modules in it.
+    `unknown_percent` is by kind the share of the trace's GPU time that no target of the kind can select, because it ran
+    in graph replays whose capture the trace does not show.
     """
 
     ids: dict[str, dict[str, Ints]]
@@ -36,21 +39,23 @@ class Owners:
 
 
 def owners_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str) -> Owners:
-    """Returns the owners of a trace's GPU work, from `events` (with arguments), `traces` and `findings` in `con`.
+    """Return the owners of a trace's GPU work, from `events` (with arguments), `traces` and `findings` in `con`.
 
     Replaces the windows that were requested in `con`. Graph replays are looked up in the other traces that
     `use_capture` names.
     """
-    # Launches are known in traces with a window of profile default only; a trace with captures needs them, too.
+    # The models compute launches only for traces with a window of profile default. A trace with captures needs them, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
-    request_windows(con, [WindowRequest(one) for (one,) in traces])
+    request_windows(con, [WindowRequest(other_id) for (other_id,) in traces])
     run_models(con, catalog, ["_work_targets", "_unselected_work"])
-    of = f"WHERE trace_id = {quoted(trace_id)}"
-    found: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    targets = f"SELECT kind, name, event_id FROM _work_targets {of} ORDER BY ALL"
+    where = f"WHERE trace_id = {quoted(trace_id)}"
+    event_ids: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    targets = f"SELECT kind, name, event_id FROM _work_targets {where} ORDER BY ALL"
     for kind, name, event_id in con.execute(targets).fetchall():
-        found[kind][name].append(event_id)
-    ids = {kind: {name: np.array(events, dtype=np.int64) for name, events in found[kind].items()} for kind in KINDS}
+        event_ids[kind][name].append(event_id)
+    ids = {kind: {name: np.array(events, dtype=np.int64) for name, events in event_ids[kind].items()} for kind in KINDS}
     percents = ", ".join(f"coalesce({kind}_percent, 0)" for kind in KINDS)
-    rows = con.execute(f"SELECT {percents} FROM _unselected_work {of}").fetchall()  # none in a trace without GPU work
+    rows = con.execute(
+        f"SELECT {percents} FROM _unselected_work {where}"
+    ).fetchall()  # none in a trace without GPU work
     return Owners(ids, dict(zip(KINDS, rows[0] if rows else (0.0,) * len(KINDS), strict=True)))

@@ -1,4 +1,4 @@
-"""Scenarios as data: what to re-weight and by how much, from a TOML file or from the options of a command.
+"""Scenarios as data: the edges to re-weight and the factors, from a TOML file or from the options of a command.
 
     name = "twice the GEMMs, no launches"
     perfect_overlap = false
@@ -8,9 +8,10 @@
     "ampere_gemm*" = 0.5
     "class:COMMUNICATION" = 0.7
 
-`remove` deletes what it names, `scale` multiplies its time, and what is in `ahead` is done beside the rest: the window takes as long
-as without it, or as long as it takes itself, whichever is longer. Several scenarios in a file are tables `[[scenario]]` with the
-same keys. What can be named is in `targets.py`.
+`remove` deletes its targets, and `scale` multiplies the time of its targets. The targets of `ahead` are done
+concurrently with the rest of the window. The window then takes as long as without them, or as long as they take,
+whichever is longer. Several scenarios in a file are tables `[[scenario]]` with the same keys. `targets.py` documents
+the targets.
 """
 
 from __future__ import annotations
@@ -33,22 +34,23 @@ SHORT = {
     "memory": "class:MEMORY",
     "cpu": "class:CPU",
 }
-"""What can be changed by a short name, and the target that it stands for."""
+"""Short names, and the target that each stands for."""
 _GAPS = ("edge:HOST_GAP", "edge:THREAD_HAND_OFF")
 GROUPS = {"host_gap": _GAPS, "host": ("class:CPU", *_GAPS)}
-"""Short names for several targets: host time outside operators, and all that host threads do."""
+"""Short names for several targets: host time outside operators, and all time of host threads."""
 
 
 class ScenarioError(TracelakeError, ValueError):
-    """The scenario cannot be read; the message says where and what is possible."""
+    """A scenario that cannot be read. The message contains the location and the valid values."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Edge weights to change: each is multiplied by the factors of all targets that select it.
+    """Edge weights to change. Each is multiplied by the factors of all targets that select it.
 
-    `scale` are (target, factor); to remove is to scale by 0. `ahead` are targets that are done beside the rest: the window takes
-    as long as it does without them, or as long as they do. `perfect_overlap`: see `overlap.py`.
+    `scale` contains (target, factor) pairs; removing a target scales it by 0. `ahead` contains targets that are done
+    concurrently with the rest. The window takes as long as without them, or as long as they take, whichever is longer.
+    `perfect_overlap` is described in `overlap.py`.
     """
 
     scale: tuple[tuple[str, float], ...] = ()
@@ -58,11 +60,11 @@ class Scenario:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """All targets that it names."""
+        """Return all targets of the scenario."""
         return (*(target for target, _ in self.scale), *self.ahead)
 
     def with_more(self, other: Scenario) -> Scenario:
-        """Returns this scenario combined with another one, under this one's name."""
+        """Return this scenario combined with another one, under this scenario's name."""
         return replace(
             self,
             scale=self.scale + other.scale,
@@ -77,15 +79,19 @@ class Scenario:
 def of_options(
     scale: Iterable[str], remove: Iterable[str], perfect_overlap: bool, ahead: Iterable[str] = ()
 ) -> Scenario:
-    """Returns the scenario of `PATTERN=FACTOR` texts, targets to remove and targets to do ahead. Raises ScenarioError."""
+    """Return the scenario of `PATTERN=FACTOR` texts, targets to remove and targets to do ahead.
+
+    Raises ScenarioError.
+    """
     parts = [text.rpartition("=") for text in scale]
     factors = [(target, _factor(target, text)) for target, _, text in parts]
     return Scenario((*factors, *((target, 0.0) for target in remove)), perfect_overlap, ahead=tuple(ahead))
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """Returns the scenarios of a TOML file: the one at its top level, or its `[[scenario]]` tables. Raises
-    ScenarioError.
+    """Return the scenarios of a TOML file: the top-level scenario, or its `[[scenario]]` tables.
+
+    Raises ScenarioError.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

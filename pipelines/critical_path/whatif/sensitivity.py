@@ -1,4 +1,4 @@
-"""What is worth making faster: how much less time a window takes if a kernel, an operator, a gap or a wait takes less."""
+"""How much shorter a window gets if a kernel, an operator, a gap or a wait takes less time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import EARLIER_WORK, Window
 
 CUTS = (10, 50, 100)
-"""The percentages by which each family is made faster."""
+"""The percentages by which the time of each family is reduced."""
 GAP = "GAP"
-"""The class of delays, gaps and waits, by the type of their edges."""
+"""The class of delays, gaps and waits, named by the type of their edges."""
 ONLY_WAITS = frozenset(row["name"] for row in rule_rows("call_roles") if row["role"] == "only_waits")
-"""Calls that do nothing but wait for the GPU: they end when its work does, so they cannot be made faster."""
+"""Calls that only wait for the GPU. They end when its work ends, so they cannot be made faster."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Events of one class and name, or edges of one type (class GAP). Times in us; `change_us` is the change of the window's
-    length by percent of reduction.
+    """Events of one class and name, or edges of one type (class GAP). Times are in us.
 
-    `total_us` is their own time in the graph, `on_path_us` the part of it on the actual path. Calls that only wait change
-    nothing: their time is saved by faster work on the GPU. Host time outside operators (class HOST) is under the owner that
-    is shown, or under its thread.
+    `total_us` is their self time in the graph, `on_path_us` the part of it on the actual path. `change_us` is the
+    change of the window's length by percentage of reduction. Calls that only wait change nothing, because only faster
+    GPU work shortens them. Host time outside operators (class HOST) belongs to its displayed owner, or to its thread if
+    it has no owner.
     """
 
     kernel_class: str
@@ -43,7 +43,7 @@ class Family:
     only_waits: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """One row of `--sensitivity --json`."""
+        """Return a row of `--sensitivity --json`."""
         return {
             "class": self.kernel_class,
             "name": self.name,
@@ -56,11 +56,11 @@ class Family:
 
 
 def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
-    """Returns every family of kernels, largest gain first; `with_cpu`: also those of CPU events, host time outside
-    operators, delays, gaps and waits. Raises GraphHasCycle.
+    """Return every family of kernels, largest gain first.
 
-    A family changes as in a scenario that scales it. If it has no time on the path, making it faster does not change the
-    window's length, so only the others are recomputed.
+    `with_cpu` adds the families of CPU events, host time outside operators, delays, gaps and waits. A family changes as
+    in a scenario that scales it. Only families with time on the path are recomputed, because the others do not change
+    the window's length. Raises GraphHasCycle.
     """
     before = Path.under(window, Weights.of(window, Scenario()))
     base = window.graph.weight
@@ -70,7 +70,7 @@ def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
     count = _counts(window, family, n)
     total = np.bincount(family, base, minlength=n + 1)
     on_path = np.bincount(family[before.edges], base[before.edges], minlength=n + 1)
-    found = []
+    ranked = []
     for i, (kernel_class, name) in enumerate(names):
         if (kernel_class in (CPU, HOST, GAP) and not with_cpu) or not count[i]:
             continue
@@ -80,33 +80,36 @@ def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
             selection = _selection(window, i, kernel_class, family)
             change.update((cut, (_length(window, selection, cut) - length) / 1000) for cut in CUTS)
         total_us, on_path_us = float(total[i]) / 1000, float(on_path[i]) / 1000
-        found.append(Family(kernel_class, name, int(count[i]), total_us, on_path_us, change, only_waits))
-    return sorted(found, key=lambda f: (f.change_us[100], f.change_us[50], f.change_us[10], -f.total_us, f.name))
+        ranked.append(Family(kernel_class, name, int(count[i]), total_us, on_path_us, change, only_waits))
+    return sorted(ranked, key=lambda f: (f.change_us[100], f.change_us[50], f.change_us[10], -f.total_us, f.name))
 
 
 def _families(window: Window) -> tuple[list[tuple[str, str]], Ints]:
-    """Returns class and name of each family, and for each edge its family; `len(families)` for edges that only order."""
+    """Return class and name of each family, and for each edge the index of its family.
+
+    The index is `len(families)` for edges that only order.
+    """
     of_events, events, n_edges = window.events.families, window.events, len(window.kind)
     threads = [(HOST, name) for name in window.thread_names]
     types = [(GAP, name.lower()) for name in window.kinds]
     names = [*of_events, *threads, *types]
     family = np.where(window.family < len(of_events), window.family, len(names))
     owned = window.gap_owner < len(events.event_id)
-    shown = np.append(np.where(events.shown < 0, np.arange(len(events.shown)), events.shown), -1)
-    family = np.where(owned, np.append(events.family, 0)[shown[window.gap_owner]], family)
+    owner_index = np.append(np.where(events.shown < 0, np.arange(len(events.shown)), events.shown), -1)
+    family = np.where(owned, np.append(events.family, 0)[owner_index[window.gap_owner]], family)
     unowned = window.gap_thread < len(threads)
     family = np.where(unowned, len(of_events) + window.gap_thread, family)
     timed = [
         i for i, kind in enumerate(window.kinds)
         if kind == EARLIER_WORK or (kind in EDGE_TYPES and not EDGE_TYPES[kind].is_own_time)
     ]  # fmt: skip
-    rest = (family == len(names)) & np.isin(window.kind, timed) & (window.graph.weight > 0)
+    is_timed = (family == len(names)) & np.isin(window.kind, timed) & (window.graph.weight > 0)
     assert len(family) == n_edges
-    return names, np.where(rest, len(of_events) + len(threads) + window.kind, family)
+    return names, np.where(is_timed, len(of_events) + len(threads) + window.kind, family)
 
 
 def _counts(window: Window, family: Ints, n: int) -> Ints:
-    """Returns how many events each family has; of gaps, how many edges."""
+    """Return the number of events of each family, and for gaps the number of edges."""
     of_events = len(window.events.families)
     count = np.bincount(family, minlength=n + 1)[:n]
     count[:of_events] = np.bincount(window.events.family, minlength=of_events)
@@ -114,14 +117,14 @@ def _counts(window: Window, family: Ints, n: int) -> Ints:
 
 
 def _selection(window: Window, i: int, kernel_class: str, family: Ints) -> Selection:
-    """Returns what a scenario for the family selects: GPU work, or the edges of other families."""
+    """Return what a scenario for the family selects: GPU work, or the edges of other families."""
     if kernel_class in (CPU, HOST, GAP):
         return Selection((family == i).astype(float))
     return Selection(work=window.events.family == i)
 
 
 def _length(window: Window, selection: Selection, cut: int) -> int:
-    """Returns the length of the path, ns, if what is selected is cut by a percentage."""
+    """Return the length of the path if the time of a selection is cut by a percentage, ns."""
     change = Change(window.timeline)
     change.apply(selection, 1 - cut / 100)
     return int(window.graph.forward(change.of(window.graph.weight, window.graph.dst)).max())

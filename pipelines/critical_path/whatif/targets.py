@@ -1,43 +1,51 @@
-"""What a scenario can name, and what of the window it selects. In names `*` and `?` match any text and any character; brackets
-are literal, because names of C++ functions are full of them.
+"""The target language of scenarios, and the part of a window that each target selects.
 
-With everything inside it: host time, calls, their waits for the GPU, and the GPU work that was launched there, on its thread and on
-threads that work for it. A factor scales all of that but the waits; `--remove` deletes it.
+In names, `*` matches any text and `?` any character. Brackets are literal, because names of C++ functions are full of
+them.
 
-- `aten::linear`, `normalize`, `enumerate(DataLoader)*`: operators, calls, annotations and Python functions by name. Of a
-  kernel's name the kernels. `outside operators, thread 12`: the host time of a thread that nothing owns.
+A name selects events with everything inside them: host time, calls, their waits for the GPU, and the GPU work launched
+there. This covers the event's own thread and the threads that work for it. A factor scales all of this except the
+waits. `--remove` deletes all of it.
+
+- `aten::linear`, `normalize`, `enumerate(DataLoader)*`: operators, calls, annotations and Python functions by name. The
+  name of a kernel selects its kernels.
+- `outside operators, thread 12`: the host time of a thread that has no owner.
 
 Host time alone:
 
-- `self:NAME`: what operators and calls take themselves; of an annotation or a Python function the host time in it that is
-  outside operators. What it launches stays.
-- `class:CPU`: that of all operators and calls. `host_gap`: all that is outside operators. `host`: both.
+- `self:NAME`: the self time of operators and calls. For an annotation or a Python function, it is the host time in it
+  that is outside operators. The GPU work that it launches stays.
+- `class:CPU`: the self time of all operators and calls.
+- `host_gap`: all host time outside operators.
+- `host`: both `class:CPU` and `host_gap`.
 
-GPU work, deleted with the delays before it and with the host's own waits for it: those of the call that launched it, or of
-the same operator.
+GPU work. It is deleted together with the delays before it and with the host's own waits for it, which are waits by the
+call that launched it or by a call of the same operator:
 
 - `kernel:GLOB`: kernels and copies by name.
-- `op:aten::mm`, `module:Linear_*`: of operators or modules by name, launched or run by a graph replay; a module holds the
-  work of the modules in it. `layer:3`: of a layer of graph replays, as `repetition` in `graph_kernels`.
-- `stream:7`: on that stream, whatever the device.
-- `class:COMMUNICATION`: of that class of the profile, and of classes that count as it (`class_kinds`).
+- `op:aten::mm`, `module:Linear_*`: GPU work of operators or modules by name, launched by them or run by a graph replay.
+  A module includes the work of the modules in it.
+- `layer:3`: GPU work of a layer of graph replays, as `repetition` in `graph_kernels`.
+- `stream:7`: GPU work on that stream, on any device.
+- `class:COMMUNICATION`: GPU work of that class of the profile, and of classes that count as it (`class_kinds`).
 
-Waits, which can only go:
+Waits, which can only be removed:
 
-- `wait:NAME`, `wait:*`: calls inside NAME, or all calls, no longer wait for the GPU; what they do besides stays.
+- `wait:NAME`, `wait:*`: calls inside NAME, or all calls, no longer wait for the GPU. Their other time stays.
 
 Causes:
 
-- `cause:data_loading`, `cause:copies:Memcpy HtoD*`: what `why` counts as the cause, or as one name of it.
-- `eager`: what a CUDA graph or a compiled step does not do: operators, launches, and the Python between them up to
-  `eager_gap_ns`. Waits stay.
+- `cause:data_loading`, `cause:copies:Memcpy HtoD*`: the time that `why` counts as the cause, or as one name of the
+  cause.
+- `eager`: the time that a CUDA graph or a compiled step avoids: operators, launches, and the Python code between them,
+  up to `eager_gap_ns` at a time. Waits stay.
 
 Edges of the graph:
 
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
 - `edge:EARLIER_WORK`: waits at the window's start for GPU work that was launched before it, whatever their type.
-- `rank:3`: every edge of that rank's trace; `rank:3:NAME` in a capture: any of the above on that rank.
-- short names: `launch_overhead`, `kernel_gaps`, … (`scenario.SHORT`).
+- `rank:3`: every edge of that rank's trace. In a capture, `rank:3:NAME` is any of the targets above on that rank.
+- short names: `launch_overhead`, `kernel_gaps`, … (`scenario.SHORT`, `scenario.GROUPS`).
 """
 
 from __future__ import annotations
@@ -71,24 +79,30 @@ _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TY
 
 
 class NothingMatches(TracelakeError, LookupError):
-    """A target that selects no edge of the window; the message lists what there is."""
+    """A target that selects no edge of the window. The message lists the existing targets."""
 
 
 def owner_kinds(scenario: Scenario) -> list[str]:
-    """Returns which of op, module and layer its targets name (`rank:2:op:NAME`, too): then the window needs its owners."""
+    """Return which of op, module and layer the scenario's targets name, including `rank:2:op:NAME`.
+
+    If any, the window needs its owners.
+    """
     targets = (re.sub(r"^rank:\d+:", "", target) for target in scenario.targets)
     named = {kind for kind, colon, _ in (target.partition(":") for target in targets) if colon}
     return [kind for kind in KINDS if kind in named]
 
 
 def names_causes(scenario: Scenario) -> bool:
-    """Whether its targets name causes (`rank:2:cause:optimizer`, too): then the window needs them."""
+    """Whether the scenario's targets name causes, including `rank:2:cause:optimizer`.
+
+    If so, the window needs its causes.
+    """
     targets = (re.sub(r"^rank:\d+:", "", target) for target in scenario.targets)
     return any(target == _EAGER or target.startswith("cause:") for target in targets)
 
 
 def change_of(window: Window, scenario: Scenario) -> Change:
-    """Returns what becomes of the window's edges. Raises NothingMatches and ScenarioError."""
+    """Return the changes of the window's edges. Raises NothingMatches and ScenarioError."""
     change, targets = Change(window.timeline), _Targets(window)
     for target, factor in scenario.scale:
         change.apply(targets.selected(target, factor), factor)
@@ -100,7 +114,7 @@ def change_of(window: Window, scenario: Scenario) -> Change:
 
 
 class _Targets:
-    """Looks up what targets select in a window."""
+    """A lookup of the part of a window that a target selects."""
 
     def __init__(self, window: Window) -> None:
         self.window, self.line = window, window.timeline
@@ -108,22 +122,25 @@ class _Targets:
     def selected(self, target: str, factor: float) -> Selection:
         parts = [self._part(part, factor) for part in GROUPS.get(target, (SHORT.get(target, target),))]
         if not any(parts):
-            near, there = self._near(target), _what_there_is(self.window)
-            raise NothingMatches(f"{target!r} matches nothing in this window{near or '.'} {there}")
+            near, existing = self._near(target), _what_there_is(self.window)
+            raise NothingMatches(f"{target!r} matches nothing in this window{near or '.'} {existing}")
         return union(parts)
 
     def _near(self, target: str) -> str:
-        """The question for names that may be meant, if a target names events and some are like it."""
-        prefix, what = _prefix(target)
+        """Return a question with similar names, as the end of a message.
+
+        The text is empty if the target does not name events, or if no name is similar.
+        """
+        prefix, text = _prefix(target)
         if prefix not in ("name", "self", "wait", "kernel"):
             return ""
-        near = [_short(name) for name in near_names(what, self._nameable(prefix))]
+        near = [_short(name) for name in near_names(text, self._nameable(prefix))]
         if prefix != "name":
             near = [f"{prefix}:{name}" for name in near]
         return f"; did you mean {', '.join(near)}?" if near else ""
 
     def _nameable(self, prefix: str) -> set[str]:
-        """Names of the window's events that a target with this prefix may have."""
+        """Return the names of the window's events that a target with this prefix can select."""
         events, line = self.window.events, self.line
         chosen = np.ones(len(events.family), dtype=bool)
         if prefix == "wait":
@@ -133,100 +150,106 @@ class _Targets:
         return {events.families[i][1] for i in np.unique(events.family[chosen]).tolist()}
 
     def _part(self, target: str, factor: float) -> Selection:
-        prefix, what = _prefix(target)
+        prefix, text = _prefix(target)
         w = self.window
         if prefix in KINDS:
-            return Selection(work=self._owned_work(prefix, what))
+            return Selection(work=self._owned_work(prefix, text))
         if target == _EAGER:
             return self._causes(target).eager(self.line)
         if prefix == "cause":
-            return self._causes(target).selected(what)
+            return self._causes(target).selected(text)
         if prefix == "wait":
-            return self._waits(what, factor)
+            return self._waits(text, factor)
         if prefix == "stream":
-            chosen = [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == what]
+            chosen = [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == text]
             return Selection(work=np.isin(w.events.stream, chosen))
         if prefix == "rank":
-            return Selection(np.full(len(w.kind), float(str(w.rank) == what)))
+            return Selection(np.full(len(w.kind), float(str(w.rank) == text)))
         if prefix == "edge":
-            kind = what.removeprefix(_HTA_PREFIX).upper()
+            kind = text.removeprefix(_HTA_PREFIX).upper()
             kind = _OF_HTA.get(kind, kind)
             return Selection((np.array(w.kinds) == kind)[w.kind].astype(float))
         if prefix == "class":
-            classes = counting_as(what.upper())
-            chosen = w.events.of_families(lambda known, _: known in classes)
-            return self._self(chosen) if what.upper() == CPU_CLASS else Selection(work=chosen)
+            classes = counting_as(text.upper())
+            chosen = w.events.of_families(lambda kernel_class, _: kernel_class in classes)
+            return self._self(chosen) if text.upper() == CPU_CLASS else Selection(work=chosen)
         if prefix == "kernel":
-            return Selection(work=self._named(what) & self.line.is_work)
+            return Selection(work=self._named(text) & self.line.is_work)
         if prefix == "self":
-            return self._self(self._named(what), what)
-        return union([self._inclusive(what), Selection(work=self._named(what) & self.line.is_work)])
+            return self._self(self._named(text), text)
+        return union([self._inclusive(text), Selection(work=self._named(text) & self.line.is_work)])
 
-    def _named(self, what: str) -> Flags:
-        pattern = glob_pattern(what)
+    def _named(self, glob: str) -> Flags:
+        pattern = glob_pattern(glob)
         return self.window.events.of_families(lambda _, name: bool(pattern.fullmatch(name)))
 
-    def _inclusive(self, what: str) -> Selection:
-        """All that is inside operators, calls, annotations and functions of a name, and the host time of threads."""
-        selection = inclusive(self.line, self._stretches(what))
-        return union([selection, Selection(self._of_threads(what).astype(float))])
+    def _inclusive(self, glob: str) -> Selection:
+        """Select everything inside operators, calls, annotations and functions by name, and the host time of threads by
+        name.
+        """
+        selection = inclusive(self.line, self._stretches(glob))
+        return union([selection, Selection(self._of_threads(glob).astype(float))])
 
-    def _stretches(self, what: str) -> Stretches:
-        stretches = self.line.of_events(self._named(what))
+    def _stretches(self, glob: str) -> Stretches:
+        stretches = self.line.of_events(self._named(glob))
         if self.window.named_stretches is None:
             return stretches
-        return self.line.with_helpers(stretches.and_also(self.window.named_stretches(what)))
+        return self.line.with_helpers(stretches.and_also(self.window.named_stretches(glob)))
 
-    def _waits(self, what: str, factor: float) -> Selection:
+    def _waits(self, glob: str, factor: float) -> Selection:
         if factor:
-            raise ScenarioError(f"wait:{what} can only go: use --remove wait:{what}")
-        if what == "*":
+            raise ScenarioError(f"wait:{glob} can only go: use --remove wait:{glob}")
+        if glob == "*":
             return Selection(waits=self.line.is_host_wait)
-        return Selection(waits=self.line.waits(self._stretches(what)))
+        return Selection(waits=self.line.waits(self._stretches(glob)))
 
-    def _self(self, chosen: Flags, what: str = "") -> Selection:
-        """The own time of operators and calls, and of annotations and functions the host time in them outside operators."""
+    def _self(self, chosen: Flags, glob: str = "") -> Selection:
+        """Select the self time of operators and calls, and the host time of annotations and functions outside
+        operators.
+        """
         w = self.window
-        own = np.append(chosen & ~self.line.is_work, False)[w.own_time_of]  # -1, nobody's, is the last
-        is_outer = w.events.of_families(lambda known, _: known == HOST_CLASS)
-        own |= np.append(w.inside(chosen & is_outer), False)[w.gap_owner]
-        if what:
-            own |= self._of_threads(what)
-        return Selection(own.astype(float))
+        is_selected = np.append(chosen & ~self.line.is_work, False)[
+            w.own_time_of
+        ]  # index -1 (no owner) is the last entry
+        is_outer = w.events.of_families(lambda kernel_class, _: kernel_class == HOST_CLASS)
+        is_selected |= np.append(w.inside(chosen & is_outer), False)[w.gap_owner]
+        if glob:
+            is_selected |= self._of_threads(glob)
+        return Selection(is_selected.astype(float))
 
     def _causes(self, target: str) -> CauseEdges:
         if self.window.causes is None:
             raise ScenarioError(f"{target} needs the trace, and a path that covers its window (profile default)")
         return self.window.causes
 
-    def _of_threads(self, what: str) -> Flags:
-        """Which edges are host time of a thread by name that nothing owns."""
-        pattern = glob_pattern(what)
+    def _of_threads(self, glob: str) -> Flags:
+        """Return which edges are host time, without an owner, of threads by name (m,)."""
+        pattern = glob_pattern(glob)
         threads = np.array([bool(pattern.fullmatch(name)) for name in self.window.thread_names], dtype=bool)
         return np.append(threads, False)[self.window.gap_thread]
 
-    def _owned_work(self, kind: str, what: str) -> Flags:
+    def _owned_work(self, kind: str, glob: str) -> Flags:
         owners = self.window.owners
         if owners is None:
             raise ScenarioError(
-                f"{kind}:{what} needs the trace: a saved path does not say to which operator or module a kernel belongs"
+                f"{kind}:{glob} needs the trace: a saved path does not say to which operator or module a kernel belongs"
             )
-        pattern = glob_pattern(what)
+        pattern = glob_pattern(glob)
         chosen = [ids for name, ids in owners.ids[kind].items() if pattern.fullmatch(name)]
         ids = np.unique(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
         return np.isin(self.window.events.event_id, ids)
 
 
 def _prefix(target: str) -> tuple[str, str]:
-    """Returns what a target names things by, and their name."""
-    prefix, colon, what = target.partition(":")
-    return (prefix, what) if colon and prefix in _PREFIXES else ("name", target)
+    """Return the prefix of a target (`name` if it has none), and the text after it."""
+    prefix, colon, text = target.partition(":")
+    return (prefix, text) if colon and prefix in _PREFIXES else ("name", target)
 
 
 def _what_there_is(window: Window) -> str:
     time = np.bincount(window.family, window.graph.weight, minlength=len(window.events.families) + 1)[:-1]
     longest = [_short(window.events.families[i][1]) for i in np.argsort(-time, kind="stable")[:10]]
-    classes = sorted({known for known, _ in window.events.families} - {HOST_CLASS})
+    classes = sorted({kernel_class for kernel_class, _ in window.events.families} - {HOST_CLASS})
     streams = sorted({stream for _, stream in window.events.streams if stream is not None})
     kinds = [window.kinds[i] for i in sorted(window.kinds_present)]
     owners = window.owners.ids.items() if window.owners else ()
@@ -239,10 +262,12 @@ def _what_there_is(window: Window) -> str:
 
 
 def _owned(names: dict[str, Ints], window: Window) -> str:
-    """The names with most GPU work in the window."""
-    there = {name: int(np.isin(ids, window.events.event_id).sum()) for name, ids in names.items()}
-    most = sorted((name for name in there if there[name]), key=lambda name: (-there[name], name))
-    return "|".join(map(_short, most[:10])) or "(none)"
+    """Return the names with the most GPU activities in the window, as text."""
+    count_by_name = {name: int(np.isin(ids, window.events.event_id).sum()) for name, ids in names.items()}
+    largest = sorted(
+        (name for name in count_by_name if count_by_name[name]), key=lambda name: (-count_by_name[name], name)
+    )
+    return "|".join(map(_short, largest[:10])) or "(none)"
 
 
 def _short(name: str) -> str:

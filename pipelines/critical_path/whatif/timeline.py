@@ -1,6 +1,8 @@
-"""A window's graph as times: what is inside a stretch of a host thread, what was launched there, and what waits there.
+"""A window's graph as times: the edges inside an interval of a host thread, the work launched there, and the waits
+there.
 
-Built from the arrays of a `Window` or of `_cause_rows`, so a printed command and the number next to it come from the same code.
+It is built from the arrays of a `Window` or of `_cause_rows`. So a printed command and the number next to it come from
+the same code.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _HELPING = 4
-"""How many threads in a row work for each other: the autograd engine's for the caller's, one device's for another's."""
+"""Maximum number of threads in a row that work for each other: the autograd engine's for the caller's, one device's for
+another's.
+"""
 
 
 @dataclass(frozen=True)
 class Stretches:
-    """Times of host threads that do not overlap, in order of thread and time (s,): `thread`, `start`, `end`, ns."""
+    """Disjoint intervals of host threads, in order of thread and time (s,): `thread`, `start`, `end`, ns."""
 
     thread: Ints
     start: Ints
@@ -30,12 +34,12 @@ class Stretches:
 
     @classmethod
     def union(cls, thread: Ints, start: Ints, end: Ints) -> Stretches:
-        """Merges stretches that overlap or touch."""
+        """Merge intervals that overlap or touch."""
         order = np.lexsort((start, thread))
         thread, start, end = thread[order], start[order], end[order]
         if not len(order):
             return cls(thread, start, end)
-        # A running maximum for each thread: threads are shifted behind each other.
+        # One running maximum serves all threads, because their times are shifted so that threads do not overlap.
         _, number = np.unique(thread, return_inverse=True)
         shift = number * (int(end.max()) - int(start.min()) + 1)
         reach = np.maximum.accumulate(end + shift)
@@ -44,7 +48,7 @@ class Stretches:
         return cls(thread[begins], start[begins], (reach - shift)[last])
 
     def and_also(self, other: Stretches) -> Stretches:
-        """Returns the times that are in either."""
+        """Return the union of both sets of intervals."""
         pairs = zip(self._columns, other._columns, strict=True)
         return Stretches.union(*(np.concatenate(pair) for pair in pairs))
 
@@ -53,46 +57,60 @@ class Stretches:
         return self.thread, self.start, self.end
 
     def covered(self, thread: Ints, start: Ints, end: Ints) -> Ints:
-        """Returns how much of each time of a thread is inside, ns (m,)."""
+        """Return how much of each interval of a thread is inside, ns (m,)."""
         return self._until(thread, end) - self._until(thread, start)
 
     def holds(self, thread: Ints, start: Ints, end: Ints) -> Flags:
-        """Returns which times of threads are inside as a whole, both ends included (m,)."""
-        place = self.last_before(thread, start)
-        at = np.maximum(place, 0)
-        return (place >= 0) & (self.thread[at] == thread) & (end <= self.end[at]) if len(self.thread) else place >= 0
+        """Return which intervals of threads are entirely inside, both ends included (m,)."""
+        index = self.last_before(thread, start)
+        clamped = np.maximum(index, 0)
+        return (
+            (index >= 0) & (self.thread[clamped] == thread) & (end <= self.end[clamped])
+            if len(self.thread)
+            else index >= 0
+        )
 
     def last_before(self, thread: Ints, at: Ints) -> Ints:
-        """Returns the last stretch of all that begins before or at each time; those of other threads among them. -1: none."""
+        """Return the index of the last interval that starts before or at each time, -1 if there is none.
+
+        It may be an interval of another thread.
+        """
         if not len(self.thread):
             return np.full(len(at), -1)
         first, last = int(self.start.min()), int(self.end.max())
         wide, numbers = last - first + 2, np.unique(self.thread)
-        own = np.searchsorted(numbers, self.thread) * wide + self.start - first + 1
+        keys = np.searchsorted(numbers, self.thread) * wide + self.start - first + 1
         number = np.minimum(np.searchsorted(numbers, thread), len(numbers) - 1)
-        place = np.searchsorted(own, number * wide + np.clip(at - first + 1, 0, wide - 1), side="right") - 1
-        return np.where(numbers[number] == thread, place, -1)
+        index = np.searchsorted(keys, number * wide + np.clip(at - first + 1, 0, wide - 1), side="right") - 1
+        return np.where(numbers[number] == thread, index, -1)
 
-    def _until(self, thread: Ints, at: Ints) -> Ints:
-        """Returns how much is inside before each time, of the times of its thread and, the same for both ends, of others."""
+    def _until(self, thread: Ints, times: Ints) -> Ints:
+        """Return the covered time before each time, ns.
+
+        It is the covered time on the thread, plus an offset for other threads that is the same for all times of the
+        thread.
+        """
         if not len(self.thread):
-            return np.zeros(len(at), dtype=np.int64)
+            return np.zeros(len(times), dtype=np.int64)
         length = np.append(0, np.cumsum(self.end - self.start))
-        place = self.last_before(thread, at)
-        there = np.maximum(place, 0)
-        own = (place >= 0) & (self.thread[there] == thread)
-        within = np.where(own, np.minimum(at, self.end[there]) - self.start[there], 0)
-        # Before the first stretch of the thread, and on a thread without any, the place is the same for all its times.
-        return np.where(own, length[there] + within, length[place + 1])
+        index = self.last_before(thread, times)
+        clamped = np.maximum(index, 0)
+        on_thread = (index >= 0) & (self.thread[clamped] == thread)
+        within = np.where(on_thread, np.minimum(times, self.end[clamped]) - self.start[clamped], 0)
+        # Before the first interval of a thread, and on a thread without intervals, the index is the same for all times.
+        return np.where(on_thread, length[clamped] + within, length[index + 1])
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Edges (m,) and events (k,) of a window's graph. Times in ns; `src`, `dst` and `owner` are places among the events, -1
-    for nobody; `src_at`, `dst_at` the times of an edge's ends; `thread` is -1 on the GPU. `to_start`: the edge leads to an
-    event's start. `is_own`: its time is that of its owner; `is_launch`: from a call to the work that it launched; `is_wait`:
-    for work of another stream.
-    `is_call` (k,): a runtime or driver call.
+    """Edges (m,) and events (k,) of a window's graph. Times are in ns.
+
+    `src`, `dst` and `owner` are indices of events; `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
+    an edge's ends. `to_start` marks edges that lead to an event's start. `is_own` marks edges that are their owner's
+    self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream.
+
+    `at`, `end` are the times of an event, and `thread` is its thread, -1 on the GPU. `is_call` marks runtime and driver
+    calls.
     """
 
     src: Ints
@@ -112,7 +130,7 @@ class Timeline:
 
     @cached_property
     def launch(self) -> Ints:
-        """Returns for each event the call that launched it (k,), -1 for none."""
+        """Return for each event the call that launched it (k,), -1 if there is none."""
         calls = np.full(len(self.at), -1)
         launches = np.flatnonzero(self.is_launch & self.to_work)
         calls[self.dst[launches]] = self.src[launches]
@@ -120,46 +138,52 @@ class Timeline:
 
     @cached_property
     def to_work(self) -> Flags:
-        """Returns which edges lead to GPU work (m,)."""
+        """Return which edges lead to GPU work (m,)."""
         return self.is_work[self.dst]
 
     @cached_property
     def is_host_wait(self) -> Flags:
-        """Returns which edges are waits of the host for GPU work (m,)."""
+        """Return which edges are waits of the host for GPU work (m,)."""
         return self.is_work[self.src] & ~self.to_work
 
     @cached_property
     def is_work_wait(self) -> Flags:
-        """Returns which edges are waits of GPU work for other work (m,): who waits behind it still does without it."""
+        """Return which edges are waits of GPU work for other work (m,).
+
+        Work behind the waiting work still waits if the waiting work is removed.
+        """
         return self.to_work & self.is_work[self.src] & self.is_wait
 
     @cached_property
     def operator(self) -> Ints:
-        """Returns for each call the operator around it, by the edge whose time led up to it; itself for others (k,)."""
+        """Return for each call the operator around it (k,), identified by the edge whose time led up to the call.
+
+        For other events, returns the event itself.
+        """
         above = np.arange(len(self.at))
         leads = self.to_start & self.is_own & ~self.to_work & (self.owner >= 0) & (self.owner != self.dst)
         leads &= self.is_call[self.dst]
         above[self.dst[leads]] = self.owner[leads]
-        for _ in range(2):  # a call in a call in a call
+        for _ in range(2):  # up to three nested calls
             above = above[above]
         return above
 
     def holding(self, calls: Ints) -> Flags:
-        """Returns which host events have one of these inside, or are one of them (k,)."""
+        """Return which host events contain one of these calls, or are one of them (k,)."""
         first = int(self.at.min())
         wide = int(self.end.max()) - first + 1
         starts = np.sort(self.thread[calls] * wide + self.at[calls] - first)
-        begins, ends = (self.thread * wide + at - first for at in (self.at, self.end))
+        begins, ends = (self.thread * wide + times - first for times in (self.at, self.end))
         inside = np.searchsorted(starts, ends, side="right") - np.searchsorted(starts, begins)
         return ~self.is_work & (inside > 0)
 
     def of_events(self, chosen: Flags) -> Stretches:
-        """Returns the times of the chosen events (k,) of the host, and those in which other threads work for them."""
+        """Return the times of the chosen host events (k,), and those in which other threads work for them."""
         mine = chosen & ~self.is_work
         return self.with_helpers(Stretches.union(self.thread[mine], self.at[mine], self.end[mine]))
 
     def with_helpers(self, stretches: Stretches) -> Stretches:
-        """Adds what other threads do for these stretches: from a hand-off to them until they hand back."""
+        """Add the work of other threads for these intervals: from a hand-off to them until they hand back."""
         for _ in range(_HELPING):
             more = stretches.and_also(self._helpers(stretches))
             if len(more.start) == len(stretches.start) and (more.end == stretches.end).all():
@@ -174,17 +198,20 @@ class Timeline:
         begins = stretches.holds(self.thread[src], src_at, src_at)
         returns = stretches.holds(self.thread[dst], dst_at, dst_at)
         starts, ends = np.flatnonzero(begins & ~returns), np.flatnonzero(returns & ~begins)
-        # Each return belongs to the last hand-off before it, from the same stretch to the thread that returns.
+        # A return belongs to the hand-offs from the same interval to the thread that returns.
         handed = stretches.last_before(self.thread[src[starts]], src_at[starts])
         back = stretches.last_before(self.thread[dst[ends]], dst_at[ends])
         threads, begun, ended = [], [], []
         for helper in np.unique(self.thread[dst[starts]]).tolist():
-            to = starts[self.thread[dst[starts]] == helper]
-            of = handed[self.thread[dst[starts]] == helper]
-            from_ = ends[self.thread[src[ends]] == helper]
-            by = back[self.thread[src[ends]] == helper]
-            for stretch in np.intersect1d(of, by):
-                first, last = dst_at[to[of == stretch]].min(), src_at[from_[by == stretch]].max()
+            hands_to = starts[self.thread[dst[starts]] == helper]
+            handed_stretches = handed[self.thread[dst[starts]] == helper]
+            returns_from = ends[self.thread[src[ends]] == helper]
+            back_stretches = back[self.thread[src[ends]] == helper]
+            for stretch in np.intersect1d(handed_stretches, back_stretches):
+                first, last = (
+                    dst_at[hands_to[handed_stretches == stretch]].min(),
+                    src_at[returns_from[back_stretches == stretch]].max(),
+                )
                 if first < last:
                     threads.append(helper)
                     begun.append(first)
@@ -193,16 +220,16 @@ class Timeline:
 
     @cached_property
     def _crosses(self) -> Flags:
-        """Which edges lead from one host thread to another (m,)."""
+        """Return which edges lead from one host thread to another (m,)."""
         return self._on_host & (self.thread[self.src] != self.thread[self.dst])
 
     @cached_property
     def _on_host(self) -> Flags:
-        """Which edges lead from the host to the host (m,)."""
+        """Return which edges lead from the host to the host (m,)."""
         return ~self.is_work[self.src] & ~self.to_work
 
     def share(self, stretches: Stretches) -> Floats:
-        """Returns how much of each edge's time is host time inside (m,), 0 to 1."""
+        """Return the share of each edge's time that is host time inside the intervals (m,), 0 to 1."""
         thread = self.thread[self.dst]
         shares = np.zeros(len(self.src))
         host = np.flatnonzero(self._on_host & (self.thread[self.src] == thread))
@@ -210,14 +237,14 @@ class Timeline:
         inside = stretches.covered(thread, start, end) / np.maximum(end - start, 1)
         shares[host] = np.where(end > start, np.minimum(inside, 1), stretches.holds(thread, start, end))
         crossing = np.flatnonzero(self._crosses)
-        for side, at in ((self.src, self.src_at), (self.dst, self.dst_at)):
-            times = at[crossing]
+        for side, side_at in ((self.src, self.src_at), (self.dst, self.dst_at)):
+            times = side_at[crossing]
             crossing = crossing[stretches.holds(self.thread[side[crossing]], times, times)]
         shares[crossing] = 1
         return shares
 
     def launched(self, stretches: Stretches) -> Flags:
-        """Returns which GPU work was launched inside (k,)."""
+        """Return which GPU work was launched inside the intervals (k,)."""
         work = np.flatnonzero(self.launch >= 0)
         call = self.launch[work]
         inside = np.zeros(len(self.at), dtype=bool)
@@ -225,19 +252,21 @@ class Timeline:
         return inside
 
     def waits(self, stretches: Stretches) -> Flags:
-        """Returns which edges are waits for the GPU of calls inside (m,)."""
+        """Return which edges are waits for the GPU by calls inside the intervals (m,)."""
         inside, host = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait)
         call = self.dst[host]
         inside[host[stretches.holds(self.thread[call], self.at[call], self.end[call])]] = True
         return inside
 
     def own_waits(self, work: Flags) -> Flags:
-        """Returns which edges are waits for the chosen work (k,) by the call that launched it, or by another one in the same
-        operator: without the work there is no such wait. Others wait for whatever is left on the stream.
+        """Return which edges are waits for the chosen work (k,) by the call that launched it, or by a call of the same
+        operator.
+
+        Without the work there is no such wait. Other calls wait for the work that remains on the stream.
         """
-        own, chosen = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait & work[self.src])
+        is_own_wait, chosen = np.zeros(len(self.src), dtype=bool), np.flatnonzero(self.is_host_wait & work[self.src])
         launch = self.launch[self.src[chosen]]
         call = self.dst[chosen]
         same = (launch >= 0) & ((launch == call) | (self.operator[launch] == self.operator[call]))
-        own[chosen[same]] = True
-        return own
+        is_own_wait[chosen[same]] = True
+        return is_own_wait

@@ -1,19 +1,19 @@
-"""When every event happens under a scenario's weights: the times of a redrawn trace.
+"""The time of every event under a scenario's weights, for a redrawn trace.
 
-**Events of the graph.** Their nodes are moved to their longest distance, counted from the start times of the graph's
-sources; what the model does not explain is kept. For an edge u → v of weight w the trace shows that v came t(v) - t(u)
-later. If that is less than w (clocks, work that waited for nothing), the edge counts as much less in the new trace,
-too. If v came later than every edge into it explains (gaps between top-level operators, waking up after a
-synchronization), that rest stays in front of v:
+**Events of the graph.** Their nodes move to their longest distance, counted from the start times of the graph's
+sources. Time that the model does not explain is kept. For an edge u → v of weight w, the trace shows that v came t(v) -
+t(u) later. If that is less than w (clocks, work that waited for nothing), the edge counts as much less in the new
+trace, too. If v came later than every edge into it explains (gaps between top-level operators, waking up after a
+synchronization), the remainder stays before v:
 
     t'(v) = max over edges u → v of (t'(u) + w' - max(0, t(u) + w - t(v))) + rest(v);   t'(v) = t(v) without edges in
 
-So with no change of weights every node stays exactly where it was. Work of one stream and calls of one thread keep
-their order, and what began after another's end still does (overlaps do not grow), even where the model has no edge
+So without a change of weights every node stays exactly where it was. Work of one stream and calls of one thread keep
+their order. An event that started after another's end still does (overlaps do not grow), even if the model has no edge
 between them.
 
 **Other events** (annotations, Python frames, waits, flows, counters, work outside the window) follow their thread or
-stream: a time keeps its distance to the last start or end of a graph event there, but does not pass the next one; a
+stream. A time keeps its distance to the last start or end of a graph event there, but does not pass the next one. A
 time equal to the start or end of a graph event moves with it. Times before the first graph event stay. Events on a
 thread without graph events follow the latest earlier event of the whole graph.
 """
@@ -29,10 +29,10 @@ from pipelines.critical_path.whatif.window import Window
 
 
 def new_times(window: Window, weight: Ints) -> tuple[Ints, Ints, Ints]:
-    """Returns the events whose start and end are in the graph, as indices in `window.events`, and their new starts and
-    ends, ns.
+    """Return the events whose start and end are in the graph, and their new starts and ends, ns.
 
-    `weight` (m,) is what each edge weighs on the path, ns. Raises GraphHasCycle.
+    The events are indices in `window.events`. `weight` (m,) is the weight of each edge on the path, ns. Raises
+    GraphHasCycle.
     """
     events, graph = window.events, window.graph
     event, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
@@ -62,29 +62,30 @@ def _moved(graph: ArrayGraph, weight: Ints, old: Ints) -> Ints:
     against = np.minimum(old[dst] - old[src] - graph.weight, 0)
     explained = np.full(len(graph), np.iinfo(np.int64).min)
     np.maximum.at(explained, dst, old[src] + graph.weight + against)
-    rest = old - np.maximum(explained, old.min() - 1)  # used only for nodes with incoming edges
-    return graph.forward(weight + against + rest[dst], begin=old)
+    remainder = old - np.maximum(explained, old.min() - 1)  # used only for nodes with incoming edges
+    return graph.forward(weight + against + remainder[dst], begin=old)
 
 
 def _order(window: Window) -> tuple[Ints, Ints]:
-    """Returns pairs of nodes (from, to) that keep their order on their stream or thread, even where the graph has no
-    edge.
+    """Return pairs of nodes (from, to) that keep their order on their stream or thread, even without an edge in the
+    graph.
 
-    Profile hta has events whose end does not depend on their start.
+    The pairs include the start and end of each event, because profile hta has events whose end does not depend on their
+    start.
     """
     events, ids = window.events, window.graph.node_ids
-    place = np.full(int(max(ids.max(), 2 * events.event_id[-1] + 1)) + 1, -1, dtype=np.int64)
-    place[ids] = np.arange(len(ids))
+    index_of = np.full(int(max(ids.max(), 2 * events.event_id[-1] + 1)) + 1, -1, dtype=np.int64)
+    index_of[ids] = np.arange(len(ids))
     lasting = 2 * events.event_id[events.dur > 0]
     on_threads = (_on_thread(window, thread) for thread in np.unique(events.thread) if thread >= 0)
     pairs = [(lasting, lasting + 1), _on_streams(window), *on_threads]
-    before, after = (place[np.concatenate(side)] for side in zip(*pairs, strict=True))
-    there = (before >= 0) & (after >= 0)
-    return before[there], after[there]
+    before, after = (index_of[np.concatenate(side)] for side in zip(*pairs, strict=True))
+    in_graph = (before >= 0) & (after >= 0)
+    return before[in_graph], after[in_graph]
 
 
 def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Returns pairs from the end of work to the start of the next, or from start to start where they overlap."""
+    """Return pairs from the end of GPU work to the start of the next, or from start to start where they overlap."""
     events = window.events
     work = np.flatnonzero(events.stream >= 0)
     work = work[np.lexsort((events.event_id[work], events.ts[work], events.stream[work]))]
@@ -96,8 +97,9 @@ def _on_streams(window: Window) -> tuple[npt.NDArray[np.integer], npt.NDArray[np
 
 
 def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Returns pairs from the last end at or before it to each start. At equal times ends come first, as in the call
-    stacks.
+    """Return pairs from the last end at or before each start to the start.
+
+    At equal times ends come first, as in the call stacks.
     """
     events = window.events
     on = np.flatnonzero(events.thread == thread)
@@ -110,7 +112,7 @@ def _on_thread(window: Window, thread: int) -> tuple[npt.NDArray[np.integer], np
 
 
 class Clock:
-    """Maps times of one thread or stream: built from the old and new times of the graph's nodes on it."""
+    """A map of times of one thread or stream, built from the old and new times of the graph's nodes on it."""
 
     def __init__(self, old: Ints, new: Ints, is_end: npt.NDArray[np.bool_]) -> None:
         order = np.argsort(old, kind="stable")
@@ -121,7 +123,7 @@ class Clock:
         huge = np.iinfo(np.int64).max
         starts = np.minimum.reduceat(np.where(is_end, huge, new), first)
         ends = np.maximum.reduceat(np.where(is_end, new, -huge), first)
-        # Threads are in order after the move; where two clocks disagree the later time is used.
+        # Times stay in order after the move. Where two clocks disagree, the later time is used.
         self._after = np.maximum.accumulate(high)
         past = np.append(low[0], self._after[:-1])
         self._until = np.maximum(low, past)
@@ -129,11 +131,11 @@ class Clock:
         self._end = np.clip(np.where(ends > -huge, ends, low), self._until, self._after)
 
     def move(self, times: Ints, *, ends: bool) -> Ints:
-        """Returns new times of starts, or of ends, of other events."""
-        place = np.searchsorted(self._at, times, side="right") - 1
-        inside = np.maximum(place, 0)
-        new = np.where(place < 0, times, self._after[inside] + times - self._at[inside])
-        following = np.minimum(place + 1, len(self._at) - 1)
-        new = np.where(place + 1 < len(self._at), np.minimum(new, self._until[following]), new)
-        hit = (place >= 0) & (self._at[inside] == times)
+        """Return the new times of starts, or of ends, of other events."""
+        index = np.searchsorted(self._at, times, side="right") - 1
+        inside = np.maximum(index, 0)
+        new = np.where(index < 0, times, self._after[inside] + times - self._at[inside])
+        following = np.minimum(index + 1, len(self._at) - 1)
+        new = np.where(index + 1 < len(self._at), np.minimum(new, self._until[following]), new)
+        hit = (index >= 0) & (self._at[inside] == times)
         return np.where(hit, (self._end if ends else self._start)[inside], new)

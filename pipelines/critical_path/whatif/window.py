@@ -1,7 +1,7 @@
-"""A window's graph as arrays, with everything that a scenario may ask about an edge: read once, then scenarios are
+"""A window's graph as arrays, with everything that scenarios need of an edge. It is read once; scenarios are
 arithmetic.
 
-It is built from two tables, the edges and the events of the graph, which come from the models (`load`) or from a saved
+It is built from two tables, the edges and the events of the graph. They come from the models (`load`) or from a saved
 path (`of_saved`, which recomputes nothing).
 """
 
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from pipelines.critical_path.causes.cause_edges import CauseEdges
 
 EARLIER_WORK = "EARLIER_WORK"
-"""What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
-that changes gaps or operators changes that wait."""
+"""The kind, in addition to the graph's edge types, of edges that wait for GPU work from outside the window. Scenarios
+that change gaps or operators do not change such a wait.
+"""
 
 _UNSTATED = {"no_sync_events", "unstated_waits"}
-"""Caveats of table `critical_path_caveats`: the trace does not state what streams waited for."""
+"""Caveats of table `critical_path_caveats` that mean that the trace does not state the waits of streams."""
 _GRAPH = ("critical_path_windows", "critical_path_edges", "critical_path_events")
 WINDOW_TABLES = (*_GRAPH, "critical_path_caveats")
-"""The stored tables that `load` takes instead of running models."""
+"""The stored tables that `load` reads instead of running models."""
 _EDGES = """
     SELECT edge_id, src_node_id, dst_node_id, edge_type, weight_ns, path_weight_ns, attributed_event_id, waits_for_earlier_work,
         is_inferred, bound_by
@@ -54,20 +55,21 @@ _EDGES = """
 
 
 class NoGraph(TracelakeError, ValueError):
-    """The window has no path to change: its graph is empty or the profile refuses it."""
+    """A window without a path to change: its graph is empty or the profile refuses it."""
 
 
 class NoTrace(TracelakeError, LookupError):
-    """The trace that a window was loaded from cannot be asked any more."""
+    """The trace of a loaded window can no longer be queried."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """The events of the graph in order of event_id (k,); times in ns.
+    """The events of the graph in order of event_id (k,). Times are in ns.
 
-    `family` indexes `families`; `is_call`: a runtime or driver call; `stream` indexes `streams` and is -1 on the CPU; `thread` is -1 on the GPU. `around`: of
-    annotations and Python functions that own host time, the one around them, `shown` the one that is shown as the owner, as
-    places among the events; -1 for none. `tid` indexes `tids`, the threads' names in the trace.
+    `family` is an index into `families`. `is_call` marks runtime and driver calls. `stream` is an index into `streams`,
+    -1 on the CPU. `thread` is -1 on the GPU. `around` and `shown` are indices of events, -1 if there is none. They are
+    set for annotations and Python functions that own host time: the enclosing one, and the displayed owner. `tid` is an
+    index into `tids`, the threads' names in the trace.
     """
 
     event_id: Ints
@@ -86,11 +88,14 @@ class Events:
 
     @cached_property
     def present(self) -> list[int]:
-        """Returns the families that the events have: of a short window far fewer than the trace has names."""
+        """Return the families of the events.
+
+        A short window has far fewer than the trace has names.
+        """
         return np.unique(self.family).tolist()
 
     def of_families(self, fits: Callable[[str, str], bool]) -> npt.NDArray[np.bool_]:
-        """Returns which events are of a family whose class and name fit (k,)."""
+        """Return which events are of a family whose class and name fit (k,)."""
         chosen = np.zeros(len(self.families), dtype=bool)
         chosen[self.present] = [fits(*self.families[i]) for i in self.present]
         return chosen[self.family]
@@ -98,16 +103,19 @@ class Events:
 
 @dataclass(frozen=True)
 class Window:
-    """The graph of one window. Arrays (m,) are in the order of the graph's edges; weights in ns.
+    """The graph of one window. Arrays (m,) are in the order of the graph's edges. Weights are in ns.
 
-    `graph.weight` is the weight on the path, `duration` the weight in the summary (they differ in profile hta);
-    `kind` counts in `kinds` (edge types, EARLIER_WORK), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
-    the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
-    its ends. `edge_type` counts in `kinds`, too, without EARLIER_WORK; `earlier` are the edges that wait for work from
-    outside the window, `inferred` those that are waits that no cuda_sync row states; `states_waits`: whether the trace states all that
-    streams waited for. `owners` says to which operator, module
-    and layer GPU work belongs, if it was asked for; `named_stretches` looks up host events of the trace by name, also those that are
-    not in the graph, because all of their time is that of others; `causes` says what each edge is a cause of, if that was asked for.
+    - `graph.weight` is the weight on the path, `duration` the weight in the summary. They differ in profile hta.
+    - `kind` is an index into `kinds` (edge types, EARLIER_WORK), `bound` an index into `bounds`. `edge_type` is an
+      index into `kinds`, too, but never EARLIER_WORK.
+    - `owner` is the index in `events` of the event whose time the edge is, `attributed` the id of that event. Both are
+      -1 if there is none. `src_event`, `dst_event` are the indices of the events at the edge's ends.
+    - `earlier` marks edges that wait for work from outside the window, `inferred` waits that no cuda_sync row states.
+      `states_waits` is whether the trace states all waits of streams.
+    - `owners` are the operators, modules and layers of GPU work, None unless requested.
+    - `named_stretches` looks up host events of the trace by name, including events that are not in the graph because
+      all of their time belongs to other events.
+    - `causes` are the causes of the edges, None unless requested.
     """
 
     trace_id: str
@@ -135,50 +143,50 @@ class Window:
 
     @property
     def n_inferred(self) -> int:
-        """How many edges are waits that no cuda_sync row tells."""
+        """Return the number of edges that are waits without a cuda_sync row."""
         return int(self.inferred.sum())
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Returns the edges and events as times."""
-        at, end = self.events.ts, self.events.ts + self.events.dur
+        """Return the edges and events as times."""
+        start_ns, end_ns = self.events.ts, self.events.ts + self.events.dur
         src, dst = (self.graph.node_ids[side] for side in (self.graph.src, self.graph.dst))
         return Timeline(
             self.src_event,
             self.dst_event,
-            np.where(src % 2 == 0, at[self.src_event], end[self.src_event]),
-            np.where(dst % 2 == 0, at[self.dst_event], end[self.dst_event]),
+            np.where(src % 2 == 0, start_ns[self.src_event], end_ns[self.src_event]),
+            np.where(dst % 2 == 0, start_ns[self.dst_event], end_ns[self.dst_event]),
             dst % 2 == 0,
             self.owner,
             self._is_type("is_own_time") & ~self._is_gap,
             self.edge_type == self.kinds.index("KERNEL_LAUNCH_DELAY"),
             self.edge_type == self.kinds.index("SYNC_DEPENDENCY"),
-            at,
-            end,
+            start_ns,
+            end_ns,
             self.events.thread,
             self.events.stream >= 0,
             self.events.is_call,
         )
 
     def _is_type(self, flag: str) -> npt.NDArray[np.bool_]:
-        """Returns which edges are of a type with this flag in edge_types (m,)."""
+        """Return which edges are of a type with this flag in edge_types (m,)."""
         flags = [name in EDGE_TYPES and bool(getattr(EDGE_TYPES[name], flag)) for name in self.kinds]
         return np.array(flags, dtype=bool)[self.edge_type]
 
     @cached_property
     def kinds_present(self) -> set[int]:
-        """Returns the types of the graph's edges, as indices in `kinds`."""
+        """Return the kinds of the graph's edges, as indices into `kinds`."""
         return set(np.unique(self.kind).tolist())
 
     @cached_property
     def own_time_of(self) -> Ints:
-        """Returns for each edge the index of the event whose own time it is, -1 for delays and pure ordering (m,)."""
-        own = [i for i, name in enumerate(self.kinds) if name in EDGE_TYPES and EDGE_TYPES[name].is_own_time]
-        return np.where(np.isin(self.kind, own), self.owner, -1)
+        """Return for each edge the index of the event whose self time it is, -1 for delays and pure ordering (m,)."""
+        own_types = [i for i, name in enumerate(self.kinds) if name in EDGE_TYPES and EDGE_TYPES[name].is_own_time]
+        return np.where(np.isin(self.kind, own_types), self.owner, -1)
 
     @cached_property
     def family(self) -> Ints:
-        """Returns for each edge the family of the event whose own time it is; `len(families)` for none (m,)."""
+        """Return for each edge the family of the event whose self time it is, `len(families)` if there is none (m,)."""
         of_event = np.append(self.events.family, len(self.events.families))
         return of_event[self.own_time_of]
 
@@ -188,12 +196,18 @@ class Window:
 
     @cached_property
     def gap_owner(self) -> Ints:
-        """Returns for each edge the event that owns its host time outside operators; the number of events for none (m,)."""
+        """Return for each edge the event that owns its host time outside operators (m,).
+
+        The value is the number of events if there is none.
+        """
         return np.where(self._is_gap & (self.owner >= 0), self.owner, len(self.events.event_id))
 
     @cached_property
     def gap_thread(self) -> Ints:
-        """Returns for each edge of host time outside operators that nothing owns its thread; `len(thread_names)` for others."""
+        """Return for each edge of host time outside operators without an owner the index of its thread (m,).
+
+        The value is `len(thread_names)` for other edges.
+        """
         threads = np.unique(self.events.thread)
         unowned = self._is_gap & (self.owner < 0)
         of_edge = np.searchsorted(threads, self.events.thread[self.dst_event])
@@ -201,28 +215,28 @@ class Window:
 
     @cached_property
     def thread_names(self) -> list[str]:
-        """Returns what the host time of each thread is called that nothing owns, by ascending number of the thread."""
+        """Return the name of each thread's host time that has no owner, by ascending number of the thread."""
         threads, first = np.unique(self.events.thread, return_index=True)
         return [
             f"outside operators, thread {self.events.tids[self.events.tid[i]]}" for i in first[: len(threads)].tolist()
         ]
 
     def inside(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Returns the events that are chosen, or inside an annotation or a function that is (k,)."""
+        """Return the events that are chosen, or inside a chosen annotation or function (k,)."""
         around = np.append(np.where(self.events.around < 0, len(chosen), self.events.around), len(chosen))
-        found = np.append(chosen, False)
-        while True:  # as often as they are nested, at most
-            more = found | found[around]
-            if (more == found).all():
-                return found[:-1]
-            found = more
+        is_inside = np.append(chosen, False)
+        while True:  # at most one iteration per nesting level
+            more = is_inside | is_inside[around]
+            if (more == is_inside).all():
+                return is_inside[:-1]
+            is_inside = more
 
     @cached_property
     def stream(self) -> Ints:
-        """Returns for each edge the stream of the event whose own time it is; `len(streams)` for none (m,)."""
+        """Return for each edge the stream of the event whose self time it is, `len(streams)` if there is none (m,)."""
         of_event = np.append(self.events.stream, -1)
-        found = of_event[self.own_time_of]
-        return np.where(found < 0, len(self.events.streams), found)
+        stream_index = of_event[self.own_time_of]
+        return np.where(stream_index < 0, len(self.events.streams), stream_index)
 
 
 def load(
@@ -233,10 +247,10 @@ def load(
     overrides: dict[tuple[str, str], str] | None = None,
     on_model: Callable[[str], None] | None = None,
 ) -> Window:
-    """Compute one window's edges from the tables `events`, `traces` and `findings` in `con`, which must be private, or take
-    them from its stored tables (`show_trace`).
+    """Load one window's edges from its stored tables (`show_trace`), or compute them.
 
-    Raises WindowNotFound if nothing opens the window, and NoGraph if it has no edges or is refused.
+    They are computed from the tables `events`, `traces` and `findings` in `con`, which must be private. Raises
+    WindowNotFound if nothing opens the window, and NoGraph if it has no edges or is refused.
     """
     request_windows(con, [request], overrides)
     stored = use_stored(con, catalog, request, overrides)
@@ -250,8 +264,8 @@ def load(
     if not con.execute("SELECT 1 FROM critical_path_windows").fetchall():
         raise explain_missing(con, request)
     refused = con.execute("SELECT reason FROM _refused_windows").fetchall()
-    of = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
-    edges, events = (database.arrow_result(con, q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS))
+    condition = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
+    edges, events = (database.arrow_result(con, q.format(of=condition)).to_arrow_table() for q in (_EDGES, EVENTS))
     rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
     ((measured, states_waits),) = con.execute(
         "SELECT summary_of_measured, (SELECT count(*) > 0 FROM _stated_traces) FROM _profiles"
@@ -271,7 +285,7 @@ def load(
 
 
 def _named_stretches(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str, glob: str) -> Stretches:
-    """Returns the times of a trace's host events by name. Raises NoTrace once `con` is closed."""
+    """Return the intervals of a trace's host events by name. Raises NoTrace once `con` is closed."""
     try:
         run_models(con, catalog, ["threads", "category_sides"])
     except duckdb.ConnectionException:
@@ -287,7 +301,7 @@ def _named_stretches(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id:
 
 
 def of_saved(saved: SavedPath) -> Window:
-    """Returns the window of a saved path, from the file alone. Raises NoGraph as `load` does."""
+    """Return the window of a saved path, from the file alone. Raises NoGraph as `load` does."""
     meta = saved.meta
     refused = meta.get("refused")
     return _window(
@@ -357,14 +371,14 @@ def _window(
 
 
 def _events(table: pa.Table) -> Events:
-    found, of_class = text_codes(table, "class")
+    classes, of_class = text_codes(table, "class")
     names, of_name = text_codes(table, "name")
     pairs, family = np.unique(of_class * len(names) + of_name, return_inverse=True)
-    families = [(found[pair // len(names)], names[pair % len(names)]) for pair in pairs.tolist()]
+    families = [(classes[pair // len(names)], names[pair % len(names)]) for pair in pairs.tolist()]
     order = sorted(range(len(families)), key=families.__getitem__)
     turn = np.empty(len(order), dtype=np.int64)
     turn[order] = np.arange(len(order))
-    on_gpu = np.array([name not in (CPU, HOST) for name in found], dtype=bool)[of_class]
+    on_gpu = np.array([name not in (CPU, HOST) for name in classes], dtype=bool)[of_class]
     streams, stream = _streams(table, on_gpu)
     tids, tid = text_codes(table, "tid")
     categories, of_category = text_codes(table, "cat")
@@ -386,18 +400,19 @@ def _events(table: pa.Table) -> Events:
 
 
 def _placed(table: pa.Table, name: str) -> Ints:
-    """Returns the places of the events that a column names; -1 for none."""
+    """Return the indices of the events that a column names, -1 if there is none."""
     return _place(int_column(table, "event_id"), int_column(table, name))
 
 
 def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple[int, int | None]], Ints]:
-    """Returns the streams by device and number, in order of their key, and for each event its stream index (-1: the
-    CPU).
+    """Return the streams as (device, number), in order of their key, and for each event its stream index.
+
+    The index is -1 on the CPU.
     """
     last = np.iinfo(np.int64).max
     keys = int_column(table, "stream_key", last)
-    known, of_work = np.unique(keys[on_gpu], return_inverse=True)
-    lowest = np.full((2, len(known)), last)
+    stream_keys, of_work = np.unique(keys[on_gpu], return_inverse=True)
+    lowest = np.full((2, len(stream_keys)), last)
     for i, name in enumerate(("device", "stream")):
         np.minimum.at(lowest[i], of_work, int_column(table, name, last)[on_gpu])
     stream = np.full(len(keys), -1)
@@ -406,7 +421,7 @@ def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple
     return [(d, None if n == last else n) for d, n in zip(devices, numbers, strict=True)], stream
 
 
-def _place(ids: Ints, wanted: Ints) -> Ints:
-    """Returns the index of each number among ascending ids; -1 if it is not one of them."""
-    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[place] == wanted, place, -1)
+def _place(ids: Ints, ids_to_find: Ints) -> Ints:
+    """Return the index of each number among ascending ids, -1 if it is not one of them."""
+    index = np.minimum(np.searchsorted(ids, ids_to_find), len(ids) - 1)
+    return np.where(ids[index] == ids_to_find, index, -1)

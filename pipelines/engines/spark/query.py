@@ -1,4 +1,4 @@
-"""The door for queries: DuckDB checks a query and names its columns, Spark computes the rows."""
+"""Entry point for queries on Spark: DuckDB checks a query and names its columns, Spark computes the rows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ _SIZE = re.compile(r"\s*(\d+)\s*([kmgt])i?b?\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Asker:
-    """Where Spark runs (see `connect`), how much memory the driver and each executor get (as DuckDB writes it, "4GB"),
-    and which tables Spark computes instead of reading them.
+    """The Spark cluster for queries (see `connect`), and what it computes.
+
+    `memory`: of the driver and of each executor, in DuckDB's notation ("4GB"). `computed`: tables that Spark computes
+    instead of reading them.
     """
 
     master: str = ""
@@ -38,7 +40,7 @@ class Asker:
     computed: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Raises NotOnSpark for tables that Spark cannot compute, ValueError for a size."""
+        """Raise NotOnSpark for tables that Spark cannot compute, ValueError for an invalid size."""
         catalog = load_catalog()
         for name in self.computed:
             if name not in catalog.public:
@@ -48,14 +50,14 @@ class Asker:
             spark_size(self.memory)
 
     def read_for(self, tables: Iterable[str]) -> list[str]:
-        """Returns which tables must be up to date in the lake for a query over `tables`."""
+        """Return the tables that must be up to date in the lake for a query over `tables`."""
         catalog = load_catalog()
         read = read_by(catalog, [*tables, *self.computed], self.computed)
         return [name for name in read if name in catalog.public and name not in self.computed]
 
     @contextmanager
     def asked(self, locked: LockedLake, lake: Lake, query: str, first: int = 0) -> Iterator[Answer]:
-        """As `asked_on_spark`, in a session of its own that ends with the answer."""
+        """Yield the answer as `asked_on_spark` does, in a dedicated session that ends with the answer."""
         memory = {name: spark_size(self.memory) for name in _MEMORY if self.memory}
         backend = connect(self.master, memory)
         try:
@@ -69,19 +71,19 @@ _MEMORY = ("spark.driver.memory", "spark.executor.memory")
 
 
 def spark_size(size: str) -> str:
-    """Returns a size in Spark's notation, "4g" for "4GB". Raises ValueError."""
-    found = _SIZE.fullmatch(size)
-    if not found:
+    """Return a size in Spark's notation, "4g" for "4GB". Raises ValueError."""
+    match = _SIZE.fullmatch(size)
+    if not match:
         raise WrongValue(f"{size!r} is not a size for Spark; write it like 512MB or 4GB")
-    return f"{found[1]}{found[2].lower()}"
+    return f"{match[1]}{match[2].lower()}"
 
 
 @contextmanager
 def asked_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 0) -> Iterator[Answer]:
-    """Yields Spark's answer to a query in DuckDB's dialect, with the columns and types that DuckDB's would have.
+    """Yield Spark's answer to a query in DuckDB's dialect, with the columns and types of DuckDB's answer.
 
-    `first`: compute no more than this many rows; 0 for all. Limits of `locked` hold, except for disk. Raises
-    QueryRefused and duckdb.Error as DuckDB does, before anything runs; NotOnSpark; LimitReached; BrokenFiles.
+    `first`: compute at most this many rows, 0 for all. Limits of `locked` apply, except for disk. Raises QueryRefused
+    and duckdb.Error as DuckDB does, before anything runs; NotOnSpark; LimitReached; BrokenFiles.
     """
     with locked.asked(query) as planned:  # planned, not run
         if planned is None:
@@ -91,24 +93,25 @@ def asked_on_spark(tables: Tables, locked: LockedLake, query: str, first: int = 
         raise NotOnSpark(f"{reason}. {IN_DUCKDB}")
     named = named_in(locked.con, query)
     if named is None or named.functions:
-        what = f"{min(named.functions)}() in FROM" if named else "this statement"
-        raise NotOnSpark(f"Spark gets queries over the lake's tables only, without {what}. {IN_DUCKDB}")
+        unsupported = f"{min(named.functions)}() in FROM" if named else "this statement"
+        raise NotOnSpark(f"Spark gets queries over the lake's tables only, without {unsupported}. {IN_DUCKDB}")
     if len({name.lower() for name in columns}) < len(columns):
         raise NotOnSpark("two columns of the answer have the same name: name them apart with AS")
     limits = locked.limits
-    most = limits.rows + 1 if limits.rows else 0
+    max_rows = limits.rows + 1 if limits.rows else 0
     with _stopped_in_time(tables.backend, limits), database.connect() as con:
         try:
             tables.make(sorted(named.tables))
-            rows = tables.rows(query, min(first or most, most or first))
+            rows = tables.rows(query, min(first or max_rows, max_rows or first))
         except Exception as error:
             raise _told(error) from None
         casts = ", ".join(
-            f'CAST("{at}" AS {kind}) AS {_name(name)}'
-            for at, (name, kind) in enumerate(zip(columns, types, strict=True))
+            f'CAST("{index}" AS {kind}) AS {_name(name)}'
+            for index, (name, kind) in enumerate(zip(columns, types, strict=True))
         )
         yield Answer(
-            con.from_arrow(rows.rename_columns([str(at) for at in range(len(columns))])).project(casts), limits.rows
+            con.from_arrow(rows.rename_columns([str(index) for index in range(len(columns))])).project(casts),
+            limits.rows,
         )
 
 
@@ -118,7 +121,7 @@ def _name(column: str) -> str:
 
 @contextmanager
 def _stopped_in_time(backend: Backend, limits: Limits) -> Iterator[None]:
-    """Cancel Spark's jobs when the time is up. Raises LimitReached."""
+    """Cancel Spark's jobs when the time limit is reached. Raises LimitReached."""
     late = threading.Event()
     session: Any = backend._session
 
@@ -142,9 +145,9 @@ def _stopped_in_time(backend: Backend, limits: Limits) -> Iterator[None]:
 
 
 def _told(error: Exception) -> Exception:
-    """Returns Spark's error in one sentence; other errors as they are."""
+    """Return Spark's error as one sentence, and any other error unchanged."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return error
     text = first_line(error)
-    told = re.sub(r"^\[(\w+\.?)+\]\s*|\s*SQLSTATE: \w+.*$", "", text) or text
-    return NotOnSpark(f"Spark: {told}. {IN_DUCKDB}")
+    message = re.sub(r"^\[(\w+\.?)+\]\s*|\s*SQLSTATE: \w+.*$", "", text) or text
+    return NotOnSpark(f"Spark: {message}. {IN_DUCKDB}")

@@ -1,7 +1,7 @@
-"""What sqlglot does not carry over from DuckDB to Spark: one rule each, on the tree of the query.
+"""Rewrite rules for differences between DuckDB and Spark that sqlglot does not handle, on the tree of the query.
 
-A rule takes a tree in DuckDB's dialect and changes it into one that Ibis (sqlglot underneath) writes out for Spark with
-the same meaning. Models that no rule cures are refused by pipelines/models/portable.py.
+A rule changes a tree in DuckDB's dialect into one that Ibis (with sqlglot) writes for Spark with the same meaning.
+pipelines/models/portable.py refuses models that no rule can translate.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ Tree = Any
 
 
 def carried_over(sql: str, doubles: Collection[str] = ()) -> str:
-    """Returns a query in DuckDB's dialect as `Backend.sql(…, dialect="duckdb")` of Ibis should get it for Spark.
+    """Return a query in DuckDB's dialect in the form that `Backend.sql(…, dialect="duckdb")` of Ibis needs for Spark.
 
-    `doubles`: names of columns of type DOUBLE in the tables that it reads.
+    `doubles`: names of the DOUBLE columns in the tables that it reads.
     """
     tree = parse_one(sql, dialect="duckdb")
-    round_casts(tree, doubles)  # first: it tells decimals from doubles
+    round_casts(tree, doubles)  # first, because `decimals_as_doubles` removes the decimals
     for rule in RULES:
         rule(tree)
     return tree.sql("duckdb", comments=False)
 
 
 def write_out_windows(tree: Tree) -> None:
-    """`OVER (w ROWS …)`: Spark has named windows, but none that inherits from another one."""
+    """Expand `OVER (w ROWS …)`, because in Spark no window can inherit from a named window."""
     for select in tree.find_all(exp.Select):
         named = {window.name: window for window in select.args.get("windows") or []}
         for window in list(select.find_all(exp.Window)) if named else ():
@@ -37,32 +37,37 @@ def write_out_windows(tree: Tree) -> None:
             window.set("alias", None)
             for part in ("partition_by", "order", "spec"):
                 if not window.args.get(part) and (value := source.args.get(part)):
-                    window.set(part, [one.copy() for one in value] if isinstance(value, list) else value.copy())
+                    window.set(
+                        part, [expression.copy() for expression in value] if isinstance(value, list) else value.copy()
+                    )
         select.set("windows", None)
 
 
 def decimals_as_doubles(tree: Tree) -> None:
-    """`1.5` divides as a DOUBLE in DuckDB, and as a DECIMAL, with few digits, in Spark: `1.5e0` is a DOUBLE in both."""
+    """Write `1.5` as `1.5e0`, a DOUBLE in both.
+
+    `1.5` divides as a DOUBLE in DuckDB, but as a DECIMAL with few digits in Spark.
+    """
     for literal in list(tree.find_all(exp.Literal)):
         if not literal.is_string and "." in literal.this and "e" not in literal.this.lower():
             literal.replace(exp.Literal.number(f"{literal.this}e0"))
 
 
 def materialized_ctes(tree: Tree) -> None:
-    """`AS MATERIALIZED` tells DuckDB in which order to join; Spark does not have it."""
+    """Remove `AS MATERIALIZED`, a hint on DuckDB's join order that Spark does not have."""
     for cte in tree.find_all(exp.CTE):
         cte.set("materialized", None)
 
 
 def wide_integers(tree: Tree) -> None:
-    """`HUGEINT`: the widest integer of Spark is DECIMAL(38, 0)."""
+    """Replace `HUGEINT` by DECIMAL(38, 0), the widest integer of Spark."""
     for kind in list(tree.find_all(exp.DataType)):
         if kind.this in (exp.DataType.Type.INT128, exp.DataType.Type.UINT128):
             kind.replace(exp.DataType.build("DECIMAL(38, 0)"))
 
 
 def zero_divisors(tree: Tree) -> None:
-    """`a % 0` and `a // 0` are NULL in DuckDB and an error in Spark."""
+    """Wrap divisors in NULLIF, because `a % 0` and `a // 0` are NULL in DuckDB and an error in Spark."""
     for node in list(tree.find_all(exp.Mod, exp.IntDiv)):
         divisor = node.expression
         if not isinstance(divisor, exp.Nullif) and not (isinstance(divisor, exp.Literal) and divisor.this.strip("0.")):
@@ -70,8 +75,8 @@ def zero_divisors(tree: Tree) -> None:
 
 
 def whole_epochs(tree: Tree) -> None:
-    """`epoch(t)`: seconds with their fraction in DuckDB, whole ones in Spark."""
-    for node in [one for one in tree.find_all(exp.Extract, exp.TimeToUnix) if _is_epoch(one)]:
+    """Replace `epoch(t)`, which returns fractional seconds in DuckDB but whole seconds in Spark."""
+    for node in [candidate for candidate in tree.find_all(exp.Extract, exp.TimeToUnix) if _is_epoch(candidate)]:
         time = node.this if isinstance(node, exp.TimeToUnix) else node.expression
         node.replace(exp.cast(exp.cast(time.copy(), "TIMESTAMPTZ"), "DOUBLE"))
 
@@ -81,7 +86,10 @@ def _is_epoch(node: Tree) -> bool:
 
 
 def backslashes_in_like(tree: Tree) -> None:
-    """`LIKE 'a\\_b'`: DuckDB has no escape unless ESCAPE names one, Spark takes the backslash."""
+    r"""Double backslashes in `LIKE 'a\_b'`, because DuckDB has no escape character unless ESCAPE names one.
+
+    Spark uses the backslash as one.
+    """
     for node in list(tree.find_all(exp.Like, exp.ILike)):
         pattern = node.expression
         if isinstance(pattern, exp.Literal) and "\\" in pattern.this and not isinstance(node.parent, exp.Escape):
@@ -89,16 +97,17 @@ def backslashes_in_like(tree: Tree) -> None:
 
 
 def round_casts(tree: Tree, doubles: Collection[str] = ()) -> None:
-    """`CAST(… AS BIGINT)` cuts off in Spark. In DuckDB it rounds: a DOUBLE half to even, a DECIMAL half up.
+    """Round before `CAST(… AS BIGINT)`, which truncates in Spark.
 
-    Types are known by name: `doubles`, and aliases in the query of what is computed from them or divided.
+    In DuckDB it rounds a DOUBLE half to even and a DECIMAL half up. Types are known by name: `doubles`, and aliases in
+    the query of expressions that contain them or divide.
     """
     kinds = {name.lower(): _DOUBLE for name in doubles}
     aliases = list(tree.find_all(exp.Alias))
     while added := {
-        one.alias.lower(): kind
-        for one in aliases
-        if one.alias.lower() not in kinds and (kind := _fraction(one.this, kinds)) is not None
+        alias.alias.lower(): kind
+        for alias in aliases
+        if alias.alias.lower() not in kinds and (kind := _fraction(alias.this, kinds)) is not None
     }:
         kinds |= added
     for cast in list(tree.find_all(exp.Cast)):
@@ -108,7 +117,7 @@ def round_casts(tree: Tree, doubles: Collection[str] = ()) -> None:
 
 
 def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
-    """`round(0.145e0, 2)`: DuckDB rounds 100 times the DOUBLE, to 0.14, and Spark its shortest text, to 0.15."""
+    """Rewrite `round(0.145e0, 2)`: DuckDB rounds 100 times the DOUBLE, to 0.14, Spark its shortest text, to 0.15."""
     for node in reversed(list(tree.find_all(exp.Round))):  # the inner ones first
         digits = node.args.get("decimals")
         if isinstance(digits, exp.Literal) and digits.this.isdigit() and _fraction(node.this, kinds) == _DOUBLE:
@@ -121,7 +130,10 @@ _DECIMAL, _DOUBLE = 1, 2  # where both meet, the result is a DOUBLE
 
 
 def _fraction(node: Tree, kinds: Mapping[str, int]) -> int | None:
-    """Returns whether an expression is a DOUBLE or a DECIMAL, as far as its parts tell; None if it is neither."""
+    """Return `_DOUBLE` or `_DECIMAL` for the type of an expression, or None if it is neither.
+
+    The type is inferred from the parts of the expression.
+    """
     if isinstance(node, exp.Column):
         return kinds.get(node.name.lower())
     if isinstance(node, exp.Literal):
@@ -133,23 +145,26 @@ def _fraction(node: Tree, kinds: Mapping[str, int]) -> int | None:
         return _DOUBLE
     if isinstance(node, exp.Round | exp.Floor | exp.Ceil) and not node.args.get("decimals"):
         return None
-    return max((kind for one in _parts(node) if (kind := _fraction(one, kinds)) is not None), default=None)
+    return max((kind for part in _parts(node) if (kind := _fraction(part, kinds)) is not None), default=None)
 
 
 def _parts(node: Tree) -> list[Tree]:
-    """Returns the parts whose type an expression takes on."""
+    """Return the parts of an expression that determine its type."""
     if isinstance(node, exp.Window | exp.Filter | exp.Paren | exp.Neg | exp.AggFunc | exp.Round):
         return [node.this]
     if isinstance(node, exp.Case):
-        results = [one.args["true"] for one in node.args["ifs"]] + [node.args.get("default")]
-        return [one for one in results if one is not None]
+        results = [branch.args["true"] for branch in node.args["ifs"]] + [node.args.get("default")]
+        return [branch for branch in results if branch is not None]
     if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Coalesce | exp.Greatest | exp.Least | exp.Nullif):
-        return [one for one in (node.this, node.expression, *node.expressions) if one is not None]
+        return [part for part in (node.this, node.expression, *node.expressions) if part is not None]
     return []
 
 
 def orders_of_groups(tree: Tree) -> None:
-    """`… GROUP BY a ORDER BY sum(b)` beside a window: Spark finds no aggregate there. So it is a column of a subquery."""
+    """Move `… GROUP BY a ORDER BY sum(b)` with a window outside a subquery that has the aggregate as a column.
+
+    Spark does not find the aggregate in the ORDER BY of such a query.
+    """
     for select in list(tree.find_all(exp.Select)):
         order = select.args.get("order")
         if (
@@ -159,14 +174,16 @@ def orders_of_groups(tree: Tree) -> None:
             or not _is_own(select, exp.Window, select.expressions)
         ):
             continue
-        if _is_own(select, exp.AggFunc, order.expressions) and all(one.alias_or_name for one in select.expressions):
+        if _is_own(select, exp.AggFunc, order.expressions) and all(
+            column.alias_or_name for column in select.expressions
+        ):
             _order_outside(select, order)
 
 
 def _order_outside(select: Tree, order: Tree) -> None:
-    """Makes `SELECT … ORDER BY …` into `SELECT … FROM (SELECT …, what it is ordered by) ORDER BY …`, in place."""
+    """Change `SELECT … ORDER BY …` into `SELECT … FROM (SELECT …, <order terms>) ORDER BY …`, in place."""
     outside = ("order", "limit", "offset", "with", "with_")
-    inner, names = select.copy(), [one.alias_or_name for one in select.expressions]
+    inner, names = select.copy(), [column.alias_or_name for column in select.expressions]
     for part in outside:
         inner.set(part, None)
     for number, term in enumerate(order.expressions):
@@ -176,27 +193,30 @@ def _order_outside(select: Tree, order: Tree) -> None:
             inner.append("expressions", exp.alias_(term.this.copy(), name, quoted=True))
         if not isinstance(term.this, exp.Literal):
             term.set("this", exp.column(name, quoted=True))
-    whole = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(inner.subquery("_groups"))
+    outer = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(inner.subquery("_groups"))
     for part in set(select.args) - set(outside):
         select.set(part, None)
-    for part, value in whole.args.items():
+    for part, value in outer.args.items():
         if value:
             select.set(part, value)
 
 
 def _shown_as(select: Tree, term: Tree) -> str | None:
-    """Returns the column of a query's answer that a term of its ORDER BY is; the number of one stays as it is."""
+    """Return the name of the column of a query's answer that equals a term of its ORDER BY, or None if none does.
+
+    A column number is returned unchanged.
+    """
     if isinstance(term, exp.Literal):
         return term.this
-    for one in select.expressions if isinstance(term, exp.Column) else ():
-        if one.unalias() == term or (not term.table and one.alias.lower() == term.name.lower()):
-            return one.alias_or_name
+    for column in select.expressions if isinstance(term, exp.Column) else ():
+        if column.unalias() == term or (not term.table and column.alias.lower() == term.name.lower()):
+            return column.alias_or_name
     return None
 
 
 def _is_own(select: Tree, kind: type, parts: Collection[Tree]) -> bool:
-    """Returns whether some of these parts of a query, and not of a subquery in it, is of a kind."""
-    return any(one.find_ancestor(exp.Select) is select for part in parts for one in part.find_all(kind))
+    """Return whether some of these parts of a query contain a node of a kind that is not in a subquery."""
+    return any(node.find_ancestor(exp.Select) is select for part in parts for node in part.find_all(kind))
 
 
 RULES: tuple[Callable[[Tree], None], ...] = (

@@ -1,6 +1,7 @@
-"""Which functions DuckDB and Spark compute alike. A query that calls another one is refused: it could be wrong silently.
+"""Functions that DuckDB and Spark compute alike. A query that calls another one is refused: it could be wrong silently.
 
-`log(x)` is to base 10 in one and natural in the other, a percentile exact in one and approximate in the other.
+For example, `log(x)` is to base 10 in one and natural in the other, and a percentile is exact in one and approximate in
+the other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import duckdb
 
 from pipelines.lake.read.query_tree import nodes, tree_of
 
-# Each is called by tests/engines/spark/test_functions.py on both engines.
+# tests/engines/spark/test_functions.py calls each of them on both engines.
 ALIKE = frozenset(
     [
         *("+", "-", "*", "/", "//", "%", "||", "~~", "!~~", "~~*", "!~~*"),
@@ -30,17 +31,17 @@ ONLY_SELECT = "only a SELECT runs on Spark, no SHOW, DESCRIBE or SUMMARIZE, and 
 
 
 def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
-    """Returns why a SELECT may have another answer on Spark; None if nothing is known to differ.
+    """Return why a SELECT may have another answer on Spark, or None if no difference is known.
 
-    `con`: any connection; the query is text there. It must be one that DuckDB can parse.
+    `con`: any connection; it only parses the query, which must be valid for DuckDB.
     """
     tree = tree_of(con, query)
     if not tree:
         return ONLY_SELECT
     for node in nodes(tree):
         called = node.get("function_name")
-        if called and (told := _unlike_call(called, node.get("children", []))):
-            return told
+        if called and (reason := _unlike_call(called, node.get("children", []))):
+            return reason
         if node.get("type") == "SHOW_REF":
             return ONLY_SELECT
         if node.get("distinct_on_targets"):
@@ -63,7 +64,7 @@ def _unlike_call(name: str, arguments: list[dict[str, Any]]) -> str | None:
 
 
 def _is_anchored(pattern: Any) -> bool:
-    """Whether a pattern matches once: at the beginning or at the end."""
+    """Return whether a pattern is anchored, at the beginning or at the end, so that it matches once."""
     return isinstance(pattern, str) and "|" not in pattern and (pattern.startswith("^") or pattern.endswith("$"))
 
 
@@ -72,5 +73,5 @@ def _is_positive(number: Any) -> bool:
 
 
 def _constant(node: dict[str, Any]) -> Any:
-    """Returns the value of a literal; None for anything else."""
+    """Return the value of a literal, or None for any other node."""
     return node["value"].get("value") if node["class"] == "CONSTANT" else None

@@ -1,4 +1,4 @@
-"""Starts Spark, and what it is told so that it computes as DuckDB does."""
+"""Spark sessions, configured to compute as DuckDB does."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 MASTER = "TRACELAKE_SPARK_MASTER"
 LOCAL = "local[*]"
-# What a user's spark-defaults.conf or SPARK_CONF_DIR must not change: answers depend on it.
+# Settings that a user's spark-defaults.conf or SPARK_CONF_DIR must not change, because answers depend on them.
 _MEANING = {
-    "spark.sql.ansi.enabled": "true",  # overflow and casts that fail raise, as in DuckDB; else they become NULL or wrap
+    "spark.sql.ansi.enabled": "true",  # overflow and failed casts raise, as in DuckDB; else they become NULL or wrap
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
@@ -29,18 +29,19 @@ _MEANING = {
     "spark.sql.variable.substitute": "false",  # no ${…} in a query
 }
 _USUAL = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-_STACK = "-Xss16m"  # the optimizer of Spark recurses through long queries
+_STACK = "-Xss16m"  # thread stack size, because Spark's optimizer recurses through long queries
 
 
 class NoSpark(TracelakeError, ValueError):
-    """Spark cannot be started; the message says why."""
+    """A Spark that cannot be started. The message says why."""
 
 
 def connect(master: str = "", settings: dict[str, str] | None = None) -> Backend:
-    """Returns Ibis over a Spark session: the running one, or a new one.
+    """Return Ibis over a Spark session: the running one, or a new one.
 
-    `master`: where Spark runs, as in `spark-submit --master`; else what TRACELAKE_SPARK_MASTER says, else all cores of
-    this machine. Raises MissingExtra without PySpark or Ibis, NoSpark without a Java runtime.
+    `master`: where Spark runs, as in `spark-submit --master`; by default the environment variable
+    TRACELAKE_SPARK_MASTER, or all cores of this machine. Raises MissingExtra without PySpark or Ibis, NoSpark without a
+    Java runtime.
     """
     need_spark()
     import ibis
@@ -56,12 +57,12 @@ def connect(master: str = "", settings: dict[str, str] | None = None) -> Backend
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # errors are raised, too
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # errors are raised anyway
     return ibis.pyspark.connect(session)
 
 
 def _start(options: dict[str, str]) -> None:
-    """Start the Java process that talks to Spark. What it logs goes to a file that is shown if it does not start."""
+    """Start the Java process that talks to Spark. If it does not start, its log is part of the error."""
     from pyspark import SparkConf, SparkContext  # pyright: ignore[reportMissingImports]
     from pyspark.errors import PySparkRuntimeError  # pyright: ignore[reportMissingImports]
     from pyspark.java_gateway import launch_gateway  # pyright: ignore[reportMissingImports]
@@ -73,8 +74,8 @@ def _start(options: dict[str, str]) -> None:
             gateway = launch_gateway(conf, popen_kwargs=started)
         except PySparkRuntimeError as error:
             log.seek(0)
-            told = log.read().decode(errors="replace").strip()[-1000:]
-            raise NoSpark(f"Spark does not start: {error}: {told}") from None
+            log_text = log.read().decode(errors="replace").strip()[-1000:]
+            raise NoSpark(f"Spark does not start: {error}: {log_text}") from None
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 

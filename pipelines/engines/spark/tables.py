@@ -1,8 +1,8 @@
-"""The lake's tables as views in a Spark session: large ones over their Parquet files, small ones handed over as rows.
+"""The lake's tables as views in a Spark session: large ones over their Parquet files, small ones copied as rows.
 
-A view shows what the same name shows in DuckDB: committed batches, the newest state of a capture or recording, no trace
-that was superseded. DuckDB works that out once, in the marks (`traces`, `captures`, …), which Spark gets as rows; of all
-other files Spark keeps the rows that belong to a mark.
+A view shows the same rows as in DuckDB: committed batches, the newest state of a capture or recording, no superseded
+traces. DuckDB determines these once, in the marker tables (`traces`, `captures`, …), which Spark gets as rows. Of all
+other files Spark keeps the rows that belong to a marker row.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ STAGED = frozenset(f"_staged_{name}" for name in ("captures", "capture_ranks", "
 
 
 class NotOnSpark(TracelakeError, ValueError):
-    """Spark cannot run the query, or would not compute the same; the message says why."""
+    """A query that Spark cannot run, or would compute differently. The message says why."""
 
 
 def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
-    """Returns columns and their DuckDB types as Spark's readers take them."""
+    """Return columns with DuckDB types as a schema for Spark's readers."""
     return ", ".join(f"`{name}` {_TYPES.get(kind, kind)}" for name, kind in columns)
 
 
 def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str] = ()) -> list[str]:
-    """Returns these tables and those that views and `computed` ones among them read, each after what it reads.
+    """Return these tables and those that views and `computed` ones among them read, in dependency order.
 
-    Given tables are among them. Raises NotOnSpark for a computed table that Python makes.
+    Input tables (`catalog.given`) are included. Raises NotOnSpark for a computed table that Python makes.
     """
-    found: set[str] = set()
+    names_read: set[str] = set()
     todo = list(names)
     while todo:
         name = todo.pop()
-        if name in found or name not in (catalog.given if name in catalog.given else catalog.models):
+        if name in names_read or name not in (catalog.given if name in catalog.given else catalog.models):
             continue
-        found.add(name)
+        names_read.add(name)
         if _is_computed(catalog, name, computed):
             todo += catalog.models[name].dependencies
-    return [*sorted(found & catalog.given.keys()), *(name for name in catalog.models if name in found)]
+    return [*sorted(names_read & catalog.given.keys()), *(name for name in catalog.models if name in names_read)]
 
 
 def _is_computed(catalog: Catalog, name: str, computed: Collection[str]) -> bool:
-    """Whether Spark runs the table's SELECT; otherwise its rows are read or handed over."""
+    """Return whether Spark runs the table's SELECT. Otherwise its rows are read or copied."""
     if name in catalog.given:
         if name not in STAGED:
             raise NotOnSpark(f"{name} is a table that Python makes for one trace or comparison: it stays with DuckDB")
@@ -71,16 +71,16 @@ def _is_computed(catalog: Catalog, name: str, computed: Collection[str]) -> bool
     model = catalog.models[name]
     if model.kind == "view":
         return True
-    asked = model.private or name in computed
-    if asked and model.kind != "sql":
+    is_requested = model.private or name in computed
+    if is_requested and model.kind != "sql":
         raise NotOnSpark(f"{name} is made by Python or by ingestion: Spark can read it from the lake, not compute it")
-    return asked
+    return is_requested
 
 
 class Tables:
-    """Makes views in a Spark session of what a lake's analysts' file, open as `con`, shows.
+    """Views in a Spark session of the tables that a lake's analysts' file, open as `con`, shows.
 
-    `computed`: tables that Spark computes from what they read, instead of reading their files.
+    `computed`: tables that Spark computes instead of reading their files.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Tables:
         self._marks: dict[str, Any] = {}
 
     def make(self, names: Iterable[str]) -> None:
-        """Make the views of these tables, and of what they read. Other names are left to the query to fail on.
+        """Make the views of these tables and of their sources. For other names the query itself fails.
 
         Raises BrokenFiles for a table with damaged files, unless the lake is `without_broken`: then Spark leaves out
         the same files as DuckDB. Raises NotOnSpark for a computed table that Python makes.
@@ -107,26 +107,29 @@ class Tables:
             raise BrokenFiles(broken)
         if not STAGED.isdisjoint(order):
             self._stage_captures()
-        bad = {one.path for one in broken}
+        bad = {file.path for file in broken}
         for name in order:
             if name not in self.made:
                 self._make(name, bad)
 
     def query(self, text: str) -> Any:
-        """Returns the Spark data frame of a query in DuckDB's dialect."""
+        """Return the Spark data frame of a query in DuckDB's dialect."""
         return self.backend.raw_sql(self.backend.compile(self._expression(text)))
 
     def rows(self, text: str, first: int = 0) -> Any:
-        """Returns the answer to a query in DuckDB's dialect as an Arrow table; the `first` rows if that is not 0."""
+        """Return the answer to a query in DuckDB's dialect as an Arrow table.
+
+        Only the `first` rows if that is not 0.
+        """
         expression = self._expression(text)
-        # Not `to_pyarrow` of Ibis: that goes through pandas, where a BIGINT with a NULL is a DOUBLE.
+        # Not `to_pyarrow` of Ibis, which goes through pandas, where a BIGINT with a NULL becomes a DOUBLE.
         return self.backend.raw_sql(self.backend.compile(expression.limit(first) if first else expression)).toArrow()
 
     def _expression(self, text: str) -> Any:
         return self.backend.sql(carried_over(text, self._doubles()), dialect="duckdb")
 
     def _doubles(self) -> set[str]:
-        """Returns the names of the DOUBLE columns of the tables made so far."""
+        """Return the names of the DOUBLE columns of the tables made so far."""
         types = column_types(self.catalog)
         return {column for name in self.made & types.keys() for column, kind in types[name] if kind == "DOUBLE"}
 
@@ -151,14 +154,14 @@ class Tables:
                 self._give(name, self._session.createDataFrame(con.table(name).to_arrow_table()))
 
     def _is_copied(self, name: str) -> bool:
-        found = self.con.execute(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = '{name}'").fetchall()
-        return bool(found[0][0])
+        rows = self.con.execute(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = '{name}'").fetchall()
+        return bool(rows[0][0])
 
     def _files(self, name: str, files: list[Path]) -> Any:
-        """Returns the valid rows in files of a table, with the columns that DuckDB shows, in its order."""
-        shown = self.con.table(name)
-        kinds = {column: str(kind) for column, kind in zip(shown.columns, shown.types, strict=True)}
-        # Given, so that no file is opened to learn it; what a file lacks is NULL, and another type is an error.
+        """Return the valid rows in files of a table, with the columns that DuckDB shows, in the same order."""
+        relation = self.con.table(name)
+        kinds = {column: str(kind) for column, kind in zip(relation.columns, relation.types, strict=True)}
+        # With a schema, Spark opens no file to infer one. Columns that a file lacks are NULL; another type is an error.
         rows = self._session.read.schema(spark_schema(kinds.items())).parquet(*(str(path) for path in files))
         mark = mark_of(name)
         return (
@@ -166,7 +169,7 @@ class Tables:
         )
 
     def _mark(self, name: str) -> Any:
-        """Returns the keys and batches that count of a mark."""
+        """Return the valid keys and batches of a marker table."""
         if name not in self._marks:
             keys = database.arrow_result(self.con, f"SELECT {KEYS[name]}, batch_id FROM {name}").to_arrow_table()
             self._marks[name] = self._session.createDataFrame(keys)

@@ -1,1 +1,1 @@
-"""What is written: batches of Parquet files, the log of each, who computes what."""
+"""The write side: batches of Parquet files, the catalog of commits, and locks."""

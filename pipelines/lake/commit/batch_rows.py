@@ -1,4 +1,4 @@
-"""A batch's row in the catalog: what is known of its files, as text."""
+"""A batch's row in the catalog: the records of its files, as text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _MEMORY = re.compile(r"needs more memory than the ([0-9]+)MiB")
 
 @dataclass(frozen=True)
 class Failure:
-    """A model that a table needs failed on a trace, and what came of it: the table lacks the trace (`LEFT_OUT`), or it
-    is whole, as the model was run again (`OPTIMIZER_OFF`). `trace_id` None: of captures, which are computed together.
+    """A failure of a model, which a table needs, on a trace, and its outcome for the table.
+
+    `outcome`: the table lacks the trace (`LEFT_OUT`), or is complete because the model was rerun with the optimizer off
+    (`OPTIMIZER_OFF`). `trace_id`: None for models of captures, which are computed together.
     """
 
     trace_id: str | None
@@ -30,15 +32,20 @@ class Failure:
 
     @property
     def is_no_fault_of_data(self) -> bool:
-        """Whether the model may succeed when it runs again: it was interrupted, the disk was full, or it had less memory than
-        now. Such rows are of older versions of tracelake, and of small machines.
+        """Return whether the model may succeed when it is rerun.
+
+        True if it was interrupted, the disk was full, or it had less memory than now. Older versions of tracelake and
+        small machines wrote such rows.
         """
         return bool(_INTERRUPTED.search(self.reason)) or 0 < memory_mib(self.reason) < _now()
 
 
 @dataclass(frozen=True)
 class Record:
-    """A table's file in a batch, as it was written; `n_rows` None: not counted; `version`: that of its model, if known."""
+    """A table's file in a batch, as it was written.
+
+    `n_rows`: None if not counted. `version`: the version of the table's model, None if unknown.
+    """
 
     size: int
     n_rows: int | None
@@ -49,8 +56,11 @@ class Record:
 
 @dataclass
 class Manifest:
-    """What is known of a batch's files. `records`: by table, of those in place; `keys`: of its marks, with the paths that they
-    came from, None: not recorded; `takes`: the batches that it takes the place of once its mark is in place.
+    """The records of a batch's files.
+
+    `records`: by table, of the files in place. `keys`: the keys of its marker tables with the paths of their source
+    files, None if not recorded. `pending` and `new_keys`: the same for announced files. `takes`: the ids of the batches
+    that this one replaces once its marker is in place.
     """
 
     batch: Batch
@@ -62,13 +72,13 @@ class Manifest:
 
 
 def memory_mib(reason: str) -> int:
-    """Returns how many MiB were too few for a model; 0 where it failed for another reason."""
+    """Return the memory limit in MiB that was too low for a model, or 0 if it failed for another reason."""
     limit = _MEMORY.search(reason)
     return int(limit[1]) if limit else 0
 
 
 def merged_away(into: str) -> str:
-    """Returns the notice of a batch whose traces are in another one."""
+    """Return the notice of a batch whose traces were merged into batch `into`, as JSON."""
     return json.dumps({"traces": [], "hidden_at": None, "merged_into": into})
 
 
@@ -77,37 +87,45 @@ def _now() -> int:
 
 
 def to_row(found: Manifest) -> tuple[str, str, str]:
-    """Returns a row's brief, keys and told. A line of the brief each: tables and versions, sizes, failures, what is pending, the
-    checksum of `told` (rows and digests), the time.
+    """Return a catalog row's brief, keys and detail (`told`).
+
+    The brief has one line each for tables and versions, sizes, failures, pending files, the checksum of the detail (row
+    counts and digests), and the time (ns since the epoch).
     """
     records = found.records
     kind = {"tables": list(records), "versions": {t: r.version for t, r in records.items() if r.version}}
-    failed = {table: [astuple(one) for one in r.failures] for table, r in records.items() if r.failures}
-    told = json.dumps([[r.n_rows, r.digest] for r in records.values()])
+    failed = {table: [astuple(failure) for failure in r.failures] for table, r in records.items() if r.failures}
+    detail = json.dumps([[r.n_rows, r.digest] for r in records.values()])
     files = {table: _written(record) for table, record in found.pending.items()}
     pending = json.dumps([files, found.new_keys, found.takes]) if files or found.takes else ""
     first = map(json.dumps, (kind, [r.size for r in records.values()], failed))
-    lines = (*first, pending, str(zlib.crc32(told.encode())), str(time.time_ns()))
-    return "\n".join(lines), json.dumps(found.keys), told
+    lines = (*first, pending, str(zlib.crc32(detail.encode())), str(time.time_ns()))
+    return "\n".join(lines), json.dumps(found.keys), detail
 
 
 def from_row(batch: Batch, brief: str, keys: str, told: str) -> Manifest:
-    """Returns what a row says; without `told`, digests and rows are not known."""
+    """Return the manifest that a catalog row contains. Without `told`, digests are empty and row counts None."""
     kind, sizes, failed, pending, *_ = brief.split("\n")
-    tables, of_failed = json.loads(kind), json.loads(failed)
-    more = json.loads(told) if told else [[None, ""] for _ in tables["tables"]]
+    tables, failures_by_table = json.loads(kind), json.loads(failed)
+    rows_and_digests = json.loads(told) if told else [[None, ""] for _ in tables["tables"]]
     records = {
-        table: _record([size, *rows, of_failed.get(table, []), tables["versions"].get(table)])
-        for table, size, rows in zip(tables["tables"], json.loads(sizes), more, strict=True)
+        table: _record([size, *rows, failures_by_table.get(table, []), tables["versions"].get(table)])
+        for table, size, rows in zip(tables["tables"], json.loads(sizes), rows_and_digests, strict=True)
     }
     files, new_keys, takes = json.loads(pending) if pending else ({}, None, [])
     return Manifest(batch, records, json.loads(keys), {t: _record(r) for t, r in files.items()}, new_keys, takes)
 
 
 def _written(record: Record) -> list[Any]:
-    return [record.size, record.n_rows, record.digest, [astuple(one) for one in record.failures], record.version]
+    return [
+        record.size,
+        record.n_rows,
+        record.digest,
+        [astuple(failure) for failure in record.failures],
+        record.version,
+    ]
 
 
-def _record(told: list[Any]) -> Record:
-    size, n_rows, digest, failures, version = told
-    return Record(size, n_rows, digest, tuple(Failure(*one) for one in failures), version)
+def _record(fields: list[Any]) -> Record:
+    size, n_rows, digest, failures, version = fields
+    return Record(size, n_rows, digest, tuple(Failure(*values) for values in failures), version)

@@ -1,4 +1,4 @@
-"""Writes tables of a connection as a batch of the lake, the mark's file last."""
+"""Writing of a connection's tables as a batch of the lake, the marker's file last."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def commit_tables(
     settled: Callable[[], Set[str]] | None = None,
     early: Mapping[str, Staged] | None = None,
 ) -> set[str]:
-    """Put what ingestion wrote of a scope in place together, from `con`; returns the keys that are already in the lake.
+    """Commit the ingested tables of a scope from `con` together. Return the keys that are already in the lake.
 
-    Their rows are left out; with `settled`, only those whose keys it returns, and the others replace what is there.
-    `before_put` is called under the lake's lock, when these rows are gone. `early`: tables that are files already, too
-    large to wait for with the lock; rows in them whose key is not in the mark are not shown. Raises duckdb.IOException or
-    OSError if the lake cannot be written.
+    The rows of these keys are left out. With `settled`, only the rows of the keys that it returns are left out, and the
+    other keys replace the existing rows. `before_put` is called under the lake's lock, after these rows are deleted
+    from `con`. `early`: tables that are already files, too large to be written under the lock. Their rows are visible
+    only if the marker has the key. Raises duckdb.IOException or OSError if the lake cannot be written.
     """
     early = early or {}
     catalog, mark = load_catalog(), tables_of(scope)[0]
@@ -42,7 +42,7 @@ def commit_tables(
         if early:
             lake.put_all(batch, early)
         with lake.commit_lock():
-            mine = {found for (found,) in con.execute(f"SELECT {key} FROM {mark}").fetchall()}
+            mine = {name for (name,) in con.execute(f"SELECT {key} FROM {mark}").fetchall()}
             already_committed = mine & set(settled() if settled else lake.known(mark))
             for table in tables:
                 con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *already_committed])}")
@@ -58,9 +58,9 @@ def commit_tables(
 
 
 def _keys(con: duckdb.DuckDBPyConnection, mark: str, key: str) -> dict[str, str | None]:
-    """The keys of a mark, of traces with the paths that they came from."""
+    """Return the keys of a marker table, with the source path of each trace, or None for keys of other scopes."""
     path = "path" if mark == MARK else "NULL"
-    return {str(found): where for found, where in con.execute(f"SELECT {key}, {path} FROM {mark}").fetchall()}
+    return {str(name): where for name, where in con.execute(f"SELECT {key}, {path} FROM {mark}").fetchall()}
 
 
 def _written(con: duckdb.DuckDBPyConnection, table: str, folder: Path) -> Staged:

@@ -1,8 +1,8 @@
-"""`catalog.sqlite`: which files a lake consists of, and what is known about them. One SQLite file (WAL) with one lock.
+"""`catalog.sqlite`: the files that a lake consists of, and their records. One SQLite file (WAL) with one lock.
 
-Every commit is a transaction that raises `serial`; so whether anything changed is one SELECT. Rows of batches and notices
-carry checksums, and `state` one over all of them: a damaged catalog is noticed when it is read, and made again from the
-Parquet files (rebuild.py). The other tables may be lost: they only save time.
+Every commit is a transaction that increments `serial`, so one SELECT shows whether anything changed. Rows of batches
+and notices carry checksums, and `state` has one over all of them. A damaged catalog is therefore noticed when it is
+read, and rebuilt from the Parquet files (rebuild.py). The other tables may be lost, because they only save time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pipelines.lake.commit.locks import held
 from pipelines.lake.commit.rebuild import found_in
 
 CATALOG, LOCK = "catalog.sqlite", ".catalog.lock"
-REBUILT = ".catalog-"  # one that is being made
+REBUILT = ".catalog-"  # prefix of the folder in which a catalog is rebuilt
 _WITH_IT = ("-wal", "-shm")
 _TABLES = (
     "CREATE TABLE state (id TEXT NOT NULL, serial INTEGER NOT NULL, sum INTEGER NOT NULL)",
-    # `brief` and `keys`: see manifest.py. `told` is last: it is long, and not read with the others.
+    # `brief` and `keys`: see batch_rows.py. `told` is last, because it is long and not read with the others.
     "CREATE TABLE batches (name TEXT PRIMARY KEY, serial INTEGER NOT NULL, sum INTEGER NOT NULL, brief TEXT NOT NULL,"
     " keys TEXT NOT NULL, told TEXT NOT NULL)",
     "CREATE INDEX changed ON batches (serial)",
@@ -40,7 +40,7 @@ _TABLES = (
     "CREATE TABLE grouped (batch_id TEXT PRIMARY KEY, stamp TEXT, folders TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE grouped_captures (folder TEXT, capture_id TEXT, PRIMARY KEY (folder, capture_id)) WITHOUT ROWID",
 )
-# Not the file's fault: somebody else has it, the disk is full, it may not be written, …
+# Errors that do not mean a damaged file: another process has it open, the disk is full, it is not writable, …
 _OF_THE_MACHINE = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_AUTH,
@@ -48,12 +48,12 @@ _OF_THE_MACHINE = {
 
 
 class Damaged(Exception):
-    """The catalog is damaged, or lost."""
+    """A catalog that is damaged or lost."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A batch's row. `n`: the serial of the commit that wrote it."""
+    """A row of a batch or a notice. `n`: the serial of the commit that wrote it. `sum`: its checksum."""
 
     n: int
     sum: int
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Content:
-    """What a catalog says: the same object as long as nothing was committed. `state`: id, serial, sum."""
+    """The content of a catalog: the same object until something is committed. `state`: id, serial, sum."""
 
     state: tuple[str, int, int] = ("", 0, 0)
     batches: Mapping[str, Row] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Content:
 
     @property
     def stamp(self) -> str:
-        """Returns what changes with each commit."""
+        """Return a text that changes with each commit."""
         return ":".join(map(str, self.state))
 
 
@@ -79,7 +79,7 @@ _memory: dict[Path, Content] = {}
 
 
 def content(root: Path) -> Content:
-    """Returns what is committed right now. A catalog that is damaged or lost is made again. Raises OSError."""
+    """Return the committed content. A catalog that is damaged or lost is rebuilt. Raises OSError."""
     try:
         return _content(root)
     except Damaged:
@@ -89,48 +89,48 @@ def content(root: Path) -> Content:
 
 def _content(root: Path) -> Content:
     with reading(root) as con:
-        found = Content() if con is None else _read(con, _memory.get(root, Content()))
-    _memory[root] = found
-    return found
+        current = Content() if con is None else _read(con, _memory.get(root, Content()))
+    _memory[root] = current
+    return current
 
 
-def _read(con: sqlite3.Connection, known: Content) -> Content:
+def _read(con: sqlite3.Connection, cached: Content) -> Content:
     con.execute("BEGIN")
     states = con.execute("SELECT id, serial, sum FROM state").fetchall()
     if len(states) != 1:
         raise Damaged("no state")
     state = states[0]
-    if state == known.state:
-        return known
+    if state == cached.state:
+        return cached
     try:
-        if state[0] == known.state[0] and state[1] > known.state[1]:
-            newer = f"WHERE serial > {known.state[1]}"
-            batches = {**known.batches, **_rows(con, "batches", ", keys", newer)}
-            found = Content(state, batches, {**known.notices, **_rows(con, "notices", "", newer)})
-            if _sum_of(found) == state[2]:  # else a row is gone
-                return found
-        found = Content(state, _rows(con, "batches", ", keys"), _rows(con, "notices", ""))
-        is_whole = _sum_of(found) == state[2] and all(_sum(name, row) == row.sum for name, row in _all(found))
-    except (TypeError, ValueError) as error:  # values that are not even of their types
+        if state[0] == cached.state[0] and state[1] > cached.state[1]:
+            newer = f"WHERE serial > {cached.state[1]}"
+            batches = {**cached.batches, **_rows(con, "batches", ", keys", newer)}
+            current = Content(state, batches, {**cached.notices, **_rows(con, "notices", "", newer)})
+            if _sum_of(current) == state[2]:  # otherwise a row was deleted
+                return current
+        current = Content(state, _rows(con, "batches", ", keys"), _rows(con, "notices", ""))
+        is_intact = _sum_of(current) == state[2] and all(_sum(name, row) == row.sum for name, row in _all(current))
+    except (TypeError, ValueError) as error:  # values of other types than the columns have
         raise Damaged(str(error)) from error
-    if not is_whole:
+    if not is_intact:
         raise Damaged("rows are not as they were written")
-    return found
+    return current
 
 
 def _rows(con: sqlite3.Connection, table: str, more: str, where: str = "") -> dict[str, Row]:
     rows = con.execute(f"SELECT name, serial, sum, brief{more} FROM {table} {where} ORDER BY name").fetchall()
-    return {str(name): Row(*told) for name, *told in rows}
+    return {str(name): Row(*values) for name, *values in rows}
 
 
-def _all(found: Content) -> Iterator[tuple[str, Row]]:
-    yield from found.batches.items()
-    yield from found.notices.items()
+def _all(source: Content) -> Iterator[tuple[str, Row]]:
+    yield from source.batches.items()
+    yield from source.notices.items()
 
 
-def _sum_of(found: Content) -> int:
+def _sum_of(source: Content) -> int:
     total = 0
-    for _, row in _all(found):
+    for _, row in _all(source):
         total ^= row.sum
     return total
 
@@ -140,13 +140,13 @@ def _sum(name: str, row: Row) -> int:
 
 
 def told_of(root: Path, name: str) -> str:
-    """Returns the long text of a batch's row."""
+    """Return the long text (row counts and digests, JSON) of a batch's row, or "" if there is no row."""
     rows = rows_of(root, "SELECT told FROM batches WHERE name = ?", (name,))
     return str(rows[0][0]) if rows else ""
 
 
 def rows_of(root: Path, query: str, given: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Returns the rows of a query; a catalog that turns out to be damaged is made again. Raises OSError."""
+    """Return the rows of a query. A damaged catalog is rebuilt and queried again. Raises OSError."""
     for _ in range(2):
         try:
             with reading(root) as con:
@@ -164,16 +164,16 @@ class Writer:
         self._serial = self._sum = 0
 
     def begin(self) -> None:
-        """Begin a transaction, if none has begun. Rows of other tables may then be written in `con`."""
+        """Begin a transaction, unless one has begun. The caller may then write rows of other tables in `con`."""
         if not self.con.in_transaction:
             self.con.execute("BEGIN IMMEDIATE")
 
     def batch(self, name: str, brief: str | None, keys: str = "", told: str = "") -> None:
-        """Write a batch's row; `brief` None removes it."""
+        """Write a batch's row, or remove it if `brief` is None."""
         self._put("batches", name, brief, keys, told)
 
     def notice(self, name: str, brief: str | None) -> None:
-        """Write a notice; None removes it."""
+        """Write a notice, or remove it if `brief` is None."""
         self._put("notices", name, brief)
 
     def _put(self, table: str, name: str, brief: str | None, *more: str) -> None:
@@ -191,7 +191,7 @@ class Writer:
         self.con.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
 
     def record(self, name: str, said: Any) -> None:
-        """Note something under a name; None removes it."""
+        """Write a value, as JSON, under a name, or remove it if the value is None."""
         self.begin()
         self.con.execute("DELETE FROM records WHERE name = ?", (name,))
         if said is not None:
@@ -209,12 +209,12 @@ class Writer:
 
 @contextmanager
 def writing(root: Path) -> Iterator[Writer]:
-    """Yields what changes the catalog, which nobody else does meanwhile; committed at the end, unless something is raised.
+    """Yield a writer of the catalog, under its lock. Commit at the end, unless the block raises.
 
     Raises OSError.
     """
     with held(root, LOCK):
-        content(root)  # made again if it is damaged
+        content(root)  # rebuilds it if it is damaged
         try:
             is_new = not (root / CATALOG).exists()
             with _said(root), closing(_connect(root / CATALOG, "rwc")) as con:
@@ -223,13 +223,13 @@ def writing(root: Path) -> Iterator[Writer]:
                 writer = Writer(con)
                 yield writer
                 writer.commit()
-        except Damaged as error:  # where a look does not come
+        except Damaged as error:  # in a part that `content` does not read
             rebuild(root)
             raise OSError(f"{root / CATALOG} was damaged ({error}), and has been made again: run this again") from None
 
 
 def create(con: sqlite3.Connection) -> None:
-    """Create the tables of a catalog, with an id of its own."""
+    """Create the tables of a catalog, with a new random id."""
     con.execute("PRAGMA journal_mode = WAL")
     con.execute("BEGIN IMMEDIATE")
     for table in _TABLES:
@@ -240,7 +240,7 @@ def create(con: sqlite3.Connection) -> None:
 
 @contextmanager
 def reading(root: Path) -> Iterator[sqlite3.Connection | None]:
-    """Yields a connection that reads the catalog; None if the lake has no files yet. Raises Damaged or OSError."""
+    """Yield a connection that reads the catalog, or None if the lake has no files yet. Raises Damaged or OSError."""
     if not (root / CATALOG).exists():
         if next(glob.iglob("*/day=*/*.parquet", root_dir=root), None):
             raise Damaged("it is lost")
@@ -249,7 +249,7 @@ def reading(root: Path) -> Iterator[sqlite3.Connection | None]:
     with _said(root), ExitStack() as stack:
         with (root / CATALOG).open("rb") as file:
             header = file.read(20)
-        if header[:16] != b"SQLite format 3\0" or header[18:] != b"\2\2":  # SQLite would take some for read-only
+        if header[:16] != b"SQLite format 3\0" or header[18:] != b"\2\2":  # SQLite would open some of them read-only
             raise Damaged("it is not a catalog")
         yield _opened(root, stack)
 
@@ -262,7 +262,7 @@ def _opened(root: Path, stack: ExitStack) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
-    # In a folder that cannot be written SQLite cannot read what has not been moved out of the log yet.
+    # In a read-only folder SQLite cannot read rows that are still in the log (WAL), so it reads a copy elsewhere.
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     for end in ("", "-wal"):
         if (root / (CATALOG + end)).exists():
@@ -279,10 +279,10 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def _said(root: Path) -> Iterator[None]:
-    """Raises Damaged or OSError for what SQLite raises."""
+    """Convert the errors of SQLite: raise Damaged for a damaged file, OSError for any other cause."""
     try:
         yield
-    except UnicodeDecodeError as error:  # of a name that is not as it was written
+    except UnicodeDecodeError as error:  # from a damaged name
         raise Damaged(str(error)) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
@@ -293,7 +293,7 @@ def _said(root: Path) -> Iterator[None]:
 
 
 def mend(root: Path) -> None:
-    """Make a catalog that is damaged or lost again from the Parquet files, unless another process did. Raises OSError."""
+    """Rebuild a damaged or lost catalog from the Parquet files, unless another process has done so. Raises OSError."""
     try:
         with held(root, LOCK):
             if not _is_whole(root):
@@ -308,14 +308,14 @@ def _is_whole(root: Path) -> bool:
         with reading(root) as con:
             if con is None:
                 return True
-            there = {f"{sql}" for (sql,) in con.execute("SELECT sql FROM sqlite_master").fetchall()}
-            return there >= {*_TABLES} and con.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            statements = {f"{sql}" for (sql,) in con.execute("SELECT sql FROM sqlite_master").fetchall()}
+            return statements >= {*_TABLES} and con.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     except Damaged:
         return False
 
 
 def rebuild(root: Path) -> None:
-    """Make the catalog from the Parquet files alone, whatever it says now. Raises OSError."""
+    """Rebuild the catalog from the Parquet files alone, whatever it contains now. Raises OSError."""
     with held(root, LOCK), tempfile.TemporaryDirectory(prefix=REBUILT, dir=root) as folder:
         made = Path(folder) / CATALOG
         with _said(root), closing(_connect(made, "rwc")) as con:
@@ -327,19 +327,23 @@ def rebuild(root: Path) -> None:
             for name, text in notices.items():
                 writer.notice(name, text)
             writer.commit()
-        # A log of the old file must never be applied to the new one; without a catalog it is made again.
+        # SQLite must never apply a log of the old file to the new one. If the process is killed here, the catalog is
+        # missing, and the next access rebuilds it.
         for end in ("", *_WITH_IT):
             (root / (CATALOG + end)).unlink(missing_ok=True)
         os.replace(made, root / CATALOG)
 
 
 def record_of(root: Path, name: str) -> Any:
-    """Returns what was noted under a name; None if nothing was, or if it is damaged. It only saves time. Raises OSError."""
+    """Return the value that was recorded under a name, or None if there is none or it is damaged. Raises OSError.
+
+    Records only save time.
+    """
     rows = rows_of(root, "SELECT text, sum FROM records WHERE name = ?", (name,))
-    return next((json.loads(text) for text, told in rows if zlib.crc32(text.encode()) == told), None)
+    return next((json.loads(text) for text, checksum in rows if zlib.crc32(text.encode()) == checksum), None)
 
 
 def note(root: Path, name: str, said: Any) -> None:
-    """Note something under a name; None removes it. Raises OSError."""
+    """Record a value, as JSON, under a name, or remove it if the value is None. Raises OSError."""
     with writing(root) as catalog:
         catalog.record(name, said)

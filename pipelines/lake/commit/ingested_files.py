@@ -1,7 +1,7 @@
-"""Which files are settled: read in their present state, and found in `traces`, in `rejects`, or known by content.
+"""Settled files: those that were read in their present state, and are in `traces`, in `rejects`, or known by content.
 
-The catalog has one row per file that ingestion finished. They only save time: without them files are read once more, and
-known content is skipped.
+The catalog has one row per file that ingestion finished. The rows only save time: without them files are read again,
+and known content is skipped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pipelines.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome for a file in a state: `status` as in ingest's report, `part` for a file of a folder ingested as a
-    whole.
+    """The outcome for a file in a state.
+
+    `status`: as in ingest's report, or `part` for a file of a folder that was ingested as a whole.
     """
 
     state: str
@@ -27,24 +28,24 @@ class Outcome:
 
 
 def state_of(path: Path) -> str:
-    """Returns size and modification time, which identify one version of a file's content. Raises OSError."""
+    """Return size and modification time as text, which identify one version of a file's content. Raises OSError."""
     stat = path.stat()
     return f"{stat.st_size}:{stat.st_mtime_ns}"
 
 
 def states_of(paths: Iterable[Path]) -> dict[Path, str]:
-    """Returns the existing files, each with its state, by absolute path."""
-    found = {}
+    """Return the state of each existing file, by absolute path."""
+    state_by_path = {}
     for path in paths:
         try:
-            found[path.absolute()] = state_of(path)
-        except (OSError, ValueError):  # gone, unreadable or not a valid path: nothing is known about its content
+            state_by_path[path.absolute()] = state_of(path)
+        except (OSError, ValueError):  # deleted, unreadable or not a valid path
             continue
-    return found
+    return state_by_path
 
 
 def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
-    """Record the outcome of files. Raises OSError if the lake cannot be written."""
+    """Record the outcomes of files. Raises OSError if the lake cannot be written."""
     rows = [(os.fsencode(path), o.state, o.status, o.trace_id) for path, o in outcomes.items()]
     if rows:
         with writing(lake.root) as catalog:
@@ -53,16 +54,16 @@ def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
 
 
 def settled(lake: Lake) -> dict[Path, Outcome]:
-    """Returns every file that was settled. Raises OSError if the lake cannot be read."""
+    """Return the outcome of every settled file. Raises OSError if the lake cannot be read."""
     rows = rows_of(lake.root, "SELECT path, state, status, trace_id FROM settled")
-    return {Path(os.fsdecode(path)): Outcome(*rest) for path, *rest in rows}
+    return {Path(os.fsdecode(path)): Outcome(*values) for path, *values in rows}
 
 
 def forget_missing(lake: Lake) -> int:
-    """Drop the rows of files that no longer exist; returns how many. Raises OSError if the lake cannot be written."""
-    gone = [(os.fsencode(path),) for path in settled(lake) if not os.path.lexists(path)]
-    if gone:
+    """Delete the rows of files that no longer exist, and return their number. Raises OSError if that fails."""
+    missing = [(os.fsencode(path),) for path in settled(lake) if not os.path.lexists(path)]
+    if missing:
         with writing(lake.root) as catalog:
             catalog.begin()
-            catalog.con.executemany("DELETE FROM settled WHERE path = ?", gone)
-    return len(gone)
+            catalog.con.executemany("DELETE FROM settled WHERE path = ?", missing)
+    return len(missing)

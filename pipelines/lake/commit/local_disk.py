@@ -1,7 +1,7 @@
-"""A lake is written on a local disk only: its writers exclude each other with flock, which a mounted bucket does not pass on.
+"""The check that a lake is written on a local disk: its writers rely on flock, which a mounted bucket does not share.
 
-On two mounts of one bucket each writer gets the lock and both commit the same traces (seen with a FUSE mount: 72 rows for
-64 traces). Reading is never refused.
+On two mounts of one bucket each writer gets the lock and both commit the same traces (measured with a FUSE mount: 72
+rows for 64 traces). Reading is never refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from pipelines.base.paths import UnusablePath
 TRUSTED = "TRACELAKE_NETWORK_DISK"
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|ceph|lustre|gpfs|glusterfs|beegfs|afs|davfs\w*|fuse\..*")
-# File systems in user space whose files are on this machine's disk.
+# FUSE file systems whose files are on this machine's disk.
 _LOCAL_FUSE = {"fuse.fuse-overlayfs", "fuse.grpcfuse", "fuse.osxfs", "fuse.lxcfs", "fuse.bindfs", "fuse.gocryptfs"}
 
 
 def refuse_network(root: Path, mounts: Path | None = None) -> None:
-    """Raises UnusablePath if a lake's folder is on a network file system or a mounted bucket, unless the environment
-    variable TRACELAKE_NETWORK_DISK says that its locks are seen by every host. Where mounts are unknown, nothing is refused.
+    """Raise UnusablePath if a lake's folder is on a network file system or a mounted bucket.
+
+    The environment variable TRACELAKE_NETWORK_DISK lifts this, if every host sees the locks. If the mounts are unknown,
+    no folder is refused.
     """
     kind = _kind_of(root.resolve(), mounts or _MOUNTS)
     if kind and _NETWORK.fullmatch(kind) and kind not in _LOCAL_FUSE and os.environ.get(TRUSTED, "0") in ("", "0"):
@@ -34,21 +36,24 @@ def refuse_network(root: Path, mounts: Path | None = None) -> None:
 
 @lru_cache(maxsize=64)
 def _kind_of(folder: Path, mounts: Path) -> str | None:
-    """Returns the type of the file system that a folder is on, or will be; None where the system does not tell."""
+    """Return the type of the file system that contains a folder, or will contain it.
+
+    None if the system does not list its mounts.
+    """
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:  # not Linux
         return None
-    found: tuple[int, str] | None = None
+    longest: tuple[int, str] | None = None
     for line in lines:
         before, _, after = line.partition(" - ")
         point = Path(_unescaped(before.split()[4]))
         # A later mount on the same folder hides the earlier one.
-        if folder.is_relative_to(point) and (found is None or len(point.parts) >= found[0]):
-            found = len(point.parts), after.split()[0]
-    return found and found[1]
+        if folder.is_relative_to(point) and (longest is None or len(point.parts) >= longest[0]):
+            longest = len(point.parts), after.split()[0]
+    return longest and longest[1]
 
 
 def _unescaped(text: str) -> str:
-    """A path of mountinfo: blanks and backslashes are octal there."""
+    """Return a path of mountinfo with its octal escapes (of blanks and backslashes) resolved."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

@@ -1,6 +1,6 @@
-"""Locks of a lake: each is a file in its folder, locked by the one thread that does the work that it stands for.
+"""Locks of a lake: each is a file in its folder, locked by the one thread that does the corresponding work.
 
-The kernel frees a lock when its process dies, however it dies, so a crash leaves none behind.
+The kernel releases a lock when its process ends, however it ends, so a crash leaves no locks behind.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _held = threading.local()
 
 
 def _mine() -> set[tuple[Path, str]]:
-    return _held.__dict__.setdefault(str(os.getpid()), set())  # a forked child holds nothing
+    return _held.__dict__.setdefault(str(os.getpid()), set())  # by process id, because a forked child holds no locks
 
 
 def is_held(root: Path, name: str) -> bool:
-    """Whether this thread holds a lock."""
+    """Return whether this thread holds a lock."""
     return (root, name) in _mine()
 
 
 @contextmanager
 def held(root: Path, name: str, wait: bool = True, on_wait: Callable[[], Any] = lambda: None) -> Iterator[bool]:
-    """Held by one thread of all processes at a time; it may be nested. The lake's folder is created if needed.
+    """Hold a lock that one thread of all processes can have at a time. It may be nested.
 
-    Yields whether it is held, which without `wait` may not be so; `on_wait` is called before it waits. Raises OSError or
-    UnusablePath.
+    Yields whether the lock is held, which is always true unless `wait` is false. `on_wait` is called before waiting.
+    The lake's folder is created if needed. Raises OSError or UnusablePath.
     """
     mine = _mine()
     if (root, name) in mine:
@@ -56,5 +56,5 @@ def held(root: Path, name: str, wait: bool = True, on_wait: Callable[[], Any] = 
             yield True
         finally:
             mine.discard((root, name))
-            # Closing is not enough: a child that was forked meanwhile has it open, too.
+            # Closing is not enough: a child that was forked while the lock was held has the file open, too.
             fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,8 +1,8 @@
-"""What was written for each batch: a row of the catalog with its files, their sizes and digests, and the keys in its marks.
+"""The catalog row of each batch: its files with sizes and digests, and the keys in its markers.
 
-A file is announced (`pending`) before it is put in place, and confirmed afterwards. What a killed writer announced is
-confirmed or dropped by whoever looks next, by what is in place: so the rename of a mark commits its batch, as readers of the
-Parquet alone see it.
+A file is announced (`pending`) before it is renamed into place, and confirmed afterwards. If a writer is killed in
+between, the next process that reads the row confirms or drops the announcement, depending on whether the file is in
+place. So the rename of a marker commits its batch, as readers of the Parquet files alone see it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pipelines.lake.names import KEYS, REJECTS, Batch, mark_of, table_file
 
 @dataclass(frozen=True)
 class Kind:
-    """What most batches have in common: their tables, by place in `sizes`, and with which version each was computed."""
+    """The part that many batches share: their tables, by index into `sizes`, and the model version of each table."""
 
     places: dict[str, int]
     versions: dict[str, str]
 
     @cached_property
     def is_marked(self) -> bool:
-        """Whether a mark, or `rejects`, is among the tables: the batch was not left by a killed run."""
+        """Return whether a marker table or `rejects` is among the tables. False for leftovers of a killed run."""
         return any(table in KEYS or table == REJECTS for table in self.places)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A batch's row in brief. `sizes`: of its files, by place of the table; `keys`: JSON.
+    """A batch's catalog row, parsed. `sizes`: of its files in bytes, by table index. `keys`: JSON.
 
-    `is_plain`: no writer is at work on it at this moment, nor was one killed at it in a lake that may not be written.
+    `is_plain`: false while a writer works on the batch, and after one was killed in a lake that cannot be written.
     """
 
     batch: Batch
@@ -54,27 +54,27 @@ class Entry:
     takes: tuple[str, ...] = ()
 
     def key_paths(self) -> dict[str, str | None] | None:
-        """Returns the keys of the batch's mark with their paths; None if they were not recorded."""
+        """Return the keys of the batch's marker with their source paths, or None if they were not recorded."""
         return json.loads(self.keys)
 
     @property
     def file_names(self) -> list[str]:
-        """The batch's files, below the lake's folder."""
+        """Return the batch's files, relative to the lake's folder."""
         end = f"day={self.batch.day}/{self.batch.batch_id}.parquet"
         return [f"{table}/{end}" for table in self.kind.places]
 
     def files(self, root: Path) -> list[Path]:
-        """Returns the batch's files."""
+        """Return the paths of the batch's files."""
         return [root / name for name in self.file_names]
 
     def is_committed(self, table: str) -> bool:
-        """Whether the mark of this table is in place."""
+        """Return whether the marker of this table is in place. `rejects` needs no marker."""
         return table == REJECTS or mark_of(table) in self.kind.places
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Batches by id; `shown` without those that retention or a merge hides."""
+    """A lake's batches by id in one state of the catalog. `shown`: without those that retention or a merge hides."""
 
     content: Content
     entries: Mapping[str, Entry]
@@ -86,31 +86,31 @@ _memory: dict[Path, Seen] = {}
 
 
 def entries(root: Path) -> Mapping[str, Entry]:
-    """Returns the batches of a lake by id, oldest first: the same object as long as nothing was committed. Raises OSError."""
+    """Return the batches of a lake by id, oldest first: the same object until the next commit. Raises OSError."""
     return seen(root).entries
 
 
 def shown(root: Path) -> Mapping[str, Entry]:
-    """Returns those `entries` that neither retention nor a merge hides."""
+    """Return the `entries` that neither retention nor a merge hides."""
     return seen(root).shown
 
 
 def read(root: Path, batch: Batch) -> Manifest | None:
-    """Returns what is known of a batch; None if it is not in the catalog."""
+    """Return the manifest of a batch, or None if the batch is not in the catalog."""
     for _ in range(2):
         row = content(root).batches.get(batch.batch_id)
         if row is None:
             return None
-        told = told_of(root, batch.batch_id)
-        if str(zlib.crc32(told.encode())) == row.brief.split("\n")[4]:
-            return from_row(batch, row.brief, row.keys, told)
+        detail = told_of(root, batch.batch_id)
+        if str(zlib.crc32(detail.encode())) == row.brief.split("\n")[4]:
+            return from_row(batch, row.brief, row.keys, detail)
     return from_row(batch, row.brief, row.keys, "")  # without digests
 
 
 def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
-    """Returns the keys in the batch's mark, with the paths that they came from; None if they were not recorded."""
-    found = entries(root).get(batch.batch_id)
-    return found.key_paths() if found else None
+    """Return the keys in the batch's marker with their source paths, or None if they were not recorded."""
+    entry = entries(root).get(batch.batch_id)
+    return entry.key_paths() if entry else None
 
 
 def note_put(
@@ -121,57 +121,63 @@ def note_put(
     keys: Mapping[str, str | None],
     takes: Iterable[str] = (),
 ) -> None:
-    """Announce files that are about to be put in place, with the keys in a mark. The caller commits before it does so."""
-    found = _finished(root, read(root, batch) or Manifest(batch), writer)
-    found.pending = dict(records)
-    found.new_keys = dict(keys) if keys else None
-    found.takes = [*takes] or found.takes
-    writer.batch(batch.batch_id, *to_row(found))
+    """Announce files that are about to be moved into place, with the keys in a marker.
+
+    The caller commits the announcement before it moves the files.
+    """
+    manifest = _finished(root, read(root, batch) or Manifest(batch), writer)
+    manifest.pending = dict(records)
+    manifest.new_keys = dict(keys) if keys else None
+    manifest.takes = [*takes] or manifest.takes
+    writer.batch(batch.batch_id, *to_row(manifest))
 
 
 def note_done(root: Path, writer: Writer, batch: Batch) -> None:
-    """Confirm that what was announced is in place."""
-    found = read(root, batch) or Manifest(batch)
-    _confirm(found, found.pending, writer)
-    writer.batch(batch.batch_id, *to_row(found))
+    """Confirm that the announced files are in place."""
+    manifest = read(root, batch) or Manifest(batch)
+    _confirm(manifest, manifest.pending, writer)
+    writer.batch(batch.batch_id, *to_row(manifest))
 
 
 def note_gone(root: Path, writer: Writer, batch: Batch, tables: Iterable[str]) -> None:
-    """Record that a batch has no files of these tables any more. Without files its row goes."""
-    if (found := read(root, batch)) is None:
+    """Record that a batch no longer has files of these tables. If no files remain, remove its row."""
+    if (manifest := read(root, batch)) is None:
         return
-    found = _finished(root, found, writer)
+    manifest = _finished(root, manifest, writer)
     for table in tables:
-        found.records.pop(table, None)
-    if found.records:
-        writer.batch(batch.batch_id, *to_row(found))
+        manifest.records.pop(table, None)
+    if manifest.records:
+        writer.batch(batch.batch_id, *to_row(manifest))
     else:
         writer.batch(batch.batch_id, None)
 
 
-def _confirm(found: Manifest, placed: Mapping[str, Record], writer: Writer | None) -> None:
-    found.records |= placed
+def _confirm(manifest: Manifest, placed: Mapping[str, Record], writer: Writer | None) -> None:
+    manifest.records |= placed
     if any(table in KEYS for table in placed):
-        if found.new_keys is not None:
-            found.keys = found.new_keys
-        if writer:  # else it is only looked at
-            for name in found.takes:
-                writer.notice(name, merged_away(found.batch.batch_id))
-            found.takes = []
-    found.pending, found.new_keys = {}, None
+        if manifest.new_keys is not None:
+            manifest.keys = manifest.new_keys
+        if writer:  # without a writer the catalog stays unchanged
+            for name in manifest.takes:
+                writer.notice(name, merged_away(manifest.batch.batch_id))
+            manifest.takes = []
+    manifest.pending, manifest.new_keys = {}, None
 
 
-def _finished(root: Path, found: Manifest, writer: Writer | None) -> Manifest:
-    """Confirms what is in place of what a killed writer announced. Without `writer` it may still be at work: only sizes are
-    compared.
+def _finished(root: Path, manifest: Manifest, writer: Writer | None) -> Manifest:
+    """Confirm the announced files that are in place, and drop the other announcements.
+
+    Without `writer`, the announcing process may still be running, and only sizes are compared.
     """
     placed = {
-        table: record for table, record in found.pending.items() if _is_it(root, found.batch, table, record, writer)
+        table: record
+        for table, record in manifest.pending.items()
+        if _is_it(root, manifest.batch, table, record, writer)
     }
-    if any(table in KEYS for table in found.pending) and not any(table in KEYS for table in placed):
-        placed.pop(REJECTS, None)  # it has no mark of its own, and counts with the one that it was announced with
-    _confirm(found, placed, writer)
-    return found
+    if any(table in KEYS for table in manifest.pending) and not any(table in KEYS for table in placed):
+        placed.pop(REJECTS, None)  # `rejects` has no own marker, and counts only with the marker announced with it
+    _confirm(manifest, placed, writer)
+    return manifest
 
 
 def _is_it(root: Path, batch: Batch, table: str, record: Record, writer: Writer | None) -> bool:
@@ -183,8 +189,11 @@ def _is_it(root: Path, batch: Batch, table: str, record: Record, writer: Writer 
 
 
 def _finish(root: Path, names: Iterable[str]) -> bool:
-    """Finish what killed writers began; returns whether that could be done: a writer may be at work."""
-    if is_held(root, LOCK):  # what is being put in place at this moment may be our own
+    """Complete the announcements of killed writers, and return whether that was possible.
+
+    It is not possible while a writer may be at work, or if the lake cannot be written.
+    """
+    if is_held(root, LOCK):  # the pending files may be those that this thread is moving into place
         return False
     try:
         with held(root, LOCK, wait=False) as is_ours:
@@ -192,65 +201,71 @@ def _finish(root: Path, names: Iterable[str]) -> bool:
                 return False
             with writing(root) as writer:
                 for name in names:
-                    if (found := read(root, Batch(name))) is not None:
-                        found = _finished(root, found, writer)
-                        writer.batch(name, *(to_row(found) if found.records else (None, "", "")))
+                    if (manifest := read(root, Batch(name))) is not None:
+                        manifest = _finished(root, manifest, writer)
+                        writer.batch(name, *(to_row(manifest) if manifest.records else (None, "", "")))
             return True
     except (OSError, UnusablePath):  # a lake that may not be written
         return False
 
 
 def seen(root: Path) -> Seen:
-    """Returns all that the catalog says of batches at one moment. Raises OSError."""
-    now, before = content(root), _memory.get(root)
-    if before and before.content is now and all(entry.is_plain for entry in before.entries.values()):
-        return before
-    old, kinds = (before.entries, before.kinds) if before else ({}, {})
-    made: dict[str, Entry] = {}
+    """Return all batches in the current state of the catalog. Raises OSError."""
+    now, previous = content(root), _memory.get(root)
+    if previous and previous.content is now and all(entry.is_plain for entry in previous.entries.values()):
+        return previous
+    old, kinds = (previous.entries, previous.kinds) if previous else ({}, {})
+    current: dict[str, Entry] = {}
     for name in sorted(now.batches):
-        row, known = now.batches[name], old.get(name)
-        made[name] = known if known and known.row is row and known.is_plain else _entry(root, Batch(name), row, kinds)
-    open_ones = [name for name, entry in made.items() if not entry.is_plain]
+        row, old_entry = now.batches[name], old.get(name)
+        current[name] = (
+            old_entry
+            if old_entry and old_entry.row is row and old_entry.is_plain
+            else _entry(root, Batch(name), row, kinds)
+        )
+    open_ones = [name for name, entry in current.items() if not entry.is_plain]
     if open_ones and _finish(root, open_ones):
         return seen(root)
     hidden = {
         *now.notices,
-        *(one for name in open_ones for one in made[name].takes if made[name].is_committed("traces")),
+        *(replaced for name in open_ones for replaced in current[name].takes if current[name].is_committed("traces")),
     }
-    found = made if hidden.isdisjoint(made) else {name: made[name] for name in made if name not in hidden}
-    _memory[root] = Seen(now, made, found, kinds)  # never changed in place: another thread may look, too
+    visible = current if hidden.isdisjoint(current) else {name: current[name] for name in current if name not in hidden}
+    _memory[root] = Seen(now, current, visible, kinds)  # replaced, never mutated, because another thread may read it
     return _memory[root]
 
 
 def _entry(root: Path, batch: Batch, row: Row, kinds: dict[str, Kind]) -> Entry:
-    kind, sizes, failed, pending, _, at = row.brief.split("\n")
+    kind, sizes, failed, pending, _, written_at_ns = row.brief.split("\n")
     keys, takes = row.keys, ()
     is_plain = not pending or not json.loads(pending)[0]
     if not is_plain:
-        found = _finished(root, from_row(batch, row.brief, row.keys, ""), None)
+        manifest = _finished(root, from_row(batch, row.brief, row.keys, ""), None)
         (kind, sizes, failed, *_), keys, takes = (
-            to_row(found)[0].split("\n"),
-            json.dumps(found.keys),
-            tuple(found.takes),
+            to_row(manifest)[0].split("\n"),
+            json.dumps(manifest.keys),
+            tuple(manifest.takes),
         )
     if kind not in kinds:
-        told = json.loads(kind)
-        kinds[kind] = Kind({table: place for place, table in enumerate(told["tables"])}, told["versions"])
-    failures = {table: tuple(Failure(*one) for one in rows) for table, rows in json.loads(failed).items()}
-    return Entry(batch, row, kinds[kind], tuple(json.loads(sizes)), keys, is_plain, failures, int(at), takes)
+        tables_and_versions = json.loads(kind)
+        kinds[kind] = Kind(
+            {table: index for index, table in enumerate(tables_and_versions["tables"])}, tables_and_versions["versions"]
+        )
+    failures = {table: tuple(Failure(*values) for values in rows) for table, rows in json.loads(failed).items()}
+    return Entry(batch, row, kinds[kind], tuple(json.loads(sizes)), keys, is_plain, failures, int(written_at_ns), takes)
 
 
 def describe(
     path: Path, n_rows: int | None = None, failures: tuple[Failure, ...] = (), version: str | None = None
 ) -> Record:
-    """Returns the record of a file as it is now."""
+    """Return the record of a file in its current state."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Record(path.stat().st_size, n_rows, digest, failures, version)
 
 
 def flush_names(folder: Path) -> None:
-    """Write a folder's names to the disk, so that they are as they are now after a power loss."""
+    """Flush a folder's directory entries to disk, so that they survive a power loss."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,5 +1,6 @@
-"""Where models failed: which traces tables lack for it, and which they have because the model was run in another way.
-Recorded with each file (manifest.py), shown as model_failures.
+"""Model failures: which traces are missing in tables, and which models were rerun in another way.
+
+They are recorded with each file (manifest.py) and shown as the table model_failures.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SHOWN, _TABLES = 10, 5
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A trace that tables lack, because a model that they need failed on it."""
+    """A trace that is missing in tables, because a model that they need failed on it."""
 
     trace_id: str
     file: str
@@ -37,7 +38,7 @@ class LeftOut:
 
     @property
     def sentence(self) -> str:
-        """What lacks which trace and why, without a full stop."""
+        """Return which tables lack the trace and why, without a full stop."""
         more = len(self.tables) - _TABLES
         names = ", ".join(self.tables[:_TABLES]) + (f" and {more} more table{'s' * (more > 1)}" if more > 0 else "")
         verb = "lacks" if len(self.tables) == 1 else "lack"
@@ -47,12 +48,12 @@ class LeftOut:
 
 
 def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
-    """Add the rows of committed batches of these ids to the table model_failures. `entries`: what the logs say."""
+    """Insert the failures of the batches with these ids into the table model_failures. `entries`: batches by id."""
     rows = [
-        row([one.trace_id, table, one.model, one.reason, one.outcome, name])
+        row([failure.trace_id, table, failure.model, failure.reason, failure.outcome, name])
         for name in sorted(entries.keys() & set(batches))
         for table, failures in sorted(entries[name].failures.items())
-        for one in failures
+        for failure in failures
     ]
     for first in range(0, len(rows), _ROWS):
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
@@ -70,10 +71,10 @@ def left_out(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[Left
 
 
 def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
-    """Return `left_out` of a folder lake as it is now, without its analysts' file."""
+    """Return `left_out` of a folder lake in its current state, without its analysts' file."""
     entries = shown(lake.root)
-    failures = (of for batch in lake.batches() for of in entries[batch.batch_id].failures.values())
-    if not any(one.outcome == LEFT_OUT for of in failures for one in of):
+    by_table = (failures for batch in lake.batches() for failures in entries[batch.batch_id].failures.values())
+    if not any(failure.outcome == LEFT_OUT for failures in by_table for failure in failures):
         return []
     with lake.connect([MARK]) as con:
         _add_all_failures(con, lake)
@@ -81,26 +82,26 @@ def left_out_of(lake: Lake, tables: Iterable[str]) -> list[LeftOut]:
 
 
 def sentences(left: Sequence[LeftOut]) -> list[str]:
-    """Return a line for each trace and model, of many for the first."""
+    """Return a line for each trace and model, at most 10, and a last line with the number of the others."""
     more = len(left) - _SHOWN
-    return [*(one.sentence for one in left[:_SHOWN]), *([f"and {more:,} more: {ALL}"] if more > 0 else [])]
+    return [*(failure.sentence for failure in left[:_SHOWN]), *([f"and {more:,} more: {ALL}"] if more > 0 else [])]
 
 
 def ways_out(left: Sequence[LeftOut], address: str) -> list[str]:
-    """Return how to get what tables lack, as lines that can be copied. `address`: the lake's."""
+    """Return hints for completing the tables, each with a command to copy. `address`: of the lake."""
     if not left:
         return []
     lake = shlex.quote(address)
-    tables = " ".join(sorted({table for one in left for table in one.tables}))
+    tables = " ".join(sorted({table for failure in left for table in failure.tables}))
     ways = [f"To compute them again: tracelake materialize {tables} --force --lake {lake}"]
-    if most := max(memory_mib(one.reason) for one in left):
-        more = f"For models that need more memory, set {database.MEMORY} to more than {most} (MiB) first"
+    if max_mib := max(memory_mib(failure.reason) for failure in left):
+        more = f"For models that need more memory, set {database.MEMORY} to more than {max_mib} (MiB) first"
         ways.append(f"{more}, or profile fewer steps")
     return [*ways, f"To remove such a trace from the lake: tracelake forget {left[0].trace_id} --lake {lake}"]
 
 
 def failures_of(lake: Lake, table: str) -> list[str]:
-    """Returns `caveats` of a table, without an analysts' file."""
+    """Return the `caveats` of a table, computed without an analysts' file."""
     with database.scratch() as con:
         _add_all_failures(con, lake)
         return caveats(con, [table])
@@ -112,15 +113,15 @@ def _add_all_failures(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
 
 
 def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
-    """Returns a sentence for each of these tables that lacks traces, from the analysts' file."""
-    found = con.execute(
+    """Return a sentence for each of these tables that lacks traces, from the table model_failures in `con`."""
+    rows = con.execute(
         f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
         f"FROM {FAILURES} WHERE outcome = '{LEFT_OUT}' AND table_name IN {_listed(tables)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
     return [
         f"{table} lacks {n} trace{'s' if n > 1 else ''}, such as {trace_id}, on which the model {model} failed "
         f"({reason}): {ALL}"
-        for table, n, trace_id, model, reason in found
+        for table, n, trace_id, model, reason in rows
     ]
 
 

@@ -1,4 +1,4 @@
-"""Parquet as the lake writes it: zstd, row groups of one trace, statistics on what queries filter by, page checksums."""
+"""Parquet files of a lake: zstd, row groups of one trace, statistics on filter columns, page checksums."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from pipelines.lake.commit.batch_rows import Failure
 
-FAILURES_KEY = "tracelake_failures"  # in the metadata of a file: where models failed
+FAILURES_KEY = "tracelake_failures"  # metadata key of a file's model failures
 
-# Arguments and times rarely repeat: attempting dictionary encoding on them costs more than it saves.
+# Arguments and times rarely repeat, so attempting dictionary encoding on them costs more than it saves.
 _DIRECT = ("event_id", "start_ns", "duration_ns", "end_ns", "args", "correlation", "external_id", "flow_id", "extra")
 _STATISTICS = (
     "trace_id",
@@ -36,16 +36,22 @@ _STATISTICS = (
 
 
 def options(version: str | None, failures: Iterable[Failure] = ()) -> str:
-    """Returns the options of a COPY to a file of the lake: what its catalog is made again from is in its footer."""
-    said = {VERSION_KEY: version} if version else {}
-    if failed := [astuple(one) for one in failures]:
-        said[FAILURES_KEY] = json.dumps(failed)
-    listed = ", ".join(f"{key}: {quoted(value)}" for key, value in said.items())
+    """Return the options of a COPY to a file of the lake.
+
+    Its footer stores the version and the failures, from which a lost catalog is rebuilt.
+    """
+    metadata = {VERSION_KEY: version} if version else {}
+    if failed := [astuple(failure) for failure in failures]:
+        metadata[FAILURES_KEY] = json.dumps(failed)
+    listed = ", ".join(f"{key}: {quoted(value)}" for key, value in metadata.items())
     return "FORMAT parquet, COMPRESSION zstd" + (f", KV_METADATA {{{listed}}}" if listed else "")
 
 
 def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:
-    """Write tables of one schema into a file, one row group each (empty ones only if there is no other)."""
+    """Write tables of one schema into a file, one row group each.
+
+    Empty tables become no row group. They only provide the schema.
+    """
     writer = None
     try:
         for table in tables:
@@ -69,12 +75,12 @@ def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "z
 
 
 def join_files(parts: Iterable[Path], target: Path) -> None:
-    """Merge the row groups of several files into one, in the files' order, one row group in memory at a time."""
+    """Concatenate the row groups of several files into one file, one row group in memory at a time."""
     write_tables(chain.from_iterable(map(row_groups, parts)), target)
 
 
 def row_groups(path: Path) -> Iterator[pa.Table]:
-    """Yields the row groups of a file in order; an empty table if it has none."""
+    """Yield the row groups of a file in order, or an empty table if it has none."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:

@@ -1,7 +1,7 @@
-"""What the sensor keeps in the lake, in `.sensor/`: the files that a run was asked to ingest, and what it asked for so far.
+"""Files of the sensor in the lake's folder `.sensor/`: the files that each run is to ingest, and the requests so far.
 
-A run's configuration and the sensor's cursor only name these files, so that they stay small however many files wait. A
-file is written in one step and never changed; `clean` removes those that nothing names any more.
+A run's configuration and the sensor's cursor only name these lists, so they stay small however many files wait. A list
+is written in one step and never changed. `clean` removes lists that are no longer named.
 """
 
 from __future__ import annotations
@@ -17,42 +17,45 @@ from pipelines.models.cache import digest_of
 
 FOLDER = ".sensor"
 KEPT_RUNS = 100
-"""How many lists of files stay for runs that are started again; those of older runs are removed."""
+"""Number of file lists kept for reruns. Lists of older runs are removed."""
 
 
 class ListGone(Exception):
-    """The list of a run's files is missing or damaged; the message names it and says what to do."""
+    """A list of a run's files that is missing or damaged. The message names the list and what to do."""
 
 
 def put_files(lake: Lake, name: str, files: Iterable[Path]) -> str:
-    """Write the files of a run; returns the list's name. Raises OSError."""
+    """Write the list of a run's files, and return the list's name. Raises OSError."""
     return _write(lake, f"run-{name}", [path_text(path) for path in files])
 
 
 def files_of(lake: Lake, name: str) -> list[Path]:
-    """Returns the files of a run. Raises ListGone."""
-    found = _read(lake, name)
-    if not isinstance(found, list):
+    """Return the files of a run. Raises ListGone."""
+    paths = _read(lake, name)
+    if not isinstance(paths, list):
         raise ListGone(
-            f"{_path(lake, name)}, which lists the files of this run, is {'missing' if found is None else 'damaged'}; start "
+            f"{_path(lake, name)}, which lists the files of this run, is {'missing' if paths is None else 'damaged'}; start "
             "a run without it, which takes the whole watched folder (what the lake knows is skipped)"
         )
-    return [text_path(text) for text in found]
+    return [text_path(text) for text in paths]
 
 
 def put_asked(lake: Lake, asked: Mapping[str, Any]) -> str:
-    """Write what the sensor asked for, by path; returns the name. Raises OSError."""
+    """Write the sensor's requests, by path, and return the list's name. Raises OSError."""
     return _write(lake, f"asked-{digest_of([json.dumps(asked, sort_keys=True)])[:16]}", dict(asked))
 
 
 def asked_of(lake: Lake, name: str) -> dict[str, Any] | None:
-    """Returns what was written under the name; None if it is missing or damaged."""
-    found = _read(lake, name)
-    return found if isinstance(found, dict) else None
+    """Return the requests that were written under a name, or None if they are missing or damaged."""
+    content = _read(lake, name)
+    return content if isinstance(content, dict) else None
 
 
 def clean(lake: Lake, asked: str | None) -> None:
-    """Remove what nothing names any more: what was asked before `asked`, lists of old runs, what a kill left."""
+    """Remove lists that are no longer named.
+
+    These are requests other than `asked`, lists of old runs, and leftovers of killed processes.
+    """
     folder = lake.root / FOLDER
     runs = sorted(folder.glob("run-*.json"), key=lambda path: path.stat().st_mtime_ns)
     old = [path for path in folder.glob("asked-*.json") if path.stem != asked]
@@ -70,10 +73,10 @@ def _write(lake: Lake, name: str, content: Any) -> str:
 
 
 def _read(lake: Lake, name: str) -> Any:
-    """Returns the content; None if there is no such file, False if it is damaged."""
+    """Return the content, None if the file does not exist, or False if it is damaged."""
     try:
-        found = json.loads(_path(lake, name).read_text(encoding="utf-8"))
-        return found["content"] if found["sum"] == _sum(found["content"]) else False
+        record = json.loads(_path(lake, name).read_text(encoding="utf-8"))
+        return record["content"] if record["sum"] == _sum(record["content"]) else False
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

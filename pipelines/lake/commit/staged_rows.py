@@ -1,4 +1,4 @@
-"""Tables that are filled with Python rows: created empty from their models, then added to."""
+"""Tables that are filled with Python rows: created empty from their models, then appended to."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ _ROWS = 500
 
 
 def staged_tables(catalog: Catalog, scope: str) -> list[str]:
-    """Returns the tables of a scope whose rows are ingested; the others are derived from them."""
+    """Return the tables of a scope whose rows are ingested. The scope's other tables are derived from them."""
     return [table for table in catalog.ingested(scope) if catalog.models[table].staged]
 
 
 def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Collection[str]) -> None:
-    """Compute those of the tables of a scope that read nothing staged, but others of it, which `con` holds."""
+    """Compute the tables that read only other tables of their scope, which `con` contains."""
     for table in (name for name in catalog.models if name in tables):
         if not catalog.models[table].staged:
             con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
 
 
 def unforeseen(error: Exception) -> str:
-    """Returns the reason of a reject row for an unexpected error: one file's fault must not stop other files."""
+    """Return the reason for a reject row after an unexpected error, so that one bad file does not stop other files.
+
+    Raises KeyboardInterrupt if the process was told to stop.
+    """
     raise_if_stopped(error)
     if isinstance(error, UnusablePath):
         return str(error)
@@ -41,7 +44,7 @@ def unforeseen(error: Exception) -> str:
 
 @contextmanager
 def all_or_nothing(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """A transaction: if something is raised in it, none of its rows stay."""
+    """Run the block in a transaction, which is rolled back if the block raises."""
     con.begin()
     try:
         yield
@@ -52,23 +55,23 @@ def all_or_nothing(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def insert_values(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows as SQL literals, by column names, which all rows have in the same order."""
+    """Insert rows as SQL literals, by column names. All rows have the same columns in the same order."""
     columns = ", ".join(f'"{name}"' for name in (rows[0] if rows else ()))
     for first in range(0, len(rows), _ROWS):
-        values = (row(list(one.values())) for one in rows[first : first + _ROWS])
+        values = (row(list(values_by_column.values())) for values_by_column in rows[first : first + _ROWS])
         con.execute(f"INSERT INTO {table} ({columns}) VALUES {', '.join(values)}")
 
 
 def insert_reject(
     con: duckdb.DuckDBPyConnection, path: str, reason: str, batch: Batch, byte_offset: int | None = None
 ) -> None:
-    """Add a file that was not ingested to `_staged_rejects`."""
-    told = {"path": path, "byte_offset": byte_offset, "reason": reason, "seen_at": datetime.now(UTC)}
-    insert_values(con, f"{STAGED}{REJECTS}", [{**told, "batch_id": batch.batch_id}])
+    """Insert a file that was not ingested into `_staged_rejects`."""
+    reject = {"path": path, "byte_offset": byte_offset, "reason": reason, "seen_at": datetime.now(UTC)}
+    insert_values(con, f"{STAGED}{REJECTS}", [{**reject, "batch_id": batch.batch_id}])
 
 
 def insert_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Add rows by column names; the table's types apply, and missing columns are NULL."""
+    """Insert rows by column names. The table's types apply, and missing columns are NULL."""
     import pyarrow as pa
 
     if rows:

@@ -1,1 +1,1 @@
-"""The analysts' DuckDB file: what is in it, and how it is made; the tables that users give."""
+"""The analysts' DuckDB file (contents and publication), and the tables that users supply."""

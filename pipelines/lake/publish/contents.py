@@ -1,4 +1,4 @@
-"""What an analysts' file holds: every public table with its types and comments, or an error that names damaged files."""
+"""Contents of an analysts' file: every public table with types and comments, or an error that names damaged files."""
 
 from __future__ import annotations
 
@@ -39,48 +39,51 @@ from pipelines.models.sqltext import quoted
 
 @dataclass
 class Contents:
-    """The contents of an analysts' file: the files of each table, and which files are damaged.
+    """The contents of an analysts' file: the files of each table, and the damaged files.
 
-    Tables that need damaged files raise an error, or answer without them; in the latter case the file is not the lake's
-    own.
+    A table that needs damaged files raises an error. With `leave_out` it answers without them, and the file is then
+    private, not the lake's own.
     """
 
     root: Path
     catalog: Catalog
     files: dict[str, list[Path]]
     broken: list[Broken]
-    now: Now  # what is committed
+    now: Now  # the committed state
     leave_out: bool = False
     home: Path | None = None  # where the file is used, if not in the lake's folder
-    counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as read from its files
+    counts: dict[str, int] = field(default_factory=dict)  # rows of each marker table, counted in its files
 
     def of(self, table: str) -> list[Broken]:
-        """Returns the broken files that a table needs; rules are not in files of the lake."""
+        """Return the broken files that a table needs. Rule tables need none."""
         if self.leave_out or self.catalog.models[table].kind == "rules":
             return []
-        return [one for one in self.broken if one.table in (table, mark_of(table))]
+        return [file for file in self.broken if file.table in (table, mark_of(table))]
 
     def usable(self, table: str) -> list[Path]:
-        """Returns the files of a table that are not broken."""
-        bad = {one.path for one in self.broken if one.table == table}
+        """Return the files of a table that are not broken."""
+        bad = {file.path for file in self.broken if file.table == table}
         return [path for path in self.files[table] if path not in bad]
 
 
 def build(built: Path, contents: Contents) -> None:
-    """Create the file; files found to be unreadable on the way are added to the damaged ones."""
+    """Create the file. If files turn out to be unreadable, add them to the damaged ones and start over."""
     catalog = contents.catalog
     while True:
         begin(built, catalog, _statements(catalog.shipped or catalog))
         with connect_written(built) as con:
-            found = _fill(con, contents, _order(catalog))
-        if not found:
+            unreadable_files = _fill(con, contents, _order(catalog))
+        if not unreadable_files:
             return
-        contents.broken += found
+        contents.broken += unreadable_files
         built.unlink()
 
 
 def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
-    """Replace the macros of large tables, and fill the others. Views follow where columns are not those of this version."""
+    """Replace the macros of large tables and fill the small ones. Return the unreadable files, if any.
+
+    A table whose files have other columns than this version gets these columns, and views over it follow.
+    """
     con.execute("BEGIN")  # one flush to disk instead of one per statement
     con.execute(f"INSERT INTO {SCHEMA}.published SELECT {quoted(contents.root)}, now()")
     insert_values(con, BATCHES, [{"batch_id": name, "stamp": stamp} for name, stamp in contents.now.stamps.items()])
@@ -90,10 +93,10 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
         try:
             _copy(con, contents.catalog.models[table], contents, lists)
         except duckdb.Error:
-            found = _unreadable(table, contents)
-            if not found:
+            unreadable_files = _unreadable(table, contents)
+            if not unreadable_files:
                 raise
-            return found
+            return unreadable_files
     contents.counts = count_rows(con, [mark for mark in KEYS if not contents.of(mark)])
     add_prices(con, contents.root)
     committed = [path.stem for mark in (MARK, CAPTURE_MARK) for path in contents.usable(mark)]
@@ -104,7 +107,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
 
 
 def large_rows(contents: Contents) -> Lists:
-    """Returns the macros of the large tables: their lists of files, and the rows in these."""
+    """Return the macros of the large tables: their file lists, and the rows in these files."""
     lists, types = Lists(contents.now, contents.catalog), column_types(contents.catalog)
     for table in contents.catalog.public:
         if not is_large(contents.catalog.models[table]):
@@ -114,7 +117,7 @@ def large_rows(contents: Contents) -> Lists:
         else:
             files = lists.of_others(table, contents.usable(table)) if contents.leave_out else lists.of(table)
             rows = files.rows(contents.root, types[table])
-            if rows is None:  # the macro is that of a file without batches, and need not be written again
+            if rows is None:  # same text as in the empty file, so the macro is not written again
                 rows = f"{no_row(contents.catalog, table)} WHERE false"
             elif not contents.leave_out:
                 rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}"
@@ -123,7 +126,7 @@ def large_rows(contents: Contents) -> Lists:
 
 
 def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists) -> None:
-    """Fill a small table, or replace it: by one with the columns of its files, where these are not those of this version."""
+    """Fill a small table. If its files have other columns than this version, replace it by one with theirs."""
     table = model.name
     if model.kind in ("view", "rules") or is_large(model):
         return
@@ -137,7 +140,7 @@ def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, list
         _replace(con, model, "VIEW", f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.home or contents.root)}")
         return
     if model.kind == "lake" and mark_of(table) != MARK and table != REJECTS:
-        # A file may lack columns that the table has since, which views over it and the report need.
+        # A file may lack columns that newer versions of the table have, and that views over it and the report need.
         rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, table)} WHERE FALSE"
     if _fits(con, model, contents, lists, rows):
         con.execute(f"INSERT INTO {table} BY NAME {rows}")
@@ -146,15 +149,15 @@ def _copy(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, list
 
 
 def _fits(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, lists: Lists, rows: str) -> bool:
-    """Whether rows have the columns of this version: of computed tables the logs tell, of ingested ones the files."""
+    """Return whether rows have the columns of this version, by the catalog for computed tables, else by the files."""
     if model.kind != "lake" and not contents.leave_out:
         return lists.fit(model.name)
-    found = [(column, kind) for column, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()]
-    return sorted(found) == sorted(column_types(contents.catalog)[model.name])
+    columns = [(column, kind) for column, kind, *_ in con.execute(f"DESCRIBE {rows}").fetchall()]
+    return sorted(columns) == sorted(column_types(contents.catalog)[model.name])
 
 
 def _replace(con: duckdb.DuckDBPyConnection, model: Model, kind: str, rows: str) -> None:
-    """Replace a table of the empty file."""
+    """Replace a table of the empty file by a table or view over these rows, with its comments."""
     con.execute(f"DROP TABLE {model.name}")
     con.execute(f"CREATE {kind} {model.name} AS {rows}")
     con.execute(comments(model, kind, _columns(con, model.name)))
@@ -165,7 +168,7 @@ def _columns(con: duckdb.DuckDBPyConnection, table: str) -> set[str]:
 
 
 def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None:
-    """Fill `tracelake.superseded`: traces that are not shown because there is a better one. It has the columns of `traces`."""
+    """Fill `tracelake.superseded` with the traces that a better trace hides. It has the columns of `traces`."""
     files = contents.usable(MARK)
     if not files or contents.of(MARK) or _untold(contents):
         return
@@ -176,14 +179,14 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
-    """Returns the files that a table is made of and that cannot be read."""
+    """Return the unreadable files that a table is made of."""
     tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
     with database.scratch() as con:
-        return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
+        return [file for name in tables if name in contents.files for file in unreadable(con, contents.usable(name))]
 
 
 def verify(built: Path, contents: Contents) -> None:
-    """Check that the file on disk has every public table, and every mark as many rows as its files.
+    """Check that the file on disk has every public table, and that every marker table has as many rows as its files.
 
     Raises NotPublished.
     """
@@ -191,27 +194,27 @@ def verify(built: Path, contents: Contents) -> None:
         if built.with_name(f"{built.name}.wal").exists():
             raise NotPublished("part of it was not written (its log remains); is the disk full?")
         with database.attached(built) as con:
-            there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
-            if missing := sorted(set(contents.catalog.public) - there):
+            existing = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
+            if missing := sorted(set(contents.catalog.public) - existing):
                 raise NotPublished(f"{len(missing)} tables are missing, such as {missing[0]}")
-            for mark, found in count_rows(con, contents.counts).items():
-                if found != contents.counts[mark]:
-                    raise NotPublished(f"{mark} has {found} rows; {contents.counts[mark]} are committed")
+            for mark, n_rows in count_rows(con, contents.counts).items():
+                if n_rows != contents.counts[mark]:
+                    raise NotPublished(f"{mark} has {n_rows} rows; {contents.counts[mark]} are committed")
     except (duckdb.Error, NotPublished) as error:
         why = str(error).splitlines()[0]
         raise NotPublished(f"{ANALYST}: the new file is incomplete, so the old one stays: {why}") from None
 
 
 def count_rows(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> dict[str, int]:
-    """Returns how many rows each of these tables has."""
+    """Return the number of rows of each of these tables."""
     return {table: con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in tables}
 
 
 @lru_cache
 def column_types(catalog: Catalog) -> dict[str, Types]:
-    """Returns the columns and DuckDB types of every public table, as it is stored."""
-    found = types_of_tables(catalog)
-    types = {name: list(found[name]) for name in catalog.public}
+    """Return the columns and DuckDB types of every public table, as stored."""
+    types_by_table = types_of_tables(catalog)
+    types = {name: list(types_by_table[name]) for name in catalog.public}
     for name in (*catalog.materialized, *catalog.of_captures):
         types[name].append((BATCH_COLUMN.name, "VARCHAR"))
     return types
@@ -219,12 +222,15 @@ def column_types(catalog: Catalog) -> dict[str, Types]:
 
 @lru_cache(maxsize=1)
 def _statements(catalog: Catalog) -> Statements:
-    """`catalog`: the project's own, whose tables have the same columns and comments where a user added rules."""
+    """Return the statements of the empty file, cached.
+
+    `catalog`: the project's own, because its tables have the same columns and comments as those with a user's rules.
+    """
     return Statements(catalog, column_types(catalog), _order(catalog))
 
 
 def _order(catalog: Catalog) -> list[str]:
-    """Marks first: other tables read them."""
+    """Return the public tables, marker tables first, because other tables read them."""
     return sorted(catalog.public, key=lambda name: name not in KEYS)
 
 
@@ -232,34 +238,35 @@ def _rows_in_files(table: str, contents: Contents) -> str:
     if table != MARK:
         return committed_rows(table, contents.usable(table))
     rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
-    if untold := _untold(contents):  # all but this column is known
+    if untold := _untold(contents):  # every other column is still valid
         return f"SELECT * REPLACE (CAST(error({quoted(told(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
     return rows
 
 
 def _untold(contents: Contents) -> list[Broken]:
-    """Returns the broken files that determine which capture a trace is in."""
-    return list(dict.fromkeys(one for table in TOLD_BY for one in contents.of(table)))
+    """Return the broken files that determine the capture of a trace."""
+    return list(dict.fromkeys(file for table in TOLD_BY for file in contents.of(table)))
 
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
-    """Returns the SELECT of a table with the right columns that fails when a row is requested."""
+    """Return a SELECT with the table's columns that raises an error when a row is requested."""
     columns = no_row(catalog, table)
     return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 
 
 def no_row(catalog: Catalog, table: str) -> str:
-    """Returns a SELECT of one row with a table's columns and types, all NULL; `… WHERE false` has none."""
+    """Return a SELECT of one row with a table's columns and types, all NULL. Append `WHERE false` for no rows."""
     return empty_file.no_row(column_types(catalog)[table])
 
 
 def is_at_home(root: Path) -> str:
-    """Returns the condition that the file is opened where it was made: a copy must not answer from the original's
-    files.
+    """Return the condition that the file is opened where it was made.
+
+    A copy must not answer from the original's files, so the condition raises an error there.
     """
     hint = (
         f"this file was made as {root / ANALYST} and would read the files there, but it has been moved: open that one, or "
         "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which rebuilds it for the new place"
     )
-    there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
-    return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(hint)}) END)"
+    n_open = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
+    return f"(SELECT CASE WHEN ({n_open}) > 0 THEN true ELSE error({quoted(hint)}) END)"

@@ -1,6 +1,7 @@
-"""The analysts' file of a lake without rows, the starting point of every other: cached per user between processes.
+"""The analysts' file of a lake without rows, from which all others are made: cached per user between processes.
 
-Creating 120 tables and 1,600 comments, which are the same for every lake, takes longer than all else that publishing does.
+Creating 120 tables and 1,600 comments, which are the same for every lake, takes longer than all other steps of
+publishing.
 """
 
 from __future__ import annotations
@@ -27,24 +28,25 @@ BATCHES = f"{SCHEMA}.batches"
 HIDDEN = f"{SCHEMA}.superseded"
 # The oldest format, which DuckDB writes by default, takes six times the space and twice the time to open.
 _FORMAT = {"storage_compatibility_version": "v1.2.0", "default_block_size": 65_536}
-# To try these on small tables takes most of the time of writing them; on large ones they save a seventh of the space.
+# Trying these compression methods takes most of the time of writing small tables. On large ones they save a seventh of
+# the space.
 _NOT_TRIED = "fsst,dict_fsst,zstd,roaring,alp,alprd"
-_KEPT = 3  # how many versions are kept: a checkout or two besides what is installed
+_KEPT = 3  # cached versions: the installed one and a checkout or two
 Types = list[tuple[str, str]]
 
 
 class NotPublished(TracelakeError):
-    """The newly built analysts' file is not complete; the message says why. The published one is still in place."""
+    """A new analysts' file that is incomplete. The message says why. The published file is still in place."""
 
 
 class Statements:
-    """What makes the file, but for the rows of rules. A thousand comments are put together once in a process.
+    """The SQL that makes the file, except the rows of rules. A thousand comments are assembled once per process.
 
     `digest`: a hash over all of it.
     """
 
     def __init__(self, catalog: Catalog, types: Mapping[str, Types], order: Iterable[str]) -> None:
-        """The tables are made in this order."""
+        """Assemble the statements. The tables are created in the given order."""
         models = [catalog.models[name] for name in order]
         self.of_tables = {model.name: _statements(model, types[model.name]) for model in models}
         self.macros = {
@@ -55,19 +57,18 @@ class Statements:
 
 
 def begin(built: Path, catalog: Catalog, statements: Statements) -> None:
-    """Create the file `built`: each public table, empty except for rules, plus views and all comments, and the tables that
-    describe the file, empty, too.
+    """Create the file `built`: empty public tables, rule tables with rows, views, comments and bookkeeping tables.
 
     Raises NotPublished.
     """
     models = [_usable(catalog.models[name]) for name in statements.of_tables]
     rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
     added = [model.added.content for model in models if model.added]
-    code = Path(rule_tables.__file__).read_bytes()  # how rules are read
+    code = Path(rule_tables.__file__).read_bytes()  # this code determines the rows of rule tables
     digest = digest_of([duckdb.__version__, code, statements.digest, *rules, *added])
-    if kept := kept_file("empty", digest):
+    if cached := kept_file("empty", digest):
         try:
-            shutil.copyfile(kept, built)
+            shutil.copyfile(cached, built)
             return
         except OSError:  # another process deleted it
             built.unlink(missing_ok=True)
@@ -85,14 +86,17 @@ def begin(built: Path, catalog: Catalog, statements: Statements) -> None:
 
 
 def connect_written(built: Path) -> duckdb.DuckDBPyConnection:
-    """Returns a connection to an analysts' file that is being made."""
+    """Return a connection to an analysts' file that is being made."""
     con = database.connect(built, config=_FORMAT)
     con.execute(f"SET disabled_compression_methods = '{_NOT_TRIED}'")
     return con
 
 
 def _usable(model: Model) -> Model:
-    """Rules without a user's rows, if these cannot be used: only who needs them is refused (Catalog.refuse_errors)."""
+    """Return the model without a user's rules if these cannot be used.
+
+    Only callers that need the rules are refused (Catalog.refuse_errors).
+    """
     return replace(model, added=None) if model.added and model.added.error else model
 
 
@@ -107,12 +111,12 @@ def write_out(con: duckdb.DuckDBPyConnection) -> None:
 
 def _statements(model: Model, types: Types) -> list[str]:
     kind = "VIEW" if model.kind == "view" or is_large(model) else "TABLE"
-    said = comments(model, kind, {column for column, _ in types})
+    comment_sql = comments(model, kind, {column for column, _ in types})
     if model.kind == "rules":
-        return [said]
+        return [comment_sql]
     if model.kind == "view":
-        return [f"CREATE VIEW {model.name} AS {model.sql}", said]
-    return [view_of(model.name) if is_large(model) else _table(model.name, types), said]
+        return [f"CREATE VIEW {model.name} AS {model.sql}", comment_sql]
+    return [view_of(model.name) if is_large(model) else _table(model.name, types), comment_sql]
 
 
 def _table(name: str, types: Types) -> str:
@@ -120,13 +124,14 @@ def _table(name: str, types: Types) -> str:
 
 
 def no_row(types: Types) -> str:
-    """Returns a SELECT of one row with these columns, all NULL; `… WHERE false` has none."""
+    """Return a SELECT of one row with these columns, all NULL. Append `WHERE false` for no rows."""
     return f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS {_column_name(column)}' for column, kind in types)}"
 
 
 def _own(mark: Model, types: Types) -> str:
-    """Returns the statements that create the tables about the file itself. By `batches` the next publication finds what
-    changed.
+    """Return the statements that create the bookkeeping tables of the file.
+
+    The next publication compares `batches` with the catalog to find what changed.
     """
     described = {
         f"{SCHEMA}.published": (
@@ -154,13 +159,13 @@ def _own(mark: Model, types: Types) -> str:
 
 
 def hidden_comments(mark: Model, present: set[str]) -> str:
-    """Returns the statements that comment `tracelake.superseded`, which has the columns of `traces`."""
+    """Return the statements that comment `tracelake.superseded`, which has the columns of `traces`."""
     doc = "One row per trace that is not shown because a better one superseded it."
     return _comments(HIDDEN, "TABLE", doc, _docs(mark, present))
 
 
 def comments(model: Model, kind: str, present: set[str]) -> str:
-    """Returns the statements that comment a table (`kind`: TABLE or VIEW) and those of its columns that are present."""
+    """Return the statements that comment a table (`kind`: TABLE or VIEW) and its columns in `present`."""
     return _comments(model.name, kind, model.doc, _docs(model, present))
 
 
@@ -169,11 +174,13 @@ def _docs(model: Model, present: set[str]) -> dict[str, str]:
 
 
 def _comments(name: str, kind: str, doc: str, docs: Mapping[str, str]) -> str:
-    said = [f"COMMENT ON {kind} {name} IS {quoted(doc)}"]
-    said += [f"COMMENT ON COLUMN {name}.{_column_name(column)} IS {quoted(text)}" for column, text in docs.items()]
-    return "; ".join(said)
+    statements = [f"COMMENT ON {kind} {name} IS {quoted(doc)}"]
+    statements += [
+        f"COMMENT ON COLUMN {name}.{_column_name(column)} IS {quoted(text)}" for column, text in docs.items()
+    ]
+    return "; ".join(statements)
 
 
 def _column_name(column: str) -> str:
-    """As SQL spells it."""
+    """Return the column as a quoted SQL identifier."""
     return f'"{column}"'

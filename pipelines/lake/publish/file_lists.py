@@ -1,11 +1,12 @@
-"""The views of the large tables: one per table, over macros that hold its rows, and these over lists of files.
+"""The views of the large tables: one per table, over a macro with its rows, which reads macros with lists of files.
 
-Most tables have a file of every batch, so they share lists: a macro holds the names of some batches, and
-`tracelake."files of <table>"` puts together those lists that a table has, and `tracelake."rows of <table>"` reads them. A view's text does not depend on how many batches
-there are, nor on the lake, and a new batch changes one short list. Where a list begins depends on the ids of the batches alone, so what is
-added or removed at one place leaves the others as they are. Old lists are long and the newest ones short.
+Most tables have a file of every batch, so tables share lists. A macro contains the names of some batches,
+`tracelake."files of <table>"` concatenates a table's lists, and `tracelake."rows of <table>"` reads these files. A
+view's text depends neither on the number of batches nor on the lake, and a new batch changes one short list. The ids of
+the batches alone determine where a list begins, so adding or removing a batch leaves other lists unchanged. Old lists
+are long and the newest ones short.
 
-A view joins the rows with the mark by the file's name, too, so that a query of one trace opens its batch's file only.
+A view joins the rows with the marker also by file name, so that a query of one trace opens only its batch's file.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from pipelines.models.sqltext import file_list, quoted
 
 SCHEMA = "tracelake"
 MACROS = f"{SCHEMA}.macros"
-_SMALL, _LARGE = 32, 256  # batches of a list, on average; long lists begin where a short one would
-# The rows that DuckDB shall expect in files that it has not opened. Otherwise it expects so few that it may keep all of
-# them in memory to look up the mark's rows there, instead of the other way round.
+_SMALL, _LARGE = 32, 256  # batches per list, on average; every start of a long list is also one of a short list
+# Row count that DuckDB is to assume for files that it has not opened. By default it assumes so few rows that it may
+# build the hash table of the join from these files instead of from the marker's rows.
 _MANY = 100_000_000
-_COPIED = (MARK, "findings", REJECTS)  # and everything about runs of schedules
+_COPIED = (MARK, "findings", REJECTS)  # copied, as is every table of a scope other than traces and captures
 _LARGE_OF_CAPTURES = (
     "collective_ranks",
     "capture_critical_path",
@@ -41,7 +42,7 @@ Types = Iterable[tuple[str, str]]
 
 
 def is_large(model: Model) -> bool:
-    """Whether a table is a view over its files; small ones are copied into the analysts' file."""
+    """Return whether a table is a view over its files. Small tables are copied into the analysts' file."""
     if model.kind in ("view", "rules"):
         return False
     if mark_of(model.name) == CAPTURE_MARK:
@@ -50,24 +51,24 @@ def is_large(model: Model) -> bool:
 
 
 def view_of(table: str) -> str:
-    """Returns the statement that creates the view of a large table: it has the columns and rows that its macro has."""
+    """Return the statement that creates the view of a large table, with the columns and rows of its macro."""
     return f"CREATE VIEW {table} AS FROM {_call(rows_of(table))}"
 
 
 def rows_of(table: str) -> str:
-    """Returns the name of the macro that has a large table's rows."""
+    """Return the name of the macro that returns a large table's rows."""
     return f"rows of {table}"
 
 
 def chunks(batch_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the lists that batches form, in order, each by the id that it begins with."""
+    """Return the lists of consecutive batches, in order, each by its first id."""
     names = sorted(batch_ids)
     sums = [zlib.crc32(name.encode()) for name in names]
-    newest = max((place for place, found in enumerate(sums) if found % _LARGE == 0), default=0)
+    newest = max((index for index, checksum in enumerate(sums) if checksum % _LARGE == 0), default=0)
     starts = [
-        place
-        for place, found in enumerate(sums)
-        if place == 0 or found % _LARGE == 0 or (place > newest and found % _SMALL == 0)
+        index
+        for index, checksum in enumerate(sums)
+        if index == 0 or checksum % _LARGE == 0 or (index > newest and checksum % _SMALL == 0)
     ]
     ends = [*starts[1:], len(names)] if names else []
     return {names[start]: tuple(names[start:end]) for start, end in zip(starts, ends, strict=True)}
@@ -75,22 +76,25 @@ def chunks(batch_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table that are committed. `lists`: the macros that name those whose columns are certain."""
+    """The committed files of a table. `lists`: macros that name the files whose columns are known to be current.
+
+    `others`: all other files, whose columns are read from the files.
+    """
 
     table: str
     lists: tuple[str, ...]
     others: tuple[Path, ...]
 
     def rows(self, root: Path, types: Types) -> str | None:
-        """Returns the SELECT of the committed rows; None without files. `types`: the columns of this version."""
+        """Return the SELECT of the committed rows, or None without files. `types`: the columns of this version."""
         certain = _certain_rows(self.table, root, types) if self.lists else None
-        others = valid_rows(self.table, files_rows(_call(_others(self.table)))) if self.others else None
-        return " UNION ALL BY NAME ".join(f"({rows})" for rows in (certain, others) if rows) or None
+        other_rows = valid_rows(self.table, files_rows(_call(_others(self.table)))) if self.others else None
+        return " UNION ALL BY NAME ".join(f"({rows})" for rows in (certain, other_rows) if rows) or None
 
 
 @dataclass
 class Lists:
-    """The macros that name the files of what is committed: `macros`, by name, of the tables that were asked for."""
+    """The macros that name the committed files. `macros`: text by name, for the tables requested so far."""
 
     now: Now
     catalog: Catalog
@@ -100,40 +104,40 @@ class Lists:
     _there: dict[str, dict[str, Path]] = field(default_factory=dict)
 
     def of(self, table: str) -> Files:
-        """Returns a table's files, and adds its macros."""
-        lists, others = [], []
+        """Return a table's files, and add its macros."""
+        lists, other_paths = [], []
         for groups in self._groups(mark_of(table)).values():
             certain = [names for names in groups if self._is_certain(table, names[0])]
             if certain:
                 lists.append(self._name_list(certain))
-            rest = (name for names in groups if names not in certain for name in names)
-            others += [self._file(table, name) for name in rest if self.now.has(table, name)]
+            uncertain = (name for names in groups if names not in certain for name in names)
+            other_paths += [self._file(table, name) for name in uncertain if self.now.has(table, name)]
         if lists:
             names = ", ".join(_call(name) for name in lists)
             folder = quoted(f"{utf8_path(self.now.root)}/{table}/")
             listed = f"string_split(concat_ws(' ', {names}), ' ')"
             self.macros[_certain(table)] = f"list_transform({listed}, lambda name: {folder} || name || '.parquet')"
-        return self.of_others(table, others, tuple(lists))
+        return self.of_others(table, other_paths, tuple(lists))
 
     def of_others(self, table: str, others: Iterable[Path], lists: tuple[str, ...] = ()) -> Files:
-        """As `of`, of files that the logs do not tell the columns of."""
+        """Return a table's files and add the macro of `others`, whose columns the catalog does not record."""
         files = Files(table, lists, tuple(sorted(others)))
         if files.others:
             self.macros[_others(table)] = file_list(files.others)
         return files
 
     def fit(self, table: str) -> bool:
-        """Whether all files of a computed table have the columns of this version."""
-        groups = (names for of in self._groups(mark_of(table)).values() for names in of)
+        """Return whether all files of a computed table have the columns of this version."""
+        groups = (names for groups in self._groups(mark_of(table)).values() for names in groups)
         return all(self._is_certain(table, names[0]) for names in groups if self.now.has(table, names[0]))
 
     def _file(self, table: str, name: str) -> Path:
-        if table not in self._there:  # asking for one file after another takes ten times as long
+        if table not in self._there:  # one listing, because looking up file after file takes ten times as long
             self._there[table] = table_names(self.now.root, table)
         return self._there[table].get(name) or table_file(self.now.root, table, Batch(name))
 
     def _groups(self, mark: str) -> dict[str, list[list[str]]]:
-        """Returns the lists of a mark's batches, each as groups of batches that have the same tables and versions."""
+        """Return the lists of a marker's batches, each as groups of batches with the same tables and versions."""
         if mark not in self._parts:
             self._parts[mark] = {}
             for first, names in chunks(self.now.marks[mark]).items():
@@ -144,7 +148,7 @@ class Lists:
         return self._parts[mark]
 
     def _is_certain(self, table: str, name: str) -> bool:
-        """Whether a batch has a file of a table, with the columns of this version."""
+        """Return whether a batch has a file of a table, with the columns of this version."""
         if name in self.now.loose:
             return False
         kind, model = self.now.entries[name].kind, self.catalog.models[table]
@@ -163,24 +167,24 @@ class Lists:
 
 
 def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> None:
-    """Create or replace the macros that changed, drop those that are gone, and note what there is in MACROS."""
+    """Create or replace the macros that changed, drop those that no longer exist, and update the table MACROS."""
     before = macros_in(con)
     changed = {name: text for name, text in macros.items() if before.get(name) != text}
-    # A macro can only be created when those that it calls are there: first the lists of names.
+    # A macro can only be created after the macros that it calls, so the lists of names come first.
     for name, text in sorted(
-        changed.items(), key=lambda one: one[0].startswith("files of ") + 2 * one[0].startswith("rows of ")
+        changed.items(), key=lambda item: item[0].startswith("files of ") + 2 * item[0].startswith("rows of ")
     ):
         con.execute(f'CREATE OR REPLACE MACRO {SCHEMA}."{name}"() AS {text}')
-    gone = sorted(before.keys() - macros.keys())
-    for name in gone:
+    dropped = sorted(before.keys() - macros.keys())
+    for name in dropped:
         con.execute(f'DROP MACRO {SCHEMA}."{name}"')
-    if stale := [*gone, *changed]:
+    if stale := [*dropped, *changed]:
         con.execute(f"DELETE FROM {MACROS} WHERE name IN ({', '.join(map(quoted, stale))})")
     insert_values(con, MACROS, [{"name": name, "text": text} for name, text in changed.items()])
 
 
 def macros_in(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Returns the macros of a file, by name."""
+    """Return the macros of a file: text by name."""
     return dict(con.execute(f"SELECT name, text FROM {MACROS}").fetchall())
 
 
@@ -189,7 +193,7 @@ def _certain_rows(table: str, root: Path, types: Types) -> str:
     schema = ", ".join(
         f"{quoted(name)}: {{name: {quoted(name)}, type: {quoted(kind)}, default_value: NULL}}" for name, kind in types
     )
-    # DuckDB leaves out files by the column that is called `filename`, and by no other.
+    # DuckDB prunes files only by a column that is called `filename`.
     files = (
         f"read_parquet({_call(_certain(table))}, hive_partitioning = false, filename = true, "
         f"explicit_cardinality = {_MANY}, schema = MAP {{{schema}}})"
@@ -197,7 +201,7 @@ def _certain_rows(table: str, root: Path, types: Types) -> str:
     folder = quoted(f"{utf8_path(root)}/{table}/day=")
     day = "batch_id[1:4], '-', batch_id[5:6], '-', batch_id[7:8]"
     marked = f"SELECT {key}, batch_id, concat({folder}, {day}, '/', batch_id, '.parquet') AS filename FROM {mark}"
-    # The key is the mark's: what a query says about it then applies to the mark's few rows, and these to the files.
+    # The key comes from the marker, so a query's filter on it applies to the marker's few rows, which select the files.
     return (
         f"SELECT file.* EXCLUDE (filename) REPLACE (mark.{key} AS {key}) FROM {files} AS file "
         f"JOIN ({marked}) AS mark USING (filename, {key}, batch_id)"

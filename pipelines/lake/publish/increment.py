@@ -1,7 +1,7 @@
-"""An analysts' file → the one after a few batches were added, changed or removed; only what changed is written.
+"""Incremental update of an analysts' file after a few batches were added, changed or removed.
 
-The result is what a file that is built anew would hold. Where that is not certain from the logs alone (damage, changed tables
-of captures) `Anew` is raised, and the file is built anew.
+The result equals a file that is built anew. If the catalog alone does not guarantee that (damage, changed tables of
+captures), `Anew` is raised, and the caller builds the file anew.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pipelines.lake.read.views import FOLDER, file_rows, placed_rows, valid_rows
 from pipelines.models.sqltext import row
 
 _SLIM = "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns"
-_NEWEST = (CAPTURE_MARK, *GROWING)  # marks of which the newest row of a key counts
+_NEWEST = (CAPTURE_MARK, *GROWING)  # marker tables in which the newest row of a key counts
 
 
 class Anew(Exception):
-    """The file must be built anew; the message says why."""
+    """An analysts' file that must be built anew. The message says why."""
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """Batches by what became of them: `added` and `removed` both hold those that changed."""
+    """Batches by their change. `added` and `removed` both contain the changed ones. `before`: stamps in the file."""
 
     before: dict[str, str]
     added: list[str]
@@ -44,15 +44,15 @@ class _Changes:
 
 
 def update(built: Path, contents: Contents) -> None:
-    """Bring the file `built`, a copy of the published one, up to date. Raises Anew; `built` is then of no use."""
+    """Update the file `built`, a copy of the published one. Raises Anew, which leaves `built` unusable."""
     with connect_written(built) as con:
-        con.execute("SET threads = 1")  # what changed is little, and two threads only share it out
+        con.execute("SET threads = 1")  # the changes are small, so more threads only add overhead
         con.execute("BEGIN")
         try:
             changes = _changes(con, contents.now)
             _refuse(con, contents, changes)
             _Update(con, contents, changes).run()
-        except duckdb.Error as error:  # such as a file of other columns, or one that cannot be read
+        except duckdb.Error as error:  # such as a file with other columns, or an unreadable one
             raise Anew(str(error)) from None
         contents.counts = count_rows(con, KEYS)
         write_out(con)
@@ -81,9 +81,9 @@ def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Change
     catalog = contents.catalog
     for name in changes.added:
         entry = now.entries[name]
-        for table, place in entry.kind.places.items():
+        for table, index in entry.kind.places.items():
             path = table_file(now.root, table, entry.batch)
-            if path.stat().st_size != entry.sizes[place]:
+            if path.stat().st_size != entry.sizes[index]:
                 raise Anew(f"{path} has another size than recorded")
             computed = table in catalog.models and catalog.models[table].kind != "lake"
             if computed and entry.kind.versions.get(table) not in (None, catalog.version(table)):
@@ -112,16 +112,16 @@ class _Update:
     def _check_columns(self) -> None:
         """Raise Anew if a copied table that gets rows does not have the columns of this version."""
         touched = {table for table in self.copied if self._files(table, self.changes.added)}
-        found: dict[str, list[tuple[str, str]]] = {}
+        columns_by_table: dict[str, list[tuple[str, str]]] = {}
         listed = "', '".join(touched)
         for table, column, kind in self.con.execute(
             "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE schema_name = 'main' "
             f"AND table_name IN ('{listed}') ORDER BY column_index"
         ).fetchall():
-            found.setdefault(table, []).append((column, kind))
+            columns_by_table.setdefault(table, []).append((column, kind))
         types = column_types(self.contents.catalog)
         for table in touched:
-            if sorted(found.get(table, [])) != sorted(types[table]):
+            if sorted(columns_by_table.get(table, [])) != sorted(types[table]):
                 raise Anew(f"{table} has the columns of another version")
 
     def _files(self, table: str, batch_ids: Iterable[str]) -> list[Path]:
@@ -132,20 +132,20 @@ class _Update:
         self.con.execute(f"INSERT INTO {table} BY NAME {rows}")
 
     def _add_keys(self, mark: str) -> None:
-        """Add the new batches of captures, runs, … with all their tables; older rows of the same keys go."""
+        """Insert the new batches of captures, runs, … with all their tables. Delete older rows of the same keys."""
         files = self._files(mark, self.changes.added)
         if not files:
             return
         key, tables = KEYS[mark], [name for name in self.copied if mark_of(name) == mark]
         if mark in _NEWEST:
-            gone = "true" if mark in GROWING else "NOT is_gone"
+            condition = "true" if mark in GROWING else "NOT is_gone"
             newest = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch_id DESC) = 1"
             self.con.execute(f"CREATE OR REPLACE TEMP TABLE _new AS {file_rows(files)} {newest}")
             if mark == CAPTURE_MARK:
                 self.con.execute("CREATE TEMP TABLE _captured AS SELECT capture_id FROM _new")
             for table in tables:
                 self.con.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM _new)")
-            self._insert(mark, f"SELECT * FROM _new WHERE {gone}")
+            self._insert(mark, f"SELECT * FROM _new WHERE {condition}")
         else:
             self._insert(mark, file_rows(files))
         for table in tables:
@@ -153,7 +153,7 @@ class _Update:
                 self._insert(table, valid_rows(table, file_rows(added)))
 
     def _move_traces(self) -> set[str]:
-        """Update `traces`; returns the batches of which the traces that are shown changed."""
+        """Update `traces` and `superseded`. Return the batches with traces that became visible or hidden."""
         con, files = self.con, self._files(MARK, self.changes.added)
         removed = row(["", *self.changes.removed])
         con.execute("CREATE TEMP TABLE _near (folder VARCHAR)")
@@ -174,8 +174,8 @@ class _Update:
         new = f"SELECT * FROM {HIDDEN} UNION ALL BY NAME SELECT * FROM _added"
         con.execute(f"CREATE TEMP TABLE _lost AS SELECT * FROM _around ANTI JOIN _now {ids}")
         con.execute(f"CREATE TEMP TABLE _gained AS SELECT * FROM ({new}) SEMI JOIN _now {ids} ANTI JOIN traces {ids}")
-        for table, gone in (("traces", "_lost"), (HIDDEN, "_gained")):
-            con.execute(f"DELETE FROM {table} WHERE (trace_id, batch_id) IN (SELECT (trace_id, batch_id) FROM {gone})")
+        for table, moved in (("traces", "_lost"), (HIDDEN, "_gained")):
+            con.execute(f"DELETE FROM {table} WHERE (trace_id, batch_id) IN (SELECT (trace_id, batch_id) FROM {moved})")
         self._insert("traces", "SELECT * FROM _gained")
         better = f"SELECT * FROM _lost UNION ALL BY NAME (SELECT * FROM _added ANTI JOIN _now {ids})"
         self._insert(HIDDEN, f"SELECT * REPLACE (NULL AS capture_id) FROM ({better})")
@@ -188,8 +188,10 @@ class _Update:
         }
 
     def _near(self) -> str:
-        """Returns the condition that a trace is where changes may show: in a folder with a trace that was added or removed,
-        or whose capture changed. Traces of other folders are neither of the same captures nor superseded by each other.
+        """Return the condition that selects the traces whose visibility or capture may change.
+
+        These are in a folder with a trace that was added or removed, or whose capture changed. Traces of different
+        folders share no capture and do not supersede each other.
         """
         con = self.con
         con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM _added")
@@ -202,7 +204,7 @@ class _Update:
         return f"{FOLDER} IN (SELECT folder FROM _near)"
 
     def _copy_again(self, table: str, moved: set[str]) -> None:
-        """Replace a copied table's rows of all batches that changed."""
+        """Replace a copied table's rows of all changed batches."""
         if table == REJECTS:
             moved = set()
         old = (self.changes.all | moved) & self.changes.before.keys()
@@ -212,7 +214,7 @@ class _Update:
             self._insert(table, valid_rows(table, file_rows(files)))
 
     def _note(self) -> None:
-        """Record which batches the file shows, and where models failed on them."""
+        """Record the batches that the file shows, and the model failures of the changed ones."""
         changed = row(["", *sorted(self.changes.all)])
         self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {changed}")
         committed = {*self.now.marks[MARK], *self.now.marks[CAPTURE_MARK]}

@@ -18,10 +18,10 @@ COLUMNS = tuple(_TABLE.columns)
 
 
 def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Add the rows of `prices.csv` in a folder to the table job_prices.
+    """Insert the rows of `prices.csv` in a folder into the table job_prices.
 
-    If it cannot be read, the table has no rows and its comment says why: most queries need no prices, and those
-    that do get an error from `read_prices`.
+    If the file cannot be read, the table has no rows and its comment says why. Most queries need no prices, and
+    `read_prices` raises an error for those that do.
     """
     try:
         prices = read_prices(folder / PRICES)
@@ -33,25 +33,25 @@ def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
-    """Returns the rows of a price table, values in COLUMNS' order, None where empty; no rows if there is no file.
+    """Return the rows of a price table in the order of COLUMNS, None where empty; no rows if there is no file.
 
     Raises CatalogError with file, line and what to do.
     """
     rows = _TABLE.rows(path)
-    seen: set[str | None] = set()
-    for line, given in rows:
-        _check(path, line, given)
-        if given["job"] in seen:
-            raise CatalogError(f"{path}:{line}: job {given['job']!r} appears twice; keep one of its rows")
-        seen.add(given["job"])
-    return [tuple(given[name] for name in COLUMNS) for _, given in rows]
+    jobs: set[str | None] = set()
+    for line, fields in rows:
+        _check(path, line, fields)
+        if fields["job"] in jobs:
+            raise CatalogError(f"{path}:{line}: job {fields['job']!r} appears twice; keep one of its rows")
+        jobs.add(fields["job"])
+    return [tuple(fields[name] for name in COLUMNS) for _, fields in rows]
 
 
-def _check(path: Path, line: int, given: Row) -> None:
-    price = given["price_per_gpu_hour"]
+def _check(path: Path, line: int, fields: Row) -> None:
+    price = fields["price_per_gpu_hour"]
     if price is not None and not _is_price(price):
         raise CatalogError(f"{path}:{line}: price {price!r} is not a number of at least 0; write it as 2.50")
-    if price is not None and given["currency"] is None:
+    if price is not None and fields["currency"] is None:
         raise CatalogError(f"{path}:{line}: a price without currency; write one, such as EUR")
 
 

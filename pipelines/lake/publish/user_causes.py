@@ -1,8 +1,8 @@
-"""A user's own rules of causes: `causes.csv` in the lake's folder, beside the shipped rows of cause_rules, which they win over.
+"""A user's own cause rules: `causes.csv` in the lake's folder, which take precedence over the shipped cause_rules.
 
-Columns as there: `cause` (of the vocabulary), and at least one of `annotation_pattern`, `frame_pattern`, `call_pattern`; optionally
-`takes_gpu_work`. Of several rows that fit, the first holds. They are part of the version of the tables of causes, so these are computed
-again when the file changes.
+It has the columns of cause_rules: `cause` (of the vocabulary), at least one of `annotation_pattern`, `frame_pattern`
+and `call_pattern`, and optionally `takes_gpu_work`. The first matching row wins. The rows are part of the version of
+the tables of causes, so these are recomputed when the file changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RULES = "cause_rules"
 
 
 def with_causes(catalog: Catalog, path: Path) -> Catalog:
-    """Returns the models with the rules of such a file. One that cannot be used fails where a table needs them."""
+    """Return the models with the rules of `causes.csv`. An unusable file raises only when a table needs the rules."""
     content = content_of(path)
     return _with_rules(catalog, path, content) if content else catalog
 
@@ -37,26 +37,26 @@ def _with_rules(catalog: Catalog, path: Path, content: bytes) -> Catalog:
 
 
 def read_causes(path: Path) -> list[tuple[str | None, ...]]:
-    """Returns the rows of a file as those of cause_rules; none if there is no file.
+    """Return the rows of a file as rows of cause_rules, or an empty list if there is no file.
 
     Raises CatalogError with file, line and what to do.
     """
-    return [_rule(path, place, line, given) for place, (line, given) in enumerate(_TABLE.rows(path))]
+    return [_rule(path, index, line, fields) for index, (line, fields) in enumerate(_TABLE.rows(path))]
 
 
 def write_causes(path: Path, content: bytes) -> None:
-    """Write the content of such a file that was read elsewhere; nothing if there is none."""
+    """Write the content of a `causes.csv` that was read elsewhere. Write nothing if it is empty."""
     if content:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
-def _rule(path: Path, place: int, line: int, given: Row) -> tuple[str | None, ...]:
-    known = [row["cause"] for row in rule_rows("cause_kinds")]
-    if given["cause"] not in known:
-        raise CatalogError(f"{path}:{line}: cause {given['cause']!r} is not known; known are {', '.join(known)}")
-    patterns = [given[name] for name in PATTERNS]
+def _rule(path: Path, index: int, line: int, fields: Row) -> tuple[str | None, ...]:
+    causes = [row["cause"] for row in rule_rows("cause_kinds")]
+    if fields["cause"] not in causes:
+        raise CatalogError(f"{path}:{line}: cause {fields['cause']!r} is not known; known are {', '.join(causes)}")
+    patterns = [fields[name] for name in PATTERNS]
     if not any(patterns):
         raise CatalogError(f"{path}:{line}: give at least one of {', '.join(PATTERNS)}")
-    # Shipped ranks begin at 10: these come before them, in the order of the file.
-    return (f"{CAUSES}:{line}", given["cause"], *patterns, given["takes_gpu_work"], str(place - _TABLE.most))
+    # Shipped ranks begin at 10. Negative ranks put these rows before them, in the order of the file.
+    return (f"{CAUSES}:{line}", fields["cause"], *patterns, fields["takes_gpu_work"], str(index - _TABLE.most))

@@ -1,8 +1,8 @@
-"""A user's own formulas of operators: `op_formulas.csv` in the lake's folder, beside the shipped rows of op_kinds and op_patterns.
+"""A user's own operator formulas: `op_formulas.csv` in the lake's folder, next to the shipped op_kinds and op_patterns.
 
-Columns as there: `op` (a name) or `name_pattern` (a regular expression, as DuckDB has them), `formula`, and optionally `family` and
-`owns_below`.
-They are part of the version of every table that reads formulas, so these are computed again when the file changes.
+It has the columns of these tables: `op` (a name) or `name_pattern` (a regular expression of DuckDB), `formula`, and
+optionally `family` and `owns_below`. The rows are part of the version of every table that reads formulas, so these are
+recomputed when the file changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.models.catalog import Added, Catalog, load_catalog
 from pipelines.models.errors import CatalogError
 
 OP_FORMULAS = "op_formulas.csv"
-# Every command reads them, and a million rows took it 50 s.
+# Limited, because every command reads the file, and a million rows took 50 s.
 _TABLE = UserTable(
     {"op": TEXT, "name_pattern": PATTERN, "formula": NEEDED, "family": TEXT, "owns_below": FLAG}, most=10_000
 )
@@ -31,7 +31,7 @@ Formula = tuple[str | None, ...]
 
 
 def catalog_of(path: Path) -> Catalog:
-    """Returns the models with the formulas of such a file. One that cannot be used fails where a table needs formulas."""
+    """Return the models with the formulas of the file. An unusable file raises only when a table needs formulas."""
     content = content_of(path)
     return _with_content(path, content) if content or os.path.lexists(path) else load_catalog()
 
@@ -46,7 +46,7 @@ def _with_content(path: Path, content: bytes) -> Catalog:
 
 
 def catalog_with(formulas: Sequence[Formula]) -> Catalog:
-    """Returns the models with these formulas; those as shipped if there are none."""
+    """Return the models with these formulas, or the shipped models if there are none."""
     return _with_rows(tuple(formulas)) if formulas else load_catalog()
 
 
@@ -55,27 +55,27 @@ def _with_rows(formulas: tuple[Formula, ...]) -> Catalog:
     kinds = tuple((op, formula, family, owns) for op, _, formula, family, owns in formulas if op)
     patterns = tuple((name, formula, family, OP_FORMULAS) for _, name, formula, family, _ in formulas if name)
     added = {_KINDS: Added(repr(kinds).encode(), kinds), _PATTERNS: Added(repr(patterns).encode(), patterns)}
-    return load_catalog().with_added({table: one for table, one in added.items() if one.rows})
+    return load_catalog().with_added({table: rows for table, rows in added.items() if rows.rows})
 
 
 def read_formulas(path: Path) -> list[Formula]:
-    """Returns the rows of a file of formulas, with what they leave out filled in; none if there is no file.
+    """Return the rows of a file of formulas with defaults filled in, or an empty list if there is no file.
 
     Raises CatalogError with file, line, column and what to do.
     """
     families = _families()
     first: dict[tuple[str, str], int] = {}
-    found = []
-    for line, given in _TABLE.rows(path):
-        column, name = _named(path, line, given)
+    formulas = []
+    for line, fields in _TABLE.rows(path):
+        column, name = _named(path, line, fields)
         if (before := first.setdefault((column, name), line)) != line:
             raise CatalogError(f"{path}:{line}: {column} {name!r} was in line {before} already; keep one of them")
-        found.append(_formula(path, line, given, families))
-    return found
+        formulas.append(_formula(path, line, fields, families))
+    return formulas
 
 
 def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
-    """Write formulas that were read elsewhere as such a file; nothing if there are none."""
+    """Write formulas that were read elsewhere as `op_formulas.csv`. Write nothing if there are none."""
     if formulas:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -83,13 +83,13 @@ def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
 
 
 def _as_read(formula: Formula) -> tuple[str | None, ...]:
-    """What is left out of a row with a pattern must be empty in it."""
+    """Return a row as a user writes it: `owns_below` must be empty in a row with a pattern."""
     return formula if formula[0] else (*formula[:-1], None)
 
 
-def _named(path: Path, line: int, given: Row) -> tuple[str, str]:
-    """Returns the column that says whose formula it is, and what it says."""
-    op, pattern = given["op"], given["name_pattern"]
+def _named(path: Path, line: int, fields: Row) -> tuple[str, str]:
+    """Return the filled one of the columns `op` and `name_pattern`, and its value."""
+    op, pattern = fields["op"], fields["name_pattern"]
     if (op is None) == (pattern is None):
         raise CatalogError(
             f"{path}:{line}: {'both' if op else 'neither'} of 'op' and 'name_pattern'; give the name of an operator or "
@@ -98,22 +98,22 @@ def _named(path: Path, line: int, given: Row) -> tuple[str, str]:
     return ("op", op or "") if pattern is None else ("name_pattern", pattern)
 
 
-def _formula(path: Path, line: int, given: Row, families: dict[str, str]) -> Formula:
-    formula, family, owns = given["formula"], given["family"], given["owns_below"]
+def _formula(path: Path, line: int, fields: Row, families: dict[str, str]) -> Formula:
+    formula, family, owns = fields["formula"], fields["family"], fields["owns_below"]
     if formula not in families:
-        known = ", ".join(sorted(families))
-        raise CatalogError(f"{path}:{line}: formula {formula!r} is not known; known are {known}")
+        choices = ", ".join(sorted(families))
+        raise CatalogError(f"{path}:{line}: formula {formula!r} is not known; known are {choices}")
     if family is not None and family not in families.values():
-        known = ", ".join(sorted(set(families.values())))
+        choices = ", ".join(sorted(set(families.values())))
         raise CatalogError(
-            f"{path}:{line}: family {family!r} is not known; known are {known}; empty: that of the formula"
+            f"{path}:{line}: family {family!r} is not known; known are {choices}; empty: that of the formula"
         )
-    if given["name_pattern"] and owns == "true":
+    if fields["name_pattern"] and owns == "true":
         raise CatalogError(f"{path}:{line}: owns_below 'true' is only for a row with 'op'; leave it empty for false")
-    return given["op"], given["name_pattern"], formula, family or families[formula], owns
+    return fields["op"], fields["name_pattern"], formula, family or families[formula], owns
 
 
 def _families() -> dict[str, str]:
-    """Returns each formula with the family of its first shipped row: every formula has one."""
+    """Return the family of each formula's first shipped row. Every formula has one."""
     rows = [*rule_rows(_KINDS), *rule_rows(_PATTERNS)]
     return {row["formula"]: row["family"] for row in reversed(rows)}

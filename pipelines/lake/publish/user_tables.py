@@ -1,4 +1,4 @@
-"""Tables that the user puts into a lake's folder as CSV: read by what is declared of them, or refused with file, line and what to do."""
+"""CSV tables that users put into a lake's folder: validated against declared columns, or refused with file and line."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ FLAG = "flag"  # true or false, the latter where it is empty
 
 
 class WrongTable(CatalogError):
-    """The table cannot be used; the message names file and line."""
+    """A table that cannot be used. The message names file and line."""
 
 
 @dataclass(frozen=True)
 class UserTable:
-    """A table's columns, and what each of them holds; no more than `most` rows, as every command reads them."""
+    """A table's columns with the kind of each, and its limit of `most` rows, because every command reads it."""
 
     columns: Mapping[str, str]
     most: int = 1_000_000
 
     @property
     def needed(self) -> list[str]:
-        """The columns that may not be missing."""
+        """Return the columns that must be present."""
         return [name for name, kind in self.columns.items() if kind == NEEDED]
 
     def rows(self, path: Path) -> list[tuple[int, Row]]:
-        """Returns the rows with their line numbers, by column, None where empty; no rows if there is no file.
+        """Return (line number, values by column) of each row, None where empty; no rows if there is no file.
 
-        Columns that are not needed may be missing. Unknown ones are an error, because a misspelled column would otherwise
-        be silently ignored. Raises WrongTable.
+        Columns that are not needed may be missing. Unknown columns are an error, because a misspelled column would
+        otherwise be silently ignored. Raises WrongTable.
         """
         if not path.exists() and not path.is_symlink():
             return []
-        if content_of(path).count(b"\n") > 2 * self.most:  # so many lines that it is not even read
+        if content_of(path).count(b"\n") > 2 * self.most:  # refused before parsing
             raise self._too_long(path)
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
-                found = _rows(path, csv.DictReader(file, strict=True), self)
+                rows = _rows(path, csv.DictReader(file, strict=True), self)
         except OSError as error:
             raise WrongTable(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
             raise WrongTable(
                 f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
             ) from None
-        if len(found) > self.most:
+        if len(rows) > self.most:
             raise self._too_long(path)
-        for line, row in found:
+        for line, row in rows:
             for name, kind in self.columns.items():
                 row[name] = _checked(f"{path}:{line}", name, kind, row[name], self)
-        return found
+        return rows
 
     def _too_long(self, path: Path) -> WrongTable:
         return WrongTable(f"{path}: more than {self.most:,} rows; one pattern stands for many names")
@@ -79,7 +79,10 @@ def _checked(where: str, name: str, kind: str, value: str | None, table: UserTab
 
 
 def _check_pattern(where: str, name: str, pattern: str) -> None:
-    """Raises WrongTable for a pattern that DuckDB cannot use. Its expressions (RE2) take time in proportion to the name."""
+    """Raise WrongTable for a pattern that DuckDB cannot use, or that matches every name.
+
+    DuckDB's expressions (RE2) take time in proportion to the length of the name.
+    """
     try:
         with database.scratch() as con:
             fits_all = con.execute(f"SELECT regexp_matches('', {quoted(pattern)})").fetchall() == [(True,)]
@@ -98,13 +101,13 @@ def _rows(path: Path, reader: csv.DictReader, table: UserTable) -> list[tuple[in
         header = [name.strip() for name in reader.fieldnames or ()]
         _check_header(path, header, table)
         reader.fieldnames = header
-        for given in reader:
-            if None in given:
+        for fields in reader:
+            if None in fields:
                 raise WrongTable(
                     f"{path}:{reader.line_num}: more values than columns; write decimals with a point, "
                     "and put text with commas in quotes"
                 )
-            rows.append((reader.line_num, {name: (given.get(name) or "").strip() or None for name in table.columns}))
+            rows.append((reader.line_num, {name: (fields.get(name) or "").strip() or None for name in table.columns}))
     except csv.Error as error:
         raise WrongTable(f"{path}:{reader.line_num}: not CSV: {error}") from None
     return rows
@@ -124,7 +127,7 @@ def _check_header(path: Path, header: list[str], table: UserTable) -> None:
 
 
 def content_of(path: Path) -> bytes:
-    """Returns what identifies a state of a table: its bytes, or why it cannot be read."""
+    """Return the bytes that identify a table's state: its content, b"" if missing, or the error if unreadable."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""What is there: committed files, damage, the rows of a table, queries of others."""
+"""The read side: committed files, damage, the valid rows of a table, and untrusted queries."""

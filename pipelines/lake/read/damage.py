@@ -17,7 +17,7 @@ from pipelines.lake.commit.manifest import Entry, shown
 from pipelines.lake.names import Batch, table_file, table_of
 from pipelines.models.sqltext import quoted
 
-_FEW = 20  # batches whose files are looked at one by one
+_FEW = 20  # up to this many batches, files are checked one by one
 HINT = (
     "`tracelake check` lists all damage and `tracelake check --repair` repairs it; --without-broken, or "
     "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
@@ -26,7 +26,7 @@ HINT = (
 
 @dataclass(frozen=True)
 class Broken:
-    """A table's file in a batch that cannot be used, and why."""
+    """A table's file in a batch that cannot be used, and the reason."""
 
     table: str
     batch: Batch
@@ -38,7 +38,7 @@ class Broken:
 
 
 class BrokenFiles(TracelakeError):
-    """The answer needs files that are damaged; the message names them and says what to do."""
+    """An answer that needs damaged files. The message names them and says what to do."""
 
     def __init__(self, broken: Sequence[Broken]) -> None:
         super().__init__(told(broken))
@@ -46,33 +46,33 @@ class BrokenFiles(TracelakeError):
 
 
 def told(broken: Sequence[Broken]) -> str:
-    """Returns a sentence that names the files (a few, if there are many) and says what to do."""
+    """Return a sentence that names up to three files and says what to do."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
-    return f"{'; '.join(str(one) for one in broken[:3])}{more}. {HINT}"
+    return f"{'; '.join(str(file) for file in broken[:3])}{more}. {HINT}"
 
 
 def find_broken(root: Path, tables: Set[str] | None = None, batches: Set[Batch] | None = None) -> list[Broken]:
-    """Returns files of these tables (None: all) that are missing or differ from their recorded size.
+    """Return files of these tables (None: all) that are missing or differ from their recorded size.
 
-    Only of committed batches: leftovers of a killed run are not part of the lake.
+    Only files of committed batches are checked, because leftovers of a killed run are not part of the lake.
     """
-    known = shown(root)
+    entries = shown(root)
     if batches is not None:
-        known = {one.batch_id: known[one.batch_id] for one in batches if one.batch_id in known}
-    # With the listing of all files a few cost more than each on its own.
+        entries = {batch.batch_id: entries[batch.batch_id] for batch in batches if batch.batch_id in entries}
+    # For a few files, listing all files costs more than checking each one.
     few = batches is not None and tables is not None and len(batches) <= _FEW
     sizes = _sizes_in(root, tables, batches) if few and tables and batches else _listing(root, tables)
-    return [one for entry in known.values() for one in _of_batch(root, entry, tables, sizes)]
+    return [file for entry in entries.values() for file in _of_batch(root, entry, tables, sizes)]
 
 
 def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) -> Iterable[Broken]:
-    places, name = entry.kind.places, entry.batch.batch_id
-    for table in places if tables is None else tables & places.keys():
+    indices, name = entry.kind.places, entry.batch.batch_id
+    for table in indices if tables is None else tables & indices.keys():
         size = sizes[table].get(name) if table in sizes else None
-        wanted = entry.sizes[places[table]]
-        if size == wanted or not entry.is_committed(table):
+        expected = entry.sizes[indices[table]]
+        if size == expected or not entry.is_committed(table):
             continue
-        why = "is missing" if size is None else f"has {size:,} bytes instead of the {wanted:,} that were written"
+        why = "is missing" if size is None else f"has {size:,} bytes instead of the {expected:,} that were written"
         yield Broken(table, entry.batch, table_file(root, table, entry.batch), why)
 
 
@@ -80,26 +80,26 @@ _Sizes = dict[str, dict[str, int]]
 
 
 def _sizes_in(root: Path, tables: Set[str], batches: Set[Batch]) -> _Sizes:
-    found: _Sizes = {}
+    sizes_by_table: _Sizes = {}
     for table in tables:
         paths = ((batch.batch_id, table_file(root, table, batch)) for batch in batches)
-        found[table] = {name: path.stat().st_size for name, path in paths if path.exists()}
-    return found
+        sizes_by_table[table] = {name: path.stat().st_size for name, path in paths if path.exists()}
+    return sizes_by_table
 
 
 def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
-    """Returns the size of every file of these tables, by table and batch."""
+    """Return the size in bytes of every file of these tables, by table and batch."""
     folders = {entry.name for entry in _entries(root) if entry.is_dir() and not entry.name.startswith(".")}
-    found: _Sizes = {}
+    sizes_by_table: _Sizes = {}
     if tables is not None:
         folders &= tables
     for folder in folders:
-        of_table = found.setdefault(folder, {})
+        of_table = sizes_by_table.setdefault(folder, {})
         for day in _entries(root / folder):
             for entry in _entries(day.path):
                 if entry.name.endswith(".parquet") and (size := _size(entry)) is not None:
                     of_table[entry.name.removesuffix(".parquet")] = size
-    return found
+    return sizes_by_table
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
@@ -120,8 +120,11 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 def unreadable(
     con: duckdb.DuckDBPyConnection, files: Iterable[Path], query: Callable[[Path], str] | None = None
 ) -> list[Broken]:
-    """Returns the files that DuckDB cannot read: to their end, or as far as `query` reads."""
-    found = []
+    """Return the files that DuckDB cannot read.
+
+    `query`: a SELECT that reads the necessary part of a file. By default the whole file is read.
+    """
+    broken = []
     for path in files:
         try:
             con.execute(
@@ -129,5 +132,5 @@ def unreadable(
             ).fetchall()
         except duckdb.Error as error:
             why = f"cannot be read: {str(error).splitlines()[0]}"
-            found.append(Broken(table_of(path), Batch(path.stem), path, why))
-    return found
+            broken.append(Broken(table_of(path), Batch(path.stem), path, why))
+    return broken

@@ -1,4 +1,4 @@
-"""Answers copied out as CSV or Parquet, part by part, so that any number of rows needs the memory of one part."""
+"""Export of answers as CSV or Parquet in parts, so that any number of rows needs the memory of one part."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pipelines.base.errors import WrongValue
 from pipelines.base.foreign_text import in_spreadsheet
 from pipelines.lake.read.sandbox import Answer
 
-_ROWS = 20_000  # in a part, and in a row group of Parquet; with the arguments of events some 20 MB
+_ROWS = 20_000  # per part and per Parquet row group; some 20 MB with the arguments of events
 
 
 def csv_parts(answer: Answer, for_spreadsheet: bool = False) -> Iterator[bytes]:
-    """Yields the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet. Raises ValueError for columns that are
-    lists or structs.
+    """Yield the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet.
+
+    Raises ValueError for columns that are lists or structs.
     """
     import pyarrow.csv
 
@@ -39,7 +40,7 @@ def csv_parts(answer: Answer, for_spreadsheet: bool = False) -> Iterator[bytes]:
 
 
 def parquet_parts(answer: Answer) -> Iterator[bytes]:
-    """Yields the rows as the bytes of a Parquet file."""
+    """Yield the rows as the bytes of a Parquet file."""
     import pyarrow.parquet
 
     reader, sink = answer.arrow_parts(_ROWS), _Sink()
@@ -51,7 +52,7 @@ def parquet_parts(answer: Answer) -> Iterator[bytes]:
 
 
 def texts_as(written: Callable[[Any], Any], table: pa.Table) -> pa.Table:
-    """Returns the table with its texts, and its columns' names, passed through a function."""
+    """Return the table with its text values and column names passed through `written`."""
     columns = [
         pa.array([None if text is None else written(text) for text in column.to_pylist()], pa.string())
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
@@ -62,7 +63,7 @@ def texts_as(written: Callable[[Any], Any], table: pa.Table) -> pa.Table:
 
 
 def _or_none(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader; an empty one where there is none, for its header."""
+    """Yield the batches of a reader, or one empty batch if there is none, so that the header is written."""
     batch = None
     for batch in reader:
         yield batch
@@ -71,7 +72,7 @@ def _or_none(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 class _Sink(io.RawIOBase):
-    """A file whose bytes are taken away as they come."""
+    """A write-only file whose bytes are removed as they are read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,5 +91,5 @@ class _Sink(io.RawIOBase):
         return self._at
 
     def taken(self) -> bytes:
-        kept, self._kept = self._kept, []
-        return b"".join(kept)
+        chunks, self._kept = self._kept, []
+        return b"".join(chunks)

@@ -1,8 +1,8 @@
-"""Which traces a query is about: the files of their batches are all that it needs.
+"""The traces that a query names, because the files of their batches are all that it needs.
 
-DuckDB leaves out the files of other batches where a query says `trace_id = '…'`. Where it says `trace_id = (SELECT …)`, it learns
-the id when it has opened a file of every batch; so the ids are looked up first and put into the query. Only conditions that
-hold for every row are understood; any other query is left as it is.
+DuckDB prunes the files of other batches if a query has `trace_id = '…'`. For `trace_id = (SELECT …)` it learns the id
+only after opening a file of every batch, so the ids are looked up first and put into the query. Only conditions that
+hold for every row are understood. Any other query is left unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from pipelines.lake.read.query_tree import nodes, text_of, tree_of
 from pipelines.models.sqltext import quoted
 
 _MOST = 200
-"""Traces: a query of more of them reads so many files that leaving out others is not worth a long condition."""
+"""Traces. A query of more of them reads so many files that pruning the others is not worth a long condition."""
 _Tree = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class NamedTraces:
-    """The `tables` of which a query needs only the rows of the traces `ids`, each named once in it; `others`: tables of
-    which it may need all. `query`: with the ids in place of the SELECT that found them.
+    """The traces that a query needs, and the query with their ids in place of the SELECT that found them.
+
+    `tables`: the tables, each named once in the query, of which it needs only rows of the traces `ids`. `others`:
+    tables of which it may need all rows.
     """
 
     tables: frozenset[str]
@@ -36,7 +38,7 @@ class NamedTraces:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a query says about its traces: their ids, or a `select` of them, which may stand for exactly one (`is_one`)."""
+    """A query's condition on trace ids: the ids, or a `select` of them, which must return exactly one if `is_one`."""
 
     query: str
     tables: frozenset[str]
@@ -45,28 +47,28 @@ class Condition:
     select: str = ""
     is_one: bool = False
     place: int = 0
-    """Which of the conditions of WHERE it is."""
+    """Index of the condition among the conjuncts of WHERE."""
 
     def known(self, con: duckdb.DuckDBPyConnection) -> NamedTraces | None:
-        """Returns the traces, looked up if need be; None where they cannot be told beforehand, or are too many."""
+        """Return the traces, looked up if necessary, or None if they cannot be determined or are more than 200."""
         if self.ids:
             return NamedTraces(self.tables, self.others, self.ids, self.query)
-        try:  # names mean what they mean inside of it, so one that needs the outer query's rows fails here
+        try:  # run on its own, so a SELECT that refers to the outer query fails here
             relation = con.sql(self.select)
-            found = relation.limit(_MOST + 1).fetchall() if relation and relation.types == ["VARCHAR"] else []
+            rows = relation.limit(_MOST + 1).fetchall() if relation and relation.types == ["VARCHAR"] else []
         except duckdb.Error:
             return None
-        ids = tuple(dict.fromkeys(name for (name,) in found if name is not None))
-        if not ids or len(found) > _MOST or (self.is_one and len(found) != 1):
+        ids = tuple(dict.fromkeys(name for (name,) in rows if name is not None))
+        if not ids or len(rows) > _MOST or (self.is_one and len(rows) != 1):
             return None
         query = _with_ids(con, self, ids)
         return NamedTraces(self.tables, self.others, ids, query) if query else None
 
 
 def condition_in(con: duckdb.DuckDBPyConnection, query: str) -> Condition | None:
-    """Returns what a SELECT says about its traces, by the tree that DuckDB makes of it; None where that is not understood.
+    """Return the condition on trace ids in a SELECT, from its syntax tree, or None if it is not understood.
 
-    `con`: any connection; the query is text there.
+    `con`: any connection; it only parses the query.
     """
     try:
         tree = tree_of(con, query)
@@ -76,33 +78,36 @@ def condition_in(con: duckdb.DuckDBPyConnection, query: str) -> Condition | None
         joined = _joined(node["from_table"])
         if not joined:
             return None
-        named = Counter(one["table_name"].lower() for one in nodes(tree) if one.get("type") == "BASE_TABLE")
+        named = Counter(node["table_name"].lower() for node in nodes(tree) if node.get("type") == "BASE_TABLE")
         tables = frozenset(name for name in joined.values() if named[name] == 1)
         others = frozenset(named) - tables
-        for place, condition in enumerate(_conjuncts(node.get("where_clause"))):
+        for index, condition in enumerate(_conjuncts(node.get("where_clause"))):
             if ids := _ids(condition, joined):
                 return Condition(query, tables, others, ids)
-            if found := _select(condition, joined):
-                text = text_of(con, {"error": False, "statements": [found["subquery"]]})
+            if subquery := _select(condition, joined):
+                text = text_of(con, {"error": False, "statements": [subquery["subquery"]]})
                 is_one = condition["type"] == "COMPARE_EQUAL"
-                return Condition(query, tables, others, select=text, is_one=is_one, place=place)
+                return Condition(query, tables, others, select=text, is_one=is_one, place=index)
         return None
-    except (KeyError, IndexError, TypeError, RecursionError, duckdb.Error):  # nested too deeply, or of another form
+    except (KeyError, IndexError, TypeError, RecursionError, duckdb.Error):  # too deep, or a tree of another form
         return None
 
 
 def _with_ids(con: duckdb.DuckDBPyConnection, condition: Condition, ids: Sequence[str]) -> str | None:
-    """Returns the query with ids instead of the SELECT; None if the text that DuckDB makes of it does not say just that."""
+    """Return the query with ids in place of the SELECT, or None if that fails.
+
+    It also fails if the text that DuckDB makes of the new tree does not parse to the same tree.
+    """
     listed = ", ".join(map(quoted, ids))
     try:
         tree = tree_of(con, condition.query)
         other = tree_of(con, f"SELECT 1 WHERE trace_id IN ({listed}, '')")["statements"][0]["node"]["where_clause"]
-        (found,) = [one for n, one in enumerate(_conjuncts(_where(tree))) if n == condition.place]
-        sides = [found["child"]] if found["type"] == "SUBQUERY" else [found["left"], found["right"]]
+        (target,) = [conjunct for index, conjunct in enumerate(_conjuncts(_where(tree))) if index == condition.place]
+        sides = [target["child"]] if target["type"] == "SUBQUERY" else [target["left"], target["right"]]
         (column,) = [side for side in sides if side["type"] == "COLUMN_REF"]
-        found_in = {**other, "children": [column, *other["children"][1:-1]]}
-        found.clear()
-        found.update(found_in)
+        replacement = {**other, "children": [column, *other["children"][1:-1]]}
+        target.clear()
+        target.update(replacement)
         text = text_of(con, tree)
         return text if _without_places(tree_of(con, text)) == _without_places(tree) else None
     except (KeyError, ValueError, RecursionError, duckdb.Error):
@@ -117,21 +122,24 @@ _PLACES = ("query_location", "query_location_length")
 
 
 def _without_places(tree: Any) -> Any:
-    """Returns a tree without where in the text its parts were."""
+    """Return a tree without the positions of its parts in the text."""
     if isinstance(tree, dict):
         return {name: _without_places(value) for name, value in tree.items() if name not in _PLACES}
     return [_without_places(value) for value in tree] if isinstance(tree, list) else tree
 
 
 def _is_beyond(node: _Tree) -> bool:
-    """Whether names may mean something else than tables of the lake, or rows are drawn before conditions are looked at."""
+    """Return whether a node rules out pruning: a qualified table, a CTE (names may not be lake tables), or a SAMPLE.
+
+    A sample is drawn before conditions apply.
+    """
     if node.get("type") == "BASE_TABLE" and (node.get("schema_name") or node.get("catalog_name")):
         return True
     return bool(node.get("cte_map", {}).get("map")) or bool(node.get("sample"))
 
 
 def _joined(table: _Tree) -> dict[str, str]:
-    """Returns the tables of a FROM in which `trace_id` is the same for all, by their names there; none if it may not be."""
+    """Return the tables of a FROM in which `trace_id` is the same for all, by alias; empty if it may differ."""
     if table["type"] == "BASE_TABLE":
         name = table["table_name"].lower()
         return {} if table.get("column_name_alias") else {(table.get("alias") or name).lower(): name}
@@ -139,8 +147,8 @@ def _joined(table: _Tree) -> dict[str, str]:
         return {}
     if "trace_id" not in [name.lower() for name in table.get("using_columns", ())]:
         return {}
-    left, right = _joined(table["left"]), _joined(table["right"])
-    return {**left, **right} if left and right else {}
+    left_tables, right_tables = _joined(table["left"]), _joined(table["right"])
+    return {**left_tables, **right_tables} if left_tables and right_tables else {}
 
 
 def _conjuncts(condition: _Tree | None) -> Iterator[_Tree]:
@@ -154,12 +162,12 @@ def _conjuncts(condition: _Tree | None) -> Iterator[_Tree]:
 def _is_trace_id(node: _Tree, tables: dict[str, str]) -> bool:
     if node["type"] != "COLUMN_REF":
         return False
-    *of, name = (part.lower() for part in node["column_names"])
-    return name == "trace_id" and (not of or (len(of) == 1 and of[0] in tables))
+    *qualifiers, name = (part.lower() for part in node["column_names"])
+    return name == "trace_id" and (not qualifiers or (len(qualifiers) == 1 and qualifiers[0] in tables))
 
 
 def _ids(condition: _Tree, tables: dict[str, str]) -> tuple[str, ...]:
-    """Returns the ids in `trace_id = '…'` and `trace_id IN ('…', …)`."""
+    """Return the ids in `trace_id = '…'` and `trace_id IN ('…', …)`, or an empty tuple for other conditions."""
     if condition["type"] == "COMPARE_EQUAL":
         sides = [condition["left"], condition["right"]]
     elif condition["type"] == "COMPARE_IN":
@@ -167,9 +175,9 @@ def _ids(condition: _Tree, tables: dict[str, str]) -> tuple[str, ...]:
     else:
         return ()
     values = [side for side in sides if not _is_trace_id(side, tables)]
-    found = tuple(text for value in values if (text := _constant(value)) is not None)
-    is_understood = len(found) == len(values) == len(sides) - 1 and len(found) <= _MOST
-    return found if is_understood and (condition["type"] != "COMPARE_IN" or _is_trace_id(sides[0], tables)) else ()
+    ids = tuple(text for value in values if (text := _constant(value)) is not None)
+    is_understood = len(ids) == len(values) == len(sides) - 1 and len(ids) <= _MOST
+    return ids if is_understood and (condition["type"] != "COMPARE_IN" or _is_trace_id(sides[0], tables)) else ()
 
 
 def _constant(node: _Tree) -> str | None:
@@ -179,12 +187,12 @@ def _constant(node: _Tree) -> str | None:
 
 
 def _select(condition: _Tree, tables: dict[str, str]) -> _Tree | None:
-    """Returns the SELECT in `trace_id = (SELECT …)` and `trace_id IN (SELECT …)`."""
+    """Return the SELECT in `trace_id = (SELECT …)` and `trace_id IN (SELECT …)`, or None for other conditions."""
     if condition["type"] == "COMPARE_EQUAL":
         sides = [condition["left"], condition["right"]]
-        found = [side for side in sides if side["type"] == "SUBQUERY" and side["subquery_type"] == "SCALAR"]
-        return found[0] if found and any(_is_trace_id(side, tables) for side in sides) else None
+        subqueries = [side for side in sides if side["type"] == "SUBQUERY" and side["subquery_type"] == "SCALAR"]
+        return subqueries[0] if subqueries and any(_is_trace_id(side, tables) for side in sides) else None
     if condition["type"] == "SUBQUERY" and condition["subquery_type"] == "ANY":
-        is_it = condition["comparison_type"] == "COMPARE_EQUAL" and _is_trace_id(condition["child"], tables)
-        return condition if is_it else None
+        is_trace_id_in = condition["comparison_type"] == "COMPARE_EQUAL" and _is_trace_id(condition["child"], tables)
+        return condition if is_trace_id_in else None
     return None

@@ -1,6 +1,6 @@
-"""One trace of a lake in a connection: what ingestion wrote of it, and those of its tables that are up to date.
+"""One trace of a lake in a connection: its ingested tables, and those of its computed tables that are up to date.
 
-Only the files of its batch are looked at, however many batches the lake has.
+Only the files of its batch are read, however many batches the lake has.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from pipelines.lake.lake import Lake
 
 STORED = "memory.stored"
-"""The schema of a trace's stored tables: a table that is asked for with other switches than theirs is computed beside them."""
+"""The schema of a trace's stored tables. A table that is requested with other switches is computed separately."""
 _SHOWN = 10
 INGESTED = (MARK, "events", "findings")
 
 
 class NoSuchTrace(TracelakeError, LookupError):
-    """No trace is named so, or several are; `hint` says what there is."""
+    """A name that matches no trace, or several. `hint` lists candidates."""
 
 
 def find_trace(lake: Lake, beginning: str) -> tuple[str, Batch]:
-    """Returns the id of the trace whose id begins so, or whose file is named so, and its batch. Raises NoSuchTrace."""
+    """Return the id and the batch of the trace with this id prefix or file name. Raises NoSuchTrace."""
     traces = lake.known_traces()
     matching = sorted(trace for trace in traces if trace.startswith(beginning))
-    what = f"is a prefix of {len(matching)} trace ids"
+    problem = f"is a prefix of {len(matching)} trace ids"
     files = {} if matching or not traces else _files(lake)
     if not matching:
         matching = sorted(trace for trace, file in files.items() if file == Path(beginning).name)
-        what = f"is the name of {len(matching)} traces' files"
+        problem = f"is the name of {len(matching)} traces' files"
     if not matching:
         raise NoSuchTrace(*_unknown(lake, beginning, files))
     if len(matching) == 1:
         return matching[0], traces[matching[0]]
-    raise NoSuchTrace(f"{beginning!r} {what} in the lake {lake.root}", f"Trace ids: {', '.join(matching)}")
+    raise NoSuchTrace(f"{beginning!r} {problem} in the lake {lake.root}", f"Trace ids: {', '.join(matching)}")
 
 
 def _unknown(lake: Lake, name: str, files: dict[str, str]) -> tuple[str, str]:
-    """Returns what to say of a name that no trace has, and what it may have meant. `files`: by trace."""
+    """Return the error message and the hint for a name that no trace has. `files`: file name by trace."""
     if not files:
         return f"{name!r} is not a file, and there is no lake with traces at {lake.root}", ""
-    what = f"{name!r} is not a file, and no trace id starts with it, nor is a trace's file named so, in the lake {lake.root}"
+    problem = f"{name!r} is not a file, and no trace id starts with it, nor is a trace's file named so, in the lake {lake.root}"
     names = sorted({*files.values()})
     listed = f"Trace ids: {', '.join(sorted(files)[:_SHOWN])}; files: {', '.join(names[:_SHOWN])}"
-    return what, " ".join([*near(Path(name).name, names), listed])
+    return problem, " ".join([*near(Path(name).name, names), listed])
 
 
 def _files(lake: Lake) -> dict[str, str]:
-    """Returns the file's name of each trace."""
+    """Return the file name of each trace."""
     with lake.connect([MARK]) as con:
         return dict(con.execute(f"SELECT trace_id, file FROM {MARK}").fetchall())
 
@@ -64,11 +64,10 @@ def _files(lake: Lake) -> dict[str, str]:
 def show_trace(
     con: duckdb.DuckDBPyConnection, lake: Lake, trace_id: str, batch: Batch, tables: Iterable[str] = ()
 ) -> None:
-    """Create views `traces`, `events` and `findings` of one trace in `con`, and in schema `stored` those of its `tables`
-    that are up to date.
+    """Create views of one trace in `con`: `traces`, `events`, `findings`, and up-to-date `tables` in schema `stored`.
 
-    A table is if its file is whole and was computed by its model as it is now, which did not fail on this trace. Raises
-    BrokenFiles for what ingestion wrote.
+    A table is up to date if its file is undamaged and was computed by the current version of its model, which did not
+    fail on this trace. Raises BrokenFiles for damaged ingested tables.
     """
     from pipelines.lake.read.damage import BrokenFiles
 
@@ -83,7 +82,7 @@ def show_trace(
 
 
 def stored_tables(con: duckdb.DuckDBPyConnection, schema: str = "stored") -> frozenset[str]:
-    """Returns the names of the views that `show_trace` created in schema `stored`; or of all views in another schema."""
+    """Return the names of the views in a schema, by default of those that `show_trace` created."""
     query = f"SELECT view_name FROM duckdb_views() WHERE schema_name = {quoted(schema)}"
     return frozenset(name for (name,) in con.execute(query).fetchall())
 
@@ -96,17 +95,17 @@ def _rows(lake: Lake, table: str, batch: Batch, trace_id: str) -> str:
 
 def _up_to_date(lake: Lake, batch: Batch, trace_id: str, tables: list[str]) -> list[str]:
     from pipelines.lake.commit.batch_rows import LEFT_OUT
-    from pipelines.lake.commit.manifest import shown  # sqlite3, which one file does not need
+    from pipelines.lake.commit.manifest import shown  # imports sqlite3, which commands on a single file do not need
 
     if not tables:
         return []
     catalog, versions = lake.catalog(), lake.versions_of(batch, tables)
     log = shown(lake.root).get(batch.batch_id)
     failures = log.failures if log else {}
-    without = {one.table for one in lake.broken(tables, [batch])}
+    without = {file.table for file in lake.broken(tables, [batch])}
     without |= {
         table
         for table, failed in failures.items()
-        if any(one.trace_id == trace_id and one.outcome == LEFT_OUT for one in failed)
+        if any(failure.trace_id == trace_id and failure.outcome == LEFT_OUT for failure in failed)
     }
     return [table for table in tables if table not in without and versions.get(table) == catalog.version(table)]

@@ -1,4 +1,4 @@
-"""What a query reads, from the tree that DuckDB makes of its text; nothing is run."""
+"""Syntax trees of queries, parsed by DuckDB. Nothing is run."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from pipelines.models.sqltext import quoted
 
 @dataclass(frozen=True)
 class Named:
-    """The names after FROM and JOIN, in lower case: of tables, and of functions that return tables."""
+    """The names after FROM and JOIN, in lower case: tables, and functions that return tables."""
 
     tables: frozenset[str]
     functions: frozenset[str]
 
 
 def tree_of(con: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    """Returns the tree that DuckDB makes of SELECTs; {} of other statements, PIVOT, and what cannot be parsed.
+    """Return DuckDB's syntax tree of SELECTs, or {} for other statements, PIVOT, and invalid SQL.
 
-    `con`: any connection; the query is text there. Raises RecursionError for one that is nested too deeply for Python.
+    `con`: any connection; it only parses the query. Raises RecursionError for a query that is nested too deeply for
+    Python.
     """
     tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
     return {} if tree["error"] else tree
 
 
 def text_of(con: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> str:
-    """Returns the text of a tree. Raises duckdb.Error for what is none."""
+    """Return the SQL text of a tree. Raises duckdb.Error for an invalid tree."""
     return con.execute(f"SELECT json_deserialize_sql({quoted(json.dumps(tree))})").fetchall()[0][0]
 
 
 def nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yields all objects in a tree."""
+    """Yield all objects in a tree."""
     todo = [tree]
     while todo:
         node = todo.pop()
@@ -47,7 +48,10 @@ def nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def named_in(con: duckdb.DuckDBPyConnection, query: str) -> Named | None:
-    """Returns what a SELECT names; None for what `tree_of` gives no tree of."""
+    """Return the tables and table functions that a SELECT reads, or None if DuckDB cannot parse it into a tree.
+
+    See `tree_of`.
+    """
     try:
         tree = tree_of(con, query)
     except RecursionError:

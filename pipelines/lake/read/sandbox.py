@@ -1,8 +1,8 @@
 """The analysts' file for untrusted queries: one read-only query at a time, only the lake's tables, within limits.
 
-DuckDB itself enforces this: its file access ends at the folders of the tables, and its configuration cannot be changed
-back. What DuckDB allows within them and a query has no business doing (writing next to the tables, naming files) is rejected
-before it runs. docs/sql.md says what holds.
+DuckDB itself enforces this: its file access ends at the folders of the tables, and its configuration is locked. Some
+statements that DuckDB still allows are no reads of tables (writing next to the tables, naming files). They are rejected
+before they run. docs/sql.md documents the rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HINT = "--allow-files lets a query read and write files and change settings."
-# Table functions that read nothing but their arguments and the catalog. Not `query`: it runs a text as a query.
+# Table functions that read only their arguments and the catalog. `query` is not one, because it runs its argument.
 _HARMLESS = frozenset(
     [
         "range",
@@ -71,7 +71,7 @@ _HARMLESS = frozenset(
         "duckdb_views",
     ]
 )
-# How the text of an error begins that is about an interrupt or about memory, wherever DuckDB notices it.
+# Prefix of the error text for an interrupt or lack of memory, in every phase of a query.
 _KIND = re.compile(
     r"(?:Invalid Input Error: Attempting to execute an unsuccessful or closed pending query result\nError: )?"
     r"(INTERRUPT|Out of Memory) Error: "
@@ -91,15 +91,15 @@ Connect = Callable[[Mapping[str, str]], duckdb.DuckDBPyConnection]
 
 
 class QueryRefused(TracelakeError, ValueError):
-    """The query does more than read the lake's tables; the message says what."""
+    """A query that does more than read the lake's tables. The message says what."""
 
 
 class LimitReached(TracelakeError, RuntimeError):
-    """The query was stopped because it exceeded a limit; the message says which, and how to raise it."""
+    """A query that was stopped because it exceeded a limit. The message says which limit, and how to raise it."""
 
 
 class QueryStopped(TracelakeError, RuntimeError):
-    """The query was stopped by `LockedLake.stop`."""
+    """A query that `LockedLake.stop` stopped."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Limits:
 
 
 class Answer:
-    """The rows of a query while its connection is open. Raises LimitReached if there are more than the limit."""
+    """The rows of a query while its connection is open. Raises LimitReached if there are more rows than the limit."""
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
         self._relation, self._limit = relation, limit
@@ -122,21 +122,24 @@ class Answer:
         self.types: list[str] = [str(kind) for kind in relation.types]
 
     def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
-        """Returns all rows, or the `first` ones."""
+        """Return all rows, or only the `first` ones if that is not 0."""
         if first and (not self._limit or first <= self._limit):
             return self._next(first)
-        found = self._next(self._limit + 1) if self._limit else self._relation.fetchall()
-        self._check(len(found))
-        return found
+        rows = self._next(self._limit + 1) if self._limit else self._relation.fetchall()
+        self._check(len(rows))
+        return rows
 
     def arrow(self) -> pa.Table:
-        """Returns all rows as an Arrow table."""
-        found = (self._relation.limit(self._limit + 1) if self._limit else self._relation).to_arrow_table()
-        self._check(found.num_rows)
-        return found
+        """Return all rows as an Arrow table."""
+        table = (self._relation.limit(self._limit + 1) if self._limit else self._relation).to_arrow_table()
+        self._check(table.num_rows)
+        return table
 
     def parts(self, rows: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Yields the rows, so many at a time. The limit does not count: the caller stops when it has enough."""
+        """Yield the rows in lists of at most `rows`.
+
+        The limit does not apply, because the caller stops when it has enough.
+        """
         while found := self._next(rows):
             yield found
 
@@ -147,9 +150,9 @@ class Answer:
         return list(islice(self._later, n))
 
     def arrow_parts(self, rows: int) -> pa.RecordBatchReader:
-        """Returns the rows as Arrow record batches of so many, which are computed as they are read.
+        """Return the rows as Arrow record batches of at most `rows` rows, computed as they are read.
 
-        The limit does not count.
+        The limit does not apply.
         """
         return self._relation.to_arrow_reader(rows)
 
@@ -163,8 +166,8 @@ class Answer:
 class LockedLake:
     """A private connection to a lake's analyst.duckdb, which is published first if necessary. Close it, or use `with`.
 
-    `tables`: model tables that were brought up to date and must be shown as such. `allow_files` lifts the locks but not
-    the limits: the file is opened read-only, everything else is up to the query.
+    `tables`: model tables that were brought up to date and must be shown in that state. `allow_files` lifts the locks
+    but not the limits: the file is opened read-only, and the query may do anything else.
     """
 
     def __init__(
@@ -175,10 +178,9 @@ class LockedLake:
         allow_files: bool = False,
         tables: Iterable[str] = (),
     ) -> None:
-        """`lake` may be a function of settings that returns such a connection, locked unless `allow_files`.
+        """Open the connection. `lake` may be a function of settings that returns it, locked unless `allow_files`.
 
-        Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB
-        file.
+        Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB file.
         """
         self.limits, self.allow_files = limits or Limits(), allow_files
         self._stopped, self._wake = False, threading.Event()
@@ -196,16 +198,16 @@ class LockedLake:
 
     @contextmanager
     def asked(self, query: str) -> Iterator[Answer | None]:
-        """Yields the answer to a query, to be read inside the block; None for a statement without one (with
-        allow_files).
+        """Yield the answer to a query, to be read inside the block.
 
-        Raises QueryRefused, LimitReached, QueryStopped, and duckdb.Error for errors in the query.
+        Yields None for a statement without rows (with allow_files). Raises QueryRefused, LimitReached, QueryStopped,
+        and duckdb.Error for errors in the query.
         """
         if not self.allow_files:
             refuse_but_reading(query, self.con)
         done, late = threading.Event(), threading.Event()
         self._wake = wake = threading.Event()
-        if self._stopped:  # before it began
+        if self._stopped:  # `stop` was called before the query began
             wake.set()
 
         def watch() -> None:
@@ -220,24 +222,24 @@ class LockedLake:
             relation = self.con.sql(query)
             yield None if relation is None else Answer(relation, self.limits.rows)
         except (duckdb.Error, OSError) as error:
-            told = self._told(error, late.is_set())
-            if told is None:
+            translated = self._told(error, late.is_set())
+            if translated is None:
                 raise
-            raise told from None
+            raise translated from None
         finally:
             done.set()
             wake.set()
             watcher.join()  # its last interrupt would stop the next query
 
     def stop(self) -> None:
-        """Stop the query that runs, from any thread, and every later one: `asked` raises QueryStopped."""
+        """Stop the running query, from any thread, and every later one: `asked` raises QueryStopped."""
         self._stopped = True
         self._wake.set()
 
     def _told(self, error: Exception, is_late: bool) -> BaseException | None:
-        """Returns what the query's user is told of an error; None: the error itself.
+        """Return the error to raise in place of DuckDB's, or None to raise the original.
 
-        While rows are read in parts, its kind is not that of the exception: it stands in the text.
+        While rows are read in parts, the exception's type does not show the kind of error. The text does.
         """
         text = str(error)
         kind = _KIND.match(text)
@@ -245,8 +247,8 @@ class LockedLake:
             if self._stopped:
                 return QueryStopped("the query was stopped")
             if is_late:
-                told = f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
-                return LimitReached(told)
+                message = f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
+                return LimitReached(message)
             return KeyboardInterrupt()
         if kind:
             return LimitReached(self._too_large(text))
@@ -254,13 +256,13 @@ class LockedLake:
             return QueryRefused(f"{text.splitlines()[0]}: a query may only read the lake's tables")
         return duckdb.Error(text) if isinstance(error, OSError) and error.errno is None else None
 
-    def _too_large(self, told: str) -> str:
-        if "max_temp_directory_size" in told:
+    def _too_large(self, text: str) -> str:
+        if "max_temp_directory_size" in text:
             return f"the query needs more than {self.limits.spill} of disk in addition to its memory: raise --memory or --spill"
         return f"the query needs more memory than it may use ({self.limits.memory or 'the default'}): raise --memory"
 
     def close(self) -> None:
-        """Close the connection and remove what it spilled."""
+        """Close the connection and remove its spilled data."""
         self.con.close()
         shutil.rmtree(self._spill, ignore_errors=True)
 
@@ -274,8 +276,8 @@ class LockedLake:
 def connect_attached(
     file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Returns a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
-    # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
+    """Return a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
+    # Attached, because DuckDB would reuse an older state of the file that this process has open if it connected to it.
     con = database.connect(config=config or {})
     try:
         for name, value in (settings or {}).items():
@@ -298,7 +300,7 @@ def connect(
     *,
     locked: bool = True,
 ) -> duckdb.DuckDBPyConnection:
-    """Opens a lake's current file with `connect_attached`, locked by `lock` if requested."""
+    """Open a lake's current file with `connect_attached`, locked by `lock` if requested."""
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     config = CLOSED if locked else None
     con = analyst(lake, tables, connect=lambda file: connect_attached(file, settings, config))
@@ -308,10 +310,9 @@ def connect(
 
 
 def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
-    """From here on, allow no files except those of the lake's tables (without a lake: none), and no changes of
-    settings.
+    """Allow only files of the lake's tables (none without a lake), and no changes of settings, from now on.
 
-    DuckDB still allows one thing that it should not: writing in the tables' folders. LockedLake refuses it.
+    DuckDB still allows writing in the tables' folders. LockedLake refuses that.
     """
     if root is not None:
         con.execute(f"SET allowed_directories = {file_list(_table_folders(Path(root).absolute()))}")
@@ -320,11 +321,11 @@ def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None
 
 
 def connect_parser() -> duckdb.DuckDBPyConnection:
-    """Returns a locked connection without a lake, to parse queries with: parsing IMPORT reads its file.
+    """Return a locked connection without a lake, to parse queries with. Locked, because parsing IMPORT reads a file.
 
-    All of a process are to one database, as to open it takes longer than to parse.
+    All connections of a process share one database, because opening one takes longer than parsing.
     """
-    process = os.getpid()  # a fork has none of the threads that its parent's database has
+    process = os.getpid()  # by process, because a fork lacks the threads of its parent's database
     with suppress(KeyError, duckdb.Error):  # none yet, or an error inside DuckDB made it unusable
         con = _parsers[process].cursor()
         con.execute("SELECT 1")
@@ -335,19 +336,18 @@ def connect_parser() -> duckdb.DuckDBPyConnection:
 
 
 def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
-    """Raise QueryRefused for anything but exactly one statement that reads tables; duckdb.ParserException for invalid
-    SQL.
+    """Raise QueryRefused for anything but exactly one statement that reads tables.
 
-    `con`: a locked connection to parse it with; otherwise one is opened.
+    Raise duckdb.ParserException for invalid SQL. `con`: a locked connection to parse with; otherwise one is opened.
     """
     if con is None:
-        with connect_parser() as own:
-            return refuse_but_reading(query, own)
+        with connect_parser() as parser:
+            return refuse_but_reading(query, parser)
     try:
         statements = _statements(con, query)
         if len(statements) != 1:
-            told = f"{len(statements)} statements: run one at a time" if statements else "there is no query"
-            raise QueryRefused(told)
+            problem = f"{len(statements)} statements: run one at a time" if statements else "there is no query"
+            raise QueryRefused(problem)
         kind = statements[0]
         if kind == "EXPLAIN":
             kind = next(iter(_statements(con, _explained(query))), "nothing")
@@ -359,9 +359,9 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     words = [word for _, word in _tokens(query)]
     first = next((word for word in words if word != ";"), "")
     if kind != "SELECT" or first == "pragma":
-        told = kind if first in ("explain", "with") else first.upper()
+        problem = kind if first in ("explain", "with") else first.upper()
         raise QueryRefused(
-            f"{told}: a query reads the lake's tables, with SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+            f"{problem}: a query reads the lake's tables, with SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
         )
     if forbidden := sorted(_table_functions(con, query, words) - _HARMLESS):
         raise QueryRefused(
@@ -370,8 +370,10 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
 
 
 def _table_functions(con: duckdb.DuckDBPyConnection, query: str, words: list[str]) -> set[str]:
-    """Returns the table functions among the names that a query calls. Listing all functions takes longer than most
-    queries, so that is only done for a query that calls one, or whose tree DuckDB does not show.
+    """Return the table functions that a query calls.
+
+    Listing all functions takes longer than most queries, so that is done only for a query that calls a function in
+    FROM, or whose tree DuckDB does not show.
     """
     named = named_in(con, query)
     called = [quoted(name) for name, after in pairwise(words) if after == "("]
@@ -385,48 +387,50 @@ def _table_functions(con: duckdb.DuckDBPyConnection, query: str, words: list[str
 
 
 def _table_folders(root: Path) -> list[Path]:
-    """Returns the folders whose files may be read. DuckDB resolves links before it compares, so both forms are listed."""
+    """Return the folders whose files may be read, as paths and resolved: DuckDB resolves links before it compares."""
     catalog = load_catalog()
     stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
     resolved = root.resolve()
     links = {entry.name for entry in os.scandir(root) if entry.is_symlink()} if root.exists() else ()
-    found = [root / name for name in stored]
-    found += ((root / name).resolve() if name in links else resolved / name for name in stored)
-    return [*dict.fromkeys(found)]
+    folders = [root / name for name in stored]
+    folders += ((root / name).resolve() if name in links else resolved / name for name in stored)
+    return [*dict.fromkeys(folders)]
 
 
 def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    """Returns the kinds of the statements, without those that DuckDB adds itself: a PIVOT creates the type of its
-    columns.
+    """Return the kinds of the statements, without those that DuckDB adds itself.
+
+    A PIVOT, for example, creates the type of its columns.
     """
-    found = con.extract_statements(query)
-    return [s.type.name for s in found if s.query or s.type.name != "CREATE"]
+    statements = con.extract_statements(query)
+    return [s.type.name for s in statements if s.query or s.type.name != "CREATE"]
 
 
 def _tokens(query: str) -> list[tuple[int, str]]:
-    """Returns where each token of a query begins (bytes) and what it is, in lower case; names without their quotes."""
+    """Return (offset in bytes, text in lower case) of each token of a query. Names are unquoted."""
     text = query.encode()
-    # To DuckDB 2 comments are tokens, too.
+    # DuckDB 2 also returns comments as tokens.
     tokens = [token for token in duckdb.tokenize(query) if not str(token[1]).endswith("comment")]
     ends = [start for start, _ in tokens[1:]] + [len(text)]
-    found = []
+    words = []
     for (start, _), end in zip(tokens, ends, strict=True):
-        if word := _WORD.match(text[start:end].decode("utf-8", "replace")):  # what follows are blanks and comments
-            found.append((start, word[0].strip('"').replace('""', '"').lower()))
-    return found
+        # The text up to the next token also has whitespace and comments.
+        if word := _WORD.match(text[start:end].decode("utf-8", "replace")):
+            words.append((start, word[0].strip('"').replace('""', '"').lower()))
+    return words
 
 
 def _explained(query: str) -> str:
-    """Returns the statement that is explained: without EXPLAIN, ANALYZE and (FORMAT …)."""
+    """Return the statement after EXPLAIN, ANALYZE and (FORMAT …)."""
     tokens = _tokens(query)
-    at = next((i for i, (_, word) in enumerate(tokens) if word == "explain"), -1) + 1
-    if at < len(tokens) and tokens[at][1] in ("analyze", "analyse"):
-        at += 1
+    index = next((i for i, (_, word) in enumerate(tokens) if word == "explain"), -1) + 1
+    if index < len(tokens) and tokens[index][1] in ("analyze", "analyse"):
+        index += 1
     if (
-        at < len(tokens)
-        and tokens[at][1] == "("
-        and at + 1 < len(tokens)
-        and tokens[at + 1][1] in ("format", "analyze")
+        index < len(tokens)
+        and tokens[index][1] == "("
+        and index + 1 < len(tokens)
+        and tokens[index + 1][1] in ("format", "analyze")
     ):
-        at = next((i for i, (_, word) in enumerate(tokens) if i > at and word == ")"), len(tokens)) + 1
-    return query.encode()[tokens[at][0] :].decode("utf-8", "replace") if at < len(tokens) else ""
+        index = next((i for i, (_, word) in enumerate(tokens) if i > index and word == ")"), len(tokens)) + 1
+    return query.encode()[tokens[index][0] :].decode("utf-8", "replace") if index < len(tokens) else ""

@@ -1,6 +1,6 @@
-"""What is committed in a lake at a moment, by its catalog: no folder is listed and no table's file is opened.
+"""The committed state of a lake, from its catalog: no folder is listed and no table's file is opened.
 
-A batch has a stamp, which changes when anything of it that is shown changes: the serial of the commit that did.
+A batch has a stamp, which changes when its visible content changes. It contains the serial of the commit that did that.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pipelines.lake.names import KEYS, REJECTS, table_file
 
 @dataclass(frozen=True)
 class Now:
-    """What is committed. `marks`: by mark, and for `rejects`, the batches that have its file; `stamps`: by batch; `digest`: what
-    changes with each commit; `loose`: batches at which a writer is at work at this moment.
+    """The committed state of a lake.
+
+    `digest`: changes with each commit. `marks`: for each marker table and `rejects`, the file by batch. `stamps`: by
+    batch. `loose`: batches that a writer is working on.
     """
 
     root: Path
@@ -27,7 +29,7 @@ class Now:
     loose: frozenset[str]
 
     def has(self, table: str, batch_id: str) -> bool:
-        """Whether a committed batch has a file of this table."""
+        """Return whether a committed batch has a file of this table."""
         return table in self.entries[batch_id].kind.places
 
 
@@ -35,18 +37,18 @@ _memory: dict[Path, Now] = {}
 
 
 def look(root: Path) -> Now:
-    """Returns what is committed right now: the same object as before if nothing was committed since. Raises OSError."""
+    """Return the committed state: the same object as before if nothing was committed since. Raises OSError."""
     all_of_it, before = seen(root), _memory.get(root)
-    found = all_of_it.shown
-    if before and before.entries is found and not before.loose:
+    visible = all_of_it.shown
+    if before and before.entries is visible and not before.loose:
         return before
     marks, stamps, loose = {mark: {} for mark in (*KEYS, REJECTS)}, {}, set()
-    for name, entry in found.items():
-        of = [mark for mark in marks if mark in entry.kind.places]
-        for mark in of:
+    for name, entry in visible.items():
+        own_marks = [mark for mark in marks if mark in entry.kind.places]
+        for mark in own_marks:
             marks[mark][name] = table_file(root, mark, entry.batch)
-        if of:
-            stamps[name] = f"{entry.row.n}{'' if entry.is_plain else '+'} {' '.join(of)}"
+        if own_marks:
+            stamps[name] = f"{entry.row.n}{'' if entry.is_plain else '+'} {' '.join(own_marks)}"
             loose |= set() if entry.is_plain else {name}
-    now = _memory[root] = Now(root, all_of_it.content.stamp, found, marks, stamps, frozenset(loose))
+    now = _memory[root] = Now(root, all_of_it.content.stamp, visible, marks, stamps, frozenset(loose))
     return now

@@ -1,4 +1,4 @@
-"""Which tables of the lake a query reads, from its text; nothing is run."""
+"""The tables of the lake that a query reads, derived from its text. Nothing is run."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from pipelines.models.catalog import Catalog, load_catalog
 
 
 def tables_read(query: str, con: Any = None) -> list[str]:
-    """Returns the tables that a query reads, directly or through views, and that must be brought up to date or may be
-    damaged.
+    """Return the tables that a query reads, directly or through views, and that may be outdated or damaged.
 
-    None of them if it cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
+    Empty if the query cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
     """
     catalog = load_catalog()
-    found = _named_in(query, con)
-    views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
+    names = _named_in(query, con)
+    views = [name for name in names if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
-    if MARK in found and "capture_id" in query.lower():  # which tables of captures it needs
+    if MARK in names and "capture_id" in query.lower():  # the column is derived from these tables
         read.update(TOLD_BY)
-    return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in found | read]
+    return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in names | read]
 
 
 def _named_in(query: str, con: Any = None) -> set[str]:
-    """The names after FROM and JOIN, in lower case; none where the query cannot be parsed: DuckDB says better why."""
+    """Return the names after FROM and JOIN, in lower case.
+
+    Empty if the query cannot be parsed: DuckDB reports the error when it runs the query.
+    """
     if con is None:
-        with connect_parser() as own:
-            return _named_in(query, own)
+        with connect_parser() as parser:
+            return _named_in(query, parser)
     named = named_in(con, query)
     return _named_in_others(query) if named is None else set(named.tables)
 
 
 def _named_in_others(query: str) -> set[str]:
-    """As `_named_in`, of PIVOT, which DuckDB does not tell the parts of."""
+    """Return `_named_in` for a query whose tree DuckDB does not show, such as PIVOT."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -48,7 +50,7 @@ def _named_in_others(query: str) -> set[str]:
 
 
 def _read_by_view(catalog: Catalog, name: str) -> set[str]:
-    """What a view reads, directly or through other views."""
-    found = set(catalog.models[name].dependencies)
-    views = [source for source in found if source in catalog.models and catalog.models[source].kind == "view"]
-    return found.union(*(_read_by_view(catalog, view) for view in views))
+    """Return the tables and views that a view reads, directly or through other views."""
+    sources = set(catalog.models[name].dependencies)
+    views = [source for source in sources if source in catalog.models and catalog.models[source].kind == "view"]
+    return sources.union(*(_read_by_view(catalog, view) for view in views))

@@ -1,4 +1,4 @@
-"""The marks of all batches without opening a file of each: from the analysts' file, and what was committed since."""
+"""The marker rows of all batches, from the analysts' file and the files committed since, without opening every file."""
 
 from __future__ import annotations
 
@@ -28,39 +28,41 @@ class Marks:
     """SELECTs over a connection, valid while it has the analysts' file attached."""
 
     now: Now
-    stay: str  # a condition: rows of batches that are as they were
+    stay: str  # a condition that selects rows of unchanged batches
     added: frozenset[str]
 
     def traces(self) -> str:
-        """Returns the SELECT of every committed trace, also those that a better one superseded."""
+        """Return the SELECT of every committed trace, including superseded ones."""
         columns = f"SELECT {_TRACE} FROM"
-        shown = f"{columns} {_SHOWN}.traces WHERE {self.stay} UNION ALL {columns} {_SHOWN}.{HIDDEN} WHERE {self.stay}"
+        published = (
+            f"{columns} {_SHOWN}.traces WHERE {self.stay} UNION ALL {columns} {_SHOWN}.{HIDDEN} WHERE {self.stay}"
+        )
         files = [path for name, path in self.now.marks[MARK].items() if name in self.added]
-        return f"{shown} UNION ALL {columns} ({file_rows(files)})" if files else shown
+        return f"{published} UNION ALL {columns} ({file_rows(files)})" if files else published
 
     def captures(self) -> str:
-        """Returns the SELECT of the newest row of each capture; of those that no longer exist some are missing."""
+        """Return the SELECT of the newest row of each capture. Rows of captures that no longer exist may be missing."""
         columns = "SELECT capture_id, batch_id, content, is_gone FROM"
-        shown = f"{columns} {_SHOWN}.captures WHERE {self.stay}"
+        published = f"{columns} {_SHOWN}.captures WHERE {self.stay}"
         files = [path for name, path in self.now.marks[CAPTURE_MARK].items() if name in self.added]
-        rows = f"{shown} UNION ALL {columns} ({file_rows(files)})" if files else shown
+        rows = f"{published} UNION ALL {columns} ({file_rows(files)})" if files else published
         return f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
 
     def rejects(self) -> str:
-        """Returns the SELECT of path and reason of every rejected file."""
-        shown = f"SELECT path, reason FROM {_SHOWN}.rejects WHERE {self.stay}"
+        """Return the SELECT of path and reason of every rejected file."""
+        published = f"SELECT path, reason FROM {_SHOWN}.rejects WHERE {self.stay}"
         files = [path for name, path in self.now.marks[REJECTS].items() if name in self.added]
-        return f"{shown} UNION ALL SELECT path, reason FROM ({file_rows(files)})" if files else shown
+        return f"{published} UNION ALL SELECT path, reason FROM ({file_rows(files)})" if files else published
 
 
 @contextmanager
 def recent_marks(con: duckdb.DuckDBPyConnection, lake: Lake) -> Iterator[Marks | None]:
-    """Attaches the analysts' file to `con` and yields what is committed; None where all files must be read for that.
+    """Attach the analysts' file to `con` and yield its marks, or None if all files must be read.
 
-    That is: never published, damaged, or with changes since that are more than new batches and traces.
+    That is the case if the file was never published, is damaged, or captures changed since.
     """
-    told = told_of(lake)
-    if told is None:
+    record = told_of(lake)
+    if record is None:
         yield None
         return
     con.execute(f"ATTACH {quoted(lake.root / ANALYST)} AS {_SHOWN} (READ_ONLY)")
@@ -71,26 +73,26 @@ def recent_marks(con: duckdb.DuckDBPyConnection, lake: Lake) -> Iterator[Marks |
 
 
 def _marks(con: duckdb.DuckDBPyConnection, now: Now) -> Marks | None:
-    there = con.execute(  # without bound parameters: with one, DuckDB imports pandas
+    n_tables = con.execute(  # without bound parameters, because DuckDB imports pandas for them
         f"SELECT count(*) FROM duckdb_tables() WHERE database_name = '{_SHOWN}' AND table_name IN ('traces', 'captures', "
         "'rejects', 'superseded', 'batches')"
     ).fetchall()[0][0]
-    if there < 5:
+    if n_tables < 5:
         return None
     before = dict(con.execute(f"SELECT batch_id, stamp FROM {_SHOWN}.{BATCHES}").fetchall())
-    gone = [name for name, stamp in before.items() if now.stamps.get(name) != stamp]
+    changed = [name for name, stamp in before.items() if now.stamps.get(name) != stamp]
     added = frozenset(name for name, stamp in now.stamps.items() if before.get(name) != stamp)
-    if any(CAPTURE_MARK in before[name].split(" ") for name in gone):
+    if any(CAPTURE_MARK in before[name].split(" ") for name in changed):
         return None
-    return Marks(now, f"batch_id NOT IN {row(['', *gone])}", added)
+    return Marks(now, f"batch_id NOT IN {row(['', *changed])}", added)
 
 
 def read_marks(con: duckdb.DuckDBPyConnection, lake: Lake, query: Callable[[Marks], str]) -> list[tuple] | None:
-    """Returns the rows of a query over the marks; None as for recent_marks, and where a file cannot be read."""
+    """Return the rows of a query over the marks, or None if `recent_marks` yields None or a file cannot be read."""
     with recent_marks(con, lake) as marks:
         if marks is None:
             return None
         try:
             return con.execute(query(marks)).fetchall()
-        except duckdb.Error:  # reading all files says which one is damaged
+        except duckdb.Error:  # the caller then reads all files and finds the damaged one
             return None

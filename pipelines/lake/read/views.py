@@ -10,33 +10,33 @@ from pipelines.models.sqltext import file_list
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
-    """Returns the SELECT of a table's committed rows; it reads the table's mark (`traces`), which must already exist.
+    """Return the SELECT of a table's committed rows. It reads the marker table, such as `traces`, which must exist.
 
-    `mark_rows`: what to read instead of the mark's table. For `traces` these are the raw rows: see trace_rows.
+    `mark_rows`: a SELECT to read instead of the marker table. For `traces` the result is the raw rows: see trace_rows.
     """
     return valid_rows(table, file_rows(files), mark_rows)
 
 
 def file_rows(files: Iterable[Path]) -> str:
-    """Returns the SELECT of all rows in files of a table.
+    """Return the SELECT of all rows in files of a table.
 
-    A column that the table's model has since the file was written reads as NULL until it is recomputed.
+    A column that the model gained after the file was written reads as NULL until the file is recomputed.
     """
     return files_rows(file_list(files))
 
 
 def files_rows(files: str) -> str:
-    """`file_rows` of a list of files that is given as SQL."""
+    """Return `file_rows` for a list of files that is an SQL expression."""
     return f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true)"
 
 
 def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
-    """Returns the SELECT of those of the given rows that are committed, and of the newest state."""
+    """Return the SELECT of those of these rows that are committed and of the newest state."""
     mark = mark_of(table)
-    if table == CAPTURE_MARK:  # a recomputed capture has several rows: the newest batch's count
+    if table == CAPTURE_MARK:  # a recomputed capture has several rows, of which the newest batch's count
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
-    if table in GROWING:  # what was still running when ingested may have been ingested again
+    if table in GROWING:  # a source that was still growing may have been ingested several times
         return f"{rows} QUALIFY row_number() OVER (PARTITION BY {KEYS[table]} ORDER BY batch_id DESC) = 1"
     if table in (*KEYS, REJECTS):
         return rows
@@ -45,14 +45,14 @@ def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
 
 TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
 _NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
-FOLDER = "regexp_extract(path, '^(.*)/', 1)"  # that a trace was found in
+FOLDER = "regexp_extract(path, '^(.*)/', 1)"  # the folder of a trace's file
 
 
 def trace_rows(files: Mapping[str, list[Path]]) -> str:
-    """Returns the SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
+    """Return the SELECT of the committed traces with their captures. `files`: those of `traces` and TOLD_BY.
 
-    The capture is known once tables of captures were computed with the trace. Before that it is the group's id,
-    provided that no capture has that id yet (the group's first capture will get it); else NULL. Superseded traces are
+    The capture is known once tables of captures were computed with the trace. Before that it is the group's id, unless
+    a capture already has that id (the group's first capture will get it). Otherwise it is NULL. Superseded traces are
     left out.
     """
     captures, members = (files[table] for table in TOLD_BY)
@@ -62,8 +62,8 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
 
 
 def placed_rows(rows: str, named: str, ranks: str) -> str:
-    """Returns the SELECT of `trace_rows` over raw rows of traces, the valid rows of captures and those of their ranks."""
-    # A trace that changed its capture is also in the old one until that is recomputed: the newest batch counts.
+    """Return the SELECT of `trace_rows` over raw rows of traces, valid rows of captures, and valid rows of ranks."""
+    # A trace that moved to another capture stays in the old one until that is recomputed, so the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
     captured = "coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN t.group_id END)"
     return (
@@ -76,14 +76,14 @@ def placed_rows(rows: str, named: str, ranks: str) -> str:
 
 
 SUPERSEDED = "superseded by trace"
-"""Reason, in `rejects`, of a trace that was superseded by a better one: nothing is wrong there."""
+"""Part of the reason in `rejects` of a trace that a better one superseded. It is not a problem."""
 
 
 def superseded(rows: str) -> str:
-    """Returns the SELECT of truncated traces for which there is a better one: trace_id, superseded_by.
+    """Return the SELECT of truncated traces that a better one supersedes: trace_id, superseded_by.
 
-    `rows`: a SELECT of traces. Better means at least as many events and either whole or longer: of the same file, or of
-    the same rank, job and folder if the truncated one's time lies within the other's.
+    `rows`: a SELECT of traces. A better trace has at least as many events and is either complete or longer. It is of
+    the same file, or of the same rank and group with a time span that contains the truncated trace's.
     """
     columns = "trace_id, path, job, rank, status, n_events, trace_start_ns, trace_end_ns, group_id"
     better = (

@@ -1,1 +1,1 @@
-"""What goes: old batches are removed, small ones merged."""
+"""Retention: old batches are removed, small ones merged."""

@@ -1,11 +1,11 @@
-"""Merges small batches of a day into few large ones: fewer files to open, to count and to name in views.
+"""Merging of small batches of a day into few large ones, so there are fewer files to open, count and list in views.
 
-A merged batch is written beside those that it takes the place of. The commit of its mark makes it visible and hides them, in
-one step. They are deleted after a grace period, as retention does, so that readers that have their files open go on. What a
-killed run leaves is completed or undone by the next.
+A merged batch is written next to the batches that it replaces. The commit of its marker makes it visible and hides them
+in one step. They are deleted after a grace period, as in retention, so readers that have their files open can continue.
+The next run completes or undoes what a killed run leaves behind.
 
-Rows keep all but their `batch_id`; in `traces`, `ingest_batch_id` keeps that of the ingest run. Nothing has to be
-computed again: only batches that have the same tables, of the same versions, are merged.
+Rows keep everything but their `batch_id`. In `traces`, `ingest_batch_id` keeps the batch of the ingest run. Nothing is
+recomputed, because only batches with the same tables of the same versions are merged.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from pipelines.lake.retain.merge import merged_files
 from pipelines.lake.retain.retention import GRACE, Retirement, remove_hidden, undo_merges
 
 SMALLER_THAN = 2 << 30
-"""Bytes: batches smaller than this are merged, until they are that large."""
+"""Bytes. Batches smaller than this are merged into batches of at most this size."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Batches of a day that one takes the place of. `state`: due (in a dry run), merged, or changed (while it was read).
+    """Batches of a day that one batch replaces. `state`: due (in a dry run), merged, or changed (while they were read).
 
-    `n_files` and `n_bytes` are those of all tables together; those after are None until it is merged.
+    `n_files` and `n_bytes` are totals over all tables. `into`, `n_files_after` and `n_bytes_after` are None until the
+    batches are merged.
     """
 
     day: str
@@ -49,14 +50,14 @@ class Merge:
 
 @dataclass(frozen=True)
 class Compaction:
-    """What was merged, and what earlier runs had merged and this one deleted."""
+    """The merges of a run, and the batches that earlier runs had merged and that this run deleted."""
 
     merges: list[Merge]
     removed: list[Retirement]
 
 
 class _Changed(Exception):
-    """One of the batches is not as it was when it was read."""
+    """A batch that changed since it was read."""
 
 
 def compact(
@@ -70,33 +71,33 @@ def compact(
 ) -> Compaction:
     """Merge the batches of each day that is over for at least `older_than - 1` days (0: today's, too), and publish.
 
-    Batches of `smaller_than` bytes or more stay as they are. What was merged is deleted `grace` later, by a later run. A dry
-    run changes nothing and tells what would be merged. Raises ValueError for a negative number, duckdb.IOException or
-    OSError if the lake cannot be read or written.
+    Batches of `smaller_than` bytes or more stay unchanged. A later run deletes the merged batches after `grace`. A dry
+    run changes nothing and returns the merges that are due. Raises ValueError for a negative number, and
+    duckdb.IOException or OSError if the lake cannot be read or written.
     """
     if older_than < 0 or smaller_than < 1 or grace < timedelta(0):
         raise ValueError(
             f"days and grace are at least 0, a size at least 1 byte: {older_than}, {grace}, {smaller_than}"
         )
     now = now or datetime.now(UTC)
-    before = f"{now - timedelta(days=older_than - 1):%Y-%m-%d}"
+    before_day = f"{now - timedelta(days=older_than - 1):%Y-%m-%d}"
     if dry_run:
-        return Compaction([_described(group) for group in _due(lake, look(lake.root), before, smaller_than)], [])
+        return Compaction([_described(group) for group in _due(lake, look(lake.root), before_day, smaller_than)], [])
     done = []
     with lake.retention_lock():
         undo_merges(lake)
-        seen = look(lake.root)
-        for group in _due(lake, seen, before, smaller_than):
-            done.append(_merge(lake, seen, group))
+        before = look(lake.root)
+        for group in _due(lake, before, before_day, smaller_than):
+            done.append(_merge(lake, before, group))
             if on_merge:
                 on_merge(done[-1])
         ended = remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)
-    return Compaction(done, [one for one in ended if one.state == "removed"])
+    return Compaction(done, [retirement for retirement in ended if retirement.state == "removed"])
 
 
 def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entry]]:
-    """Returns the groups of batches to merge, oldest first, each of one day and with the same tables and versions."""
-    damaged = {one.batch.batch_id for one in lake.broken()}
+    """Return the groups of batches to merge, oldest first, each of one day and with the same tables and versions."""
+    damaged = {broken_file.batch.batch_id for broken_file in lake.broken()}
     alike: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
     only_rejects: defaultdict[str, list[Entry]] = defaultdict(list)
     for name in now.stamps:
@@ -110,9 +111,9 @@ def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entr
             alike[_kind(entry)].append(entry)
     groups = []
     for (day, *_), entries in sorted(alike.items()):
-        # Rejected files have no mark to be committed by: they go along with the day's first traces.
+        # Rejected files have no marker that commits them, so they join the day's first traces.
         groups += _packed([*entries, *only_rejects.pop(day, ())], smaller_than)
-    return [group for group in groups if len(group) > 1 and any(MARK in one.kind.places for one in group)]
+    return [group for group in groups if len(group) > 1 and any(MARK in entry.kind.places for entry in group)]
 
 
 def _kind(entry: Entry) -> tuple[str, ...]:
@@ -120,16 +121,16 @@ def _kind(entry: Entry) -> tuple[str, ...]:
     return (entry.batch.day, *sorted(tables))
 
 
-def _packed(entries: Iterable[Entry], most: int) -> list[list[Entry]]:
+def _packed(entries: Iterable[Entry], limit: int) -> list[list[Entry]]:
     groups: list[list[Entry]] = []
     room = 0
     for entry in entries:
         size = _bytes([entry])
-        if size >= most:
+        if size >= limit:
             continue
         if not groups or size > room:
             groups.append([])
-            room = most
+            room = limit
         groups[-1].append(entry)
         room -= size
     return groups
@@ -146,17 +147,17 @@ def _described(group: Sequence[Entry]) -> Merge:
     return Merge(group[0].batch.day, "due", names, n_traces, n_files, _bytes(group))
 
 
-def _merge(lake: Lake, seen: Now, group: Sequence[Entry]) -> Merge:
-    """Write the merged batch and put it in the place of the others."""
+def _merge(lake: Lake, before: Now, group: Sequence[Entry]) -> Merge:
+    """Write the merged batch and commit it in place of the others."""
     described = _described(group)
     merged = _batch_like(max(entry.batch for entry in group))
     folder = lake.staging(merged)
     try:
         with database.connect() as con:
             staged, keys = merged_files(con, lake, group, merged, folder)
-        # `rejects` has no mark: its rows count when the file is in place.
+        # `rejects` has no marker: its rows count as soon as the file is in place.
         mark = {table: staged.pop(table) for table in (REJECTS, MARK) if table in staged}
-        _put(lake, merged, group, staged, mark, keys, lambda: _same(lake, seen, described))
+        _put(lake, merged, group, staged, mark, keys, lambda: _same(lake, before, described))
     except _Changed:
         return replace(described, state="changed")
     finally:
@@ -185,15 +186,15 @@ def _put(
         raise
 
 
-def _same(lake: Lake, seen: Now, merge: Merge) -> None:
-    """Raise _Changed if one of the batches changed since it was seen: a table was computed, a trace was forgotten."""
+def _same(lake: Lake, before: Now, merge: Merge) -> None:
+    """Raise _Changed if one of the batches changed since `before`, such as by a computed table or a forgotten trace."""
     now = look(lake.root)
-    if any(now.stamps.get(name) != seen.stamps[name] for name in merge.batches):
+    if any(now.stamps.get(name) != before.stamps[name] for name in merge.batches):
         raise _Changed
 
 
 def _batch_like(newest: Batch) -> Batch:
-    """Returns a new batch right after this one, of the same day."""
+    """Return a new batch right after `newest`, of the same day."""
     after = newest.next
     if after.day == newest.day:
         return after

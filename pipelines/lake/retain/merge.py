@@ -1,4 +1,4 @@
-"""Writes the files of several batches as those of one (compact.py)."""
+"""Writing of the files of several batches as those of one batch (compaction.py)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MEMORY = "2GB"
 
 
 class MergeFailed(Exception):
-    """A merged file does not hold what the files hold that it was made from; nothing was put in place."""
+    """A merged file whose rows differ from those of its source files. No file was moved into place."""
 
 
 def merged_files(
     con: duckdb.DuckDBPyConnection, lake: Lake, group: Sequence[Entry], merged: Batch, folder: Path
 ) -> tuple[dict[str, Staged], dict[str, str | None]]:
-    """Write each table of a group of batches as one file in `folder`; returns the files, and the traces with their paths.
+    """Write each table of a group of batches as one file in `folder`. Return the files, and the traces' source paths.
 
-    The batches have the same tables, of the same versions, but for `rejects`. Rows that no mark commits are left out.
-    Raises MergeFailed, duckdb.IOException or OSError.
+    Apart from `rejects`, the batches have the same tables of the same versions. Rows that no marker commits are left
+    out. Raises MergeFailed, duckdb.IOException or OSError.
     """
     con.execute(f"SET memory_limit = '{_MEMORY}'")
     con.execute(f"SET temp_directory = {quoted(folder / 'spill')}")
@@ -43,7 +43,7 @@ def merged_files(
     staged = {}
     for table in sorted({name for entry in group for name in entry.kind.places}):
         target = folder / f"{table}.parquet"
-        failures = [one for entry in group for one in entry.failures.get(table, ()) if one.trace_id in keys]
+        failures = [failure for entry in group for failure in entry.failures.get(table, ()) if failure.trace_id in keys]
         version = next((v for entry in group if (v := entry.kind.versions.get(table))), None)
         if table == "events":
             write_tables(_events(_files(lake, group, table), set(keys), merged), target)
@@ -82,20 +82,20 @@ def _rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
         return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
     if table == MARK:
         batch = f"coalesce(ingest_batch_id, batch_id) AS ingest_batch_id, {batch}"
-    # So that a trace's row groups are found by their bounds.
+    # Sorted, so that readers find a trace's row groups by their bounds.
     return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY trace_id"
 
 
 def _events(files: Sequence[Path], keys: set[str], merged: Batch) -> Iterator[pa.Table]:
-    """Yields the row groups of all files, by trace, with the id of the merged batch: one in memory at a time."""
+    """Yield the row groups of all files with the id of the merged batch, ordered by trace, one in memory at a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import parquet
 
-    places = sorted(place for path in files for place in _row_groups(path))
+    groups = sorted(group for path in files for group in _row_groups(path))
     schema = pa.unify_schemas([parquet.read_schema(path).remove_metadata() for path in files])
     yield schema.empty_table()
-    for _, path, number in places:
+    for _, path, number in groups:
         with parquet.ParquetFile(path) as file:
             rows = file.read_row_group(number)
         for name in set(schema.names) - set(rows.column_names):
@@ -108,11 +108,11 @@ def _events(files: Sequence[Path], keys: set[str], merged: Batch) -> Iterator[pa
 
 
 def _row_groups(path: Path) -> Iterator[tuple[str, Path, int]]:
-    """Yields the row groups of a file, with the least trace_id in each: they were written in that order."""
+    """Yield (minimum trace_id, path, index) of each row group of a file. They were written in order of trace_id."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
         column = file.schema_arrow.names.index("trace_id")
         for number in range(file.num_row_groups):
-            found = file.metadata.row_group(number).column(column).statistics
-            yield (found.min if found is not None and found.has_min_max else ""), path, number
+            statistics = file.metadata.row_group(number).column(column).statistics
+            yield (statistics.min if statistics is not None and statistics.has_min_max else ""), path, number

@@ -1,11 +1,11 @@
-"""Removes old batches of traces from the lake: first hidden, then deleted when no reader can have them open.
+"""Removal of old batches of traces: first hidden, then deleted when no reader can have them open.
 
-A batch is hidden by a notice in the catalog, in one step for every table; the analysts' file is published without it, and
-only `grace` after that are its files deleted, the commit mark first. The notice stays: its trace ids keep ingestion from
-taking the same content in again from a folder that still holds it. So that they outlive the catalog, `.retired/` has them,
-too. A run that is killed at any point is completed by the next.
+A notice in the catalog hides a batch in every table in one step. The analysts' file is then published without it. Its
+files are deleted `grace` later, the commit marker first. The notice stays, because its trace ids keep ingestion from
+reading the same content again from a folder that still contains it. A copy in `.retired/` lets the ids outlive the
+catalog. If a run is killed at any point, the next run completes it.
 
-Runs of schedules and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones.
+Schedule runs and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ GRACE = timedelta(days=1)
 class Retirement:
     """A batch that is being removed. `state`: due (in a dry run: it would be hidden now), hidden or removed.
 
-    `n_bytes` and `n_files` are all its files in all tables and the overlays of its traces, of removed ones as they were.
+    `n_bytes` and `n_files` count its files in all tables and the overlays of its traces. For a removed batch they are
+    the values before the removal.
     """
 
     batch_id: str
@@ -58,10 +59,11 @@ class Retirement:
 def retire(
     lake: Lake, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
 ) -> list[Retirement]:
-    """Hide batches ingested more than `keep_days` days ago, remove those hidden `grace` ago; returns these, oldest first.
+    """Hide batches ingested more than `keep_days` days ago, and remove those hidden `grace` ago.
 
-    A dry run changes nothing and says what a run would do now. Raises ValueError for less than one day to keep or a
-    negative grace, duckdb.IOException or OSError if the lake cannot be read or written.
+    Return the hidden and removed batches, oldest first. A dry run changes nothing and returns what a run would hide or
+    remove now. Raises ValueError for less than one day to keep or a negative grace, and duckdb.IOException or OSError
+    if the lake cannot be read or written.
     """
     if keep_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
@@ -78,9 +80,9 @@ def retire(
 def remove_hidden(
     lake: Lake, now: datetime, grace: timedelta, only: Callable[[dict[str, Any]], bool] = lambda notice: True
 ) -> list[Retirement]:
-    """Publish without what is hidden, and delete what was hidden `grace` ago (`only` those whose notice passes).
+    """Publish without the hidden batches, and delete those hidden `grace` ago (`only` those whose notice passes).
 
-    Returns these batches, oldest first. The caller holds the retention lock.
+    Return the hidden batches that pass `only`, oldest first. The caller holds the retention lock.
     """
     _show_without(lake, now)
     ended = _ending(lake, now, grace, only)
@@ -91,25 +93,25 @@ def remove_hidden(
 
 
 def undo_merges(lake: Lake) -> None:
-    """Remove what merges left that were killed before their mark was in place. The caller holds the retention lock."""
+    """Remove the files of merges that were killed before their marker was in place. Needs the retention lock."""
     for entry in list(manifest.entries(lake.root).values()):
-        found = manifest.read(lake.root, entry.batch)
-        if found and found.takes and MARK not in found.records and entry.is_plain:
-            lake.take_away(entry.batch, found.records)
+        record = manifest.read(lake.root, entry.batch)
+        if record and record.takes and MARK not in record.records and entry.is_plain:
+            lake.take_away(entry.batch, record.records)
 
 
 def sources_of(lake: Lake, batch: Batch) -> list[Batch]:
-    """Returns the batches that this one took the place of and whose files are still there."""
+    """Return the batches that were merged into this one and whose notices still exist."""
     return [Batch(name) for name, notice in notices(lake).items() if notice.get("merged_into") == batch.batch_id]
 
 
 def retired_traces(lake: Lake) -> set[str]:
-    """Returns the traces that retention removed from the lake, or is about to."""
+    """Return the traces that retention removed from the lake, or is about to remove."""
     return {trace for notice in notices(lake).values() for trace in notice["traces"]}
 
 
 def notices(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Returns the notices of batches that were or will be removed, and of traces that are or were forgotten."""
+    """Return the notices of batches that were or will be removed, and of traces that are or were forgotten, by name."""
     return {name: json.loads(row.brief) for name, row in content(lake.root).notices.items()}
 
 
@@ -123,7 +125,7 @@ def _hide(lake: Lake, batches: list[Batch]) -> None:
 
 
 def _show_without(lake: Lake, now: datetime) -> None:
-    """Publish without the hidden batches; their grace period begins when no new reader can find them."""
+    """Publish without the hidden batches. Their grace period begins when no new reader can find them."""
     if unpublished := {name: notice for name, notice in _hidden(lake).items() if notice["hidden_at"] is None}:
         publish(lake)
         _write(lake, {name: {**notice, "hidden_at": now.isoformat()} for name, notice in unpublished.items()})
@@ -132,21 +134,21 @@ def _show_without(lake: Lake, now: datetime) -> None:
 def _ending(
     lake: Lake, now: datetime, grace: timedelta, only: Callable[[dict[str, Any]], bool] = lambda notice: True
 ) -> list[Retirement]:
-    """Returns the hidden batches; those whose grace period is over are removed."""
-    found = []
+    """Return the hidden batches. The state is removed if the grace period is over."""
+    retirements = []
     for name, notice in _hidden(lake).items():
         if not only(notice):
             continue
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
-        found.append(_retirement(lake, Batch(name), "removed" if over else "hidden", notice["traces"]))
-    return found
+        retirements.append(_retirement(lake, Batch(name), "removed" if over else "hidden", notice["traces"]))
+    return retirements
 
 
 def _remove(lake: Lake, retirement: Retirement) -> None:
-    """Delete a batch's files, the mark first, so that direct readers of the Parquet never see half a batch."""
+    """Delete a batch's files, the marker first, so that direct readers of the Parquet files never see half a batch."""
     batch = Batch(retirement.batch_id)
     notice = notices(lake)[batch.batch_id]
-    is_merged = "merged_into" in notice  # its traces are in another batch: there is nothing to keep out
+    is_merged = "merged_into" in notice  # another batch has its traces, so none of them is to be rejected later
     if not is_merged:
         _keep(lake, batch.batch_id, notice)
     table_file(lake.root, MARK, batch).unlink(missing_ok=True)
@@ -182,30 +184,34 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
 
 
 def _hidden(lake: Lake) -> dict[str, dict[str, Any]]:
-    return {name: one for name, one in notices(lake).items() if not one.get("is_removed")}
+    return {name: notice for name, notice in notices(lake).items() if not notice.get("is_removed")}
 
 
 def keep_notice(lake: Lake, name: str, traces: list[str], **more: Any) -> None:
-    """Write a notice of no batch, which outlives the catalog. `traces`: not to be ingested again."""
+    """Write a notice that belongs to no batch and outlives the catalog. `traces` are not ingested again."""
     notice = {"traces": traces, "hidden_at": None, "is_removed": True, **more}
     _write(lake, {name: notice})
     _keep(lake, name, notice)
 
 
 def drop_notice(lake: Lake, name: str) -> None:
-    """Remove what `keep_notice` wrote, the catalog's row last: a kill leaves nothing that only a later catalog would tell."""
+    """Remove what `keep_notice` wrote: first the file, then the catalog row.
+
+    If the process is killed in between, the row is still there. In the other order, a rebuilt catalog would bring the
+    notice back.
+    """
     (lake.root / RETIRED / f"{name}.json").unlink(missing_ok=True)
     with writing(lake.root) as catalog:
         catalog.notice(name, None)
 
 
-def _write(lake: Lake, found: Mapping[str, dict[str, Any]]) -> None:
-    if found:
+def _write(lake: Lake, notice_by_name: Mapping[str, dict[str, Any]]) -> None:
+    if notice_by_name:
         with writing(lake.root) as catalog:
-            for name, notice in found.items():
+            for name, notice in notice_by_name.items():
                 catalog.notice(name, json.dumps(notice))
 
 
 def _keep(lake: Lake, name: str, notice: dict[str, Any]) -> None:
-    """Write what a catalog that is made again has to know of what was removed."""
+    """Write a notice to `.retired/`, so that a rebuilt catalog has it, too."""
     write_json(lake.root / RETIRED / f"{name}.json", {**notice, "is_removed": True})

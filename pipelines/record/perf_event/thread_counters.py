@@ -1,6 +1,7 @@
-"""Reads the CPU's hardware counters of the calling thread, in user code: what `perf stat -e cycles:u,…` counts.
+"""The CPU's hardware counters of the calling thread, in user code, as counted by `perf stat -e cycles:u,…`.
 
-The numbers are those of linux/perf_event.h. An event that the CPU or the system does not offer is None, and `source` says why.
+The constants are those of linux/perf_event.h. An event that the CPU or the system does not offer is missing, and `source`
+states the reason.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ EVENTS: tuple[Mapping[str, tuple[int, int]], ...] = (
     },
     {"cache_references": (_HARDWARE, 2), "cache_misses": (_HARDWARE, 3)},
 )
-"""Our name → type and config, in groups: those of one are counted at the same times. More at once than most CPUs count."""
+"""Name → (type, config), in groups. The events of a group are counted at the same times. All events together exceed the
+counters of most CPUs."""
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
-_ATTR_BYTES = 64  # PERF_ATTR_SIZE_VER0, which all kernels take
+_ATTR_BYTES = 64  # PERF_ATTR_SIZE_VER0, which all kernels accept
 _READ_FORMAT = 1 | 2 | 8  # TOTAL_TIME_ENABLED, TOTAL_TIME_RUNNING, GROUP
-_FLAGS = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv: needs the least right
+_FLAGS = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv: needs the lowest privilege
 _CLOSE_ON_EXEC = 1 << 3
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
 
 Counts = list[tuple[tuple[str, ...], tuple[int, ...]]]
-"""Of each group: names; ns enabled, ns counted, and the values."""
+"""For each group: the names, and (ns enabled, ns counted, values…)."""
 
 
 class ThreadCounters:
-    """Counters of every thread that calls `read`, from its first call on. `source`: what is counted, or why nothing is."""
+    """Counters of each thread that calls `read`, from its first call on. `source`: the counted events, or why there are none."""
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -51,7 +53,7 @@ class ThreadCounters:
         self._counts = self.source.startswith("perf_event:")
 
     def read(self) -> Counts | None:
-        """Returns what the calling thread has counted so far; None where nothing is counted."""
+        """Return the calling thread's counts so far, or None if no event is counted."""
         if not self._counts:
             return None
         groups = getattr(self._own, "groups", None)
@@ -59,11 +61,11 @@ class ThreadCounters:
             groups = self._own.groups = self._open_groups()
         try:
             return [(names, _numbers(os.read(file, 8 * (3 + len(names))))) for file, names in groups]
-        except OSError:  # closed meanwhile
+        except OSError:  # another thread has closed the counters
             return None
 
     def close(self) -> None:
-        """Count no longer."""
+        """Stop counting and close the files."""
         self._counts = False
         with self._lock:
             for file in self._files:
@@ -87,7 +89,7 @@ class ThreadCounters:
         return f"none: {next(iter(self._refused.values()), 'no events')}"
 
     def _open_groups(self) -> list[tuple[int, tuple[str, ...]]]:
-        """A group is read through its first event."""
+        """Open the calling thread's events. Return (file of the first event, names) of each group; that file reads all its events."""
         groups = []
         for events in EVENTS:
             leader, names = -1, list[str]()
@@ -106,20 +108,21 @@ class ThreadCounters:
 
 
 def between(first: Counts | None, last: Counts | None) -> dict[str, int | float | None]:
-    """Returns the events from one reading of a thread to another, by name, and `counter_coverage`.
+    """Return the events between two readings of a thread, by name, and `counter_coverage`. Empty without readings.
 
-    Where the CPU has fewer counters than events, the system takes turns: the numbers are then scaled up from the share of the
-    time in which they were counted, the least of the groups; None where that is nothing.
+    If the CPU has fewer counters than events, the system counts the groups in turn. Then the values are scaled up from the
+    share of the time in which they were counted, and are None if that share is 0. `counter_coverage`: the lowest share of the
+    groups, 0 to 1.
     """
-    found: dict[str, int | float | None] = {}
+    counts: dict[str, int | float | None] = {}
     shares = []
     for (names, before), (_, after) in zip(first or (), last or (), strict=True) if first and last else ():
         enabled, counted, *values = (late - early for early, late in zip(before, after, strict=True))
         shares.append(counted / enabled if enabled else 1.0)
         for name, value in zip(names, values, strict=True):
-            # Of a span that is shorter than the clock of the counters, both times are 0.
-            found[name] = round(value * enabled / counted) if counted else None if enabled else value
-    return {**found, "counter_coverage": min(shares)} if shares else {}
+            # Both times are 0 if the span is shorter than a tick of the counters' clock.
+            counts[name] = round(value * enabled / counted) if counted else None if enabled else value
+    return {**counts, "counter_coverage": min(shares)} if shares else {}
 
 
 def _numbers(read: bytes) -> tuple[int, ...]:
@@ -127,15 +130,15 @@ def _numbers(read: bytes) -> tuple[int, ...]:
 
 
 def _open(kind: int, config: int, leader: int) -> tuple[int, int]:
-    """Returns the file of an event of the calling thread, and errno."""
+    """Return the file descriptor of an event of the calling thread (-1 on failure), and errno."""
     attr = bytearray(_ATTR_BYTES)
     struct.pack_into("IIQQQQQ", attr, 0, kind, _ATTR_BYTES, config, 0, 0, _READ_FORMAT, _FLAGS)
     system = ctypes.CDLL(None, use_errno=True)
     system.syscall.restype = ctypes.c_long
-    given = (ctypes.c_char * _ATTR_BYTES).from_buffer(attr)
+    attr_buffer = (ctypes.c_char * _ATTR_BYTES).from_buffer(attr)
     long = ctypes.c_long
     number = _SYSCALL[platform.machine()]
-    file = system.syscall(long(number), given, long(0), long(-1), long(leader), long(_CLOSE_ON_EXEC))
+    file = system.syscall(long(number), attr_buffer, long(0), long(-1), long(leader), long(_CLOSE_ON_EXEC))
     return int(file), ctypes.get_errno()
 
 

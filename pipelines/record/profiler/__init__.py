@@ -1,1 +1,1 @@
-"""What PyTorch's profiler costs the program that it records."""
+"""Cost of PyTorch's profiler in the program that it records."""

@@ -1,7 +1,7 @@
 """Measures what recording an event costs PyTorch's profiler on this machine: `python -m pipelines.record.profiler.cost`.
 
-Small loops run with and without it. `note_profiler_cost` writes the result into the traces of a profile, where `tracelake why` takes it
-instead of `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard library.
+Small loops run with and without the profiler. `note_profiler_cost` writes the result into the traces of a profile. There
+`tracelake why` prefers it to `sql/rules/profiler/profiler_costs.csv`. Needs torch and the standard library.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from statistics import median
 from typing import Any
 
 KEY = "tracelake_profiler_cost"
-"""The key of a trace file that holds it."""
-_LOOP = 300  # turns of a loop: enough to time, few enough for the profiler's buffers
+"""Key of the cost in a trace file."""
+_LOOP = 300  # iterations of a loop: enough to time, few enough for the profiler's buffers
 _OPERATORS, _INNER = 3, ("aten::transpose", "aten::as_strided")  # of Tensor.t()
 
 
 def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, float]:
-    """Returns ns by `operator_ns`, `call_ns` (with a GPU), `frame_ns`, `annotation_ns`, and `cheap_operator_ns`: the delay between the starts
-    of nested operators while they are recorded, by which a trace's host is compared with this one.
+    """Return the cost of recording one event, ns: `operator_ns`, `call_ns` (with a GPU), `frame_ns`, `annotation_ns`.
 
-    `device`: cuda, cuda:N or cpu; by default cuda if available. Takes about a second. No profiler may be running.
+    A further key, `cheap_operator_ns`, is the delay between the starts of nested operators while they are recorded. It
+    serves to compare a trace's host with this one. `device`: cuda, cuda:N or cpu, by default cuda if available. The
+    measurement takes about a second. No profiler may be running.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -33,7 +34,7 @@ def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, floa
     on_gpu = device.startswith("cuda")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
-    small, there = torch.ones(2, 2), torch.ones(2, 2, device=device)
+    small, on_device = torch.ones(2, 2), torch.ones(2, 2, device=device)
 
     def operators() -> None:
         for _ in range(_LOOP):
@@ -41,7 +42,7 @@ def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, floa
 
     def launches() -> None:
         for _ in range(_LOOP):
-            there.add_(1)
+            on_device.add_(1)
 
     def frames() -> None:
         for _ in range(_LOOP):
@@ -53,7 +54,7 @@ def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, floa
                 pass
 
     def extra(loop: Callable[[], None], *, stacks: bool = False) -> tuple[float, Any]:
-        """What a turn takes longer while it is recorded, ns, and the profile."""
+        """Return the extra duration of a loop iteration while it is recorded, ns, and the profile."""
         plain = _shortest(loop, wait, repeats)
         with profile(activities=activities, with_stack=stacks) as recorded:
             loop()
@@ -61,16 +62,16 @@ def profiler_cost(device: str | None = None, repeats: int = 9) -> dict[str, floa
         return max(slow - plain, 0.0) / _LOOP, recorded
 
     nested, recorded = extra(operators)
-    found = {"operator_ns": nested / _OPERATORS, "cheap_operator_ns": _delay(recorded.events())}
+    cost_ns = {"operator_ns": nested / _OPERATORS, "cheap_operator_ns": _delay(recorded.events())}
     if on_gpu:
-        found["call_ns"] = max(extra(launches)[0] - found["operator_ns"], 0.0)
-    found["frame_ns"] = extra(frames, stacks=True)[0]
-    found["annotation_ns"] = extra(annotations)[0]
-    return {name: round(ns, 1) for name, ns in found.items()}
+        cost_ns["call_ns"] = max(extra(launches)[0] - cost_ns["operator_ns"], 0.0)
+    cost_ns["frame_ns"] = extra(frames, stacks=True)[0]
+    cost_ns["annotation_ns"] = extra(annotations)[0]
+    return {name: round(ns, 1) for name, ns in cost_ns.items()}
 
 
 def note_profiler_cost(profile: Any, cost: dict[str, float] | None = None) -> None:
-    """Write the cost into the traces of a `torch.profiler.profile` that has not begun; without `cost` it is measured now."""
+    """Write the cost into the traces of a `torch.profiler.profile` that has not begun. Measure it if `cost` is None."""
     profile.preset_metadata_json(KEY, json.dumps(profiler_cost() if cost is None else cost))
 
 
@@ -79,7 +80,7 @@ def _nothing() -> None:
 
 
 def _shortest(loop: Callable[[], None], wait: Callable[[], None], repeats: int) -> float:
-    """Returns the shortest time of a loop, ns."""
+    """Return the shortest duration of a loop, ns."""
     best = float("inf")
     for _ in range(repeats):
         wait()
@@ -90,17 +91,17 @@ def _shortest(loop: Callable[[], None], wait: Callable[[], None], repeats: int) 
 
 
 def _delay(events: Iterable[Any]) -> float:
-    """Returns the least median delay of a kind of nested operators, from the start of the one around it, ns."""
+    """Return the lowest median delay of a kind of nested operators after the start of their parent, ns. 0 without any."""
     delays: dict[str, list[float]] = {name: [] for name in _INNER}
     for event in events:
         for inner in event.cpu_children[:1]:
             if inner.name in delays:
                 delays[inner.name].append(1000 * (inner.time_range.start - event.time_range.start))
-    return min((median(some) for some in delays.values() if some), default=0.0)
+    return min((median(times) for times in delays.values() if times), default=0.0)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line: prints the cost as JSON."""
+    """Run the command line: print the cost as JSON."""
     parser = argparse.ArgumentParser(
         "python -m pipelines.record.profiler.cost", description=(__doc__ or "").partition("\n")[0]
     )
@@ -109,5 +110,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if the reader stops early (`| head -1`), exit as other tools do
     main()

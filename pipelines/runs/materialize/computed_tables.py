@@ -1,9 +1,9 @@
-"""Records which tables a run found or made complete, so that the next run over the same lake need not check every file.
+"""Records of the tables that a run found or made complete, so that the next run need not check every file.
 
-It is valid only while the analysts' file shows everything that is committed and
-is in the state in which the record was written. Any change since, or another version of a model or of this program,
-makes the run check everything. Where files are few, one that is gone or has another size makes it, too (`Lake.few_broken`);
-otherwise it is found by queries, which look at the files of the tables that they name, and by `tracelake check`.
+A record is valid only while the analysts' file shows every committed row and is in the state in which the record was
+written. After any other change, or with another version of a model or of this program, the run checks everything. In
+lakes with few files, a missing file or one of another size has the same effect (`Lake.few_broken`). Otherwise queries,
+which check the files of the tables that they name, and `tracelake check` find such a file.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ COMPUTED = "computed"  # the record in the catalog
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run found: the lake's batches, and a hash over its other inputs."""
+    """The state that a run found: the lake's batches, and a hash over its other inputs."""
 
     now: Now
     others: str
 
 
 def look(lake: Lake) -> Seen | None:
-    """Returns the current state; None if a file was removed while it was read."""
+    """Return the current state, or None if a file was removed while it was read."""
     try:
         return Seen(look_at(lake.root), _others(lake))
     except OSError:
@@ -47,13 +47,13 @@ def look(lake: Lake) -> Seen | None:
 
 
 def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
-    """Whether these tables were complete when the lake was published, and nothing changed since."""
-    asked = set(tables)
+    """Return whether these tables were complete when the lake was published, and nothing changed since."""
+    requested = set(tables)
     try:
-        told = record_of(lake.root, COMPUTED)
-        if told is None or not asked <= set(told["tables"]):
+        record = record_of(lake.root, COMPUTED)
+        if record is None or not requested <= set(record["tables"]):
             return False
-        return told["state"] == [published_state(lake, catalog), _others(lake)] and not lake.few_broken(asked)
+        return record["state"] == [published_state(lake, catalog), _others(lake)] and not lake.few_broken(requested)
     except OSError:
         return False
 
@@ -61,39 +61,42 @@ def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
 def note_complete(
     lake: Lake, catalog: Catalog, tables: Iterable[str], before: Seen, made: Iterable[tuple[str, Batch]]
 ) -> None:
-    """Record that a run completed these tables and published, unless something other than its own files changed
-    meanwhile.
+    """Record that a run completed these tables and published, unless other files changed since its start.
 
-    `before`: what it found at its start. `made`: the files that it put in place.
+    `before`: the state at the start. `made`: the files that the run committed.
     """
     now, state = look(lake), published_state(lake, catalog)
     if now is None or state is None or now.others != before.others:
         return
-    own: dict[str, set[str]] = {}
+    own_tables: dict[str, set[str]] = {}
     for table, batch in made:
-        own.setdefault(batch.batch_id, set()).add(table)
-    if _others_of(now, own) != _others_of(before, own) or published_broken(lake):
+        own_tables.setdefault(batch.batch_id, set()).add(table)
+    if _others_of(now, own_tables) != _others_of(before, own_tables) or published_broken(lake):
         return
     entries = now.now.entries
-    if any(_version(entries.get(name), table) != catalog.version(table) for name, of in own.items() for table in of):
+    if any(
+        _version(entries.get(name), table) != catalog.version(table)
+        for name, made_tables in own_tables.items()
+        for table in made_tables
+    ):
         return
-    told, state = record_of(lake.root, COMPUTED), [state, now.others]
-    before_it = told["tables"] if told and told["state"] == state else []
+    record, state = record_of(lake.root, COMPUTED), [state, now.others]
+    complete_before = record["tables"] if record and record["state"] == state else []
     try:
-        note(lake.root, COMPUTED, {"tables": sorted({*tables, *before_it}), "state": state})
+        note(lake.root, COMPUTED, {"tables": sorted({*tables, *complete_before}), "state": state})
     except OSError:
-        return  # a lake that cannot be written only costs time
+        return  # without the record the next run only takes longer
 
 
 def discard(lake: Lake) -> None:
-    """Forget what was noted: a look at the files themselves found otherwise. Raises OSError."""
+    """Delete the record, because checking the files has contradicted it. Raises OSError if that fails."""
     if record_of(lake.root, COMPUTED) is not None:
         note(lake.root, COMPUTED, None)
 
 
-def _others_of(seen: Seen, own: Iterable[str]) -> dict[str, str]:
-    """Returns the stamps of the batches that are not a run's own."""
-    return {name: stamp for name, stamp in seen.now.stamps.items() if name not in own}
+def _others_of(state: Seen, own_batches: Iterable[str]) -> dict[str, str]:
+    """Return the stamps of the batches that are not a run's own."""
+    return {name: stamp for name, stamp in state.now.stamps.items() if name not in own_batches}
 
 
 def _version(entry: Entry | None, table: str) -> str | None:
@@ -101,9 +104,11 @@ def _version(entry: Entry | None, table: str) -> str | None:
 
 
 def _others(lake: Lake) -> str:
-    """Returns what tables depend on besides the lake's files and their model versions: the roles, formulas, this program, and
-    how much memory it may use, as traces that needed more are computed again.
+    """Return a hash over what tables depend on apart from the lake's files and the model versions.
+
+    These are the roles, formulas and causes, this program, and its memory limit, because traces that needed more memory
+    are recomputed with a higher limit.
     """
     memory = database.for_models()
-    told = [content_of(lake.root / name) for name in (ROLES, OP_FORMULAS, CAUSES)]
-    return digest_of([*told, code_digest(), memory])
+    contents = [content_of(lake.root / name) for name in (ROLES, OP_FORMULAS, CAUSES)]
+    return digest_of([*contents, code_digest(), memory])

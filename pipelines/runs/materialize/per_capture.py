@@ -1,9 +1,9 @@
 """Traces of the lake → tables of captures, updated capture by capture.
 
 A capture whose traces changed (late ranks arrived) is recomputed into a new batch. The file of `captures` is written
-last and is the commit mark; the newest batch of each capture counts. A killed run leaves the old state. A table whose
-model changed, or that was not requested before, is computed for the captures of its batch, and its file is put in place
-in one step.
+last and is the commit marker. The newest batch of each capture counts. A killed run leaves the old state. A table whose
+model changed, or that was not requested before, is computed for the captures of its batch, and its file is moved into
+place in one step.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Part:
 
 
 def part_of(lake: Lake, beginning: str) -> Part:
-    """Returns the captures and traces whose ids begin with the given texts."""
+    """Return the captures and traces whose ids start with a prefix."""
     captures = lake_captures(lake, with_roles=False)
     names = frozenset(name for name in {*captures, *known_captures(lake)} if name.startswith(beginning))
     members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]
@@ -74,9 +74,11 @@ def part_of(lake: Lake, beginning: str) -> Part:
 
 
 def part_with(lake: Lake, traces: Collection[str]) -> Part:
-    """Returns the batches of these traces, and the captures that they are in."""
+    """Return the batches of these traces, and the captures that contain them."""
     captures = lake_captures(lake, with_roles=False)
-    members = [(name, m.trace) for name, one in captures.items() for m in one.members if m.trace.trace_id in traces]
+    members = [
+        (name, m.trace) for name, capture in captures.items() for m in capture.members if m.trace.trace_id in traces
+    ]
     return Part(frozenset(name for name, _ in members), frozenset(Batch(trace.batch_id) for _, trace in members))
 
 
@@ -91,15 +93,15 @@ def materialize_captures(
 
     Raises what compute_captures raises.
     """
-    asked = asked_captures(lake.catalog(), tables)
-    steps = compute_captures(lake, asked, force, on_step, part)
-    return run_and_publish(lake, steps, asked, part is None, force)
+    requested = asked_captures(lake.catalog(), tables)
+    steps = compute_captures(lake, requested, force, on_step, part)
+    return run_and_publish(lake, steps, requested, part is None, force)
 
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Returns the tables of captures that are computed when the given ones are requested."""
-    wanted = {*TOLD_BY, *tables}
-    return [name for name in catalog.of_captures if name in wanted]
+    """Return the tables of captures that must be computed when these tables are requested."""
+    requested = {*TOLD_BY, *tables}
+    return [name for name in catalog.of_captures if name in requested]
 
 
 def compute_captures(
@@ -111,9 +113,9 @@ def compute_captures(
 ) -> Iterator[Materialized]:
     """Update tables of captures, for part or all of the lake, after the trace tables that they read.
 
-    Captures that share a batch of such tables with a requested one are computed too: their rows are in the same file.
-    One process does this at a time (`Lake.compute_lock`).
-    Publishes nothing. Raises RolesError if a table needs a roles.csv that cannot be read.
+    Captures that share a batch of such tables with a requested one are computed, too, because their rows are in the
+    same file. One process does this at a time (`Lake.compute_lock`). Publishes nothing. Raises RolesError if a table
+    needs a roles.csv that cannot be read.
     """
     say = on_step or (lambda _: None)
     with lake.compute_lock(lambda: say("another process computes tables, waiting")):
@@ -124,42 +126,42 @@ def _compute_captures(
     lake: Lake, tables: Iterable[str], force: bool, say: OnStep, part: Part | None
 ) -> Iterator[Materialized]:
     catalog = lake.catalog()
-    asked = asked_captures(catalog, tables)
-    catalog.refuse_errors(asked)
-    state = _state(lake, catalog, asked, only_touched=part is None and not force)
-    if state.seen.folders is not None and _needs_others(lake, catalog, asked, state):
-        state = _state(lake, catalog, asked)
-    captures, known, all_changed = state.captures, state.known, state.changed
-    batches = _batches(known, all_changed, part)
+    requested = asked_captures(catalog, tables)
+    catalog.refuse_errors(requested)
+    state = _state(lake, catalog, requested, only_touched=part is None and not force)
+    if state.seen.folders is not None and _needs_others(lake, catalog, requested, state):
+        state = _state(lake, catalog, requested)
+    captures, known_rows, all_changed = state.captures, state.known, state.changed
+    batches = _batches(known_rows, all_changed, part)
     rewritten, is_new = set(batches), set(all_changed)
-    # A changed capture in such a file would lose its old rows there, so it is updated along with them.
-    beside = {name for name, found in known.items() if found.batch in rewritten}
-    changed = [name for name in all_changed if part is None or name in part.captures | beside]
-    others = captures.items() if state.seen.folders is None else ()
-    same = {name: c for name, c in others if name not in is_new and known[name].batch in rewritten}
+    # Rewriting such a file drops the old rows of a changed capture, so that capture is updated, too.
+    sharing_batch = {name for name, row in known_rows.items() if row.batch in rewritten}
+    changed = [name for name in all_changed if part is None or name in part.captures | sharing_batch]
+    candidates = captures.items() if state.seen.folders is None else ()
+    same = {name: c for name, c in candidates if name not in is_new and known_rows[name].batch in rewritten}
     new = {name: captures[name] for name in changed if name in captures}
-    gone = [name for name in changed if name not in captures]
+    removed = [name for name in changed if name not in captures]
     read = {Batch(member.trace.batch_id) for capture in (*same.values(), *new.values()) for member in capture.members}
-    if sources := trace_tables(catalog, asked):
+    if sources := trace_tables(catalog, requested):
         yield from compute_traces(lake, sources, sorted(read), on_step=say)
-    for batch in batches if force else stale_batches(lake, catalog, asked, batches):
-        wanted = asked if force else stale(lake, catalog, asked, batch)
-        current = [capture for name, capture in same.items() if known[name].batch == batch]
-        if wanted and current:
-            yield from _compute(lake, catalog, batch, wanted, current, [], say)
-    if new or gone:
-        yield from _compute(lake, catalog, lake.new_batch(), asked, list(new.values()), gone, say)
+    for batch in batches if force else stale_batches(lake, catalog, requested, batches):
+        stale_tables = requested if force else stale(lake, catalog, requested, batch)
+        current = [capture for name, capture in same.items() if known_rows[name].batch == batch]
+        if stale_tables and current:
+            yield from _compute(lake, catalog, batch, stale_tables, current, [], say)
+    if new or removed:
+        yield from _compute(lake, catalog, lake.new_batch(), requested, list(new.values()), removed, say)
     if part is None and state.given and not lake.without_broken:
         known_groups.note(lake.root, state.now, state.given, state.seen, captures)
 
 
 def _needs_others(lake: Lake, catalog: Catalog, tables: list[str], state: _State) -> bool:
-    """Returns whether tables of captures that did not change, or of traces that they read, have to be computed."""
+    """Return whether tables of captures that did not change, or of traces that they read, must be computed."""
     if stale_batches(lake, catalog, tables, _batches(state.known, state.changed, None)):
         return True
     new = {member.trace.batch_id for capture in state.captures.values() for member in capture.members}
-    others = [Batch(name) for name in state.now.marks[MARK] if name not in new]
-    return bool(stale_batches(lake, catalog, trace_tables(catalog, tables), others))
+    unseen = [Batch(name) for name in state.now.marks[MARK] if name not in new]
+    return bool(stale_batches(lake, catalog, trace_tables(catalog, tables), unseen))
 
 
 def compute_given(
@@ -169,17 +171,17 @@ def compute_given(
     gone: Iterable[str] = (),
     on_step: OnStep | None = None,
 ) -> list[Materialized]:
-    """Compute tables of captures into a new batch. The captures are given, and all that is read is in the lake already.
+    """Compute tables of these captures into a new batch. All inputs are already in the lake.
 
     `gone`: ids of captures that no longer exist. Publishes nothing.
     """
     catalog = lake.catalog()
-    asked, say = asked_captures(catalog, tables), on_step or (lambda _: None)
-    return _compute(lake, catalog, lake.new_batch(), asked, list(captures), list(gone), say)
+    requested, say = asked_captures(catalog, tables), on_step or (lambda _: None)
+    return _compute(lake, catalog, lake.new_batch(), requested, list(captures), list(gone), say)
 
 
 def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:
-    """Returns whether a capture table is missing, of another version, or lacks traces of the lake (or its part)."""
+    """Return whether a capture table is missing, of another version, or lacks traces of the lake (or its part)."""
     if not tables:
         return False
     state = _state(lake, catalog, tables, only_touched=True)
@@ -188,41 +190,41 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
     return bool(stale_batches(lake, catalog, tables, _batches(state.known, state.changed, part)))
 
 
-def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
-    """Returns the batches of tables with (requested) captures that are unchanged."""
+def _batches(known_rows: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
+    """Return the batches of tables with (requested) captures that are unchanged."""
     is_new = set(changed)
     return sorted(
         {
-            found.batch
-            for name, found in known.items()
-            if name not in is_new and not found.is_gone and (part is None or name in part.captures)
+            row.batch
+            for name, row in known_rows.items()
+            if name not in is_new and not row.is_gone and (part is None or name in part.captures)
         }
     )
 
 
 def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Returns the stored trace tables that capture tables read, directly or through tables that are not stored."""
-    found, todo = set(), list(tables)
+    """Return the stored trace tables that capture tables read, directly or through tables that are not stored."""
+    sources, todo = set(), list(tables)
     while todo:
         name = todo.pop()
         if name in catalog.materialized:
-            found.add(name)
+            sources.add(name)
         elif name in catalog.models:
             todo += catalog.sources_of(name)
-    return [name for name in catalog.materialized if name in found]
+    return [name for name in catalog.materialized if name in sources]
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """Returns, by capture_id, its row in the newest committed batch. Raises BrokenFiles if that is unknown."""
+    """Return the row of each capture in its newest committed batch. Raises BrokenFiles if that is unknown."""
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
     if not broken:
         with database.connect() as con:
-            found = read_marks(con, lake, Marks.captures)
-        if found is not None:
-            return {name: _Known(Batch(batch_id), content, is_gone) for name, batch_id, content, is_gone in found}
-    files = [path for path in table_files(lake.root, CAPTURE_MARK) if path not in {one.path for one in broken}]
+            marked = read_marks(con, lake, Marks.captures)
+        if marked is not None:
+            return {name: _Known(Batch(batch_id), content, is_gone) for name, batch_id, content, is_gone in marked}
+    files = [path for path in table_files(lake.root, CAPTURE_MARK) if path not in {file.path for file in broken}]
     if not files:
         return {}
     with database.scratch() as con:
@@ -234,9 +236,10 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
 
 @dataclass(frozen=True)
 class _State:
-    """Captures as they are now and as last computed, and which of them changed.
+    """The current captures, their state when last computed, and the changed ones.
 
-    `captures` are those of the folders in `seen`, if it names any; `given`: what else they depend on, where that can be told.
+    `captures` are those of the folders in `seen`, if it names any. `given`: a digest of their other inputs, or None if
+    unknown.
     """
 
     now: Now
@@ -248,52 +251,53 @@ class _State:
 
 
 def _state(lake: Lake, catalog: Catalog, tables: Iterable[str], only_touched: bool = False) -> _State:
-    """Looks at all traces or, with `only_touched`, at those of folders in which something changed since the last run.
+    """Compare all traces with the computed captures. With `only_touched`, only folders that changed since the last run.
 
-    Tables that do not use roles can be computed while roles.csv cannot be read: roles then stay as they were.
+    Tables that do not use roles can be computed while roles.csv cannot be read. Roles then stay unchanged.
     """
-    now, known = look(lake.root), known_captures(lake)
-    given = known_groups.inputs(content_of(lake.root / ROLES))
-    seen = known_groups.touched(lake.root, now, given) if only_touched else known_groups.ALL
+    now, known_rows = look(lake.root), known_captures(lake)
+    input_digest = known_groups.inputs(content_of(lake.root / ROLES))
+    grouped = known_groups.touched(lake.root, now, input_digest) if only_touched else known_groups.ALL
     try:
-        captures = lake_captures(lake, folders=seen.folders)
-        before = (
-            known
-            if seen.folders is None
-            else {name: known[name] for name in known if name in seen.before | captures.keys()}
+        captures = lake_captures(lake, folders=grouped.folders)
+        compared = (
+            known_rows
+            if grouped.folders is None
+            else {name: known_rows[name] for name in known_rows if name in grouped.before | captures.keys()}
         )
-        return _State(now, seen, given, captures, known, _changed(captures, before))
+        return _State(now, grouped, input_digest, captures, known_rows, _changed(captures, compared))
     except RolesError:
         if need_roles(catalog, tables):
             raise
     captures, ranks = lake_captures(lake, with_roles=False), _known_ranks(lake)
     same = {
-        name: known[name].content
+        name: known_rows[name].content
         for name, capture in captures.items()
         if ranks.get(name) == {(m.trace.trace_id, m.rank, m.left_out_reason) for m in capture.members}
     }
-    return _State(now, known_groups.ALL, None, captures, known, _changed(captures, known, same))
+    return _State(now, known_groups.ALL, None, captures, known_rows, _changed(captures, known_rows, same))
 
 
 def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]]]:
-    """Returns, by capture_id, its traces and how they were used, as last computed."""
-    found: dict[str, set] = {}
+    """Return (trace_id, rank, left_out_reason) of the ranks of each capture, as last computed."""
+    ranks_by_capture: dict[str, set] = {}
     with lake.connect([CAPTURE_RANKS]) as con:
         if con.execute(f"SELECT 1 FROM duckdb_views() WHERE view_name = {quoted(CAPTURE_RANKS)}").fetchall():
             query = f"SELECT capture_id, trace_id, rank, left_out_reason FROM {CAPTURE_RANKS}"
             for capture_id, *part in con.execute(query).fetchall():
-                found.setdefault(capture_id, set()).add(tuple(part))
-    return found
+                ranks_by_capture.setdefault(capture_id, set()).add(tuple(part))
+    return ranks_by_capture
 
 
 def _changed(
-    captures: dict[str, Capture], known: dict[str, _Known], as_before: Mapping[str, str] = MappingProxyType({})
+    captures: dict[str, Capture], known_rows: dict[str, _Known], as_before: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """Returns captures that are new, have other traces than before, or no longer exist; `as_before`: the contents of
-    some.
+    """Return captures that are new, have other traces than before, or no longer exist.
+
+    `as_before`: contents that replace the current ones of some captures.
     """
     content = {name: capture.content for name, capture in captures.items()} | dict(as_before)
-    before = {name: found.content for name, found in known.items() if not found.is_gone}
+    before = {name: row.content for name, row in known_rows.items() if not row.is_gone}
     return sorted(name for name in {*content, *before} if content.get(name) != before.get(name))
 
 
@@ -303,11 +307,13 @@ def _compute(
     batch: Batch,
     tables: list[str],
     captures: list[Capture],
-    gone: list[str],
+    removed: list[str],
     on_step: OnStep,
 ) -> list[Materialized]:
-    """Write tables for captures into a batch; the mark last, if it is among them. Where DuckDB gives up its database with
-    a model, all is computed again in a new one, that model with the optimizer off.
+    """Write tables of captures into a batch, the marker last if it is among them.
+
+    If a model makes DuckDB invalidate its database, everything is recomputed in a new one, with the optimizer off for
+    that model.
     """
     plain: dict[str, str] = {}
     step = ""
@@ -319,7 +325,7 @@ def _compute(
 
     while True:
         try:
-            return _compute_once(lake, catalog, batch, tables, captures, gone, starts, plain)
+            return _compute_once(lake, catalog, batch, tables, captures, removed, starts, plain)
         except duckdb.FatalException as error:
             if step in plain:
                 raise
@@ -332,14 +338,14 @@ def _compute_once(
     batch: Batch,
     tables: list[str],
     captures: list[Capture],
-    gone: list[str],
+    removed: list[str],
     on_step: OnStep,
     plain: Mapping[str, str],
 ) -> list[Materialized]:
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     try:
         with database.private(folder) as con:
-            stage_captures(con, captures, gone)
+            stage_captures(con, captures, removed)
             stage_members(con, captures)
             sources = trace_tables(catalog, tables)
             _source_views(con, lake, ["traces", "events", "findings", *sources])
@@ -356,21 +362,21 @@ def _compute_once(
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
-    """Creates views of the trace tables, restricted to the traces of the staged captures. Raises BrokenFiles."""
+    """Create views of the trace tables, restricted to the traces of the staged captures. Raises BrokenFiles."""
     members = con.execute("SELECT DISTINCT batch_id FROM _capture_members").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
     tables = list(tables)
     if broken := lake.broken(tables, batches):
-        raise BrokenFiles(broken)  # stored tables are computed from everything present at the time
+        raise BrokenFiles(broken)  # a stored table must not silently lack rows
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
         cut = f"{rows} SEMI JOIN _capture_members USING (trace_id, batch_id)"
-        if table == MARK:  # rows in a file do not know their trace's capture: the staged ranks do
+        if table == MARK:  # files do not store a trace's capture, the staged ranks do
             cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")
-        elif not batches:  # captures that are gone are all that is new: the models run on no rows
+        elif not batches:  # only captures were removed, so the models run on empty tables
             con.execute(f"CREATE VIEW {table} AS {no_row(lake.catalog(), table)} WHERE false")
 
 

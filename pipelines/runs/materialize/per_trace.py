@@ -1,10 +1,9 @@
-"""Batches of the lake → model tables. A file that is missing, or computed by another version of its model, is
-recomputed.
+"""Batches of the lake → model tables. A file that is missing, or computed by another model version, is recomputed.
 
 A batch is processed in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch. Each
-table's file is put in place in one step, so a killed run leaves the old or the new one. If a model fails, the trace
-that it fails on is found by bisection and left out of the tables that need the model (table model_failures); the others
-continue.
+table's file is moved into place in one step, so a killed run leaves the old or the new one. If a model fails, the
+failing trace is found by bisection and left out of the tables that need the model (table model_failures). The other
+traces continue.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from pipelines.models.run import ModelRun, run_models, why_plain
 from pipelines.models.sqltext import file_list, quoted
 from pipelines.runs.materialize.publishing import Materialized, run_and_publish
 
-# 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
+# 1.5 million events and their edges stay below the memory limit without spilling. A larger trace is a separate group.
 GROUP_EVENTS = 1_500_000
-# DuckDB shares out tables by about 120,000 rows: models of few rows take a fifth more CPU time on two cores than on one.
+# DuckDB distributes a table in chunks of about 120,000 rows, so models of few rows take a fifth more CPU time on two
+# cores than on one.
 FEW_EVENTS = 300_000
 SOURCES = ("traces", "events", "findings")
 # The machine, the lake or the code is at fault, not a trace.
@@ -42,7 +42,7 @@ _NO_FAULT_OF_A_TRACE = (CatalogError, OSError, MemoryError, duckdb.IOException, 
 
 
 def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
-    """Returns the tables of a batch whose file is missing or was computed by another version of the model."""
+    """Return the tables of a batch whose file is missing or was computed by another version of the model."""
     versions = lake.versions_of(batch, tables)
     return [table for table in tables if versions.get(table) != catalog.version(table)]
 
@@ -59,19 +59,19 @@ def materialize(
 
     Raises what compute_traces raises.
     """
-    asked = asked_tables(lake.catalog(), tables)
-    steps = compute_traces(lake, asked, batches, force, on_step)
-    return run_and_publish(lake, steps, asked, batches is None, force, and_publish)
+    requested = asked_tables(lake.catalog(), tables)
+    steps = compute_traces(lake, requested, batches, force, on_step)
+    return run_and_publish(lake, steps, requested, batches is None, force, and_publish)
 
 
 def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
-    """Returns the tables of traces among those named, in the order in which they are computed; None: all.
+    """Return the tables of traces among `tables` (None: all), in the order in which they are computed.
 
     Raises CatalogError for a name that is not a table.
     """
-    asked = set(catalog.materialized if tables is None else tables)
-    catalog.closure(asked)  # rejects names that are not tables
-    return [table for table in catalog.materialized if table in asked]
+    requested = set(catalog.materialized if tables is None else tables)
+    catalog.closure(requested)  # rejects names that are not tables
+    return [table for table in catalog.materialized if table in requested]
 
 
 def compute_traces(
@@ -81,29 +81,32 @@ def compute_traces(
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
 ) -> Iterator[Materialized]:
-    """Update model tables (all by default); `on_step(text)` is called before each model.
+    """Update model tables (all by default). `on_step(text)` is called before each model.
 
-    One process computes at a time, a batch at a time (`Lake.compute_lock`): what another one did meanwhile is not done again.
-    Private models, and public ones that the requested tables read, are computed with them and not stored. Publishes
-    nothing. Raises CatalogError for a name that is not a table, or an op_formulas.csv that is needed and cannot be used, and, after all other batches are computed, BrokenFiles
-    for batches in which `events` or another input is missing or broken.
+    One process computes at a time, one batch at a time (`Lake.compute_lock`). Work that another process did while this
+    one waited is not repeated. Private models, and public ones that the requested tables read, are computed with them
+    and not stored. Publishes nothing.
+
+    Raises CatalogError for a name that is not a table, or for a necessary op_formulas.csv that cannot be used. After
+    all other batches are computed, raises BrokenFiles for batches in which `events` or another input is missing or
+    broken.
     """
     catalog = lake.catalog()
     say = on_step or (lambda _: None)
-    asked = asked_tables(catalog, tables)
-    catalog.refuse_errors(asked)
+    requested = asked_tables(catalog, tables)
+    catalog.refuse_errors(requested)
     broken: list[Broken] = []
     todo = lake.batches() if batches is None else list(batches)
-    for batch in todo if force else stale_batches(lake, catalog, asked, todo):
+    for batch in todo if force else stale_batches(lake, catalog, requested, todo):
         with lake.compute_lock(lambda: say("another process computes tables, waiting")):
-            wanted = asked if force else stale(lake, catalog, asked, batch)
-            if not wanted:  # another process computed it
+            stale_tables = requested if force else stale(lake, catalog, requested, batch)
+            if not stale_tables:  # another process computed it while this one waited
                 continue
             if lost := lake.broken(SOURCES, [batch]):
                 broken += lost
                 continue
             try:
-                done = _compute_batch(lake, _Work(catalog, wanted, batch, say))
+                done = _compute_batch(lake, _Work(catalog, stale_tables, batch, say))
             except BrokenFiles as error:
                 broken += error.broken
                 continue
@@ -113,21 +116,23 @@ def compute_traces(
 
 
 def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
-    """Returns the batches in which some table's file is missing or was computed by another version of the model."""
+    """Return the batches in which a table's file is missing or was computed by another version of the model."""
     versions = lake.versions(batches, tables)
-    wanted = {table: catalog.version(table) for table in tables}
+    current_versions = {table: catalog.version(table) for table in tables}
     is_current: dict[int, bool] = {}  # many batches share their versions
-    for found in versions.values():
-        if id(found) not in is_current:
-            is_current[id(found)] = all(found.get(table) == version for table, version in wanted.items())
+    for batch_versions in versions.values():
+        if id(batch_versions) not in is_current:
+            is_current[id(batch_versions)] = all(
+                batch_versions.get(table) == version for table, version in current_versions.items()
+            )
     return [batch for batch in batches if not is_current[id(versions[batch])]]
 
 
 @dataclass
 class _Work:
-    """Tables to compute for one batch, the seconds each took so far and where models failed.
+    """The tables to compute for one batch, the seconds that each took so far, and the model failures.
 
-    `plain`: models that run with the optimizer off, as DuckDB gave up its database with it; and why.
+    `plain`: models that run with the optimizer off, because DuckDB invalidated its database with it, and the reason.
     """
 
     catalog: Catalog
@@ -142,7 +147,7 @@ class _Work:
     step: str = ""  # the model that is running
 
     def next_part(self, folder: Path) -> Path:
-        """Returns a new folder, named so that parts sort in the order in which they are made."""
+        """Return a new folder. Folder names sort in the order of their creation."""
         self.n_parts += 1
         part = folder / f"{self.n_parts:06d}"
         part.mkdir()
@@ -150,7 +155,7 @@ class _Work:
 
 
 def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
-    """Raises BrokenFiles if the inputs of the tables cannot be read."""
+    """Compute the tables and commit their files. Raises BrokenFiles if their inputs cannot be read."""
     folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
     try:
         groups = _groups(lake, work.batch)
@@ -174,15 +179,16 @@ def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
 
 
 def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
-    """Compute tables of traces into parts; if a model fails, bisect, and for the failing trace itself compute what is
-    possible.
+    """Compute tables of traces into parts. If a model fails, bisect.
+
+    For the failing trace itself, compute the tables that do not need the model.
     """
     part = work.next_part(folder)
     try:
         _run_group(lake, work, tables, traces, part, label)
     except _NO_FAULT_OF_A_TRACE:
         raise
-    except Exception as error:  # models in Python fail in other ways than DuckDB
+    except Exception as error:  # models in Python may raise anything
         raise_if_stopped(error)
         database.raise_if_disk_is_full(error, folder)
         shutil.rmtree(part)
@@ -196,15 +202,15 @@ def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: 
             _run(lake, work, tables, traces[:half], folder, label)
             _run(lake, work, tables, traces[half:], folder, label)
         else:
-            rest = _without_failed(work, tables, traces[0], error)
-            if rest:
-                _run(lake, work, rest, traces, folder, label)
+            computable = _without_failed(work, tables, traces[0], error)
+            if computable:
+                _run(lake, work, computable, traces, folder, label)
 
 
 def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Exception) -> list[str]:
-    """Returns the tables that do not need the failed model; the others are recorded to lack the trace."""
-    said = str(error).strip().splitlines() or [""]
-    reason = f"{type(error).__name__}: {said[0]}"[:500]
+    """Return the tables that do not need the failed model, and record that the others lack the trace."""
+    lines = str(error).strip().splitlines() or [""]
+    reason = f"{type(error).__name__}: {lines[0]}"[:500]
     if isinstance(error, duckdb.OutOfMemoryException):
         limit = database.for_models()
         reason = f"the trace needs more memory than the {limit} that its models may use: profile fewer steps. {reason}"
@@ -215,7 +221,7 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
 
 
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
-    """Yields the batch's traces in order of trace_id, in groups of at most GROUP_EVENTS events."""
+    """Return the batch's traces in order of trace_id, in groups of at most GROUP_EVENTS events."""
     with database.scratch() as con:
         path = quoted(table_file(lake.root, "traces", batch))
         rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
@@ -235,17 +241,17 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
         work.step = name
         work.on_step(name + label)
 
-    from pipelines.critical_path.graph.windows import (  # a run that is up to date needs none
+    from pipelines.critical_path.graph.windows import (  # imported late: a run that computes nothing does not need it
         request_windows,
         usual_windows,
     )
 
     work.step = ""
-    # In memory: a database on disk compresses and flushes what lives for seconds. What does not fit is spilled.
+    # In memory, because a database on disk compresses and flushes tables that live for seconds. Excess data is spilled.
     with database.private(folder) as con:
         _sources(con, lake, work.batch, traces)
         request_windows(con, usual_windows(con, traces))
-        # So that a trace's row groups are found by their bounds.
+        # Sorted, so that readers find a trace's row groups by their bounds.
         order = " ORDER BY trace_id" if len(traces) > 1 else ""
 
         def write(table: str, rows: str) -> None:
@@ -262,20 +268,23 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
 def plain_runs(
     catalog: Catalog, tables: Iterable[str], runs: Iterable[ModelRun], traces: Sequence[str | None]
 ) -> dict[str, list[Failure]]:
-    """Returns, by table, the models that it needs and that ran with the optimizer off, for each of these traces."""
+    """Return, by table, the models that it needs and that ran with the optimizer off, for each of these traces."""
     plain = [run for run in runs if run.plain_for]
-    found = {}
+    failures_by_table = {}
     for table in tables if plain else ():
         needed = set(catalog.closure([table]))
-        of = [Failure(t, run.name, run.plain_for, OPTIMIZER_OFF) for run in plain if run.name in needed for t in traces]
-        if of:
-            found[table] = of
-    return found
+        failures = [
+            Failure(t, run.name, run.plain_for, OPTIMIZER_OFF) for run in plain if run.name in needed for t in traces
+        ]
+        if failures:
+            failures_by_table[table] = failures
+    return failures_by_table
 
 
 def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
-    """Creates what ingestion wrote of these traces as views; of few events as tables: some forty models read them, and
-    each would open the files again.
+    """Create views of the ingested tables of these traces, or tables if there are few events.
+
+    Some forty models read them, and with views each of them would open the files again.
     """
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
     kind = "VIEW"
@@ -289,7 +298,7 @@ def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: l
 
 
 def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
-    """Computes on one thread from here on if the traces in `con` have few events; returns whether they do."""
+    """Compute on one thread from now on if the traces in `con` have few events, and return whether they do."""
     is_few = con.execute(f"SELECT coalesce(sum(n_events), 0) < {FEW_EVENTS} FROM {MARK}").fetchall()[0][0]
     if is_few:
         con.execute("SET threads = 1")
@@ -297,25 +306,25 @@ def use_few_threads(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _joined(work: _Work, table: str, folder: Path) -> Staged:
-    """Returns the parts of a table as one file; if no trace could be computed, one without rows."""
+    """Return the parts of a table as one file, without rows if no trace could be computed."""
     parts = sorted(folder.glob(f"*/{table}.parquet"))
     failures = tuple(work.failures.get(table, ()))
-    whole = parts[0] if parts else folder / f"{table}.whole"
+    joined = parts[0] if parts else folder / f"{table}.whole"
     if not parts:
         columns = (f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in column_types(work.catalog)[table])
         with database.scratch() as con:
-            _write(con, work, f"SELECT {', '.join(columns)} WHERE false", whole, failures)
-    elif len(parts) > 1 or failures:  # where models failed is in the file, too
-        whole = folder / f"{table}.whole"
+            _write(con, work, f"SELECT {', '.join(columns)} WHERE false", joined, failures)
+    elif len(parts) > 1 or failures:  # rewritten to store the model failures in its footer
+        joined = folder / f"{table}.whole"
         with database.scratch() as con:
-            _write(con, work, f"SELECT * FROM read_parquet({file_list(parts)})", whole, failures)
-    return Staged(whole, work.n_rows[whole], failures, work.catalog.version(table))
+            _write(con, work, f"SELECT * FROM read_parquet({file_list(parts)})", joined, failures)
+    return Staged(joined, work.n_rows[joined], failures, work.catalog.version(table))
 
 
 def _write(
     con: duckdb.DuckDBPyConnection, work: _Work, rows: str, target: Path, failures: Sequence[Failure] = ()
 ) -> None:
-    """Write rows of the table that the file is named after, and note how many they are."""
+    """Write rows of the table that the file is named after, and record their number."""
     version = work.catalog.version(target.stem)
     copied = con.execute(f"COPY ({rows}) TO {quoted(target)} ({options(version, failures)})")
     ((work.n_rows[target],),) = copied.fetchall()

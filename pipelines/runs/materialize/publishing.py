@@ -1,6 +1,6 @@
-"""The end of every run: everything is published, once.
+"""The end of every run: publish once.
 
-A run that is killed before it publishes leaves the old analysts' file; the next run, or the next access to the lake,
+If a run is killed before it publishes, the old analysts' file stays. The next run, or the next access to the lake,
 publishes (see `is_published` in pipelines/lake/publish/analyst_file.py).
 """
 
@@ -18,7 +18,7 @@ from pipelines.runs.materialize.computed_tables import is_complete, look, note_c
 
 @dataclass(frozen=True)
 class Materialized:
-    """A table's file that was written: its rows and the seconds that its own model and writing it took."""
+    """A table's file that was written, with its row count and the seconds that its own model and writing it took."""
 
     table: str
     batch: Batch
@@ -34,11 +34,11 @@ def run_and_publish(
     force: bool,
     and_publish: bool = True,
 ) -> list[Materialized]:
-    """Take all steps, then publish; if a step fails, what was made before it is still published.
+    """Take all steps, then publish. If a step fails, the results of earlier steps are still published.
 
-    `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
-    known to be complete no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes:
-    the caller does so at its end. Raises what the steps and `publish` raise.
+    `tables`: the tables that the steps update. `of_all`: whether the steps cover the whole lake. If the tables are
+    known to be complete, no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes,
+    because the caller publishes at its end. Raises what the steps and `publish` raise.
     """
     catalog = lake.catalog()
     if not force and is_complete(lake, catalog, tables):
@@ -55,6 +55,6 @@ def run_and_publish(
         raise
     if and_publish:
         publish(lake, catalog)
-    if before and (and_publish or not done):  # else the caller has yet to publish what was made
-        note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
+    if before and (and_publish or not done):  # otherwise the caller has yet to publish the results
+        note_complete(lake, catalog, tables, before, [(step.table, step.batch) for step in done])
     return done

@@ -1,4 +1,4 @@
-"""The order of a complete run: tables of traces, then those of captures that read them, then publishing."""
+"""The order of a complete run: tables of traces, then the tables of captures that read them, then publication."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def materialize_all(
     Raises what compute_traces and compute_captures raise.
     """
     catalog = lake.catalog()
-    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
-    catalog.closure(asked)  # rejects names that are not tables
-    of_captures = [name for name in catalog.of_captures if name in asked]
-    of_traces = [name for name in asked if name not in of_captures]
+    requested = [*catalog.materialized, *catalog.of_captures] if tables is None else list(dict.fromkeys(tables))
+    catalog.closure(requested)  # rejects names that are not tables
+    of_captures = [name for name in catalog.of_captures if name in requested]
+    of_traces = [name for name in requested if name not in of_captures]
 
     def steps() -> Iterator[Materialized]:
         if of_traces:

@@ -1,4 +1,4 @@
-"""A store of traces: one interface, and the folder lake or DuckLake behind it. Units of work are committed whole."""
+"""Stores of traces, to which units of work are committed: one interface for the folder lake and DuckLake."""
 
 from pipelines.runs.store.interface import Committed, Compacted, Expired, Store, StoreError
 from pipelines.runs.store.open_store import is_folder_address, open_store

@@ -1,4 +1,4 @@
-"""The folder lake as a store: today's lake on a local disk, with its locks, logs and marks."""
+"""The folder lake as a store: a lake on a local disk, with its locks, catalog and markers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from pipelines.runs.store.unit_batches import UnitBatch, already, linked, rewrit
 
 
 class FolderStore:
-    """A Store in a folder. Each batch of a unit is one transaction: its mark's file is put in place last."""
+    """A Store in a folder. Each batch of a unit is one transaction, whose marker file is moved into place last."""
 
     def __init__(self, root: str | Path) -> None:
-        """Raises UnusablePath."""
+        """Raise UnusablePath."""
         self.lake = Lake(root)
         self.address = str(root)
 
@@ -47,35 +47,37 @@ class FolderStore:
         return self._known(MARK, trace_ids)
 
     def _known(self, mark: str, keys: Iterable[str]) -> set[str]:
-        asked = set(keys)
-        found = asked & self.lake.known(mark).keys()
-        return found | (asked & retired_traces(self.lake)) if mark == MARK else found
+        requested = set(keys)
+        known_keys = requested & self.lake.known(mark).keys()
+        return known_keys | (requested & retired_traces(self.lake)) if mark == MARK else known_keys
 
     def commit(self, unit: Lake) -> Committed:
-        """See Store. If it is killed between two batches of the unit, the next call commits the rest."""
+        """See Store. If it is killed between two batches of the unit, the next call commits the remaining batches."""
         if unit.root.resolve() == self.lake.root.resolve():
             raise StoreError(f"{self.address}: a lake cannot be committed to itself")
         keys: dict[str, list[str]] = {}
-        known: dict[str, list[str]] = {}
+        known_keys: dict[str, list[str]] = {}
         n_files = 0
         for batch in unit_batches(unit):
             done, left_out = self._adopt(batch)
             n_files += len(done.files)
-            for mark, found in done.keys.items():
-                keys.setdefault(mark, []).extend(sorted(found))
+            for mark, committed_keys in done.keys.items():
+                keys.setdefault(mark, []).extend(sorted(committed_keys))
             for mark, names in left_out.items():
-                known.setdefault(mark, []).extend(sorted(names))
+                known_keys.setdefault(mark, []).extend(sorted(names))
         settle(self.lake, settled(unit))
-        return Committed({m: tuple(k) for m, k in keys.items()}, {m: tuple(k) for m, k in known.items() if k}, n_files)
+        return Committed(
+            {m: tuple(k) for m, k in keys.items()}, {m: tuple(k) for m, k in known_keys.items() if k}, n_files
+        )
 
     def _adopt(self, batch: UnitBatch) -> tuple[UnitBatch, dict[str, set[str]]]:
-        """Returns what was put in place of a batch, and the keys that were left out."""
+        """Commit a batch. Return the committed part of it, and the keys that were left out."""
         lake, name = self.lake, batch.batch
         folder = lake.staging(name) / "adopted"
         try:
             left_out = already(batch, self._known, self._has(batch))
             mine = batch.without(left_out, folder)
-            # Before the lock: large files. Without their mark nobody reads them.
+            # Large files are moved before the lock is taken. Without their marker no reader uses them.
             early = {
                 table: linked(s, folder / table) for table, s in mine.files.items() if table not in (*KEYS, REJECTS)
             }
@@ -93,8 +95,8 @@ class FolderStore:
                     lake.put_all(name, {mark: staged}, mine.keys[mark])
             if early and not marks and not is_there:
                 lake.take_away(name, early)
-            if REJECTS in mine.files and not rejects:  # all of them were known: nothing was written
-                mine = replace(mine, files={table: one for table, one in mine.files.items() if table != REJECTS})
+            if REJECTS in mine.files and not rejects:  # the lake has all of these rejects, so none was written
+                mine = replace(mine, files={table: staged for table, staged in mine.files.items() if table != REJECTS})
             return mine, {mark: left_out.get(mark, set()) | late.get(mark, set()) for mark in {*left_out, *late}}
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
@@ -103,7 +105,7 @@ class FolderStore:
         return any(table_file(self.lake.root, mark, batch.batch).exists() for mark in KEYS)
 
     def _new_rejects(self, batch: UnitBatch, folder: Path) -> Staged | None:
-        """Returns the rejected files that the lake does not have for the same reason. Called under the lake's lock."""
+        """Return the rejected files that the lake does not have with the same reason. Call it under the lake's lock."""
         if REJECTS not in batch.files:
             return None
         with database.connect() as con, recent_marks(con, self.lake) as marks:
@@ -111,8 +113,8 @@ class FolderStore:
             if rows is None and self.lake.committed_files(REJECTS):
                 self.lake.create_views(con, [REJECTS])
                 rows = f"SELECT path, reason FROM {REJECTS}"
-            known = con.execute(rows).fetchall() if rows else []
-        listed = ", ".join(f"({quoted(path)}, {quoted(reason)})" for path, reason in known)
+            known_rejects = con.execute(rows).fetchall() if rows else []
+        listed = ", ".join(f"({quoted(path)}, {quoted(reason)})" for path, reason in known_rejects)
         new = rewritten(
             batch.files[REJECTS], f"(path, reason) NOT IN ({listed})" if listed else "true", folder / "rejects"
         )
@@ -152,13 +154,16 @@ class FolderStore:
         self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
     ) -> list[Expired]:
         """See Store."""
-        found = retire(self.lake, keep_days, grace, dry_run, now)
-        return [Expired(one.batch_id, one.day, one.state, one.traces) for one in found]
+        retirements = retire(self.lake, keep_days, grace, dry_run, now)
+        return [
+            Expired(retirement.batch_id, retirement.day, retirement.state, retirement.traces)
+            for retirement in retirements
+        ]
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
-        """See Store. Days that are over are merged, each on its own."""
-        found = compact(self.lake, grace=grace, dry_run=dry_run)
-        return [Compacted(one.day, one.n_files, one.n_files_after) for one in found.merges]
+        """See Store. Each past day is merged separately."""
+        compaction = compact(self.lake, grace=grace, dry_run=dry_run)
+        return [Compacted(merge.day, merge.n_files, merge.n_files_after) for merge in compaction.merges]
 
     def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
         """See Store. `older_than` is a day for a folder lake."""

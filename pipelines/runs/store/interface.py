@@ -1,4 +1,4 @@
-"""What every store can do. Work is done in a private folder lake (a unit), which is then committed to a store."""
+"""The interface of all stores. Work is done in a private folder lake (a unit), which is then committed to a store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ GRACE = timedelta(days=1)
 
 
 class StoreError(TracelakeError):
-    """A store cannot be opened, read or written; the message says why and what to do. It never contains a password."""
+    """A store that cannot be opened, read or written. The message says why and what to do, without passwords."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The outcome of a unit, by mark (`traces`, `captures`, `schedule_runs`, …): the keys that were committed now, and
-    those that the store had already, or that were removed from it: their rows were left out.
+    """The outcome of a unit's commit, by marker table (`traces`, `captures`, `schedule_runs`, …).
+
+    `keys`: the newly committed keys. `known_keys`: the keys that the store already had, or that were removed from it.
+    Their rows were left out.
     """
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -35,12 +37,12 @@ class Committed:
 
     @property
     def traces(self) -> tuple[str, ...]:
-        """The traces that were committed now."""
+        """Return the newly committed traces."""
         return self.keys.get(MARK, ())
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The traces that were left out."""
+        """Return the traces that were left out."""
         return self.known_keys.get(MARK, ())
 
 
@@ -56,9 +58,9 @@ class Expired:
 
 @dataclass(frozen=True)
 class Compacted:
-    """How many Parquet files a table (of a folder lake: a day) had, and has now.
+    """The number of Parquet files of a table (of a folder lake: of a day) before and after compaction.
 
-    In a dry run: would have, at least; None where that is not known.
+    In a dry run, `files_after` is a lower bound, or None if unknown.
     """
 
     what: str
@@ -67,65 +69,68 @@ class Compacted:
 
 
 class Store(Protocol):
-    """A store of traces that several processes read and write at once. All methods raise StoreError."""
+    """A store of traces that several processes read and write concurrently. All methods raise StoreError."""
 
     @property
     def address(self) -> str:
-        """What `open_store` opens this store by, without secrets."""
+        """Return the address that `open_store` accepts for this store, without secrets."""
         ...
 
     def known(self, trace_ids: Iterable[str]) -> set[str]:
-        """Returns those of these traces that need not be ingested: they are in the store, or were removed from it."""
+        """Return those of these traces that need not be ingested: the store has them, or they were removed from it."""
         ...
 
     def commit(self, unit: Lake) -> Committed:
-        """Put all tables of a private lake into the store: traces become visible with all their tables, or not at all.
+        """Commit all tables of a private lake to the store: traces become visible with all their tables, or not at all.
 
-        What is known already is left out, so a unit may be committed again, or computed and committed twice. A killed
-        commit leaves no rows. The private lake stays as it is; it must have no writers meanwhile.
+        Keys that the store already has are left out, so a unit may be committed again, or computed and committed twice.
+        A killed commit leaves no rows. The private lake is not changed. It must have no writers during the commit.
         """
         ...
 
     def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
-        """Replace the prices of jobs, the roles of ranks, the formulas of operators by the rows of CSV files, as prices.csv,
-        roles.csv and op_formulas.csv of a folder lake. A file with only a header removes them. Raises OSError for a file that is not there, CatalogError
-        or RolesError, naming file and line, for one that cannot be used: nothing is replaced then.
+        """Replace the prices of jobs, the roles of ranks, and the formulas of operators by the rows of CSV files.
+
+        The files have the format of prices.csv, roles.csv and op_formulas.csv of a folder lake. A file with only a
+        header removes all rows. Raises OSError for a missing file, and CatalogError or RolesError, naming file and
+        line, for one that cannot be used. Nothing is replaced then.
         """
         ...
 
     def roles(self) -> Sequence[Role]:
-        """Returns what is known of the roles of ranks. Raises RolesError for a roles.csv that cannot be read."""
+        """Return the stored roles of ranks. Raises RolesError for a roles.csv that cannot be read."""
         ...
 
     def formulas(self) -> Sequence[Formula]:
-        """Returns the formulas of operators that were told. Raises CatalogError for an op_formulas.csv that cannot be used."""
+        """Return the user's formulas of operators. Raises CatalogError for an op_formulas.csv that cannot be used."""
         ...
 
     def causes(self) -> bytes:
-        """Returns the content of causes.csv; a DuckLake has none."""
+        """Return the content of causes.csv, b"" if there is none. A DuckLake never has one."""
         ...
 
     def tables(self) -> list[str]:
-        """Returns the names of the tables that `connect` shows."""
+        """Return the names of the tables that `connect` shows."""
         ...
 
     def connect(self, settings: Mapping[str, str] | None = None, *, locked: bool = True) -> duckdb.DuckDBPyConnection:
-        """Returns a read-only connection with every table, as in the folder lake's analysts' file.
+        """Return a read-only connection with every table, as in the folder lake's analysts' file.
 
-        `locked`: the query may read nothing else. `settings`: of DuckDB, such as memory_limit. The caller closes it.
+        `locked`: queries may read nothing else. `settings`: settings of DuckDB, such as memory_limit. The caller closes
+        the connection.
         """
         ...
 
     def expire(
         self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
     ) -> list[Expired]:
-        """Remove traces ingested more than `keep_days` days ago; their files go after `grace`. They stay known."""
+        """Remove traces ingested more than `keep_days` days ago. Their files go after `grace`. They stay known."""
         ...
 
     def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
-        """Merge small files; every query answers as before. The old files go after `grace`, by a later call."""
+        """Merge small files without changing any answer. A later call deletes the old files after `grace`."""
         ...
 
     def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
-        """Delete files that killed writers left behind; returns what was deleted."""
+        """Delete files that killed writers left behind, and return them."""
         ...

@@ -1,4 +1,4 @@
-"""Which store an address names."""
+"""Opening of the store that an address names."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ DATA = "TRACELAKE_DATA"
 
 
 def is_folder_address(address: str) -> bool:
-    """Returns whether an address is the folder of a lake on this machine."""
+    """Return whether an address is the folder of a lake on this machine."""
     return not address.startswith(DUCKLAKE)
 
 
 def open_store(address: str, data: str | None = None) -> Store:
-    """Returns the store that an address names: a folder, or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
+    """Return the store at an address: a folder, or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
 
-    `data`: where DuckLake keeps its Parquet files, `s3://bucket/prefix` or a folder; by default `?data=` of the address,
-    the environment variable TRACELAKE_DATA, or what the catalog says. Raises StoreError; UnusablePath for a folder that
-    cannot be one.
+    `data`: where DuckLake keeps its Parquet files, `s3://bucket/prefix` or a folder; by default `?data=` of the
+    address, the environment variable TRACELAKE_DATA, or the path in the catalog. Raises StoreError, and UnusablePath
+    for a folder that cannot be a lake.
     """
     if is_folder_address(address):
         from pipelines.runs.store.folder import FolderStore

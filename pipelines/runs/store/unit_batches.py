@@ -1,4 +1,4 @@
-"""The batches of a private lake, as they are committed to a store: files by table, without what the store has already."""
+"""The batches of a private lake as they are committed to a store: files by table, without keys that the store has."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from pipelines.lake.names import (
 from pipelines.models.sqltext import quoted, row
 
 NEWEST = (CAPTURE_MARK, *GROWING)
-"""Marks whose keys may be committed again: the newest batch counts. For all others the first one does."""
+"""Marker tables whose keys may be committed again. Their newest batch counts; for all others the first one does."""
 
 
 @dataclass(frozen=True)
 class UnitBatch:
-    """A committed batch of a private lake: its files by table, and the keys of its marks with their paths."""
+    """A committed batch of a private lake: its files by table, and the keys of its marker tables with their source paths."""
 
     batch: Batch
     files: Mapping[str, Staged]
     keys: Mapping[str, Mapping[str, str | None]]
 
     def without(self, known: Mapping[str, set[str]], folder: Path) -> UnitBatch:
-        """Returns the batch without the rows of these keys, by mark. Files are rewritten into `folder` where needed."""
-        left = {
+        """Return the batch without the rows of these keys, by marker. Changed files are rewritten into `folder`."""
+        new_keys = {
             mark: {k: path for k, path in keys.items() if k not in known.get(mark, ())}
             for mark, keys in self.keys.items()
         }
@@ -48,15 +48,17 @@ class UnitBatch:
             mark = mark_of(table)
             if table == REJECTS or not known.get(mark):
                 files[table] = staged
-            elif left.get(mark):
+            elif new_keys.get(mark):
                 rows = f"{KEYS[mark]} NOT IN {row(sorted(known[mark]))}"
-                kept = tuple(one for one in staged.failures if mark != MARK or one.trace_id in left[mark])
-                files[table] = replace(rewritten(staged, rows, folder / f"{table}.parquet"), failures=kept)
-        return UnitBatch(self.batch, files, {mark: keys for mark, keys in left.items() if keys})
+                failures = tuple(
+                    failure for failure in staged.failures if mark != MARK or failure.trace_id in new_keys[mark]
+                )
+                files[table] = replace(rewritten(staged, rows, folder / f"{table}.parquet"), failures=failures)
+        return UnitBatch(self.batch, files, {mark: keys for mark, keys in new_keys.items() if keys})
 
 
 def unit_batches(unit: Lake) -> list[UnitBatch]:
-    """Returns the committed batches of a private lake, oldest first, and those that only have rejected files.
+    """Return the committed batches of a private lake, oldest first, including those that only have rejected files.
 
     Raises BrokenFiles if a file is missing or damaged, so that no trace is committed without its rows.
     """
@@ -64,21 +66,21 @@ def unit_batches(unit: Lake) -> list[UnitBatch]:
 
     if broken := unit.broken():
         raise BrokenFiles(broken)
-    committed, known = unit.all_batches(), manifest.shown(unit.root)
-    found: dict[Batch, dict[str, Path]] = {}
+    committed, visible = unit.all_batches(), manifest.shown(unit.root)
+    paths_by_batch: dict[Batch, dict[str, Path]] = {}
     for path in batch_files(unit.root):
         batch = Batch(path.stem)
-        if batch.batch_id in known and (batch in committed or table_of(path) == REJECTS):
-            found.setdefault(batch, {})[table_of(path)] = path
-    return [_described(unit, batch, found[batch]) for batch in sorted(found)]
+        if batch.batch_id in visible and (batch in committed or table_of(path) == REJECTS):
+            paths_by_batch.setdefault(batch, {})[table_of(path)] = path
+    return [_described(unit, batch, paths_by_batch[batch]) for batch in sorted(paths_by_batch)]
 
 
 def _described(unit: Lake, batch: Batch, paths: Mapping[str, Path]) -> UnitBatch:
     log = manifest.read(unit.root, batch)
-    told = log.records if log else {}
+    records = log.records if log else {}
     files = {}
     for table, path in paths.items():
-        record = told.get(table)
+        record = records.get(table)
         files[table] = Staged(path, record.n_rows, record.failures, record.version) if record else Staged(path)
     paths_of = (log.keys if log else None) or {}
     marks = {mark: paths[mark] for mark in KEYS if mark in paths}
@@ -95,7 +97,7 @@ def _keys(mark: str, path: Path) -> str:
 
 
 def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> Staged:
-    """Writes the rows of a file that meet a condition into another one, with the same version of the model."""
+    """Write the rows of a file that meet a condition into another file, with the same model version."""
     target.parent.mkdir(parents=True, exist_ok=True)
     rows = f"SELECT {columns} FROM read_parquet({quoted(staged.path)}, hive_partitioning = false) WHERE {where}"
     with database.connect() as con:
@@ -106,7 +108,10 @@ def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> S
 
 
 def linked(staged: Staged, target: Path) -> Staged:
-    """Puts the same file at another path: a link where the file system allows it (no file of a lake is ever changed)."""
+    """Make a file available at another path, as a hard link or else as a copy.
+
+    A link is safe because files of a lake never change.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
@@ -117,8 +122,9 @@ def linked(staged: Staged, target: Path) -> Staged:
 
 
 def already(batch: UnitBatch, known: Callable[[str, Iterable[str]], set[str]], is_there: bool) -> dict[str, set[str]]:
-    """Returns the keys of a batch that are not to be committed, by mark. `known`: says which keys of a mark are in the
-    store; `is_there`: whether the very same batch is.
+    """Return the keys of a batch that are not to be committed, by marker table.
+
+    `known`: returns which keys of a marker table the store has. `is_there`: whether the store has this batch.
     """
     return {
         mark: (set(keys) if is_there else set()) if mark in NEWEST else known(mark, keys)

@@ -1,4 +1,4 @@
-"""The devices a pipeline runs on, behind one small interface (base.py)."""
+"""Devices that a pipeline runs on, behind one small interface (base.py)."""
 
 from __future__ import annotations
 

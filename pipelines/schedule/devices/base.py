@@ -1,8 +1,8 @@
-"""The interface of a device: streams, events, waiting, names for profilers, and a clock.
+"""Interface of a device: streams, events, waiting, names for profilers, and a clock.
 
-The rules are CUDA's. Work on one stream runs in the order in which it was launched. An event marks the point its stream
-had reached when it was recorded; a stream that waits for the event starts no later work until that point is reached. An
-event that was never recorded blocks nobody.
+The rules are CUDA's. Work on one stream runs in the order in which it was launched. An event marks the point that
+its stream had reached when it was recorded. A stream that waits for the event starts no later work until that point is reached.
+An event that was never recorded blocks no stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Work:
-    """The task and iteration of a launch. `skipped`: its shortcut is replayed instead of calling its function."""
+    """Task and iteration of a launch. `skipped`: whether the shortcut is replayed instead of calling the function."""
 
     task: str
     iteration: int
@@ -25,39 +25,38 @@ class Work:
 
     @property
     def label(self) -> str:
-        """The name in profiler traces (SWP-40, SWP-41)."""
+        """Return the name in profiler traces (SWP-40, SWP-41)."""
         skip = " [skip]" if self.skipped else ""
         return f"{self.prefix}/{self.task}/iter{self.iteration}{skip}"
 
 
 class Device(ABC):
-    """One device. Streams and events are objects of its own; an engine only passes them back.
+    """Base class of devices. Streams and events are opaque objects that an engine only passes back to the device.
 
-    Methods are called from several threads: the caller's and one per thread group.
+    Several threads call the methods: the engine's caller and one thread per thread group.
     """
 
     name: str  # as printed: 0, "cpu"
-    runs_later = False  # launch() returns before the body ran (True) or after it (False)
+    runs_later = False  # whether launch() returns before the body has run
 
     @abstractmethod
     def stream(self, wanted: Any) -> Any:
-        """Returns the stream for TaskSchedule.stream: None = default; a name = one stream per name; a stream object =
-        itself.
+        """Return the stream for TaskSchedule.stream: the default for None, one stream per name, a stream object unchanged.
 
-        Raises TypeError for an object that is not a stream of this device.
+        Raise TypeError if `wanted` is an object that is not a stream of this device.
         """
 
     @abstractmethod
     def stream_name(self, stream: Any) -> str | None:
-        """Returns the name to print; None for a stream that was made without a name."""
+        """Return the name to print, or None if the stream was made without a name."""
 
     @abstractmethod
     def event(self) -> Any:
-        """Returns a new event; it may be recorded repeatedly."""
+        """Return a new event, which may be recorded repeatedly."""
 
     @abstractmethod
     def record(self, event: Any, stream: Any) -> None:
-        """Record the event: it marks all work launched on the stream so far."""
+        """Record the event, so that it marks all work launched on the stream so far."""
 
     @abstractmethod
     def wait(self, stream: Any, event: Any) -> None:
@@ -73,10 +72,10 @@ class Device(ABC):
 
     @abstractmethod
     def join(self, event: Any, timeout_s: float) -> bool:
-        """Make the caller wait for the event. Returns False when that took longer than `timeout_s`.
+        """Make the caller wait for the event. Return False if that takes longer than `timeout_s` seconds.
 
-        On CUDA only the caller's current stream waits and the call returns at once. Where bodies run in threads, the
-        call blocks.
+        On CUDA only the caller's current stream waits and the call returns immediately. On devices whose bodies run in
+        threads, the call blocks.
         """
 
     @abstractmethod
@@ -85,21 +84,19 @@ class Device(ABC):
 
     @abstractmethod
     def clock(self) -> float:
-        """Returns seconds, for durations. A simulated device returns its own time."""
+        """Return a time in seconds, for durations. A simulated device returns virtual time."""
 
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:  # noqa: B027
-        """Keep the memory of the tensors in `values` from being reused before the stream's present and next work is
-        done.
-        """
+        """Keep the memory of the tensors in `values` from being reused before the stream's present and next work ends."""
 
     def current_stream(self) -> Any:
-        """Returns the stream of work that the caller launches itself; None if the caller uses no stream."""
+        """Return the stream of work that the caller launches itself, or None if the device has no current stream."""
         return None
 
     def open_thread(self, profile: bool) -> AbstractContextManager:
-        """Entered by each thread that submits work. `profile` = run(emit_nvtx=True)."""
+        """Return a context that each submitting thread enters. `profile`: whether run() got emit_nvtx=True."""
         return nullcontext()
 
     def close(self, streams: Iterable[Any], timeout_s: float) -> list[str]:
-        """End what the device keeps running for these streams, which can be used again. Returns what did not end."""
+        """End the threads that run these streams, within `timeout_s`. Return names of those still running. Streams stay usable."""
         return []

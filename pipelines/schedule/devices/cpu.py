@@ -1,7 +1,7 @@
 """The CPU as a device: a stream is a thread with a FIFO queue, so streams really run concurrently.
 
-It behaves like CUDA: launching returns at once, an event completes when the work launched before it has run, and a wait
-blocks only the stream. So ordering, deadlocks and hand-overs can be tested without a GPU.
+The device behaves like CUDA: launching returns immediately, an event completes when the work launched before it has run, and a
+wait blocks only the stream. So ordering, deadlocks and hand-overs can be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Lane:
         self.launched = 0  # jobs queued; counted under the stream's lock
         self.finished = 0  # jobs run; counted by the lane's thread
         self.waiting = 0  # number of threads that wait for one of its jobs
-        self.abandoned = False  # its thread did not end in time: waiters must not wait for it
+        self.abandoned = False  # its thread did not end in time, so waiters must give up
         self.passed = Condition(Lock())
         self.thread = Thread(target=self._work, name=f"cpu stream {name}", daemon=True)
         self.thread.start()
@@ -35,15 +35,15 @@ class _Lane:
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
-            del job  # else this thread would keep the last job's engine, and its batch, alive
+            del job  # otherwise this thread would keep the last job's engine and batch alive
             self.finished += 1
-            # A waiter registers first and reads `finished` after: if it is not seen here, it has seen this job.
+            # A waiter registers before it reads `finished`. If it is not registered here yet, it will see this job as finished.
             if self.waiting:
                 with self.passed:
                     self.passed.notify_all()
 
     def wait_for(self, mark: int, timeout_s: float | None = None) -> bool:
-        """Block until the first `mark` jobs have run. False when that took longer than `timeout_s`."""
+        """Block until the first `mark` jobs have run or the lane is abandoned. Return False after `timeout_s` seconds."""
         if self.finished >= mark:
             return True
         with self.passed:
@@ -60,7 +60,7 @@ class _Lane:
 
 
 class CpuStream:
-    """A FIFO queue with a thread, which starts with the first work and ends with `close`."""
+    """A FIFO queue with a thread that starts with the first job and ends with `close`."""
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class CpuStream:
         return f"CpuStream({self.name!r})"
 
     def put(self, job: Callable[[], Any]) -> None:
-        """Run `job` after everything queued before it. `job` must not raise."""
+        """Run `job` after all jobs queued before it. `job` must not raise."""
         with self._lock:
             if self._lane is None:
                 self._lane, before = _Lane(self.name or "unnamed"), self._before
@@ -83,17 +83,18 @@ class CpuStream:
             self._lane.jobs.put(job)
 
     def mark(self) -> tuple[_Lane, int] | None:
-        """Returns the point reached by everything queued so far; None if nothing was queued."""
+        """Return the point after all jobs queued so far, as (lane, number of jobs), or None if no job was queued."""
         lane = self._lane
         return None if lane is None else (lane, lane.launched)
 
     def runs_in(self, lane: _Lane) -> bool:
-        """Returns whether the lane is the stream's current one."""
+        """Return whether the lane is the stream's current one."""
         return self._lane is lane
 
     def close(self, timeout_s: float) -> bool:
-        """Finish the queued work and end the thread. Returns False when it did not end: it is abandoned and nobody
-        waits for it.
+        """Finish the queued jobs and end the thread.
+
+        Return False if the thread did not end within `timeout_s` seconds. Then its lane is abandoned, and no thread waits for it.
         """
         with self._lock:
             lane, self._lane = self._lane, None
@@ -112,13 +113,13 @@ class CpuStream:
 
 @dataclass(slots=True, eq=False)
 class CpuEvent:
-    """A point on a stream. Recording it again moves it; waits made earlier keep the old point."""
+    """A point on a stream. Recording the event again moves it, but earlier waits keep the old point."""
 
     point: tuple[_Lane, int] | None = None
 
 
 class CpuDevice(Device):
-    """Streams by name; stream objects of another CpuDevice work too."""
+    """CPU device with streams by name. It also accepts stream objects of another CpuDevice."""
 
     runs_later = True
 
@@ -148,7 +149,7 @@ class CpuDevice(Device):
         if point is None:
             return
         lane, mark = point
-        if lane.finished < mark and not stream.runs_in(lane):  # its own earlier work runs first anyway
+        if lane.finished < mark and not stream.runs_in(lane):  # a stream's own earlier jobs run first anyway
             stream.put(partial(lane.wait_for, mark))
 
     def launch(self, stream: CpuStream, body: Callable[[], None], work: Work) -> None:
@@ -171,9 +172,9 @@ class CpuDevice(Device):
         return time.perf_counter()
 
     def close(self, streams: Iterable[Any], timeout_s: float) -> list[str]:
-        end = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         return [
             f"the thread of stream {stream.name!r}"
             for stream in streams
-            if not stream.close(max(0.0, end - time.monotonic()))
+            if not stream.close(max(0.0, deadline - time.monotonic()))
         ]

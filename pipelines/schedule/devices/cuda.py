@@ -1,4 +1,4 @@
-"""A CUDA device: torch's streams and events, NVTX ranges, and memory that is kept until its last reader is done."""
+"""A CUDA device: torch's streams and events, NVTX ranges, and memory kept until its last reader is done."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pipelines.schedule.plan.plan import DEFAULT_STREAM
 
 
 class CudaDevice(Device):
-    """CUDA device `index`; None is torch's current device. Launching runs the body at once; its kernels run later, on
-    the stream.
+    """CUDA device `index`, or torch's current device if `index` is None.
+
+    Launching runs the body immediately. Its kernels run later, on the stream.
     """
 
     def __init__(self, index: int | None = 0) -> None:
@@ -46,7 +47,7 @@ class CudaDevice(Device):
         return self._streams[name]
 
     def stream_name(self, stream: Any) -> str | None:
-        return next((name for name, known in self._streams.items() if known == stream), None)
+        return next((name for name, named in self._streams.items() if named == stream), None)
 
     def event(self) -> torch.cuda.Event:
         return torch.cuda.Event()
@@ -79,8 +80,8 @@ class CudaDevice(Device):
         return time.perf_counter()
 
     def keep_alive(self, values: dict[str, Any], stream: torch.cuda.Stream) -> None:
-        # The allocator gives a freed block back at once to the stream that allocated it. record_stream makes it wait
-        # for this stream too; it has no effect for a tensor of this same stream.
+        # The allocator immediately reuses a freed block for the stream that allocated it. record_stream makes it wait
+        # for this stream, too. It has no effect if the tensor was allocated on this stream.
         for tensor in cuda_tensors(values):
             tensor.record_stream(stream)
 
@@ -90,6 +91,6 @@ class CudaDevice(Device):
     def open_thread(self, profile: bool) -> AbstractContextManager:
         stack = ExitStack()
         stack.enter_context(torch.cuda.device(self.index))
-        if profile:  # per-thread state: entered in each thread that submits work
+        if profile:  # per-thread state, so each submitting thread enters it
             stack.enter_context(torch.autograd.profiler.emit_nvtx())
         return stack

@@ -11,9 +11,9 @@ from pipelines.schedule.devices.base import Work
 def profiled(work: Work, body: Callable[[], None]) -> None:
     """Run `body`, inside torch's record_function if a torch profiler is active in this process.
 
-    A torch profiler sees threads other than its own only with `_ExperimentalConfig(profile_all_threads=True)`.
+    A torch profiler records threads other than its own only with `_ExperimentalConfig(profile_all_threads=True)`.
     """
-    profiler = sys.modules.get("torch.autograd.profiler")  # whoever profiles has imported it
+    profiler = sys.modules.get("torch.autograd.profiler")  # a process that profiles has imported it
     if profiler is None or not profiler._is_profiler_enabled:
         body()
         return

@@ -1,4 +1,4 @@
-"""Resolves what a user writes as `device=` to a device."""
+"""Resolution of the argument `device=` to a device."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pipelines.schedule.devices.base import Device
 
 
 def resolve_device(device: Any) -> Device:
-    """An integer N or "cuda:N" or a torch.device, "cpu", "simulated", or a device object, as a device.
+    """Return the device for an integer N, "cuda:N", a torch.device, "cpu", "simulated", or a device object.
 
-    "cuda" without a number is torch's current device, as it is elsewhere in torch.
+    "cuda" without a number is torch's current device, as elsewhere in torch.
 
-    Raises ValueError for anything else, RuntimeError for a CUDA device that does not exist.
+    Raise ValueError if `device` is anything else, and RuntimeError if the CUDA device does not exist.
     """
     if isinstance(device, Device):
         return device

@@ -1,4 +1,4 @@
-"""Finds the tensors in what a context holds, descending into containers and plain objects."""
+"""Search for the tensors in a context's values, in containers and plain objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# Not searched: their tensors belong to the model and outlive the iteration.
+# Types that are not searched, because their tensors belong to the model and outlive the iteration.
 OPAQUE = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, torch.optim.Optimizer)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 _PLAIN_TYPES = frozenset(_PLAIN)
@@ -21,8 +21,9 @@ _LOOKED_AT = 64
 
 
 def children(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields (key, attribute or position; part) of a container or an object with attributes; nothing for a leaf or for
-    a container of plain values.
+    """Yield (key, part) for the parts of a container or an object. A key is a dict key, an index or an attribute name.
+
+    Yield nothing for a leaf or for the elements of a container of plain values.
     """
     if isinstance(value, _PLAIN + OPAQUE):
         return
@@ -36,55 +37,54 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """Returns the object's own attributes, including those in `__slots__`; empty if it has none."""
-    found = getattr(value, "__dict__", None)
+    """Return the object's own attributes, including those in `__slots__`. Empty if it has none."""
+    own_dict = getattr(value, "__dict__", None)
     slots = _slots(type(value))
     if not slots:
-        return found if type(found) is dict else {}
-    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **(found or {})}
+        return own_dict if type(own_dict) is dict else {}
+    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **(own_dict or {})}
 
 
 @lru_cache(maxsize=4096)
 def _slots(kind: type) -> tuple[str, ...]:
-    given = [vars(cls).get("__slots__", ()) for cls in kind.__mro__]
-    names = [name for slots in given for name in ([slots] if isinstance(slots, str) else slots)]
+    declared = [vars(cls).get("__slots__", ()) for cls in kind.__mro__]
+    names = [name for slots in declared for name in ([slots] if isinstance(slots, str) else slots)]
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
-    """Yields (path, tensor) of every tensor in `values`; an object found twice is visited once."""
-    seen: set[int] = set()
+    """Yield (path, tensor) of every tensor in `values`. Each container and object is visited once."""
+    visited: set[int] = set()
     todo: list[tuple[tuple[Any, ...], Any]] = [((key,), value) for key, value in list(values.items())]
     while todo:
         path, value = todo.pop()
         if isinstance(value, torch.Tensor):
             yield path, value
-        elif type(value) not in _PLAIN_TYPES and id(value) not in seen:
-            seen.add(id(value))
+        elif type(value) not in _PLAIN_TYPES and id(value) not in visited:
+            visited.add(id(value))
             todo += [((*path, key), part) for key, part in children(value)]
 
 
 def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Yields every tensor in CUDA memory, including gradients of leaves; for a sparse tensor, those that hold its
-    memory.
+    """Yield every tensor in CUDA memory, including gradients of leaves. A sparse tensor yields its strided parts.
 
-    Called at each submission, so it must be cheap: of a list or tuple of more than 1000 elements it looks at 64, and if
-    these are plain values (numbers, strings, bytes) it assumes the rest are too.
+    It is called at each submission, so it must be cheap. In a list or tuple of more than 1000 elements it checks about 64. If
+    these are plain values (numbers, strings, bytes), it assumes that all elements are.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     todo = list(values.values())
     while todo:
         value = todo.pop()
         if isinstance(value, torch.Tensor):
             yield from _in_cuda_memory(value)
-        elif type(value) not in _PLAIN_TYPES and id(value) not in seen:
-            seen.add(id(value))
+        elif type(value) not in _PLAIN_TYPES and id(value) not in visited:
+            visited.add(id(value))
             if not (isinstance(value, list | tuple) and len(value) > _LONG and _looks_plain(value)):
                 todo += [part for _, part in children(value) if type(part) not in _PLAIN_TYPES]
 
 
 def _looks_plain(value: Sequence[Any]) -> bool:
-    """None does not count as plain here: it marks places that are filled later."""
+    """Return whether sampled elements are plain. None does not count as plain, because it may be replaced later."""
     kinds = {*map(type, value[:: len(value) // _LOOKED_AT]), type(value[-1])}
     return all(map(_is_plain, kinds)) and not attributes(value)
 
@@ -103,7 +103,7 @@ def _in_cuda_memory(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Returns the strided tensors that hold the tensor's memory: itself, or the indices and values of a sparse one."""
+    """Return the strided tensors that own the tensor's memory: itself, or the indices and values of a sparse tensor."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -1,3 +1,1 @@
-"""The parts of both engines, each built on the one before: state, stopping, batches, submitting. base.py puts them
-together.
-"""
+"""Parts of both engines, each built on the previous part: state, stopping, batches, submitting, pipeline."""

@@ -1,4 +1,4 @@
-"""Turns batches into iterations, and makes them end at the same iteration on every rank."""
+"""Iterations from batches, which end at the same iteration on every rank."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pipelines.schedule.engine.stopping import _short, _Stopping
 from pipelines.schedule.errors import PipelineError
 from pipelines.schedule.plan.plan import IterContext
 
-_END = object()  # returned by _fetch when there is no batch
+_END = object()  # returned by _fetch if there is no batch
 
 
 class _Batches(_Stopping):
-    """Takes batches, and opens an iteration for each."""
+    """Part of an engine that fetches batches and opens an iteration for each."""
 
     def _fetch(self, data_iter: Iterator[Any]) -> Any:
-        """Returns the next batch, or _END; on several ranks, _END as soon as one of them has no batch.
+        """Return the next batch, or _END if this rank or another rank has no further batch.
 
-        An error from the data iterator, on any rank, ends the data too. It is kept in `_data_error` and raised when the
-        iterations that all ranks started are finished: otherwise one rank would abandon collectives that another has
+        An error from the data iterator on any rank also ends the data. It is stored in `_data_error` and raised when the
+        iterations that all ranks started are finished. Otherwise one rank would abandon collectives that another has
         started.
         """
         if self._exhausted:
@@ -30,16 +30,16 @@ class _Batches(_Stopping):
             batch, status = next(data_iter), HAS_BATCH
         except StopIteration:
             pass
-        except Exception as raised:
-            status, error = FAILED, raised
+        except Exception as data_error:
+            status, error = FAILED, data_error
         try:
-            least = self._agree(status)
-        except PipelineError as disagreed:
+            lowest = self._agree(status)
+        except PipelineError as agreement_error:
             self._keep(batch)
             if error is not None:
-                disagreed.add_note(f"also, the data iterator failed when asked for it: {_short(error)}")
+                agreement_error.add_note(f"also, the data iterator failed when asked for it: {_short(error)}")
             raise
-        if least == HAS_BATCH:
+        if lowest == HAS_BATCH:
             self._next_iter += 1
             return batch
         self._exhausted = True
@@ -47,7 +47,7 @@ class _Batches(_Stopping):
         if error is not None:
             self._data_error = self._data_failed("the data iterator failed when asked for", f": {_short(error)}")
             self._data_error.__cause__ = error
-        elif least == FAILED:
+        elif lowest == FAILED:
             self._data_error = self._data_failed("the data iterator of another rank failed at")
         return _END
 
@@ -57,26 +57,28 @@ class _Batches(_Stopping):
         try:
             return self._agreement.least(status, self._next_iter)
         except Exception as error:
-            why = f" has data: {_short(error)}"
-            raise self._data_failed("the ranks could not agree whether", why) from error
+            detail = f" has data: {_short(error)}"
+            raise self._data_failed("the ranks could not agree whether", detail) from error
 
     def _keep(self, batch: Any) -> None:
-        """Returns batches that were taken but have no iteration."""
+        """Append the batch to `leftover`, unless it is _END. It was fetched but gets no iteration."""
         if batch is not _END:
             self.leftover.append(batch)
 
-    def _data_failed(self, what: str, why: str = "") -> PipelineError:
-        return PipelineError(f"{what} iteration {self._next_iter}{why}", None, self._next_iter)
+    def _data_failed(self, event: str, detail: str = "") -> PipelineError:
+        return PipelineError(f"{event} iteration {self._next_iter}{detail}", None, self._next_iter)
 
     def _raise_data_error(self) -> None:
-        """Raise the data error once everything that all ranks started is finished."""
+        """Raise the data error, if any. Called once the iterations that all ranks started are finished."""
         if self._data_error is not None:
             raise self._data_error
 
     def _open_iteration(self, batch: Any) -> int:
-        """Give the batch just fetched a context and a slot; returns its iteration's index."""
+        """Give the batch just fetched a context and a slot. Return its iteration's index."""
         iter_idx = self._next_iter - 1
-        with self._failing:  # else a failure's wake-up could fall between here and the clearing of the signals
+        with (
+            self._failing
+        ):  # otherwise a failure could set the signals before they are cleared, and its wake-up would be lost
             self._raise_failure()
             self._slots.begin(iter_idx)
         self._contexts[iter_idx] = IterContext(batch, iter_idx)

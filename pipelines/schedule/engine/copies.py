@@ -1,8 +1,7 @@
-"""Copies of what a task left in its context. A copy owns its tensors; it is taken once and restored any number of
-times.
+"""Copies of the values that a task set in its context. A copy owns its tensors, is made once and restored any number of times.
 
 Containers keep their types: a subclass instance is created without calling its constructor, filled like its base type,
-and given its attributes. So a ModelOutput is restored as a ModelOutput, a defaultdict keeps its factory, and a tensor
+and given the original's attributes. So a ModelOutput is restored as a ModelOutput, a defaultdict keeps its factory, and a tensor
 that appears twice is still one tensor.
 """
 
@@ -23,93 +22,102 @@ _CONTAINERS = (*_MUTABLE, tuple, frozenset)
 
 
 def _cache_val(value: Any) -> Any:
-    """Returns a copy of `value` that owns its tensors: each is detached and cloned, and requires_grad is remembered.
+    """Return a copy of `value` that owns its tensors. Each is detached and cloned, and its requires_grad is recorded.
 
-    Descends into dicts, lists, tuples (also named tuples), deques, sets and their subclasses, and objects whose
-    attributes hold tensors. Everything else is kept by reference. Tags: t tensor, d dict, l list, deque and set, u
+    The copy descends into dicts, lists, tuples (also named tuples), deques, sets and their subclasses, and objects whose
+    attributes contain tensors. Everything else is kept by reference. Tags: t tensor, d dict, l list, deque and set, u
     tuple and frozenset, o object.
     """
     return _cache(value, set(), {})
 
 
-def _cache(value: Any, above: set[int], known: dict[int, Any]) -> Any:
-    if id(value) in above:  # an object that contains itself is kept as it is
+def _cache(value: Any, enclosing_ids: set[int], memo: dict[int, Any]) -> Any:
+    if id(value) in enclosing_ids:  # an object that contains itself is kept by reference
         return value
-    if id(value) not in known:
-        known[id(value)] = _copied(value, above | {id(value)}, known)
-    return known[id(value)]
+    if id(value) not in memo:
+        memo[id(value)] = _copied(value, enclosing_ids | {id(value)}, memo)
+    return memo[id(value)]
 
 
-def _copied(value: Any, above: set[int], known: dict[int, Any]) -> Any:
+def _copied(value: Any, enclosing_ids: set[int], memo: dict[int, Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return (_CACHE_TAG, "t", value.detach().clone(), value.requires_grad)
     if not _holds_tensors(value):
         return value
-    kind, own = type(value), {key: _cache(part, above, known) for key, part in _own(value).items()}
+    kind, attributes_cached = type(value), {key: _cache(part, enclosing_ids, memo) for key, part in _own(value).items()}
     if isinstance(value, dict):
-        return (_CACHE_TAG, "d", kind, own, {key: _cache(part, above, known) for key, part in value.items()})
+        return (
+            _CACHE_TAG,
+            "d",
+            kind,
+            attributes_cached,
+            {key: _cache(part, enclosing_ids, memo) for key, part in value.items()},
+        )
     if not isinstance(value, _CONTAINERS):
-        return (_CACHE_TAG, "o", kind, own)
-    parts = [_cache(part, above, known) for part in value]
+        return (_CACHE_TAG, "o", kind, attributes_cached)
+    parts = [_cache(part, enclosing_ids, memo) for part in value]
     if isinstance(value, _MUTABLE):
-        return (_CACHE_TAG, "l", kind, own, parts, getattr(value, "maxlen", None))
-    return (_CACHE_TAG, "u", kind, own, parts)
+        return (_CACHE_TAG, "l", kind, attributes_cached, parts, getattr(value, "maxlen", None))
+    return (_CACHE_TAG, "u", kind, attributes_cached, parts)
 
 
 def _holds_tensors(value: Any) -> bool:
-    """Containers are always copied, so that a later change of the original does not reach the copy."""
+    """Return whether the value must be copied: a container, or an object whose attributes contain tensors.
+
+    Containers are always copied, so that a later change of the original does not reach the copy.
+    """
     if isinstance(value, _CONTAINERS):
         return True
     return not isinstance(value, OPAQUE) and any(True for _ in walk_tensors(attributes(value)))
 
 
 def _own(value: Any) -> dict[str, Any]:
-    """Returns what the object holds besides its elements."""
+    """Return the object's attributes, including the factory of a defaultdict, without its elements."""
     factory = {"default_factory": value.default_factory} if isinstance(value, defaultdict) else {}
     return {**factory, **attributes(value)}
 
 
 def _restore_val(cached: Any) -> Any:
-    """Returns the value, with fresh leaf tensors each time, so that no graph is traversed twice.
+    """Return the value with new leaf tensors, so that no graph is traversed twice.
 
-    Tensor memory is shared with the cache, not copied: a task that writes in place into a replayed tensor changes every
+    Tensor memory is shared with the cache, not copied. So a task that writes in place into a replayed tensor changes every
     later replay.
     """
     return _restore(cached, {})
 
 
-def _restore(cached: Any, known: dict[int, Any]) -> Any:
+def _restore(cached: Any, memo: dict[int, Any]) -> Any:
     if not (isinstance(cached, tuple) and cached and cached[0] is _CACHE_TAG):
         return cached
-    if id(cached) not in known:
-        known[id(cached)] = _made(cached, known)
-    return known[id(cached)]
+    if id(cached) not in memo:
+        memo[id(cached)] = _made(cached, memo)
+    return memo[id(cached)]
 
 
-def _made(cached: tuple, known: dict[int, Any]) -> Any:
+def _made(cached: tuple, memo: dict[int, Any]) -> Any:
     tag, kind = cached[1], cached[2]
     if tag == "t":
         return kind.detach().requires_grad_(cached[3])
-    own = {key: _restore(part, known) for key, part in cached[3].items()}
+    own_attributes = {key: _restore(part, memo) for key, part in cached[3].items()}
     if tag == "o":
         value = _bare(kind)
     elif tag == "d":
         value = _bare(kind)
         for key, part in cached[4].items():
-            _set_item(value, key, _restore(part, known))
+            _set_item(value, key, _restore(part, memo))
     else:
-        parts = [_restore(part, known) for part in cached[4]]
+        parts = [_restore(part, memo) for part in cached[4]]
         value = _filled(kind, parts, cached[5]) if tag == "l" else _frozen(kind, parts)
-    for key, part in own.items():
+    for key, part in own_attributes.items():
         object.__setattr__(value, key, part)
     return value
 
 
 def _bare(kind: type) -> Any:
-    """Returns a new instance of the type, made without calling the type's own constructor."""
+    """Return a new instance of the type, without calling the type's own constructor."""
     try:
         return object.__new__(kind)
-    except TypeError:  # a builtin base type below it has its own `__new__`
+    except TypeError:  # a builtin base type has its own `__new__`
         base: Any = next(b for b in (OrderedDict, defaultdict, *_MUTABLE, kind) if issubclass(kind, b))
         return base.__new__(kind)
 
@@ -137,28 +145,29 @@ def _frozen(kind: Any, parts: list[Any]) -> Any:
 
 
 def with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Returns a restored value with `change` applied to each tensor, once per tensor. Modifies dicts, lists and objects
-    in place.
+    """Return a restored value with `change` applied to each tensor, once per tensor.
+
+    Dicts, lists and objects are modified in place.
     """
     return _with_tensors(value, change, {})
 
 
-def _with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], known: dict[int, Any]) -> Any:
-    if id(value) in known:
-        return known[id(value)][1]
-    known[id(value)] = (value, value)  # the reference also keeps its id from being reused
+def _with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], memo: dict[int, Any]) -> Any:
+    if id(value) in memo:
+        return memo[id(value)][1]
+    memo[id(value)] = (value, value)  # the reference also keeps its id from being reused
     if isinstance(value, torch.Tensor):
-        found = change(value)
+        result = change(value)
     elif not _holds_tensors(value):
         return value
     else:
-        found = _parts_changed(value, lambda part: _with_tensors(part, change, known))
-    known[id(value)] = (value, found)
-    return found
+        result = _parts_changed(value, lambda part: _with_tensors(part, change, memo))
+    memo[id(value)] = (value, result)
+    return result
 
 
 def _parts_changed(value: Any, change: Callable[[Any], Any]) -> Any:
-    own = {key: change(part) for key, part in _own(value).items()}
+    own_attributes = {key: change(part) for key, part in _own(value).items()}
     if isinstance(value, dict):
         for key, part in list(value.items()):
             _set_item(value, key, change(part))
@@ -170,6 +179,6 @@ def _parts_changed(value: Any, change: Callable[[Any], Any]) -> Any:
             value = _filled(type(value), parts, getattr(value, "maxlen", None))
         else:
             value = _frozen(type(value), parts)
-    for key, part in own.items():
+    for key, part in own_attributes.items():
         object.__setattr__(value, key, part)
     return value

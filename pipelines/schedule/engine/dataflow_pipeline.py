@@ -1,4 +1,4 @@
-"""The data-flow engine: submits a task as soon as its dependencies are submitted (SWP-54 to SWP-58)."""
+"""The data-flow engine, which submits a task as soon as its dependencies are submitted (SWP-54 to SWP-58)."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ from pipelines.schedule.plan.validate import validate_plan
 
 
 class DataFlowPipeline(_PipelineBase):
-    """Runs a plan without a clock: a task starts when its inputs are ready, with at most `max_depth` iterations in
-    flight.
+    """Engine without a clock: a task starts when its inputs are ready, with at most `max_depth` iterations in flight.
 
     A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` limits
     memory and provides the back-pressure: an iteration leaves only when progress() returns it, and only then a new one
     starts. So a task counts as in flight (`pending`) from its submission until that return, however early it was done
-    (trap T10). `max_depth=1` runs one iteration after the other, with overlap only inside an iteration; the document's
-    claim that this "degenerates to synchronous" (trap T8) does not hold for plans of more than one stage.
+    (trap T10). `max_depth=1` runs one iteration after the other, with overlap only inside an iteration. The document's
+    claim that this "degenerates to synchronous" (trap T8) is wrong for plans of more than one stage.
 
-    `order`: which order is kept besides the dependencies.
+    `order`: the order that is kept in addition to the dependencies.
 
-    - "stages": the order of tasks on each stream is SWPipeline's (lanes.py). Stages mean nothing else here: a stream
-      waits for another one only for a dependency. So state that tasks of one stream share, such as the weights, is used
-      in the clock's order, and the document's FusedSparseDist plan trains the same as under SWPipeline.
+    - "stages": the order of tasks on each stream is SWPipeline's (lanes.py). Stages have no other effect here: a stream
+      waits for another stream only for a dependency. So state that tasks of one stream share, such as the weights, is
+      used in the clock's order, and the document's FusedSparseDist plan trains the same as under SWPipeline.
     - "dependencies": none. A task overtakes another on its stream unless a dependency forbids it. With max_depth > 1
       that plan then trains on wrong gradients, because ZeroGrad(i+1) is submitted before OptimizerStep(i). Tasks that
-      declare the state they share (`shared_reads`, `shared_writes`) get a PlanWarning that names the missing
-      dependency.
+      declare their shared state (`shared_reads`, `shared_writes`) get a PlanWarning that names the missing dependency.
 
-    Why it cannot hang: a task that a thread has taken waits only for its turn among the globally ordered tasks, and the
-    threads get those in that same order. So the first of them that is not submitted is always running, and the oldest
-    iteration always has a task that can be given to a thread: the plan has no cycle, and the order of the lanes is
-    compatible with it (`lanes.lane_order`).
+    The engine cannot hang. A task in a thread waits only for its turn among the globally ordered tasks, and the threads
+    get those tasks in the same order. So the first of them that is not submitted is always running. And the oldest
+    iteration always has a task that can be given to a thread, because the plan has no cycle and the order of the lanes
+    is compatible with the plan (`lanes.lane_order`).
     """
 
     def __init__(
@@ -80,13 +78,11 @@ class DataFlowPipeline(_PipelineBase):
             self._firing.retire(retired)
         if data_iter is not None:
             self._try_advance(data_iter)
-        if self._firing.held_back:  # by the limit; what a dependency or lane held back is retried later
+        if self._firing.held_back:  # by the limit only; tasks held back by a dependency or a lane are retried later
             self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:
-        """Start iterations until `max_depth` are in flight, and at once fire every task of each that can run (the
-        burst).
-        """
+        """Start iterations until `max_depth` are in flight. Immediately fire every task of each that can run (the burst)."""
         while not self._exhausted and len(self._contexts) < self.max_depth:
             batch = self._fetch(data_iter)
             if batch is _END:
@@ -110,7 +106,7 @@ class DataFlowPipeline(_PipelineBase):
             self._give_to_threads(self._firing.submitted(name, iter_idx))
 
     def _give_to_threads(self, fired: Iterable[Item]) -> None:
-        """Requires `_fire_lock`."""
+        """Queue the fired tasks. The caller must hold `_fire_lock`."""
         for item in fired:
             self._enqueue(*item)
 

@@ -1,7 +1,6 @@
-"""Which tasks the data-flow engine gives to its threads, and when (SWP-55 to SWP-58): rules without threads, clock or
-data.
+"""Rules for the tasks that the data-flow engine gives to its threads (SWP-55 to SWP-58), without threads, clock or data.
 
-The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use this. A task fires when its
+The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use this module. A task fires when its
 iteration is in flight, it has not fired yet, its dependencies are submitted, fewer than `max_depth` of its submissions
 are in flight, and it is next in its lanes. For globally ordered tasks the last rule keeps two tasks of one thread from
 waiting for each other's turn.
@@ -17,7 +16,7 @@ from pipelines.schedule.plan.checked_plan import CheckedPlan
 
 
 class Firing:
-    """The state of the rules. Not thread-safe. Methods return what fires, in order of submission."""
+    """State of the rules. Not thread-safe. Methods return the tasks that fire, in order of submission."""
 
     def __init__(self, checked: CheckedPlan, max_depth: int, order: str) -> None:
         self.stages = lane_order(checked, max_depth, order)
@@ -27,33 +26,35 @@ class Firing:
         self.reset()
 
     def reset(self) -> None:
-        """Reset: nothing has started."""
+        """Reset to the state before the first iteration."""
         self.fired: set[Item] = set()
         self.done: set[Item] = set()
-        self.pending = dict.fromkeys(self._checked.schedule, 0)  # fired, and not retired
+        self.pending = dict.fromkeys(
+            self._checked.schedule, 0
+        )  # number of iterations in which the task fired and that are not retired
         self.held_back = False  # whether the in-flight limit held a task back since the last sweep
         self._in_flight: dict[int, None] = {}
         self._periods = Periods()
         self._lanes = lanes_of(self._checked, self.stages, self._order)
 
     def begin(self, iteration: int) -> list[Item]:
-        """Start an iteration; it fires at once every task that can run (the burst)."""
+        """Start an iteration, and immediately fire every task of it that can run (the burst)."""
         self._periods.begin(iteration)
         self._in_flight[iteration] = None
         return self._fire((name, iteration) for name in self._serial_order)
 
     def let_pass(self, iteration: int) -> list[Item]:
-        """Say that no iteration starts while a clock would still work on this one, so that no lane waits for one."""
+        """Record that no later iteration starts while a clock would still work on this one, so that no lane waits for it."""
         self._periods.let_pass(iteration, self._max_depth)
         return self.sweep()
 
     def sweep(self) -> list[Item]:
-        """Try again what the in-flight limit, or a lane, held back."""
+        """Retry the tasks that the in-flight limit or a lane held back."""
         self.held_back = False
         return self._fire((name, i) for i in sorted(self._in_flight) for name in self._serial_order)
 
     def submitted(self, name: str, iteration: int) -> list[Item]:
-        """Record that a task was submitted, and fire what waited for it and what comes after it in its lanes."""
+        """Record that a task was submitted. Fire the tasks that waited for it and the next tasks in its lanes."""
         self.done.add((name, iteration))
         ready = [(follower, iteration) for follower in self._then_same[name]]
         ready += [(follower, iteration + 1) for follower in self._then_next[name]]
@@ -74,23 +75,23 @@ class Firing:
             self.done.discard((name, iteration - 1))  # the next iteration may still depend on this one
 
     def _fire(self, candidates: Iterable[Item]) -> list[Item]:
-        """Fire those of the candidates that can run, and what comes next in their lanes."""
-        todo, found = list(candidates), []
-        for item in todo:  # grows while it is iterated
+        """Fire the candidates that can run, and the tasks that follow them in their lanes."""
+        todo, fired = list(candidates), []
+        for item in todo:  # the list grows during the iteration
             if not self.can_fire(*item):
                 continue
             self.fired.add(item)
             self.pending[item[0]] += 1
-            found.append(item)
+            fired.append(item)
             for lane in self._lanes[item[0]]:
                 if lane.one_thread:
                     lane.advance()
                     if (following := lane.next(self._periods)) is not None:
                         todo.append(following)
-        return found
+        return fired
 
     def can_fire(self, name: str, iteration: int) -> bool:
-        """Returns whether the task may be given to its thread now."""
+        """Return whether the task may be given to its thread now."""
         item = (name, iteration)
         if iteration not in self._in_flight or item in self.fired:
             return False
@@ -104,8 +105,8 @@ class Firing:
 
 
 def _followers(deps: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {name: [] for name in deps}
-    for name, needed in deps.items():
-        for dep in needed:
-            found[dep].append(name)
-    return found
+    followers: dict[str, list[str]] = {name: [] for name in deps}
+    for name, dependencies in deps.items():
+        for dep in dependencies:
+            followers[dep].append(name)
+    return followers

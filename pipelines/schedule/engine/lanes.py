@@ -1,8 +1,8 @@
-"""Keeps a stream's submission order as a clock would give it, in an engine that has no clock.
+"""Lanes: a clock's submission order on a stream, in an engine without a clock.
 
-A clocked engine submits every task once per period, so on each stream it has one fixed order over all iterations. The
-data-flow engine keeps that order and nothing else of the clock. A lane is such a sequence; it says which submission
-comes next.
+A clocked engine submits every task once per period, so each stream has one fixed order over all iterations. The
+data-flow engine keeps that order and nothing else of the clock. A lane is such a sequence and determines the next
+submission.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Item = tuple[str, int]
 
 
 def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict[str, int]:
-    """Returns every task in its order within one period, with the stage it counts as in the clock's order.
+    """Return the tasks in order within one period, with the stage as which each counts in the clock's order.
 
     "stages": SWPipeline's order. With fewer iterations in flight than the plan has stages, the last stages are merged
-    into one, in their order: a clock of `max_depth` periods. Stages that no clock could run, and "dependencies", count
-    as one stage in the order of a serial run: one iteration after the other.
+    into one, in their order, as for a clock of `max_depth` periods. Stages that no clock could run, and "dependencies",
+    count as one stage in the order of a serial run: one iteration after the other.
 
-    Why nobody waits forever: (period, position in it) numbers all submissions. A task's dependencies have lower numbers
-    (by corollaries 1 and 3, which merging stages keeps), and so has every task of an iteration that must be retired
-    before the task's own may start (no stage is above max_depth - 1). So the lowest number not yet submitted can always
-    be submitted.
+    No task waits forever. (Period, position in it) numbers all submissions. A task's dependencies have lower numbers
+    (by corollaries 1 and 3, which merging stages preserves). So does every task of an iteration that must be retired
+    before the task's iteration may start (no stage is above max_depth - 1). So the lowest number not yet submitted can
+    always be submitted.
     """
     if order == "dependencies" or clock_problems(plan):
         return dict.fromkeys(serial_order(plan), 0)
@@ -38,13 +38,13 @@ def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict
 
 
 class Periods:
-    """The periods in which a clock would have started the iterations: one per period, none if there was no batch."""
+    """Periods in which a clock would have started the iterations: one iteration per period, or none if there was no batch."""
 
     def __init__(self) -> None:
         self.known = 0
-        """For periods before this one, it is known which iteration started."""
+        """First period for which it is still unknown whether an iteration starts in it."""
         self.iterations: dict[int, int] = {}
-        """Period → iteration, of those in flight."""
+        """Period → iteration, for iterations in flight."""
         self._of: dict[int, int] = {}
 
     def begin(self, iteration: int) -> None:
@@ -58,15 +58,15 @@ class Periods:
         del self.iterations[self._of.pop(iteration)]
 
     def let_pass(self, iteration: int, depth: int) -> None:
-        """Say that no later iteration starts in the `depth` periods from this iteration's start."""
+        """Record that no later iteration starts in the `depth` periods from this iteration's start."""
         self.known = max(self.known, self._of[iteration] + depth)
 
 
 class Lane:
-    """Tasks that are submitted in one order: those of a stream, or the globally ordered ones.
+    """Tasks that are submitted in one order: the tasks of a stream, or the globally ordered tasks.
 
-    `one_thread`: one thread submits them all first-in-first-out, so giving them to it in order is enough. Otherwise the
-    next one waits until the one before is submitted.
+    `one_thread`: whether one thread submits them all first-in-first-out, so that queueing them in order is enough. Otherwise
+    the next task waits until the previous task is submitted.
     """
 
     def __init__(self, stages: Mapping[str, int], one_thread: bool) -> None:
@@ -74,10 +74,10 @@ class Lane:
         self._steps = list(stages.items())
         self._period = 0
         self._place = 0
-        self._next: Item | None = None  # cached, because it is asked for often
+        self._next: Item | None = None  # cached, because `next` is called often
 
     def next(self, periods: Periods) -> Item | None:
-        """The next submission; None while it is not known, because an iteration that comes before may still start."""
+        """Return the next submission, or None while an earlier iteration may still start and come first."""
         while self._next is None:
             name, stage = self._steps[self._place]
             begun_in = self._period - stage
@@ -91,7 +91,7 @@ class Lane:
         return self._next
 
     def advance(self) -> None:
-        """Move past the submission that was next."""
+        """Move past the next submission."""
         self._next = None
         self._place += 1
         if self._place == len(self._steps):
@@ -99,17 +99,19 @@ class Lane:
 
 
 def lanes_of(plan: CheckedPlan, stages: Mapping[str, int], order: str) -> dict[str, list[Lane]]:
-    """Returns task → its lanes: that of its stream (order "stages"), and that of the globally ordered tasks."""
-    found: dict[str, list[Lane]] = {name: [] for name in stages}
+    """Return task → its lanes: its stream's lane (order "stages"), and the lane of globally ordered tasks."""
+    lanes: dict[str, list[Lane]] = {name: [] for name in stages}
 
     def add(names: Iterable[str], one_thread: bool) -> None:
-        if own := {name: stages[name] for name in stages if name in names}:
-            lane = Lane(own, one_thread)
-            for name in own:
-                found[name].append(lane)
+        if lane_stages := {name: stages[name] for name in stages if name in names}:
+            lane = Lane(lane_stages, one_thread)
+            for name in lane_stages:
+                lanes[name].append(lane)
 
     for stream in dict.fromkeys(plan.stream(name) for name in stages) if order == "stages" else ():
         names = {name for name in stages if plan.stream(name) == stream}
         add(names, len({plan.schedule[name].thread_group for name in names}) == 1)
-    add({name for name in stages if plan.schedule[name].globally_ordered}, one_thread=True)  # the sequencer keeps them
-    return found
+    add(
+        {name for name in stages if plan.schedule[name].globally_ordered}, one_thread=True
+    )  # the sequencer keeps their order
+    return lanes

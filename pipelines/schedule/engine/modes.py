@@ -1,7 +1,7 @@
-"""The thread-local modes of torch that a training loop switches around its steps: no_grad, autocast and the like.
+"""Thread-local modes of torch that a training loop sets around its steps: no_grad, autocast and the like.
 
-Tasks run in threads of the engine, in the modes of the caller of fill_pipeline. Modes that cannot be carried over are
-named in a warning, so that nobody trains in another mode without noticing.
+Tasks run in threads of the engine, in the modes of the caller of fill_pipeline. A warning names the modes that cannot be
+carried over, so that the user notices a training in other modes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 @dataclass(frozen=True)
 class Modes:
-    """The modes of one thread. `autocast`: device type and dtype of each that is on."""
+    """Modes of one thread. `autocast`: (device type, dtype) of each enabled autocast."""
 
     grad: bool = True
     inference: bool = False
@@ -31,8 +31,8 @@ class Modes:
 
     @classmethod
     def current(cls) -> Modes:
-        """Returns the modes of the calling thread."""
-        found = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST if torch.is_autocast_enabled(kind)]
+        """Return the modes of the calling thread."""
+        autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST if torch.is_autocast_enabled(kind)]
         devices, foreign = [], [type(mode).__name__ for mode in _get_current_dispatch_mode_stack()]
         for mode in torch.overrides._get_current_function_mode_stack():
             if isinstance(mode, DeviceContext):
@@ -44,7 +44,7 @@ class Modes:
         return cls(
             grad=torch.is_grad_enabled(),
             inference=torch.is_inference_mode_enabled(),
-            autocast=tuple(found),
+            autocast=tuple(autocast),
             autocast_cache=torch.is_autocast_cache_enabled(),
             default_device=devices[-1] if devices else None,
             foreign=tuple(foreign),
@@ -52,12 +52,12 @@ class Modes:
 
     @property
     def are_usual(self) -> bool:
-        """Whether these are the modes that a new thread has anyway."""
+        """Return whether these are the default modes of a new thread, apart from `foreign`."""
         return self == Modes(foreign=self.foreign)
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Switch the calling thread, a new one, to these modes. Modes in `foreign` are not applied."""
+        """Switch the calling thread, which has default modes, to these modes. Modes in `foreign` are not applied."""
         with ExitStack() as stack:
             if self.inference:
                 stack.enter_context(torch.inference_mode())
@@ -76,5 +76,5 @@ class Modes:
 
 
 def profiler_misses_threads() -> bool:
-    """Returns whether a torch profiler is active that records only the calling thread."""
+    """Return whether a torch profiler is active that records only the calling thread."""
     return bool(torch.autograd._profiler_enabled())  # pyright: ignore[reportPrivateImportUsage]

@@ -1,7 +1,7 @@
-"""The order in which a clocked engine submits the tasks of one period (SWP-18, SWP-26 to SWP-32).
+"""Orders in which a clocked engine submits the tasks of one period (SWP-18, SWP-26 to SWP-32).
 
-The functions take a CheckedPlan and trust it: for a plan with a cycle, which the validator rejects, `ready_first`
-leaves out what the cycle blocks and orders the rest.
+The functions assume that a CheckedPlan is legal. If the plan has a cycle, which the validator rejects, `ready_first`
+omits the tasks that the cycle blocks and orders the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ORDERS = ("ready_first", "stage_descending")
 
 
 def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
-    """Returns the submission order with that name. Raises ValueError for an unknown one."""
+    """Return the tasks in the submission order named `order`. Raise ValueError if the name is unknown."""
     if order == "ready_first":
         return ready_first(plan)
     if order == "stage_descending":
@@ -27,10 +27,10 @@ def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
 
 
 def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
-    """Returns task -> its dependencies within one period (SWP-26).
+    """Return task -> its dependencies within one period (SWP-26).
 
-    Of the same iteration: tasks of the same stage. Of the previous iteration: tasks one stage later (k = 1). Everything
-    else was submitted in an earlier period.
+    Of the same iteration: tasks of the same stage. Of the previous iteration: tasks one stage later (k = 1). All other
+    dependencies were submitted in an earlier period.
     """
     return {
         name: [d for d in plan.intra[name] if plan.stage(d) == plan.stage(name)]
@@ -40,9 +40,9 @@ def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
 
 
 def stall_costs(plan: CheckedPlan) -> dict[str, int]:
-    """Returns how many of the task's dependencies within a period are on another stream (SWP-27).
+    """Return task -> number of its dependencies within a period that are on another stream (SWP-27).
 
-    A dependency on an earlier stage does not count although the stream may stall on it (trap T5): its work was
+    A dependency on an earlier stage does not count although the stream may stall on it (trap T5). Its work was
     submitted a period earlier and is assumed done.
     """
     edges = period_edges(plan)
@@ -50,31 +50,31 @@ def stall_costs(plan: CheckedPlan) -> dict[str, int]:
 
 
 def ready_first(plan: CheckedPlan) -> list[str]:
-    """Of the tasks whose dependencies are submitted, always takes the one with the lowest (stall cost, name) (SWP-28).
+    """Return the order that takes, of the tasks with submitted dependencies, the lowest (stall cost, name) (SWP-28).
 
-    The document's worked SparseDist example (SWP-29) prints ZeroGrad before InputDistWait; its own pseudocode, which
-    this follows, sorts again after every step and gives the reverse (trap T2). Likewise its last example prints a
-    stage-descending table (trap T3).
+    The document's worked SparseDist example (SWP-29) prints ZeroGrad before InputDistWait. Its own pseudocode, which
+    this function follows, sorts again after every step and yields the reverse (trap T2). Likewise its last example prints
+    a stage-descending table (trap T3).
     """
     cost = stall_costs(plan)
     return topological(period_edges(plan), lambda name: (cost[name], name))
 
 
 def stage_descending(plan: CheckedPlan) -> list[str]:
-    """Older iterations first; within a stage by dependency, then in order of declaration (SWP-18, SWP-30)."""
-    declared = {name: i for i, name in enumerate(plan.schedule)}
-    return topological(period_edges(plan), lambda name: (-plan.stage(name), declared[name]))
+    """Return the order with older iterations first, within a stage by dependency, then by declaration (SWP-18, SWP-30)."""
+    position = {name: i for i, name in enumerate(plan.schedule)}
+    return topological(period_edges(plan), lambda name: (-plan.stage(name), position[name]))
 
 
 def serial_order(plan: CheckedPlan) -> list[str]:
-    """One iteration after the other: by dependency, then by name, as the document's `_topo_sort` does."""
+    """Return the tasks of an iteration by dependency, then by name, as the document's `_topo_sort` does."""
     return topological(plan.intra, lambda name: name)
 
 
 def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any]) -> list[str]:
-    """Of the ready tasks, always takes the one with the lowest `key`; what a cycle blocks is left out."""
+    """Return a topological order that takes the ready task with the lowest `key`. Tasks blocked by a cycle are omitted."""
     sorter = TopologicalSorter(waits_for)
-    with suppress(CycleError):  # the sorter still yields what no cycle blocks
+    with suppress(CycleError):  # the sorter still yields the tasks that no cycle blocks
         sorter.prepare()
     ready: list[tuple[Any, str]] = []
     order = []

@@ -36,28 +36,28 @@ class _PipelineBase(_Submitting):
     initialized.
 
     A failure (in a task, in the data, a timeout) is raised as PipelineError, with `task` and `iteration`, by the call
-    that notices it. By then the threads have ended, and after `drain()` the engine can be used again. An error from the
+    that detects it. By then the threads have ended, and after `drain()` the engine can be used again. An error from the
     data iterator is raised on every rank, after the iterations before it have finished. Any other failure on several
-    ranks may leave a collective that only some of them started, so no further run can start in these process groups:
-    that raises PipelineError too.
+    ranks may leave a collective that only some of them started. So no further run can start in these process groups, and
+    an attempt raises PipelineError, too.
 
-    `with pipe:` ends with drain(), or with abort() after an exception. When an engine is garbage-collected, its threads
+    `with pipe:` ends with drain(), or with abort() after an exception. If an engine is garbage-collected, its threads
     end as soon as the tasks in flight are done.
 
     Tasks run in the modes of the caller of fill_pipeline or run (no_grad, inference_mode, autocast, the default
-    device); modes that cannot be carried to another thread give a RuntimeWarning, once per engine.
+    device). Modes that cannot be carried to another thread cause a RuntimeWarning, once per engine.
     """
 
     # --- running
 
     def fill_pipeline(self, data_iter: Iterable[Any], on_retire: OnRetire | None = None) -> Iterator[Any]:
-        """Start the threads and the first iterations; returns the iterator to give to progress() (SWP-38).
+        """Start the threads and the first iterations. Return the iterator to pass to progress() (SWP-38).
 
         `on_retire` gets the context of each iteration that progress() or drain() finishes, in order and in the caller's
-        thread; on CUDA the caller's current stream already waits for the iteration's work. An exception in it stops the
-        engine.
+        thread. On CUDA the caller's current stream already waits for the iteration's work. An exception in `on_retire`
+        stops the engine.
 
-        Raises RuntimeError if the pipeline is already filled: call drain() first.
+        Raise RuntimeError if the pipeline is already filled. Call drain() first.
         """
         if self._state in ("running", "failed"):
             raise RuntimeError("fill_pipeline was called on a pipeline that is already filled: call drain() first")
@@ -75,11 +75,11 @@ class _PipelineBase(_Submitting):
         return data
 
     def progress(self, data_iter: Iterator[Any] | None = None) -> int:
-        """Wait for the oldest iteration, submit what follows, return the oldest's index (SWP-39).
+        """Wait for the oldest iteration, submit the next tasks, and return the oldest iteration's index (SWP-39).
 
-        Pass None as `data_iter` to take no new batch and only finish what is in flight. Raises StopIteration when
-        nothing is left (the threads have ended by then), PipelineError for a failure, RuntimeError if fill_pipeline was
-        not called.
+        Pass None as `data_iter` to take no new batch and only finish the iterations in flight. Raise StopIteration if
+        no iteration is in flight, PipelineError after a failure, RuntimeError if fill_pipeline was not called, and TypeError
+        if `data_iter` is not an iterator. At the end of the data the threads have ended.
         """
         self._check_started()
         if data_iter is not None and not hasattr(data_iter, "__next__"):
@@ -111,12 +111,12 @@ class _PipelineBase(_Submitting):
     def _await_iteration(self, iter_idx: int) -> None:
         """Wait until the iteration is submitted, and make the caller wait for its device work."""
         slot = self._slots.of(iter_idx)
-        end = time.monotonic() + self.progress_timeout_s
+        deadline = time.monotonic() + self.progress_timeout_s
         if not slot.complete.wait(self.progress_timeout_s):
             raise self._late(iter_idx, slot.unsubmitted())
         self._raise_failure()
         for name in self._sinks:
-            if not self.device.join(slot.events[name], max(0.0, end - time.monotonic())):
+            if not self.device.join(slot.events[name], max(0.0, deadline - time.monotonic())):
                 self._raise_failure()
                 raise self._late(iter_idx, [name])
         self._raise_failure()
@@ -128,9 +128,9 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """Run all of `data_iter` and return the seconds it took, including the last work on the device (SWP-40).
+        """Run all of `data_iter`. Return the elapsed seconds, including the last work on the device (SWP-40).
 
-        `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it has no effect off CUDA.
+        `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it has no effect on other devices than CUDA.
         `on_retire`: as for fill_pipeline.
         """
         self._emit_nvtx = emit_nvtx
@@ -158,8 +158,9 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """Run all of `data_iter` without pipelining or threads, task after task on the default stream: the baseline
-        (SWP-41).
+        """Run all of `data_iter` serially, as baseline: task after task on the default stream, without threads (SWP-41).
+
+        Return the elapsed seconds, including the last work on the device.
         """
         self._check_not_running("run_serial")
         self._check_in_step()
@@ -190,10 +191,9 @@ class _PipelineBase(_Submitting):
             raise
 
     def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
-        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply. Afterward nothing
-        is in flight.
+        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply.
 
-        Does not synchronize the device.
+        Afterward no iteration is in flight, but the device is not synchronized.
         """
         self._check_not_running("run_one_serial_iter")
         self._check_in_step()
@@ -214,10 +214,10 @@ class _PipelineBase(_Submitting):
                 raise failure from error
 
     def drain(self) -> None:
-        """Finish what is in flight, end the threads, and make the engine ready for fill_pipeline (SWP-45).
+        """Finish the iterations in flight, end the threads, and make the engine ready for fill_pipeline (SWP-45).
 
-        Shortcuts and their recordings are kept. After a failure it only cleans up. A failure while draining is raised,
-        but the engine is ready for reuse.
+        Shortcuts and their recordings are kept. After a failure, drain() only cleans up. A failure while draining is
+        raised, but the engine is ready for reuse.
         """
         try:
             while self._state == "running":
@@ -232,11 +232,10 @@ class _PipelineBase(_Submitting):
             self._reset_state()
 
     def abort(self) -> None:
-        """Stop at once: tasks that have not started do not run, iterations in flight are dropped. Then the engine is as
-        new.
+        """Stop immediately and reset the engine. Tasks that have not started do not run, iterations in flight are dropped.
 
-        Waits at most `join_timeout_s` for running tasks; a RuntimeWarning says which did not end (a thread cannot be
-        killed from outside). With iterations in flight on several ranks, no other run can follow (see the class).
+        Wait at most `join_timeout_s` for running tasks. A RuntimeWarning names the tasks' threads that did not end (a thread
+        cannot be killed from outside). If iterations are in flight on several ranks, no other run can follow (see the class).
         """
         try:
             if self._state == "running":
@@ -244,8 +243,8 @@ class _PipelineBase(_Submitting):
                 self._fail(self._run, aborted, None, None)
                 if self._contexts:
                     self._lose_step(aborted)
-                if left := self._stop_workers():
-                    warnings.warn(_left_behind(left), RuntimeWarning, stacklevel=2)
+                if unfinished := self._stop_workers():
+                    warnings.warn(_left_behind(unfinished), RuntimeWarning, stacklevel=2)
         finally:
             self._reset_state()
 
@@ -261,18 +260,19 @@ class _PipelineBase(_Submitting):
     # --- shortcuts
 
     def enable_shortcut(self, *task_names: TaskRef) -> None:
-        """Let tasks record their next run, and replay it from then on (SWP-43).
+        """Make tasks record their next run and replay it from then on (SWP-43).
 
-        Every rank must switch the same tasks. Raises ValueError for an unknown task (no task is switched then), and
-        RuntimeError while iterations are in flight: call drain() first.
+        Every rank must switch the same tasks. Raise ValueError if a task is unknown (then no task is switched), and
+        RuntimeError if iterations are in flight. Call drain() first.
         """
         names = self._known(task_names)
         self._check_not_running("enable_shortcut")
         self._shortcuts.enable(names)
 
     def disable_shortcut(self, *task_names: TaskRef) -> None:
-        """Let tasks run normally again, and discard what they recorded (SWP-44). Raises the same errors as
-        enable_shortcut.
+        """Make tasks run normally again, and discard their recordings (SWP-44).
+
+        Raise the same errors as enable_shortcut.
         """
         names = self._known(task_names)
         self._check_not_running("disable_shortcut")
@@ -286,7 +286,7 @@ class _PipelineBase(_Submitting):
                 raise ValueError(f"no task is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         return names
 
-    # --- what the subclasses decide
+    # --- methods of the subclasses
 
     @abstractmethod
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
@@ -294,13 +294,13 @@ class _PipelineBase(_Submitting):
 
     @abstractmethod
     def _prepare(self, data_iter: Iterator[Any] | None) -> None:
-        """Called before waiting for the oldest iteration: submit what is still missing from it."""
+        """Submit the tasks still missing from the oldest iteration. Called before waiting for it."""
 
     @abstractmethod
     def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
-        """Called when an iteration is done: discard it and submit what may follow."""
+        """Discard a finished iteration and submit the tasks that may follow."""
 
 
-def _print_speed(what: str, iterations: int, seconds: float) -> None:
+def _print_speed(label: str, iterations: int, seconds: float) -> None:
     each = f", {seconds / iterations * 1e3:.3f} ms each" if iterations else ""
-    print(f"{what}: {iterations} iterations in {seconds:.3f} s{each}")
+    print(f"{label}: {iterations} iterations in {seconds:.3f} s{each}")

@@ -1,9 +1,9 @@
-"""Agreement between ranks: whether there is a next iteration, and which one it is.
+"""Agreement between ranks on whether there is a next iteration, and on its index.
 
 A globally ordered task is a collective. A rank that runs one more iteration than the others hangs in it, and a rank
 that is one iteration behind silently reduces data of two different iterations. So before each iteration the ranks agree
-that all of them have a batch for it; the first rank that runs out ends the run on all. Once the ranks may be out of
-step, for example because one was stopped in mid-run, none of them starts another run.
+that all of them have a batch for it. The first rank without a batch ends the run on all ranks. Once the ranks may be out
+of step, for example because a rank was stopped during a run, no rank starts another run.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 from zlib import crc32
 
-HAS_BATCH, AT_END, FAILED = 2, 1, 0  # the lowest status of any rank decides
+HAS_BATCH, AT_END, FAILED = 2, 1, 0  # statuses; the lowest of all ranks decides
 
 _LOST: WeakKeyDictionary[Any, BaseException] = WeakKeyDictionary()
-"""Process groups whose collectives may be out of step, with the first such error; shared by all engines of the process.
-"""
+"""Process groups whose collectives may be out of step, with the first error. Shared by all engines of the process."""
 
 
 class OutOfStepError(RuntimeError):
@@ -25,47 +24,46 @@ class OutOfStepError(RuntimeError):
 
 
 class Agreement:
-    """Takes the minimum of a status over all ranks, in its own process group so it never mixes with the tasks'
-    collectives.
+    """Minimum of a status over all ranks, in a separate process group, so that it never mixes with the tasks' collectives.
 
-    `group`: the process group to use. None creates one over all ranks, and creates it again after torch.distributed was
-    re-initialized.
+    `group`: the process group to use. If it is None, a group over all ranks is created, and recreated after
+    torch.distributed was re-initialized.
     """
 
     def __init__(self, group: Any = None, timeout_s: float = 60.0) -> None:
         self._given, self._timeout_s = group, timeout_s
         self._group: Any = group
-        self._world: ReferenceType[Any] | None = None  # the default process group that it was made in
+        self._world: ReferenceType[Any] | None = None  # the default process group in which `_group` was created
         self._runs = 0
         self._plan = 0
 
     @property
     def ranks(self) -> int:
-        """Returns the number of ranks; 1 where torch.distributed is not used."""
+        """Return the number of ranks, 1 without torch.distributed."""
         import torch.distributed as dist
 
         return dist.get_world_size(self._given) if dist.is_available() and dist.is_initialized() else 1
 
     @property
     def lost(self) -> BaseException | None:
-        """Returns the error after which the ranks' collectives may be out of step; None if they are in step."""
+        """Return the error after which the ranks' collectives may be out of step, or None if they are in step."""
         return _LOST.get(self._key()) if self.ranks > 1 else None
 
     def give_up(self, error: BaseException) -> None:
-        """Record that a run stopped part way: from here on, nobody knows how far each rank's collectives got."""
+        """Record that a run stopped partway. From here on, the progress of each rank's collectives is unknown."""
         if self.ranks > 1:
             _LOST.setdefault(self._key(), error)
 
     def begin(self, plan: object) -> None:
-        """Start a run. `plan` is what must be equal on all ranks; its repr is compared."""
+        """Start a run. The repr of `plan` must be equal on all ranks."""
         self._renew()
         self._runs += 1
         self._plan = crc32(repr(plan).encode())
 
     def least(self, status: int, iteration: int) -> int:
-        """Returns the lowest `status` of all ranks. Every rank must call it.
+        """Return the lowest `status` of all ranks. Every rank must call it.
 
-        Raises OutOfStepError if the ranks do not ask for the same iteration of the same run of the same plan; errors of
+        Raise OutOfStepError if the ranks do not ask for the same iteration of the same run of the same plan. Errors of
         torch.distributed pass through.
         """
         if self.ranks == 1:
@@ -76,12 +74,12 @@ class Agreement:
         same = {"run": self._runs, "iteration": iteration, "plan, order of submission or shortcuts": self._plan}
         answer = torch.tensor([status, *same.values(), *(-value for value in same.values())])
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
-        found, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]
-        for what, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
+        least, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]
+        for key, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
             if low != high:
-                between = "" if what.startswith("plan") else f": from {low} to {high}, here {same[what]}"
-                raise OutOfStepError(f"the ranks do not have the same {what}{between}")
-        return int(found)
+                between = "" if key.startswith("plan") else f": from {low} to {high}, here {same[key]}"
+                raise OutOfStepError(f"the ranks do not have the same {key}{between}")
+        return int(least)
 
     def _renew(self) -> None:
         """Create the group again if torch.distributed was re-initialized."""

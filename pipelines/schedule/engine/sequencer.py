@@ -1,4 +1,4 @@
-"""Runs submissions in one fixed order, whichever threads make them (SWP-67)."""
+"""Submissions in one fixed order, independent of the submitting threads (SWP-67)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pipelines.schedule.errors import PipelineTimeout
 
 
 class _SubmissionSequencer:
-    """Runs functions in the order of their numbers, so every rank calls its collectives in the same order.
+    """Sequencer that runs functions in the order of their numbers, so that every rank calls its collectives in one order.
 
-    Each number is used once. `abort` wakes all waiters; they return False without running anything.
+    Each number is used once. `abort` wakes all waiters, which return False without running their functions.
     """
 
     def __init__(self, timeout_s: float = 30.0) -> None:
@@ -27,7 +27,7 @@ class _SubmissionSequencer:
             self._aborted = False
 
     def execute_ordered(self, seq: int, fn: Callable[[], None]) -> bool:
-        """Run fn() after every lower number has run. Raises PipelineTimeout, a RuntimeError, after `timeout_s`."""
+        """Run fn() after every lower number has run. Return False after `abort`. Raise PipelineTimeout after `timeout_s`."""
         with self._turn:
             if not self._turn.wait_for(lambda: self._next_seq == seq or self._aborted, self.timeout_s):
                 raise PipelineTimeout(
@@ -45,7 +45,7 @@ class _SubmissionSequencer:
         return True
 
     def abort(self) -> None:
-        """Wake all waiters; nobody waits any more."""
+        """Wake all waiters. Until `reset`, calls return False without waiting."""
         with self._turn:
             self._aborted = True
             self._turn.notify_all()

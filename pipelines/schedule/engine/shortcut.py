@@ -1,4 +1,4 @@
-"""Shortcuts: run a task once, then replay its effects (SWP-43, SWP-44, SWP-62 to SWP-66)."""
+"""Shortcuts, which run a task once and then replay its effects (SWP-43, SWP-44, SWP-62 to SWP-66)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Path = tuple[Any, ...]
 
 
 class _GraftGrad(torch.autograd.Function):
-    """The autograd bridge over a replayed task: ties a restored tensor to the tensors its task had used.
+    """Autograd bridge over a replayed task that connects a restored tensor with the tensors that its task used.
 
-    Forward is the identity. Backward passes the gradient to the restored tensor, and zeros to the used tensors: their
+    Forward is the identity. Backward passes the gradient to the restored tensor, and zeros to the used tensors. So their
     graphs run (with hooks, fused updates, reductions) and add nothing to any parameter's gradient.
     """
 
@@ -36,41 +36,41 @@ class _GraftGrad(torch.autograd.Function):
 
 @dataclass
 class _Recorded:
-    """What one run of a task did to its context and outside it."""
+    """Recorded effects of one run of a task on its context and outside it."""
 
-    values: dict[str, Any]  # attributes that it set or changed, cached
+    values: dict[str, Any]  # attributes that the task set or changed, cached
     deleted: list[str]
-    used: list[Path]  # where in the context the tensors with gradients were that its results derive from
+    used: list[Path]  # paths in the context of the tensors with gradients from which the results derive
     zeros: dict[Path, torch.Tensor]
-    io: list[Any]  # captured, cached, in the order of task.io
+    io: list[Any]  # captured values, cached, in the order of task.io
 
 
 class Shortcuts:
-    """Which tasks are short-cut, and what they recorded. One object per engine."""
+    """Short-cut tasks of an engine and their recordings."""
 
     def __init__(self) -> None:
         self.enabled: set[str] = set()
         self._recorded: dict[str, _Recorded] = {}
-        self._promised: set[str] = set()  # a recording run is under way
+        self._promised: set[str] = set()  # tasks whose recording run is in progress
 
     @property
     def recorded(self) -> set[str]:
-        """Returns the tasks whose next run is a replay."""
+        """Return the tasks whose next run is a replay."""
         return set(self._recorded)
 
     def enable(self, names: Iterable[str]) -> None:
-        """Enable: the next run of each task is recorded, later ones are replayed."""
+        """Enable shortcuts. The next run of each task is recorded, and later runs are replays."""
         self.enabled |= set(names)
 
     def disable(self, names: Iterable[str]) -> None:
-        """Disable: tasks run normally again, and their recordings are discarded."""
+        """Disable shortcuts. The tasks run normally again, and their recordings are discarded."""
         for name in names:
             self.enabled.discard(name)
             self._promised.discard(name)
             self._recorded.pop(name, None)
 
     def will_replay(self, name: str) -> bool:
-        """Returns whether the current launch replays. Ask once per launch: the first that gets False records."""
+        """Return whether the current launch replays. Call this once per launch, because the first launch that gets False records."""
         if name not in self.enabled:
             return False
         if name in self._recorded or name in self._promised:
@@ -79,11 +79,11 @@ class Shortcuts:
         return False
 
     def forget_promises(self) -> None:
-        """Reset after a run that was cut off: what was not recorded will be recorded by the next run."""
+        """Clear the pending recordings after an interrupted run, so that the next run makes them."""
         self._promised.clear()
 
     def record(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Run the task and record what it did."""
+        """Run the task and record its effects."""
         before = dict(vars(ctx))
         graded = {path: t for path, t in walk_tensors(before) if t.requires_grad}
         origins = {path: _origin(t) for path, t in graded.items()}
@@ -101,36 +101,36 @@ class Shortcuts:
         )
 
     def replay(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Replay what the recorded run did to the context and outside it."""
-        known = self._recorded[task.name]
-        present = dict(walk_tensors(vars(ctx))) if known.used else {}
-        used = [(p, present[p]) for p in known.used if p in present and present[p].requires_grad]
-        zeros = [_zeros(known, path, tensor) for path, tensor in used]
-        for key in known.deleted:
+        """Replay the recorded run's effects on the context and outside it."""
+        recording = self._recorded[task.name]
+        present = dict(walk_tensors(vars(ctx))) if recording.used else {}
+        used = [(p, present[p]) for p in recording.used if p in present and present[p].requires_grad]
+        zeros = [_zeros(recording, path, tensor) for path, tensor in used]
+        for key in recording.deleted:
             vars(ctx).pop(key, None)
-        for key, cached in known.values.items():
+        for key, cached in recording.values.items():
             setattr(ctx, key, _grafted(_restore_val(cached), zeros, [t for _, t in used]))
-        for io, cached in zip(task.io, known.io, strict=True):
+        for io, cached in zip(task.io, recording.io, strict=True):
             io.restore(_restore_val(cached))
 
 
-def _zeros(known: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns zeros of the tensor's shape; allocated again only when a batch has another shape."""
-    zeros = known.zeros.get(path)
+def _zeros(recording: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+    """Return zeros of the tensor's shape and type. They are reallocated only if a batch has another shape or type."""
+    zeros = recording.zeros.get(path)
     if zeros is None or zeros.shape != tensor.shape or zeros.dtype != tensor.dtype:
-        zeros = known.zeros[path] = torch.zeros_like(tensor)
+        zeros = recording.zeros[path] = torch.zeros_like(tensor)
     return zeros.detach()
 
 
 def _grafted(value: Any, zeros: list[torch.Tensor], used: list[torch.Tensor]) -> Any:
-    """Returns `value` with every tensor that requires grad tied to the tensors its task had used."""
+    """Return `value` with every tensor that requires grad connected to the tensors that its task used."""
     if not used:
         return value
     return with_tensors(value, lambda t: _GraftGrad.apply(t, zeros, *used) if t.requires_grad else t)  # type: ignore[no-any-return]
 
 
 def _origin(tensor: torch.Tensor) -> Any:
-    """Returns the tensor's graph node: the function that made it, or for a leaf its gradient accumulator."""
+    """Return the tensor's graph node: its grad_fn or, for a leaf, its gradient accumulator. None if it has neither."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
     with torch.enable_grad():
@@ -138,17 +138,17 @@ def _origin(tensor: torch.Tensor) -> Any:
     return viewed.next_functions[0][0] if viewed is not None else None
 
 
-def _origins_of(results: list[torch.Tensor], wanted: set[Any]) -> set[Any]:
-    """Returns which of the wanted nodes are reachable in the results' graphs."""
-    found: set[Any] = set()
+def _origins_of(results: list[torch.Tensor], targets: set[Any]) -> set[Any]:
+    """Return the nodes of `targets` that are reachable in the results' graphs."""
+    reachable: set[Any] = set()
     todo = [t.grad_fn for t in results if t.grad_fn is not None]
-    seen = set(todo)
-    while todo and len(found) < len(wanted):
+    visited = set(todo)
+    while todo and len(reachable) < len(targets):
         node = todo.pop()
-        if node in wanted:
-            found.add(node)
+        if node in targets:
+            reachable.add(node)
         for earlier, _ in node.next_functions:
-            if earlier is not None and earlier not in seen:
-                seen.add(earlier)
+            if earlier is not None and earlier not in visited:
+                visited.add(earlier)
                 todo.append(earlier)
-    return found
+    return reachable

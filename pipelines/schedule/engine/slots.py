@@ -1,4 +1,4 @@
-"""The signals and events of the iterations in flight."""
+"""Signals and events of the iterations in flight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.schedule.errors import PipelineError
 
 
 class Signal:
-    """Like threading.Event, but cheap to set while nobody waits: all signals of a slot share one condition."""
+    """Flag like threading.Event, but cheap to set without waiters, because all signals of a slot share one condition."""
 
     __slots__ = ("_changed", "_set", "_waiting")
 
@@ -19,12 +19,13 @@ class Signal:
         self._waiting = 0
 
     def is_set(self) -> bool:
-        """Returns whether it was set since it was last cleared."""
+        """Return whether the signal is set."""
         return self._set
 
     def set(self) -> None:
-        """Wake all waiters. A waiter counts itself first and reads the flag after: if it is not seen here, it sees the
-        flag.
+        """Set the signal and wake all waiters.
+
+        A waiter counts itself before it reads the flag. If it is not counted here yet, it will see the flag.
         """
         self._set = True
         if self._waiting:
@@ -32,11 +33,11 @@ class Signal:
                 self._changed.notify_all()
 
     def clear(self) -> None:
-        """Back to not set."""
+        """Clear the signal."""
         self._set = False
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until it is set. Returns False when that took longer than `timeout_s`."""
+        """Block until the signal is set. Return False after `timeout_s` seconds."""
         if self._set:
             return True
         with self._changed:
@@ -48,7 +49,7 @@ class Signal:
 
 
 class Slot:
-    """One iteration's signals (its tasks are submitted) and device events (their work is done); reused."""
+    """Signals (tasks are submitted) and device events (their work is done) of one iteration. Slots are reused."""
 
     def __init__(self, names: list[str], device: Device) -> None:
         self.iter_idx = -1  # the iteration that owns the slot
@@ -68,7 +69,7 @@ class Slot:
         self._missing = len(self.signals)
 
     def submitted(self, name: str) -> None:
-        """Called when a task's event is recorded: wake the waiters (SWP-9: record before set)."""
+        """Wake the waiters for a task. Called after the task's event is recorded (SWP-9: record before set)."""
         self.signals[name].set()
         with self._lock:
             self._missing -= 1
@@ -77,24 +78,24 @@ class Slot:
             self.complete.set()
 
     def abort(self) -> None:
-        """Wake everybody who waits for anything of this slot."""
+        """Wake all waiters for signals of this slot."""
         for signal in self.signals.values():
             signal.set()
         self.complete.set()
 
     def unsubmitted(self) -> list[str]:
-        """Returns the tasks that are not submitted yet."""
+        """Return the tasks that are not submitted yet."""
         return [name for name, signal in self.signals.items() if not signal.is_set()]
 
 
 class Slots:
-    """A ring of `in_flight` + 1 slots.
+    """Ring of `in_flight` + 1 slots.
 
     The extra slot is for trap T7: iteration i may still wait for a task of i-1 after i-1 was retired and the next
-    iteration starts, which at depth D is iteration i-1+D. In a ring of D it would take the slot of i-1, clear the
-    signal that i is about to wait for, and the wait would time out or end on another iteration's event. D+1 slots are
-    enough: an iteration starts only after the one `in_flight` before it was retired, and a retired iteration waits for
-    nothing.
+    iteration starts, which at depth D is iteration i-1+D. In a ring of D slots it would take the slot of i-1 and clear
+    the signal that i is about to wait for. The wait would time out or end on another iteration's event. D+1 slots are
+    enough, because an iteration starts only after the iteration `in_flight` before it was retired, and a retired
+    iteration has no waiting tasks.
     """
 
     def __init__(self, names: list[str], device: Device, in_flight: int, spare: int = 1) -> None:
@@ -108,7 +109,7 @@ class Slots:
         self._ring[iter_idx % len(self._ring)].begin(iter_idx)
 
     def of(self, iter_idx: int) -> Slot:
-        """Returns the iteration's slot. Raises PipelineError when a later iteration has taken it."""
+        """Return the iteration's slot. Raise PipelineError if another iteration owns the slot."""
         slot = self._ring[iter_idx % len(self._ring)]
         if slot.iter_idx != iter_idx:
             raise PipelineError(
@@ -122,6 +123,6 @@ class Slots:
             slot.abort()
 
     def reset(self) -> None:
-        """Reset: no iteration has a slot."""
+        """Take the slots from all iterations."""
         for slot in self._ring:
             slot.begin(-1)

@@ -1,4 +1,4 @@
-"""The state of an engine: its plan with every name resolved, and how far the run is."""
+"""State of an engine: its plan with all names resolved, and the progress of the run."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from pipelines.schedule.plan.plan import IterContext, PipelinePlan, PipelineTask
 from pipelines.schedule.plan.validate import CheckedPlan
 
 ABANDONED = object()
-"""What a thread finds in its queue when its engine was garbage-collected."""
+"""Queue item for a thread whose engine was garbage-collected."""
 
 
 class _Run:
-    """One run, from a fill to its end. A thread that outlives a stop keeps its failed run, so it can never disturb a
-    later one.
+    """One run, from a fill to its end.
+
+    A thread that outlives a stop keeps its failed run, so it can never disturb a later run.
     """
 
     def __init__(self, modes: Modes | None = None) -> None:
         self.failure: PipelineError | None = None
-        self.inside: dict[str, int] = {}  # task -> iteration whose function is running now
+        self.inside: dict[str, int] = {}  # task -> iteration, for functions that are running now
         self.modes = modes or Modes()  # modes of the caller of fill_pipeline, in which tasks run
         self.usual = self.modes.are_usual
 
 
 @dataclass(slots=True)
 class _Step:
-    """Everything a thread needs to know about a task, in one place."""
+    """All data of a task that its thread needs."""
 
     task: PipelineTask
     stream: Any
@@ -49,7 +50,7 @@ class _Step:
 
 
 class _EngineState:
-    """The fields of an engine, and how they are reset between runs."""
+    """Fields of an engine, and their reset between runs."""
 
     signal_timeout_s = 30.0  # how long a task waits for a dependency (SWP-9), or for its turn (SWP-67)
     progress_timeout_s = 60.0  # how long progress() waits for the oldest iteration (SWP-39)
@@ -64,7 +65,7 @@ class _EngineState:
         self.plan = plan
         self.checked = checked
         self.device = resolve_device(device)
-        self.leftover: list[Any] = []  # batches taken for an iteration that another rank could not start
+        self.leftover: list[Any] = []  # batches fetched for an iteration that another rank could not start
         self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
         self._steps = {
@@ -83,7 +84,7 @@ class _EngineState:
         self._state = "idle"  # idle | running | exhausted | failed
         self._failing = Lock()
         self._threads: list[Thread] = []
-        self._queues: dict[str, SimpleQueue] = {}  # thread group -> queue of what its thread is to submit
+        self._queues: dict[str, SimpleQueue] = {}  # thread group -> queue of the tasks that its thread submits
         weakref.finalize(self, _abandon, self._queues).atexit = False
         self._warned: set[str] = set()
         self._emit_nvtx = False
@@ -97,8 +98,10 @@ class _EngineState:
         self._next_retire = 0
         self._exhausted = False
         self._on_retire: Callable[[IterContext], None] | None = None
-        self._data_error: PipelineError | None = None  # to be raised when every started iteration has finished
-        self._numbers: dict[tuple[str, int], int] = {}  # of globally ordered tasks: the place in their common order
+        self._data_error: PipelineError | None = None  # raised when every started iteration has finished
+        self._numbers: dict[
+            tuple[str, int], int
+        ] = {}  # globally ordered (task, iteration) -> number in their common order
         self._next_number = 0
         self._last_ordered: Any = None
         self._sequencer.timeout_s = self.signal_timeout_s
@@ -123,12 +126,12 @@ class _EngineState:
         if self._state == "idle":
             raise RuntimeError("the pipeline is empty: call fill_pipeline() before progress()")
 
-    def _check_not_running(self, what: str) -> None:
+    def _check_not_running(self, method: str) -> None:
         if self._state == "running":
-            raise RuntimeError(f"{what} was called with iterations in flight: call drain() first")
+            raise RuntimeError(f"{method} was called with iterations in flight: call drain() first")
 
     def _warn_of_modes(self) -> None:
-        """Warn, once, which of the caller's modes are not carried into tasks."""
+        """Warn, once, about modes of the caller that do not apply in tasks, and about a profiler that does not see tasks."""
         run, now = self._run.modes, Modes.current()
         if now.foreign:
             names = ", ".join(now.foreign)
@@ -143,9 +146,9 @@ class _EngineState:
                 "profiler", f"the profiler does not see tasks, because they run in other threads: pass it {threads}"
             )
 
-    def _warn(self, what: str, text: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
+    def _warn(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def _check_in_step(self) -> None:
@@ -162,19 +165,19 @@ class _EngineState:
     def _begin_agreement(self) -> None:
         """Start a run in which the ranks agree before each iteration.
 
-        Collectives must come in one order, so the globally ordered tasks and the shortcuts must be the same on all
-        ranks. How many iterations are in flight may differ by rank.
+        Collectives must be called in one order, so the globally ordered tasks and the shortcuts must be equal on all
+        ranks. The number of iterations in flight may differ by rank.
         """
         if self._agreement is not None:
             replayed = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
             self._agreement.begin(([(name, stage) for name, stage in self._order() if name in self._ordered], replayed))
 
     def _order(self) -> Iterable[tuple[str, int]]:
-        """Returns tasks and their stages, in their submission order within one clock period."""
+        """Return tasks and their stages, in their submission order within one clock period."""
         raise NotImplementedError
 
     def _described(self, size: str) -> str:
-        """Returns the engine as text; `size` says how many iterations may be in flight."""
+        """Return the engine as text. `size` is the text of the maximum number of iterations in flight."""
         head = f"{type(self).__name__}(device={self.device.name}, {size}, tasks={list(self._tasks)}"
         return f"{head}, shortcuts={sorted(self._shortcuts.enabled)})"
 
@@ -186,12 +189,12 @@ class _EngineState:
 
 
 def _abandon(queues: dict[str, SimpleQueue]) -> None:
-    """The engine was garbage-collected: let its threads end. Runs wherever Python collects it, so it must not block."""
+    """Make the threads of a garbage-collected engine end. This runs in any thread that collects garbage, so it must not block."""
     for queue in queues.values():
         queue.put(ABANDONED)
 
 
 def _without_followers(plan: CheckedPlan) -> list[str]:
-    """Returns the tasks that no other task waits for in the same iteration: when they are done, all of it is."""
+    """Return the tasks without followers in the same iteration. When they are done, the iteration is done."""
     waited_for = {dep for deps in plan.intra.values() for dep in deps}
     return [name for name in plan.schedule if name not in waited_for]

@@ -1,6 +1,4 @@
-"""How a run ends: by a failure, which the first thread to notice records and which wakes everybody else, or by the end
-of data.
-"""
+"""End of a run: by the end of data, or by a failure. The first thread that detects a failure records it and wakes the others."""
 
 from __future__ import annotations
 
@@ -12,10 +10,10 @@ from pipelines.schedule.errors import PipelineError, PipelineTimeout
 
 
 class _Stopping(_EngineState):
-    """Records failures with their place, and ends the threads."""
+    """Part of an engine that records failures with task and iteration, and ends the threads."""
 
     def _fail(self, run: _Run, error: BaseException, name: str | None, iter_idx: int | None) -> None:
-        """Keep the first failure and wake everybody; work that is launched but not started will not run."""
+        """Record the first failure and wake all waiters. Launched functions that have not started will not run."""
         with self._failing:
             if run.failure is not None:
                 return
@@ -43,13 +41,13 @@ class _Stopping(_EngineState):
         )
 
     def _whereabouts(self, name: str, iter_idx: int) -> str:
-        at = self._run.inside.get(name)
-        if at is None:
+        running_iter = self._run.inside.get(name)
+        if running_iter is None:
             return "has not begun"
-        return "is running" if at == iter_idx else f"is still running for iteration {at}"
+        return "is running" if running_iter == iter_idx else f"is still running for iteration {running_iter}"
 
     def _finish(self) -> None:
-        """Called when every iteration is retired: end the threads."""
+        """End the threads. Called when every iteration is retired."""
         self._synchronize()
         self._stop_workers()
         self._state = "exhausted"
@@ -58,37 +56,37 @@ class _Stopping(_EngineState):
         """End the threads after a failure, and warn about those that did not end."""
         self._fail(self._run, error, None, None)
         self._lose_step(error)
-        left = self._stop_workers()
+        unfinished = self._stop_workers()
         self._state = "failed"
-        if left:
-            error.add_note(_left_behind(left))
+        if unfinished:
+            error.add_note(_left_behind(unfinished))
 
     def _lose_step(self, error: BaseException) -> None:
         """Record that the ranks may be out of step, after an error inside a run.
 
-        Other ranks may have started collectives that this one never will. Not after an error of the data: all ranks
-        agreed on it and finished what they had started.
+        Other ranks may have started collectives that this rank never will. An error of the data is excluded, because all
+        ranks agreed on it and finished the started iterations.
         """
         if self._agreement is not None and error is not self._data_error:
             self._agreement.give_up(error)
 
     def _stop_workers(self) -> list[str]:
-        """End all threads; returns those that did not end."""
-        end = time.monotonic() + self.join_timeout_s
+        """End all threads. Return the names of those that did not end."""
+        deadline = time.monotonic() + self.join_timeout_s
         for queue in self._queues.values() if self._threads else ():
             queue.put(None)
         for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        left = [f"thread {t.name!r}" for t in self._threads if t.is_alive()]
+            thread.join(max(0.0, deadline - time.monotonic()))
+        unfinished = [f"thread {t.name!r}" for t in self._threads if t.is_alive()]
         self._threads = []
-        left += self.device.close(self._used_streams(), max(0.1, end - time.monotonic()))
-        if left:  # a thread that resumes later writes into signals that nobody uses any more
+        unfinished += self.device.close(self._used_streams(), max(0.1, deadline - time.monotonic()))
+        if unfinished:  # a thread that resumes later must set signals that are no longer in use
             self._make_signals()
-        return left
+        return unfinished
 
 
 class _StopOnError:
-    """Context manager around the steps of a run: any exception inside, except StopIteration, stops the engine."""
+    """Context manager around the steps of a run. Any exception inside, except StopIteration, stops the engine."""
 
     def __init__(self, pipeline: _Stopping) -> None:
         self._pipeline = pipeline

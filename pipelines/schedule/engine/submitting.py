@@ -1,4 +1,4 @@
-"""What the worker threads do: wait for a task's dependencies, launch it, release the tasks that wait for it."""
+"""Worker threads, which wait for a task's dependencies, launch the task and release the tasks that wait for it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipelines.schedule.plan.plan import IterContext, PipelineTask
 
 
 class _Submitting(_Batches, ABC):
-    """One thread per thread group; each runs its tasks first-in-first-out."""
+    """Part of an engine with one thread per thread group, which submits the group's tasks first-in-first-out."""
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
-        """Hook: a task was submitted (its work may not be done). Called by the thread that submitted it."""
+        """Hook after a task was submitted (its work may not be done). The submitting thread calls it."""
 
     def _start_workers(self) -> None:
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
@@ -41,7 +41,7 @@ class _Submitting(_Batches, ABC):
             thread.start()
 
     def _enqueue(self, name: str, iter_idx: int) -> None:
-        """Give a task to the thread of its group. A globally ordered one gets the next number of them all (SWP-67)."""
+        """Give a task to the thread of its group. A globally ordered task gets the next number in their common order (SWP-67)."""
         if self._steps[name].ordered:
             self._numbers[name, iter_idx] = self._next_number
             self._next_number += 1
@@ -67,7 +67,7 @@ class _Submitting(_Batches, ABC):
             device.launch(stream, body, work)
             device.record(slot.events[name], stream)
         if run.failure is None:
-            # Subclass first: once the last signal is set the iteration may be retired, so its bookkeeping must be
+            # Subclass first, because once the last signal is set the iteration may be retired, so its bookkeeping must be
             # complete.
             self._after_task_complete(name, iter_idx)
             slot.submitted(name)
@@ -89,8 +89,8 @@ class _Submitting(_Batches, ABC):
 
     def _launch_ordered(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
         def launch() -> None:
-            # Where the body runs after the launch, ordering the launches is not enough: the collective is inside the
-            # body.
+            # If the body runs after the launch, ordering the launches is not enough, because the collective is inside
+            # the body.
             if self.device.runs_later and self._last_ordered is not None:
                 self.device.wait(stream, self._last_ordered)
             self.device.launch(stream, body, work)
@@ -101,8 +101,8 @@ class _Submitting(_Batches, ABC):
 
         try:
             self._sequencer.execute_ordered(self._numbers.pop((work.task, work.iteration)), launch)
-        except PipelineTimeout as late:
-            message = f"task {work.task!r} of iteration {work.iteration} {late}"
+        except PipelineTimeout as timeout:
+            message = f"task {work.task!r} of iteration {work.iteration} {timeout}"
             raise PipelineTimeout(message, work.task, work.iteration) from None
 
     def _exec_task(self, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
@@ -115,7 +115,7 @@ class _Submitting(_Batches, ABC):
             task.fn(ctx)
 
     def _run_task(self, run: _Run, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
-        """The function that is launched: an exception stops the engine, and after one nothing runs any more."""
+        """Run a launched task. An exception stops the engine. After a failure, do nothing."""
         if run.failure is not None:
             return
         run.inside[task.name] = ctx.iter_idx
@@ -132,31 +132,31 @@ class _Submitting(_Batches, ABC):
 
 def _serve(
     engine: ReferenceType[_Submitting],
-    wanted: ReferenceType[_Run],
+    run_ref: ReferenceType[_Run],
     queue: SimpleQueue,
     opened: Callable[[], Any],
     closed: Callable[[], Any],
 ) -> None:
-    """Main loop of an engine's thread, until it finds None in its queue.
+    """Submit the tasks in a thread's queue until it contains None.
 
-    It holds no reference to the engine or its run, so that an unreferenced engine, with all it holds, can be collected;
-    that is announced by ABANDONED.
+    The thread keeps no reference to the engine or its run, so that an unreferenced engine can be garbage-collected. Then
+    the queue contains ABANDONED.
     """
     name, iter_idx = None, None
     try:
         with opened():
             while (item := queue.get()) is not None:
-                pipe, run = engine(), wanted()
+                pipe, run = engine(), run_ref()
                 if item is ABANDONED or pipe is None:
                     closed()
                     return
-                if run is None:  # this thread was left behind in a task while the engine started another run
+                if run is None:  # this thread was still inside a task when the engine started another run
                     return
                 iter_idx, name = item
                 if run.failure is None:
                     pipe._submit_task(run, iter_idx, name)
                 del pipe, run
     except BaseException as error:
-        pipe, run = engine(), wanted()
+        pipe, run = engine(), run_ref()
         if pipe is not None and run is not None:
             pipe._fail(run, error, name, iter_idx)

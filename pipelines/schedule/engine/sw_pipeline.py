@@ -1,4 +1,4 @@
-"""The clocked engine: in each period it submits every task once (SWP-15, SWP-16, SWP-37)."""
+"""The clocked engine, which submits every task once in each period (SWP-15, SWP-16, SWP-37)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 
 
 class SWPipeline(_PipelineBase):
-    """Runs a plan by a clock: progress() is one period, in which a task of stage k works on iteration period - k.
+    """Engine with a clock: progress() is one period, in which a task of stage k works on iteration period - k.
 
     `depth` = max(stage) + 1 iterations are in flight. `order` is the submission order within a period: "ready_first",
-    the document's pseudocode, or "stage_descending". Raises PlanError, a ValueError, for a plan that could hang.
+    the document's pseudocode, or "stage_descending". Raise PlanError, a ValueError, if the plan could hang.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class SWPipeline(_PipelineBase):
         super()._reset_state()
         self._period = 0  # the next period to submit
         self._began: dict[int, int] = {}  # period -> the iteration that started in it, if any
-        self._begun_in: dict[int, int] = {}  # iteration in flight -> that period
+        self._begun_in: dict[int, int] = {}  # iteration in flight -> the period in which it started
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
         for _ in range(self.depth):
             self._enqueue_period(data_iter)
 
     def _prepare(self, data_iter: Iterator[Any] | None) -> None:
-        # No-op in the steady state: the oldest is submitted. After progress(None), new iterations start later.
+        # No-op in the steady state, because the oldest iteration is submitted. After progress(None), new iterations start later.
         if not self._contexts and data_iter is not None and not self._exhausted:
             self._enqueue_period(data_iter)
         oldest = self._next_retire
@@ -65,7 +65,7 @@ class SWPipeline(_PipelineBase):
         self._enqueue_period(data_iter)
 
     def _enqueue_period(self, data_iter: Iterator[Any] | None) -> None:
-        """Queue one period's tasks for every thread (SWP-12). Without data only the later stages run."""
+        """Queue one period's tasks for every thread (SWP-12). Without a batch, only the later stages run."""
         period = self._period
         batch = _END if data_iter is None else self._fetch(data_iter)
         if batch is not _END:
@@ -82,7 +82,7 @@ class SWPipeline(_PipelineBase):
         return [(name, self._stages[name]) for name in self._enqueue_order]
 
     def format_schedule(self, num_iterations: int = 3) -> str:
-        """Returns, as text, which iteration each task works on in the first `num_iterations` periods (SWP-46).
+        """Return, as text, the iteration of each task in the first `num_iterations` periods (SWP-46).
 
         Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
         shortcut is on. The document mixes up the last two (trap T9) and prints one table in stage-descending order

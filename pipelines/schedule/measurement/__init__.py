@@ -1,1 +1,1 @@
-"""One run of a plan: its options, its measurements, its tables."""
+"""One run of a plan: options, measurements, tables."""

@@ -1,4 +1,4 @@
-"""Delays injected into a task on purpose: the occasional slow copy that a pipeline should absorb."""
+"""Delays injected into a task: the occasional slow copy that a pipeline should absorb."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Late:
 
 
 def delays(task: str, mean_us: float, iterations: int, seed: int) -> list[int]:
-    """The delay of every iteration, ns: the same on every device, including the simulated one."""
+    """Return the delay of every iteration, ns. Delays are equal on all devices, including the simulated one."""
     return drawn([task], {task: Late(0, mean_us * 1e3)}, iterations, seed)[task]
 
 
 def delayed(task: PipelineTask, delays_ns: Sequence[int], pause: Callable[[int], None]) -> PipelineTask:
-    """Returns the task with a pause in front of it."""
+    """Return the task with a pause in front of it."""
 
     def late(ctx: IterContext) -> None:
         pause(delays_ns[ctx.iter_idx % len(delays_ns)])
@@ -40,8 +40,9 @@ def delayed(task: PipelineTask, delays_ns: Sequence[int], pause: Callable[[int],
 
 
 def pause_on(device: Any) -> Callable[[int], None]:
-    """Returns a function that blocks the current stream for the given ns: a spinning kernel on a GPU, sleep on a CPU
-    (where a stream is a thread).
+    """Return a function that blocks the current stream for a number of ns.
+
+    It launches a spinning kernel on a GPU, and sleeps on a CPU, where a stream is a thread.
     """
     if device.type != "cuda":
         return lambda ns: time.sleep(ns / 1e9)
@@ -56,7 +57,7 @@ def _spin(cycles_per_ns: float, ns: int) -> None:
 
 
 def _cycles_per_ns() -> float:
-    """Measured, because the clock that `_sleep` counts is not the one the driver reports."""
+    """Return the rate of the clock that `_sleep` counts. It is measured, because the driver reports a different clock."""
     import torch
 
     cycles, shortest_ms = 10_000_000, float("inf")

@@ -1,4 +1,4 @@
-"""One run of a plan, on a device or simulated: takes the options of `run.py`, returns measurements."""
+"""One run of a plan, on a device or simulated, with the options of `run.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TRACE_KEY = "schedule_run_id"
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run. `device`: cuda:N, cpu or simulated."""
+    """Options of a run. `device`: cuda:N, cpu or simulated."""
 
     plan: PlanFile
     engine: str
@@ -51,25 +51,25 @@ class Settings:
 
     @property
     def depth(self) -> int:
-        """Returns how many iterations may be in flight."""
+        """Return the maximum number of iterations in flight."""
         if self.engine == "dataflow":
             return self.max_depth or self.plan.checked.depth + 2
         return 1 if self.engine == "serial" else self.plan.checked.depth
 
     @property
     def limit(self) -> int | None:
-        """Returns the same as an option of the engine; None for engines whose depth follows from the plan."""
+        """Return `depth` as an option of the engine, or None if the plan determines the engine's depth."""
         return self.depth if self.engine == "dataflow" else None
 
     def simulated(self, durations: Mapping[str, Duration], **options: Any) -> Timeline:
-        """Returns the plan's simulation under this engine; `options` are those of `simulate`."""
+        """Return the timeline of the plan simulated with this engine. `options` are those of `simulate`."""
         engine = ENGINES[self.engine]
         return simulate(self.plan.checked, durations, engine=engine, max_depth=self.limit, **options)
 
 
 @dataclass
 class Measured:
-    """The result of a run. `launches`: one per span, in the same order; None for a simulation."""
+    """Result of a run. `launches`: one per span, in the same order, or None for a simulation."""
 
     timeline: Timeline
     launches: list[Launch] | None
@@ -81,19 +81,19 @@ class Measured:
 
     @property
     def by_events(self) -> bool:
-        """Whether the times are a GPU's."""
+        """Return whether the times were measured by CUDA events."""
         return any(launch.device_start_ns is not None for launch in self.launches or ())
 
 
 def measure(run: Settings, run_id: str, trace: Path | None = None) -> Measured:
-    """Run it. `trace`: where to write torch.profiler's trace of the measured iterations. Raises what the engines raise."""
+    """Run the plan. `trace`: path for torch.profiler's trace of the measured iterations. Engine exceptions pass through."""
     if run.device == "simulated":
         return _on_paper(run)
     return _on_device(run, run_id, trace)
 
 
 def torch_version() -> str | None:
-    """Returns the version of the torch that ran or is installed; None if there is none."""
+    """Return the version of the imported or installed torch, or None if it is not installed."""
     if torch := sys.modules.get("torch"):
         return torch.__version__
     try:
@@ -120,7 +120,7 @@ def _on_paper(run: Settings) -> Measured:
 
 
 def _nothing(ctx: Any) -> None:
-    """What a simulated task computes."""
+    """Function of a simulated task."""
 
 
 # --- on a device
@@ -134,30 +134,30 @@ def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
 
     device = torch.device(run.device)
     if device.type == "cuda":
-        resolve_device(device)  # raises a clear error if there is none
+        resolve_device(device)  # raises an error with a clear message if the device does not exist
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")  # TF32, as is usual in training
     else:
-        torch.set_num_threads(1)  # a stream is a thread: streams beside each other need the cores that one would take
-    work = build(run.plan.workload, run.size, device, run.seed)
-    tasks = {task.name: task for task in work.tasks()}
+        torch.set_num_threads(1)  # a stream is a thread, so concurrent streams need the cores that one stream would use
+    workload = build(run.plan.workload, run.size, device, run.seed)
+    tasks = {task.name: task for task in workload.tasks()}
     if run.jitter_us and run.jitter_task:
-        late = delays(run.jitter_task, run.jitter_us, max(run.iterations, run.warmup), run.seed)
-        tasks[run.jitter_task] = delayed(tasks[run.jitter_task], late, pause_on(device))
+        delays_ns = delays(run.jitter_task, run.jitter_us, max(run.iterations, run.warmup), run.seed)
+        tasks[run.jitter_task] = delayed(tasks[run.jitter_task], delays_ns, pause_on(device))
     recorder = RecordingDevice(resolve_device(device), events=device.type == "cuda")
-    pipe = _engine(run, tasks, recorder)
+    pipeline = _engine(run, tasks, recorder)
 
-    _go(run, pipe, work.batches(run.warmup), recorder)
-    pipe.drain()
+    _go(run, pipeline, workload.batches(run.warmup), recorder)
+    pipeline.drain()
     with _profiled(trace, run_id, device.type) if trace else nullcontext():
         started_at = datetime.now(UTC).replace(tzinfo=None)
         recorder.start()
-        retired = _go(run, pipe, work.batches(run.iterations), recorder)
+        retired = _go(run, pipeline, workload.batches(run.iterations), recorder)
         wall_ns = recorder.now_ns()
         launches = recorder.stop()
-    pipe.drain()
+    pipeline.drain()
     timeline = recorded_timeline(launches, run.plan.checked, ENGINES[run.engine], retired, run.depth)
-    profile = _profile(pipe, next(iter(work.batches(1)))) if run.profile else None
+    profile = _profile(pipeline, next(iter(workload.batches(1)))) if run.profile else None
     name = device_name(str(device)).removeprefix("cpu:")
     return Measured(timeline, launches, wall_ns, started_at, name, profile)
 
@@ -169,30 +169,30 @@ def _engine(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _Pipe
     return DataFlowPipeline(plan, run.depth, device) if run.engine == "dataflow" else SWPipeline(plan, device)
 
 
-def _go(run: Settings, pipe: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> list[int]:
-    """Run all batches. Returns when progress() returned each iteration, ns since the recorder's start."""
+def _go(run: Settings, pipeline: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> list[int]:
+    """Run all batches. Return the time at which progress() returned each iteration, ns since the recorder's start."""
     retired: list[int] = []
     if run.engine == "serial":
-        pipe.run_serial(batches)
+        pipeline.run_serial(batches)
         return retired
-    data = pipe.fill_pipeline(batches)
+    data = pipeline.fill_pipeline(batches)
     while True:
         try:
-            pipe.progress(data)
+            pipeline.progress(data)
         except StopIteration:
             return retired
         retired.append(recorder.now_ns())
 
 
-def _profile(pipe: _PipelineBase, batch: Any) -> ProfileResult:
+def _profile(pipeline: _PipelineBase, batch: Any) -> ProfileResult:
     from pipelines.schedule.measurement.profiler import TaskProfiler
 
-    return TaskProfiler(pipe).profile(batch, num_warmup=2, num_measure=5, num_rounds=3)
+    return TaskProfiler(pipeline).profile(batch, num_warmup=2, num_measure=5, num_rounds=3)
 
 
 @contextmanager
 def _profiled(trace: Path, run_id: str, device: str) -> Iterator[None]:
-    """Profile the run with torch.profiler; the trace is exported if the run succeeded."""
+    """Profile the block with torch.profiler. Export the trace if the block succeeds."""
     from torch._C._profiler import _ExperimentalConfig
     from torch.profiler import ProfilerActivity, profile
 

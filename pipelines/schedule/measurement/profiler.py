@@ -1,4 +1,4 @@
-"""Measures how much of an iteration each task costs, by running it serially without that task (SWP-49 to SWP-52)."""
+"""Measurement of each task's cost in an iteration, by serial runs without that task (SWP-49 to SWP-52)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProfileResult:
-    """Seconds of one serial iteration, and how many of them disappear without each task (SWP-7)."""
+    """Duration of one serial iteration, and how much shorter it is without each task, in seconds (SWP-7)."""
 
     baseline_s: float
     exposed_s: dict[str, float]
 
     def format_report(self) -> str:
-        """Returns the report as text. SUM above 100 % means that tasks overlap on the critical path."""
+        """Return the report as text. SUM above 100 % means that tasks overlap on the critical path."""
         width = max([24, *(len(name) for name in self.exposed_s)])
         rule = f"{'-' * width} {'-' * 10} {'-' * 12}"
         lines = [f"Baseline serial iteration: {self.baseline_s * 1e3:.3f} ms", ""]
@@ -41,10 +41,10 @@ class ProfileResult:
 
 
 class TaskProfiler:
-    """Measures exposed(T) = serial iteration - serial iteration with T short-cut, never below 0 (SWP-52).
+    """Profiler that measures exposed(T) = serial iteration - serial iteration with T short-cut, never below 0 (SWP-52).
 
-    Uses the engine's shortcuts to measure: the engine must not be in flight, and its own shortcuts are saved and
-    restored.
+    It measures with the engine's shortcuts. So the engine must not have iterations in flight, and the user's shortcuts are
+    saved and restored.
     """
 
     def __init__(self, pipeline: _PipelineBase) -> None:
@@ -58,39 +58,41 @@ class TaskProfiler:
         num_rounds: int = 3,
         skip_tasks: Iterable[TaskRef] | None = None,
     ) -> ProfileResult:
-        """Warm up, measure the baseline, then each task without it; returns medians over `num_rounds`.
+        """Warm up, measure the baseline, then the iteration without each task. Return medians over `num_rounds`.
 
-        A round is `num_measure` iterations between two synchronizations of the device. `skip_tasks` are not measured:
-        tasks whose effect a replay cannot stand in for, such as a backward. Raises ValueError for an unknown task or
-        counts below 1, RuntimeError when the engine is in flight, PipelineError when a task fails.
+        A round is `num_measure` iterations between two synchronizations of the device. `skip_tasks` are not measured. They
+        are for tasks whose effect a replay cannot reproduce, such as a backward. Raise ValueError if a task is unknown or a
+        count is below 1, RuntimeError if iterations are in flight, and PipelineError if a task fails.
         """
         if num_measure < 1 or num_rounds < 1:
             raise ValueError(f"num_measure={num_measure}, num_rounds={num_rounds}: at least 1 of each")
-        pipe = self.pipeline
-        left_out = set(pipe._known(name_of(ref) for ref in skip_tasks or ()))
-        pipe._check_not_running("profile")
-        users, pipe._shortcuts = pipe._shortcuts, Shortcuts()
+        pipeline = self.pipeline
+        skipped = set(pipeline._known(name_of(ref) for ref in skip_tasks or ()))
+        pipeline._check_not_running("profile")
+        users_shortcuts, pipeline._shortcuts = pipeline._shortcuts, Shortcuts()
         try:
             baseline = self._measure(batch, num_warmup, num_measure, num_rounds)
             exposed = {}
-            for name in pipe._serial_order:
-                if name not in left_out:
-                    pipe.enable_shortcut(name)
-                    without = self._measure(batch, max(1, num_warmup), num_measure, num_rounds)  # the first one records
-                    pipe.disable_shortcut(name)
-                    exposed[name] = max(0.0, baseline - without)
+            for name in pipeline._serial_order:
+                if name not in skipped:
+                    pipeline.enable_shortcut(name)
+                    shortened = self._measure(
+                        batch, max(1, num_warmup), num_measure, num_rounds
+                    )  # the first warm-up iteration records the shortcut
+                    pipeline.disable_shortcut(name)
+                    exposed[name] = max(0.0, baseline - shortened)
         finally:
-            pipe._shortcuts = users
+            pipeline._shortcuts = users_shortcuts
         return ProfileResult(baseline, exposed)
 
     def profile_many(
         self, batches: Iterable[Any], num_warmup: int = 3, num_measure: int = 10, num_rounds: int = 3
     ) -> list[ProfileResult]:
-        """Calls profile() for each batch (SWP-50)."""
+        """Call profile() for each batch and return the results (SWP-50)."""
         return [self.profile(batch, num_warmup, num_measure, num_rounds) for batch in batches]
 
     def _measure(self, batch: Any, num_warmup: int, num_measure: int, num_rounds: int) -> float:
-        """Returns the median seconds of one iteration."""
+        """Return the median seconds of one iteration."""
         for i in range(num_warmup):
             self.pipeline.run_one_serial_iter(batch, i)
         return median(self._round(batch, num_measure) for _ in range(num_rounds)) / num_measure

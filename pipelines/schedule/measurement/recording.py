@@ -1,6 +1,6 @@
-"""Records what a run did: a device that logs every launch, and the timeline built from that log.
+"""Recording of a run: a device that logs every launch, and the timeline built from that log.
 
-`RecordingDevice` sits between an engine and its device, so the engines need no hooks and pay nothing when it is not
+`RecordingDevice` is placed between an engine and its device, so the engines need no hooks and have no cost if it is not
 used.
 """
 
@@ -18,48 +18,48 @@ from pipelines.schedule.plan.plan import DEFAULT_STREAM
 from pipelines.schedule.plan.validate import CheckedPlan
 from pipelines.schedule.simulation.simulator import Wait, stalls_between
 
-_REANCHOR_MS = 1000.0  # CUDA returns times between events as 32-bit floats: up to this length they are exact to 0.06 us
+_REANCHOR_MS = (
+    1000.0  # CUDA returns times between events as 32-bit floats, which are exact to 0.06 us up to this length
+)
 
 
 @dataclass(slots=True)
 class Launch:
-    """One task of one iteration. Host times are ns since `RecordingDevice.start`; so are device times, measured by
-    events.
-    """
+    """One task of one iteration. Host times and device times (by CUDA events) are ns since `RecordingDevice.start`."""
 
     task: str
     iteration: int
     stream: str
     submit_ns: int
-    """The host started to launch it."""
+    """Time when the host started the launch."""
     submitted_ns: int = 0
-    """The host had launched it."""
+    """Time when the host finished the launch."""
     start_ns: int = 0
-    """Its function started."""
+    """Start of the function on the host."""
     end_ns: int = 0
-    """Its function returned."""
+    """End of the function on the host."""
     device_start_ns: int | None = None
     device_end_ns: int | None = None
     marks: tuple[Any, Any] | None = None
-    """CUDA events around it, until the run is over."""
+    """CUDA events around the function, until the run is over."""
 
     @property
     def began_ns(self) -> int:
-        """Start on the clock of the work: the device's where there is one."""
+        """Return the start on the clock of the work: the device's, or the host's if there are no device times."""
         return self.start_ns if self.device_start_ns is None else self.device_start_ns
 
     @property
     def ended_ns(self) -> int:
-        """End on the same clock."""
+        """Return the end on the same clock as `began_ns`."""
         return self.end_ns if self.device_end_ns is None else self.device_end_ns
 
 
 @Device.register
 class RecordingDevice:
-    """Forwards everything to `inner`; between `start` and `stop` it keeps a Launch of each task.
+    """Device that forwards all calls to `inner` and, between `start` and `stop`, records a Launch of each task.
 
-    `events`: whether the device uses CUDA events. They give the times at which a stream reached and left a task; a gap
-    inside a task, where the host was late with its next kernel, counts as the task's time.
+    `events`: whether the device uses CUDA events. They record the times at which a stream reached and left a task. A gap
+    inside a task, because the host was late with the next kernel, counts as the task's time.
     """
 
     def __init__(self, inner: Device, *, events: bool) -> None:
@@ -70,7 +70,7 @@ class RecordingDevice:
         self._zero_mark: Any = None
 
     def start(self) -> None:
-        """Start recording: times count from now."""
+        """Wait for the device and start recording. Times count from now."""
         self.inner.synchronize()
         self._launches = []
         self._zero_ns = time.perf_counter_ns()
@@ -78,11 +78,11 @@ class RecordingDevice:
             self._zero_mark = self._mark()
 
     def now_ns(self) -> int:
-        """Returns host time since `start`."""
+        """Return the host time since `start`, ns."""
         return time.perf_counter_ns() - self._zero_ns
 
     def stop(self) -> list[Launch]:
-        """Stop recording. Returns the launches in order, once the device has finished all of them."""
+        """Wait for the device and stop recording. Return the launches in order of submission."""
         self.inner.synchronize()
         launches, self._launches = self._launches or [], None
         launches.sort(key=lambda launch: launch.submit_ns)
@@ -124,62 +124,66 @@ class RecordingDevice:
         launch.submitted_ns = self.now_ns()
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is forwarded to the inner device."""
+        """Return the inner device's attribute."""
         return getattr(self.inner, name)
 
 
 def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
-    """Converts events to ns since `zero`. A new anchor now and then keeps the float intervals short."""
+    """Convert the launches' events to ns since `zero`. New anchors keep the intervals short, because they are floats."""
     anchor, anchor_ms = zero, 0.0
     for launch in launches:
-        if launch.marks is None:  # it never ran: the engine had failed
+        if launch.marks is None:  # the task never ran, because the engine had failed
             continue
         before, after = launch.marks
-        since = anchor.elapsed_time(before)
-        launch.device_start_ns = round((anchor_ms + since) * 1e6)
+        since_ms = anchor.elapsed_time(before)
+        launch.device_start_ns = round((anchor_ms + since_ms) * 1e6)
         launch.device_end_ns = launch.device_start_ns + round(before.elapsed_time(after) * 1e6)
-        if since > _REANCHOR_MS:
-            anchor, anchor_ms = before, anchor_ms + since
+        if since_ms > _REANCHOR_MS:
+            anchor, anchor_ms = before, anchor_ms + since_ms
         launch.marks = None
 
 
 def recorded_timeline(
     launches: Sequence[Launch], plan: CheckedPlan, engine: str, retired_ns: Sequence[int] = (), in_flight: int = 0
 ) -> Timeline:
-    """Returns the launches as spans, in order, with what each stream waited for before each (the kinds of timeline.py).
+    """Return the launches as spans, in order, with the stalls of the stream before each (the kinds of timeline.py).
 
-    `engine`: one of simulated.ENGINES. `retired_ns`: when progress() returned each iteration; `in_flight`: how many
-    there may be. The causes of a stall follow from the plan: the task's dependencies, when they were submitted and
-    done, and when the iteration whose place it takes was retired. The rest is `submit`: the launch itself.
+    `engine`: one of simulated.ENGINES. `retired_ns`: time at which progress() returned each iteration. `in_flight`: maximum
+    number of iterations in flight. The causes of a stall are inferred from the plan: the task's dependencies, when they were
+    submitted and done, and when the iteration that it replaces was retired. The remainder is `submit`: the launch itself.
     """
-    by_key = {(launch.task, launch.iteration): launch for launch in launches}
+    launch_by_key = {(launch.task, launch.iteration): launch for launch in launches}
     spans: dict[int, Span] = {}
-    free: dict[str, int] = {}
+    free_ns_by_stream: dict[str, int] = {}
     for launch in sorted(launches, key=lambda launch: launch.began_ns):
         waits: list[Wait] = []
-        needed: list[Launch] = []
+        dependencies: list[Launch] = []
         if engine != "serial":
             waits += _retirement(launch, plan, engine, retired_ns, in_flight)
             keys = plan.dependencies(launch.task, launch.iteration)
-            needed = [by_key[key] for key in keys if key in by_key]
-        waits += sorted((dep.submitted_ns, SIGNAL, dep.task, dep.iteration) for dep in needed)
+            dependencies = [launch_by_key[key] for key in keys if key in launch_by_key]
+        waits += sorted((dep.submitted_ns, SIGNAL, dep.task, dep.iteration) for dep in dependencies)
         waits.append((launch.submit_ns, HOST, "", None))
-        waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in needed)
+        waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in dependencies)
         waits.append((launch.began_ns, SUBMIT, launch.task, launch.iteration))
-        # The host's and the GPU's clock agree only to some microseconds: a wait must not end after the span begins.
+        # The clocks of host and GPU agree only to some microseconds, so clip waits that end after the span begins.
         clipped = [(min(until, launch.began_ns), kind, task, it) for until, kind, task, it in waits]
-        stalls, _ = stalls_between(free.get(launch.stream, 0), clipped)
+        stalls, _ = stalls_between(free_ns_by_stream.get(launch.stream, 0), clipped)
         spans[id(launch)] = Span(
             launch.task, launch.iteration, launch.stream, launch.submit_ns, launch.began_ns, launch.ended_ns, stalls
         )
-        free[launch.stream] = max(free.get(launch.stream, 0), launch.ended_ns)
+        free_ns_by_stream[launch.stream] = max(free_ns_by_stream.get(launch.stream, 0), launch.ended_ns)
     return Timeline(engine, [spans[id(launch)] for launch in launches], tuple(retired_ns))
 
 
 def _retirement(
     launch: Launch, plan: CheckedPlan, engine: str, retired_ns: Sequence[int], in_flight: int
 ) -> list[Wait]:
-    """Clocked: stage s of iteration i is submitted when iteration i + s - depth is retired. Otherwise all of i at once."""
+    """Return the wait for the retired iteration, or an empty list.
+
+    A clocked engine submits stage s of iteration i when iteration i + s - depth is retired. Other engines submit all of
+    iteration i together, as if s were 0.
+    """
     stage = plan.stage(launch.task) if engine == "SWPipeline" else 0
     before = launch.iteration + stage - in_flight
     return [(retired_ns[before], RETIRE, "", before)] if 0 <= before < len(retired_ns) else []

@@ -1,4 +1,4 @@
-"""Writes a run's measurements as table rows into a folder, which appears complete or not at all."""
+"""Output of a run's measurements as tables in a folder, which appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREDICTED_ITERATIONS = 200
 
 
 def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | None = None) -> dict[str, Rows]:
-    """Returns the rows of every table of run_tables.py."""
+    """Return the rows of every table of run_tables.py."""
     return {
         "schedule_runs": [_run(run, run_id, measured, trace_file)],
         "schedule_plans": _plan(run, run_id),
@@ -30,7 +30,7 @@ def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | 
 
 
 def open_folder(out: Path, run_id: str) -> Path:
-    """Create a folder to write into, under a name that no reader takes for a run."""
+    """Create a folder for the output, under a name that no reader mistakes for a run."""
     folder = out / f".{run_id}.partial"
     folder.mkdir(parents=True)
     return folder
@@ -40,7 +40,7 @@ def close_folder(folder: Path, out: Path, run_id: str, tables: dict[str, Rows]) 
     """Write the tables and rename the folder into place."""
     from pyarrow import parquet
 
-    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # the one that identifies the run comes last
+    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # last, because this table identifies the run
         parquet.write_table(arrow_table(name, tables[name]), folder / f"{name}.parquet", compression="zstd")
     os.rename(folder, out / run_id)
     return out / run_id
@@ -122,7 +122,10 @@ def _exposed(run_id: str, measured: Measured) -> Rows:
 
 
 def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
-    """Simulated with the medians of this run. A GPU's host submits ahead, and submitting takes time."""
+    """Return predictions from a simulation with this run's median durations.
+
+    If the times are a GPU's, the host submits ahead (`retire` is "submitted") and each submission takes its median time.
+    """
     names = run.plan.checked.names
     durations = {name: round(median(span.duration_ns for span in measured.timeline.of(name))) for name in names}
     launches = (measured.launches or ()) if measured.by_events else ()
@@ -133,17 +136,17 @@ def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
     }
     retire = "submitted" if measured.by_events else "finished"
     timeline = run.simulated(durations, iterations=_PREDICTED_ITERATIONS, submit_ns=launching, retire=retire)
-    whole = prediction_of(timeline, stream_labels(run.plan.checked))
+    prediction = prediction_of(timeline, stream_labels(run.plan.checked))
     first, past = steady(timeline.completions())
     stalls = dict.fromkeys(names, 0)
     for span in timeline.spans:
         if first < span.iteration <= past:
             stalls[span.task] += span.stall_ns
-    lengths = {"period_ns": round(whole.period_ns), "ideal_ns": round(whole.ideal_ns)}
-    nothing = {"task": None, "duration_ns": None, **dict.fromkeys(lengths)}
+    lengths = {"period_ns": round(prediction.period_ns), "ideal_ns": round(prediction.ideal_ns)}
+    empty = {"task": None, "duration_ns": None, **dict.fromkeys(lengths)}
     stall_ns = round(sum(stalls.values()) / (past - first))
-    rows = [{**nothing, **lengths, "stall_ns": stall_ns}]
+    rows = [{**empty, **lengths, "stall_ns": stall_ns}]
     for name in names:
         stall_ns = round(stalls[name] / (past - first))
-        rows.append({**nothing, "task": name, "duration_ns": durations[name], "stall_ns": stall_ns})
+        rows.append({**empty, "task": name, "duration_ns": durations[name], "stall_ns": stall_ns})
     return [{"run_id": run_id, **row} for row in rows]

@@ -1,12 +1,11 @@
-"""The tables that a run of a schedule leaves as Parquet files, column by column.
+"""Tables of a run of a schedule, written as Parquet files, column by column.
 
-A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …; those without rows are there
-too). It is renamed into place once it is completely written. Times are integer nanoseconds, NULL where they were not
-measured.
+A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …), including tables without rows. The
+folder is renamed into place once it is completely written. Times are integer nanoseconds, NULL if they were not measured.
 
-Clocks: "run time" is ns since the run's start: on `cpu` and `cuda` the host's monotonic clock, on `simulated` virtual
-time. "Device time" is the GPU's clock by CUDA events, with its zero at the run's start (to within the time that an
-event takes to reach an idle GPU, about 10 us). Only `cuda` has one, so these columns never hold a CPU's time.
+Clocks: "run time" is ns since the run's start, on `cpu` and `cuda` by the host's monotonic clock, on `simulated` in virtual
+time. "Device time" is the GPU's clock by CUDA events. Its zero is the run's start, to within the time that an event takes to
+reach an idle GPU (about 10 us). Only `cuda` has device time, so these columns never contain a CPU's time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its SQL type, and what it holds."""
+    """One column: name, SQL type and documentation."""
 
     name: str
     type: str
@@ -97,7 +96,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("exposed_ns", "BIGINT", "Serial iteration less the serial iteration without the task; at least 0."),
         Column("baseline_ns", "BIGINT", "The serial iteration."),
     ),
-    # One row per task, and one with task NULL for the whole, in a simulation that uses this run's median durations.
+    # One row per task, and one row with task NULL for all tasks, from a simulation with this run's median durations.
     "schedule_predictions": (
         _RUN,
         Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
@@ -110,7 +109,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 
 def schema(table: str) -> pa.Schema:
-    """Returns the Arrow schema of a table, with every column's documentation as its metadata."""
+    """Return the Arrow schema of a table, with every column's documentation as its metadata."""
     import pyarrow as pa
 
     types = {
@@ -124,15 +123,16 @@ def schema(table: str) -> pa.Schema:
 
 
 def arrow_table(table: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """Returns rows as an Arrow table. Raises ValueError for a missing or unknown column, and for NULL where not
-    allowed.
+    """Return rows as an Arrow table.
+
+    Raise ValueError if a column is missing or unknown, or if a column that is not nullable contains NULL.
     """
     import pyarrow as pa
 
-    wanted = {column.name: column for column in TABLES[table]}
+    column_by_name = {column.name: column for column in TABLES[table]}
     for row in rows:
-        if wrong := sorted(wanted.keys() ^ row.keys()):
+        if wrong := sorted(column_by_name.keys() ^ row.keys()):
             raise ValueError(f"{table}: a row lacks, or has too many: {', '.join(wrong)}")
-        if empty := [n for n, value in row.items() if value is None and not wanted[n].nullable]:
+        if empty := [n for n, value in row.items() if value is None and not column_by_name[n].nullable]:
             raise ValueError(f"{table}: NULL in {', '.join(empty)}, which must have a value")
     return pa.Table.from_pylist(rows, schema=schema(table))

@@ -1,1 +1,1 @@
-"""What ran when: timelines, Gantt charts, printed tables."""
+"""Timelines, Gantt charts and printed tables of runs."""

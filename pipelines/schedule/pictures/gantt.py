@@ -1,7 +1,7 @@
-"""Draws a timeline as SVG: lanes are streams, boxes are tasks, hatching is where a stream was stalled.
+"""Gantt chart of a timeline as SVG: lanes are streams, boxes are tasks, hatched intervals are stalls of a stream.
 
-The SVG is self-contained (no script, font or server). In a browser, hovering over a box or a hatched stretch shows its
-times and its cause.
+The SVG is self-contained (no script, font or server). In a browser, hovering over a box or a hatched interval shows its
+times and cause.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class _Scale:
-    """Maps ns to pixels; what lies outside the drawn part is moved to its edge."""
+    """Mapping of ns to pixels. Times outside the drawn part are moved to its edge."""
 
     start_ns: int
     end_ns: int
@@ -46,9 +46,9 @@ class _Scale:
 def gantt(
     timeline: Timeline, *, title: str = "", start_ns: int = 0, end_ns: int | None = None, width: int = 1200
 ) -> str:
-    """Returns the timeline as SVG text. `start_ns`, `end_ns`: the part to draw; `width`: of the lanes, in pixels.
+    """Return the timeline as SVG text. `start_ns`, `end_ns`: the part to draw. `width`: width of the lanes in pixels.
 
-    Raises ValueError if the part or the lanes are empty.
+    Raise ValueError if the part or the lanes are empty.
     """
     end = max(timeline.end_ns, start_ns + 1) if end_ns is None else end_ns
     if end <= start_ns or width < 1:
@@ -66,7 +66,7 @@ def gantt(
 
 
 def write_gantt(timeline: Timeline, path: str | os.PathLike[str], **options: object) -> Path:
-    """Write `gantt` to a file; `options` are its keywords. Returns the file's path."""
+    """Write the SVG of `gantt` to a file and return the file's path. `options`: keyword arguments of `gantt`."""
     target = Path(path)
     target.write_text(gantt(timeline, **options), encoding="utf-8")  # pyright: ignore[reportArgumentType]
     return target
@@ -86,31 +86,31 @@ def _lanes(timeline: Timeline, scale: _Scale) -> Iterator[str]:
 
 
 def _stalls(span: Span, scale: _Scale, y: float) -> Iterator[str]:
-    """Draws the stalls before the span, each stretch with its own cause."""
+    """Yield the stalls before the span, each with its own cause."""
     start = span.start_ns - span.stall_ns
     for stall in span.stalls:
         if scale.shows(start, start + stall.ns):
-            says = f"waits {_us(stall.ns)} us before {span.task} i{span.iteration}: {stall}"
-            left, right = scale.x(start), scale.x(start + stall.ns)
-            yield svg.rect(left, y + 6, max(0.5, right - left), _LANE - 12, "stall", says=says)
-            yield _label(stall.short, stall.kind, left, right, y, "cause")
+            message = f"waits {_us(stall.ns)} us before {span.task} i{span.iteration}: {stall}"
+            x0, x1 = scale.x(start), scale.x(start + stall.ns)
+            yield svg.rect(x0, y + 6, max(0.5, x1 - x0), _LANE - 12, "stall", says=message)
+            yield _label(stall.short, stall.kind, x0, x1, y, "cause")
         start += stall.ns
 
 
 def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
-    says = (
+    message = (
         f"{span.task} i{span.iteration} on {span.stream}: {_us(span.start_ns)} to {_us(span.end_ns)} us "
         f"({_us(span.duration_ns)} us), submitted {_us(span.submit_ns)} us"
     )
-    left, right = scale.x(span.start_ns), scale.x(span.end_ns)
-    label = _label(f"{span.task} i{span.iteration}", f"i{span.iteration}", left, right, y)
-    return svg.rect(left, y, max(0.5, right - left), _LANE, "task", colour, says) + label
+    x0, x1 = scale.x(span.start_ns), scale.x(span.end_ns)
+    label = _label(f"{span.task} i{span.iteration}", f"i{span.iteration}", x0, x1, y)
+    return svg.rect(x0, y, max(0.5, x1 - x0), _LANE, "task", colour, message) + label
 
 
-def _label(long: str, short: str, left: float, right: float, y: float, kind: str = "") -> str:
-    """Writes the longer of the two texts that fits between two places, or nothing."""
-    said = next((text for text in (long, short) if svg.length(text) <= right - left - 4), "")
-    return svg.text((left + right) / 2, y + 19, said, kind, at="middle") if said else ""
+def _label(long: str, short: str, x0: float, x1: float, y: float, kind: str = "") -> str:
+    """Return the first of the two texts that fits between x0 and x1, or an empty string."""
+    fitting = next((text for text in (long, short) if svg.length(text) <= x1 - x0 - 4), "")
+    return svg.text((x0 + x1) / 2, y + 19, fitting, kind, at="middle") if fitting else ""
 
 
 def _legend(timeline: Timeline) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _axis(scale: _Scale, bottom: float) -> Iterator[str]:
 
 
 def tick_step(span_ns: int) -> int:
-    """Returns a step of 1, 2 or 5 times a power of ten ns that gives at most 8 ticks besides the one at zero."""
+    """Return the smallest step of 1, 2 or 5 times a power of ten ns with at most 8 ticks in addition to the one at zero."""
     step = 1
     while True:
         for factor in (1, 2, 5):
@@ -146,5 +146,5 @@ def _colours(timeline: Timeline) -> dict[str, str]:
 
 
 def _us(ns: int) -> str:
-    """Formats microseconds without trailing zeros."""
+    """Format ns as microseconds without trailing zeros."""
     return f"{ns / 1000:.3f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""The printed tables of a clocked pipeline."""
+"""Printed tables of a clocked pipeline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipelines.schedule.plan.checked_plan import CheckedPlan
 def schedule_table(
     checked: CheckedPlan, order: Iterable[str], streams: Mapping[str, str], skipped: Collection[str], periods: int
 ) -> str:
-    """Returns tasks in submission order by periods; `streams`: task → name of its stream.
+    """Return a table as text: tasks in submission order by periods. `streams`: task → name of its stream.
 
-    See SWPipeline.format_schedule for what the cells mean.
+    See SWPipeline.format_schedule for the meaning of the cells.
     """
     head = ["#", "Task", "Thread", "Stream"]
     rows = []
@@ -24,7 +24,7 @@ def schedule_table(
         cells = [cell(period - checked.stage(name), name in skipped) for period in range(periods)]
         rows.append([str(i), title, checked.schedule[name].thread_group, streams[name], *cells])
     widths = [max(len(row[c]) for row in [head, *rows]) for c in range(4)]
-    widths = [max(w, least) for w, least in zip(widths, (2, 24, 7, 7), strict=True)]
+    widths = [max(w, minimum) for w, minimum in zip(widths, (2, 24, 7, 7), strict=True)]
     widths += [max([4, len(f"P{p}"), *(len(row[4 + p]) for row in rows)]) for p in range(periods)]
     lines = [_line([*head, *(f"P{p}" for p in range(periods))], widths, "|")]
     lines.append(_line(["-" * w for w in widths], widths, "+"))
@@ -32,7 +32,7 @@ def schedule_table(
 
 
 def cell(iteration: int, skipped: bool) -> str:
-    """Returns one cell, a task in a period. A short-cut task is `.` throughout, as the document prints it."""
+    """Return one cell, for a task in a period. A short-cut task is `.` in all periods, as in the document."""
     if skipped:
         return "."
     return "--" if iteration < 0 else f"i{iteration}"
@@ -44,23 +44,23 @@ def _line(row: list[str], widths: list[int], bar: str) -> str:
 
 
 def stream_names(streams: Mapping[str, Any], name_of: Callable[[Any], str | None]) -> dict[str, str]:
-    """Returns task → name of its stream. Unnamed streams are numbered in order of declaration."""
+    """Return task → name of its stream. Unnamed streams are numbered in order of declaration."""
     unnamed: list[Any] = []
-    found = {}
+    names = {}
     for name, stream in streams.items():
-        known = name_of(stream)
-        if known is None and stream not in unnamed:
+        stream_name = name_of(stream)
+        if stream_name is None and stream not in unnamed:
             unnamed.append(stream)
-        found[name] = known if known is not None else f"stream{unnamed.index(stream)}"
-    return found
+        names[name] = stream_name if stream_name is not None else f"stream{unnamed.index(stream)}"
+    return names
 
 
 def stage_analysis(checked: CheckedPlan) -> str:
-    """Returns stages in topological order, and the longest descending subsequence (LDS) of stages.
+    """Return, as text, stages in topological order, and the longest descending subsequence (LDS) of stages.
 
     The document defines neither LDS nor its sequence. Here the sequence is the stages in submission order with the
-    oldest iteration first: one stage for each iteration that a period really works on. If the LDS is less than the
-    depth, some stage has no task and the pipeline is deeper than necessary.
+    oldest iteration first, so the LDS has one stage for each iteration that a period really works on. If the LDS is
+    shorter than the depth, some stage has no task and the pipeline is deeper than necessary.
     """
     order = serial_order(checked)
     declared = {name: i for i, name in enumerate(checked.schedule)}
@@ -82,5 +82,5 @@ def stage_analysis(checked: CheckedPlan) -> str:
 
 
 def longest_descending(stages: list[int]) -> tuple[int, ...]:
-    """Returns the longest strictly descending subsequence of stages sorted from high to low."""
+    """Return the longest strictly descending subsequence of stages sorted from high to low."""
     return tuple(stage for stage, _ in groupby(stages))

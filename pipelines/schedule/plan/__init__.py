@@ -1,1 +1,1 @@
-"""Tasks and plans: declared, read from files, validated."""
+"""Tasks and plans: declaration, files, validation."""

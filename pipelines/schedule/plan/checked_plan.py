@@ -14,34 +14,34 @@ class CheckedPlan:
     """A legal plan with every reference resolved to a name. `schedule` keeps the order of declaration."""
 
     schedule: dict[str, TaskSchedule]
-    tasks: dict[str, PipelineTask]  # may lack names that the plan gives without a PipelineTask
-    intra: dict[str, tuple[str, ...]]  # task -> tasks of the same iteration it depends on
-    inter: dict[str, tuple[str, ...]]  # task -> tasks of the previous iteration it depends on
+    tasks: dict[str, PipelineTask]  # without the names for which the plan has no PipelineTask
+    intra: dict[str, tuple[str, ...]]  # task -> tasks of the same iteration that it depends on
+    inter: dict[str, tuple[str, ...]]  # task -> tasks of the previous iteration that it depends on
     depth: int  # max(stage) + 1
     warnings: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
-        """Every task, in order of declaration."""
+        """Return the names of all tasks, in order of declaration."""
         return list(self.schedule)
 
     def stage(self, name: str) -> int:
-        """Returns the task's stage."""
+        """Return the task's stage."""
         return self.schedule[name].stage
 
     def stream(self, name: str) -> Any:
-        """Returns the identity of the task's stream."""
+        """Return the identity of the task's stream."""
         return stream_key(self.schedule[name].stream)
 
     def dependencies(self, name: str, iteration: int) -> list[tuple[str, int]]:
-        """Returns what the task of an iteration depends on, as (task, iteration). Iteration 0 has no predecessor (SWP-10)."""
+        """Return the dependencies of a task in an iteration, as (task, iteration). Iteration 0 has no predecessor (SWP-10)."""
         same = [(dep, iteration) for dep in self.intra[name]]
         return same + [(dep, iteration - 1) for dep in self.inter[name]] if iteration else same
 
 
 def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
-    """For each task, everything it depends on in its own iteration, directly or indirectly. Needs acyclic input."""
-    known: dict[str, set[str]] = {}
+    """Return, for each task, all direct and indirect dependencies within an iteration. `intra` must be acyclic."""
+    ancestors_by_task: dict[str, set[str]] = {}
     for name in TopologicalSorter(intra).static_order():
-        known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))
-    return known
+        ancestors_by_task[name] = set(intra[name]).union(*(ancestors_by_task[d] for d in intra[name]))
+    return ancestors_by_task

@@ -1,4 +1,4 @@
-"""Which stages a clocked engine can run: the document's corollaries 1 and 3 (SWP-17, SWP-19)."""
+"""Stages that a clocked engine can run: the document's corollaries 1 and 3 (SWP-17, SWP-19)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pipelines.schedule.plan.plan import TaskSchedule
 
 
 def clock_problems(checked: CheckedPlan) -> list[Problem]:
-    """Returns why a clocked engine could not run these stages, one sentence per fault.
+    """Return the reasons why a clocked engine could not run these stages, one sentence per fault.
 
-    Stages are whole numbers or, for a data-flow engine, whatever the user wrote.
+    Stages are whole numbers or, in a plan for a data-flow engine, any value.
     """
     return stage_problems(checked) or _corollary_1(checked) + _corollary_3(checked)
 
 
 def stage_problems(checked: CheckedPlan) -> list[Problem]:
-    """Faults for stages that are not whole numbers from 0."""
+    """Return the faults of stages that are not whole numbers from 0."""
     settings = {name: s for name, s in checked.schedule.items() if isinstance(s, TaskSchedule)}
     return [
         Problem(f"task {name!r} has stage {s.stage!r}: a stage must be a whole number from 0", "stage", name)
@@ -26,38 +26,38 @@ def stage_problems(checked: CheckedPlan) -> list[Problem]:
 
 
 def _corollary_1(checked: CheckedPlan) -> list[Problem]:
-    """SWP-17: a dependency within an iteration must not be in a later stage than the task that needs it.
+    """Return violations of SWP-17: a dependency within an iteration must not be in a later stage than its dependent task.
 
     The document's own P/Q/R examples of ready-first break this rule (R of stage 0 depends on Q of stage 1), so they are
-    rejected (trap T4); with (R, Q) in inter_iter_deps they are legal.
+    rejected (trap T4). With (R, Q) in inter_iter_deps they are legal.
     """
     problems = []
     for task, deps in checked.intra.items():
         for dep in deps:
             mine, theirs = checked.stage(task), checked.stage(dep)
             if theirs > mine:
-                says = (
+                message = (
                     f"corollary 1: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the same iteration, "
                     f"which is submitted {theirs - mine} period(s) later: a deadlock. Move {dep!r} to stage {mine} or "
                     f"lower, or {task!r} to stage {theirs} or higher, or use inter_iter_deps if {task!r} needs the "
                     f"{dep!r} of the iteration before"
                 )
-                problems.append(Problem(says, "intra_iter_deps", deps=[(task, dep)]))
+                problems.append(Problem(message, "intra_iter_deps", deps=[(task, dep)]))
     return problems
 
 
 def _corollary_3(checked: CheckedPlan) -> list[Problem]:
-    """SWP-19: a dependency on the previous iteration may be at most one stage later than the task that needs it."""
+    """Return violations of SWP-19: a dependency on the previous iteration may be at most one stage after its dependent task."""
     problems = []
     for task, deps in checked.inter.items():
         for dep in deps:
             mine, theirs = checked.stage(task), checked.stage(dep)
-            k = theirs - mine
-            if k > 1:
-                says = (
+            stages_later = theirs - mine
+            if stages_later > 1:
+                message = (
                     f"corollary 3: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the iteration "
-                    f"before, k = {theirs} - {mine} = {k} > 1: that is submitted {k - 1} period(s) later, a deadlock in "
+                    f"before, k = {theirs} - {mine} = {stages_later} > 1: that is submitted {stages_later - 1} period(s) later, a deadlock in "
                     f"any order. Move {dep!r} to stage {mine + 1} or lower, or {task!r} to stage {theirs - 1} or higher"
                 )
-                problems.append(Problem(says, "inter_iter_deps", deps=[(task, dep)]))
+                problems.append(Problem(message, "inter_iter_deps", deps=[(task, dep)]))
     return problems

@@ -1,9 +1,9 @@
-"""Detects tasks that a dict silently dropped because another task had the same name.
+"""Detection of tasks that a dict silently dropped because another task had the same name.
 
-A dict literal with two keys of one name keeps the first key and the second value, without an error: a plan never sees
+A dict literal with two keys of one name keeps the first key and the second value, without an error. So a plan never sees
 the second task. A list of pairs would keep both, but `schedule` is documented as a dict. The only evidence is the
-comparison that the dict makes when it is built, so the bytecode of the comparing code is read to see what it was doing.
-Looking up a task, or putting it into a set, compares tasks as well but drops nothing.
+comparison that the dict makes when it is built. So this module reads the bytecode of the comparing code to see whether it
+builds a dict. Looking up a task, or putting it into a set, compares tasks as well but drops none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BUILDS = {
 }
 _CALLS = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "PRECALL"))}
 _BUILDERS = ("dict", "fromkeys", "update", "OrderedDict")
-"""Calls that put keys into a dict; a set has an `update` too."""
+"""Functions that put keys into a dict. A set has an `update`, too."""
 _UNIONS = {
     (i.opcode, i.arg or 0)
     for source in ("a | b", "a |= b")
@@ -29,35 +29,37 @@ _UNIONS = {
 
 
 def builds_a_dict(caller: types.FrameType, key: object) -> bool:
-    """Returns whether the code that compares `key` with another task of its name is about to put it into a dict."""
-    code, at = caller.f_code.co_code, caller.f_lasti
-    if code[at] in _BUILDS:
+    """Return whether the code that compares `key` with another task of the same name is building a dict."""
+    code, offset = caller.f_code.co_code, caller.f_lasti
+    if code[offset] in _BUILDS:
         return True
-    if code[at] in _CALLS:
+    if code[offset] in _CALLS:
         name = _called(caller)
         return name in _BUILDERS and not (name == "update" and _in_a_set(key))
-    return (code[at], code[at + 1]) in _UNIONS and not _in_a_set(key)
+    return (code[offset], code[offset + 1]) in _UNIONS and not _in_a_set(key)
 
 
 def _called(caller: types.FrameType) -> str | None:
-    """Returns the name of what is being called: the last name or attribute loaded where the call begins."""
+    """Return the name of the called function, or None: the last name or attribute loaded where the call expression begins."""
     name, call = None, None
     instructions = list(dis.get_instructions(caller.f_code))
     for instruction in instructions:
         if instruction.offset == caller.f_lasti:
             call = instruction.positions
     for instruction in instructions:
-        place = instruction.positions
-        if instruction.offset >= caller.f_lasti or call is None or place is None:
+        position = instruction.positions
+        if instruction.offset >= caller.f_lasti or call is None or position is None:
             break
-        starts = (place.lineno, place.col_offset) == (call.lineno, call.col_offset)
+        starts = (position.lineno, position.col_offset) == (call.lineno, call.col_offset)
         if starts and instruction.opname.startswith("LOAD_") and isinstance(instruction.argval, str):
             name = instruction.argval
     return name
 
 
 def _in_a_set(key: object) -> bool:
-    """Sets are united with the same bytecode as dicts; the resulting set holds the key when the other is compared with
-    it.
+    """Return whether a set contains `key` at the time of the comparison.
+
+    The union of sets uses the same bytecode as that of dicts. The resulting set contains the key when another task is compared
+    with it.
     """
     return any(isinstance(holder, set | frozenset) for holder in gc.get_referrers(key))

@@ -1,4 +1,4 @@
-"""What a pipeline does (tasks) and how it is scheduled (plan): plain data, no torch.
+"""Tasks (the work of a pipeline) and plans (its schedule), as plain data without torch.
 
 Rules and names follow the SWPipeline API Reference, data classes (SWP-1 to SWP-8).
 """
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class IterContext:
-    """What the tasks of one iteration share (SWP-1).
+    """State shared by the tasks of one iteration (SWP-1).
 
     Tasks store results on it (`ctx.x = ...`) and free them early (`del ctx.x`). Every iteration in flight has its own
     context, so two iterations never see each other's values.
@@ -45,8 +45,8 @@ class IterContext:
 class DeclaredIO:
     """A task's effect outside its context, declared so that a shortcut can replay it (SWP-2).
 
-    `capture` is called after the task ran and returns a snapshot, which is copied like a context value; `restore` gets
-    a fresh copy of it each time the task is replayed.
+    `capture` is called after the task ran and returns a snapshot, which is copied like a context value. `restore` gets
+    a fresh copy of the snapshot each time the task is replayed.
     """
 
     capture: Callable[[], Any]
@@ -55,11 +55,11 @@ class DeclaredIO:
 
 @dataclass(eq=False)
 class PipelineTask:
-    """One unit of work: its name and what it computes, not when or where (SWP-3).
+    """One unit of work: its name and its function, without time or place of execution (SWP-3).
 
     Equal and hashed by `name`, which is also its tag in profiler traces. The other fields are optional and never change
-    a schedule; they let the validator find missing dependencies. `reads`, `writes`: the context attributes it uses.
-    `shared_reads`, `shared_writes`: your names for state that all iterations share ("weights", "gradients"), where
+    a schedule. They let the validator find missing dependencies. `reads`, `writes`: the context attributes that the function
+    uses. `shared_reads`, `shared_writes`: the user's names for state that all iterations share ("weights", "gradients"), where
     reading a stale value would be wrong.
     """
 
@@ -81,20 +81,20 @@ class PipelineTask:
         if not isinstance(other, PipelineTask):
             return NotImplemented
         if self.name == other.name and self.fn != other.fn and builds_a_dict(sys._getframe(1), self):
-            self._dropped_a_namesake = True  # a dict compares the key that it holds, `self`, with the one being added
+            self._dropped_a_namesake = True  # a dict compares its existing key, `self`, with the key being added
         return self.name == other.name
 
 
-TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by callers that check types)
+TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias that callers use at run time to check types)
 
 
 @dataclass
 class TaskSchedule:
-    """When and where one task runs (SWP-4)."""
+    """Time and place of one task: stage, stream, thread (SWP-4)."""
 
     stage: int = 0  # in period p, stage k works on iteration p - k
     stream: Any = None  # None = the device's default stream; a name; or a stream object of the device
-    thread_group: str = "default"  # tasks of one group are submitted by one thread, one after the other
+    thread_group: str = "default"  # one thread submits the tasks of a group, one after the other
     globally_ordered: bool = False  # submitted in the same order on every rank (collectives)
 
 
@@ -103,12 +103,12 @@ class PipelinePlan:
     """A complete schedule: the keys of `schedule` are the tasks (SWP-5, SWP-6).
 
     Dependencies are (task, depends_on): on the same iteration in `intra_iter_deps`, on the previous iteration in
-    `inter_iter_deps`. Tasks are named by object or by name; a key of `schedule` that is only a name must appear as an
+    `inter_iter_deps`. Tasks are given as objects or by name. A key of `schedule` that is only a name must appear as an
     object elsewhere in the plan before an engine can run it (a simulator needs no functions).
 
-    `pipeline_depth` is always max(stage) + 1. Leave it out (None) and it is inferred; a number that disagrees with the
-    stages is an error, even 2. The document's signature has the default 2, and its own depth-3 example leaves it out
-    (trap T6): with that default, an explicit 2 could not be told from an omitted one.
+    `pipeline_depth` is always max(stage) + 1, and is inferred if it is None. A number that disagrees with the stages is an
+    error, even 2. The document's signature has the default 2, and its own depth-3 example omits the argument (trap T6).
+    With that default, an explicit 2 could not be distinguished from an omitted one.
     """
 
     schedule: dict[TaskRef, TaskSchedule]
@@ -118,7 +118,7 @@ class PipelinePlan:
 
 
 def name_of(ref: TaskRef) -> str:
-    """Returns the task's name. Raises TypeError for anything that is neither a task nor a name."""
+    """Return the task's name. Raise TypeError if `ref` is neither a task nor a name."""
     if isinstance(ref, PipelineTask):
         return ref.name
     if isinstance(ref, str):
@@ -127,12 +127,13 @@ def name_of(ref: TaskRef) -> str:
 
 
 def by_name(values: Mapping[Any, T]) -> dict[str, T]:
-    """Returns the values by task name; their keys are tasks or names."""
+    """Return the values by task name. The keys of `values` are tasks or names."""
     return {getattr(key, "name", key): value for key, value in values.items()}
 
 
 def stream_key(stream: Any) -> Any:
-    """Returns a stream's identity within a plan: its name or the object itself. None is the default stream, and so is
-    torch.cuda.default_stream(), whose handle is 0.
+    """Return a stream's identity within a plan: its name or the object itself.
+
+    None and torch.cuda.default_stream(), whose handle is 0, are the default stream.
     """
     return DEFAULT_STREAM if stream is None or getattr(stream, "cuda_stream", None) == 0 else stream

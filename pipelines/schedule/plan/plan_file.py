@@ -1,8 +1,8 @@
-"""Plans as files: code says which tasks a workload has, the file says when and where they run.
+"""Plans as files: code defines the tasks of a workload, the file defines when and where they run.
 
     workload = "mlp"                      # workloads/
 
-    [[task]]                              # one per task; their order breaks ties, see order.py
+    [[task]]                              # one per task; the order breaks ties, see order.py
     name = "Forward"
     stage = 1                             # default 0
     stream = "default"                    # the default
@@ -11,7 +11,7 @@
     intra_iter_deps = ["CopyBatch"]       # of the same iteration; default none
     inter_iter_deps = ["OptimizerStep"]   # of the iteration before; default none
 
-A file must be legal for the clocked engine; then it is legal for the others too. Needs no torch.
+A file must be legal for the clocked engine, and is then legal for the other engines, too. This module needs no torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEPS = ("intra_iter_deps", "inter_iter_deps")
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """One [[task]] of a file."""
+    """One [[task]] table of a file."""
 
     name: str
     stage: int = 0
@@ -71,7 +71,7 @@ class PlanFile:
     tasks: tuple[TaskEntry, ...]
 
     def plan(self, tasks: Mapping[str, PipelineTask] | None = None) -> PipelinePlan:
-        """Returns the plan for an engine, with functions by task name; without them, for a simulation."""
+        """Return the plan for an engine, with the functions in `tasks`, or for a simulation if `tasks` is None."""
         schedule = {
             (tasks[t.name] if tasks else t.name): TaskSchedule(t.stage, t.stream, t.thread_group, t.globally_ordered)
             for t in self.tasks
@@ -84,15 +84,14 @@ class PlanFile:
 
     @cached_property
     def checked(self) -> CheckedPlan:
-        """Returns the plan as the clocked engine checks it."""
+        """Return the plan as validated for the clocked engine."""
         return validate_plan(self.plan())
 
     @property
     def plan_hash(self) -> str:
-        """Returns 16 hexadecimal digits over everything that decides what a run does.
+        """Return a digest (16 hexadecimal digits) of everything that determines a run's behavior.
 
-        Not included: comments, the order of keys and of a task's dependencies, whether a default is written out, the
-        file's name.
+        Comments, the order of keys and of a task's dependencies, explicit defaults and the file's name do not change it.
         """
         tasks = [{**asdict(t), **{kind: sorted(set(getattr(t, kind))) for kind in _DEPS}} for t in self.tasks]
         text = json.dumps({"workload": self.workload, "tasks": tasks}, sort_keys=True)
@@ -100,14 +99,15 @@ class PlanFile:
 
 
 def plan_names() -> list[str]:
-    """Returns the plans that come with the package."""
+    """Return the names of the plans in the package, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load_plan(plan: str | Path) -> PlanFile:
-    """Returns a plan by its name, or by the path of its file (which ends in .toml).
+    """Return a plan by its name, or by the path of its file (which ends in .toml).
 
-    Raises PlanError with `file:line: what is wrong and what to change` for each fault, LookupError for an unknown name.
+    Raise PlanError if the plan has faults, each with `file:line: fault and remedy`, and LookupError if the name or the file
+    does not exist.
     """
     if str(plan).endswith(".toml"):
         path = Path(plan)
@@ -125,13 +125,13 @@ def load_plan(plan: str | Path) -> PlanFile:
 
 
 class _Reader:
-    """Reads one file and collects every fault with its place."""
+    """Reader of one file that collects every fault with its lines."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
         self.lines = TomlLines(text, "task")
         self.problems: list[str] = []
-        self.place: dict[str, int] = {}  # task -> which [[task]]
+        self.place: dict[str, int] = {}  # task -> index of its [[task]]
 
     def read(self) -> PlanFile:
         try:
@@ -145,7 +145,7 @@ class _Reader:
         self._check_workload(workload, [t.name for t in tasks])
         file = PlanFile(self.path.stem, workload, tuple(tasks))
         try:
-            file.checked  # noqa: B018  (asking is checking)
+            file.checked  # noqa: B018  (the property validates the plan)
         except PlanError as error:
             for problem in error.problems:
                 self._fault(problem, *self._lines_of(problem))
@@ -163,9 +163,9 @@ class _Reader:
     def _entry(self, i: int, entry: dict[str, Any]) -> TaskEntry | None:
         before = len(self.problems)
         self._unknown_keys(entry, tuple(_KINDS), i)
-        for key, (kind, wanted) in _KINDS.items():
+        for key, (kind, expected) in _KINDS.items():
             if key in entry and not _is(kind, entry[key]):
-                self._fault(f"{key} = {entry[key]!r} must be {wanted}", self.lines.key(i, key))
+                self._fault(f"{key} = {entry[key]!r} must be {expected}", self.lines.key(i, key))
         name = entry.get("name")
         if name is None:
             self._fault("this task has no name: add name = …", self.lines.table(i))
@@ -180,23 +180,23 @@ class _Reader:
         if len(self.problems) > before:
             return None
         self.place[str(name)] = i
-        given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
-        return TaskEntry(**given)
+        settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+        return TaskEntry(**settings)
 
     def _check_workload(self, workload: Any, names: list[str]) -> None:
         line = self.lines.top("workload")
         if not isinstance(workload, str) or workload not in WORKLOADS:
             self._fault(f"workload = {workload!r}: use one of {', '.join(map(repr, WORKLOADS))}", line)
             return
-        known = WORKLOADS[workload].tasks
+        tasks = WORKLOADS[workload].tasks
         for name in names:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1) or known
+            if name not in tasks:
+                close = difflib.get_close_matches(name, tasks, n=1) or tasks
                 self._fault(
                     f"workload {workload!r} has no task {name!r}: use {' or '.join(map(repr, close))}",
                     self.lines.key(self.place[name], "name"),
                 )
-        for name in known:
+        for name in tasks:
             if name not in names:
                 self._fault(f"no [[task]] is named {name!r}, which workload {workload!r} has: add one", line)
 
@@ -210,11 +210,11 @@ class _Reader:
                 )
 
     def _lines_of(self, problem: Problem) -> list[int]:
-        """Returns the lines of the faulty dependencies, or else of the task's setting."""
-        found = [self.lines.entry(self.place[t], problem.key, dep) for t, dep in problem.deps if t in self.place]
-        if not any(found) and problem.task in self.place:
-            found = [self.lines.key(self.place[problem.task], problem.key)]
-        return [line for line in found if line]
+        """Return the lines of the faulty dependencies or, if there are none, of the task's setting."""
+        lines = [self.lines.entry(self.place[t], problem.key, dep) for t, dep in problem.deps if t in self.place]
+        if not any(lines) and problem.task in self.place:
+            lines = [self.lines.key(self.place[problem.task], problem.key)]
+        return [line for line in lines if line]
 
     def _fault(self, problem: str, line: int | None = None, *more: int) -> None:
         where = f"{self.path}:{line}" if line else str(self.path)

@@ -1,7 +1,7 @@
-"""Finds the line of an item in a TOML file, because tomllib discards positions.
+"""Line numbers of items in a TOML file, because tomllib discards positions.
 
-Handles files in the usual hand-written form: `[[name]]` headers and keys at the start of a line. Returns None where it
-does not find the place (inline tables, quoted keys); a message then names only the file. Lines count from 1.
+Handles files in the usual hand-written form: `[[name]]` headers and keys at the start of a line. Methods return None if they
+do not find the line (inline tables, quoted keys). A message then names only the file. Lines count from 1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 
 class TomlLines:
-    """The lines of the tables `[[name]]` of a text, and of the keys before them."""
+    """Lines of the tables `[[name]]` of a text, and of the keys before them."""
 
     def __init__(self, text: str, name: str) -> None:
         self._lines = text.splitlines()
@@ -18,19 +18,19 @@ class TomlLines:
         self._headers = [i for i, line in enumerate(self._lines) if header.match(line)]
 
     def top(self, key: str) -> int | None:
-        """Returns the line of a key above all tables."""
+        """Return the line of a key above all tables, or None."""
         return self._find(key, range(self._headers[0] if self._headers else len(self._lines)))
 
     def table(self, place: int) -> int | None:
-        """Returns the line of the header of the table with this index, from 0."""
+        """Return the line of the header of table `place` (index from 0), or None if there is no such table."""
         return self._headers[place] + 1 if place < len(self._headers) else None
 
     def key(self, place: int, key: str) -> int | None:
-        """Returns the line of a table's key; of its header if the key is not found."""
+        """Return the line of a table's key, or of the table's header if the key is not found."""
         return self._find(key, self._body(place)) or self.table(place)
 
     def entry(self, place: int, key: str, value: str) -> int | None:
-        """Returns the line of a text in the list `key` of a table."""
+        """Return the line of the string `value` in the list `key` of a table, or None."""
         first = self._find(key, self._body(place))
         if first is None:
             return None
@@ -42,12 +42,12 @@ class TomlLines:
                 return i + 1
         return None
 
-    def _body(self, place: int) -> range:
-        if place >= len(self._headers):
+    def _body(self, index: int) -> range:
+        if index >= len(self._headers):
             return range(0)
-        past = self._headers[place + 1] if place + 1 < len(self._headers) else len(self._lines)
-        return range(self._headers[place] + 1, past)
+        past = self._headers[index + 1] if index + 1 < len(self._headers) else len(self._lines)
+        return range(self._headers[index] + 1, past)
 
-    def _find(self, key: str, where: range) -> int | None:
+    def _find(self, key: str, line_indices: range) -> int | None:
         assigned = re.compile(rf"\s*{re.escape(key)}\s*=")
-        return next((i + 1 for i in where if assigned.match(self._lines[i])), None)
+        return next((i + 1 for i in line_indices if assigned.match(self._lines[i])), None)

@@ -1,9 +1,9 @@
-"""Validates plans: everything that could hang is rejected here, before anything runs (SWP-17 to SWP-25).
+"""Validation of plans: every plan that could hang is rejected here, before it runs (SWP-17 to SWP-25).
 
-Why a plan that passes cannot hang: a clocked engine submits period by period, and within a period in an order in which
-every dependency of that period comes first (order.py); each thread takes its work first-in-first-out. Corollaries 1 and
-3 say exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
-work. Without stages (data flow), work is submitted when its dependencies are done; only a cycle can stop that.
+A validated plan cannot hang. A clocked engine submits period by period, and within a period in an order in which
+every dependency of that period comes first (order.py). Each thread takes its work first-in-first-out. Corollaries 1 and
+3 state exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
+work. Without stages (data flow), work is submitted when its dependencies are done, which only a cycle can prevent.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def validate_plan(
     max_depth: int | None = None,
     order: str = "dependencies",
 ) -> CheckedPlan:
-    """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and how to fix it.
+    """Resolve and check a plan. Raise PlanError (a ValueError) if it has faults, with every fault and its remedy.
 
-    `clocked` = stages count (SWPipeline); a data-flow engine ignores them, and with them corollaries 1 and 3.
-    `needs_functions` = every task must come with something to call. `max_depth` and `order` = DataFlowPipeline's. With
-    a `max_depth` of 1 no iteration overtakes another, so warnings that assume overtaking are not given. By default the
-    plan is checked as if only its dependencies gave an order.
+    `clocked`: whether stages count (SWPipeline). A data-flow engine ignores stages and corollaries 1 and 3.
+    `needs_functions`: every task must have a callable. `max_depth` and `order` are DataFlowPipeline's. With a `max_depth`
+    of 1 no iteration overtakes another, so there are no warnings that assume overtaking. By default the plan is checked as
+    if only its dependencies gave an order.
     """
     problems: list[str] = []
     checked = _resolve(plan, problems)
@@ -64,23 +64,23 @@ def validate_plan(
 
 
 def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
-    """Whether the engine keeps a task behind another of the same stream without a dependency: see suspicious.Before."""
+    """Return a function that tells whether the engine orders two tasks of one stream without a dependency (suspicious.Before)."""
     if not clocked and order == "dependencies":
         return lambda earlier, later, iterations: False
     stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)
-    places = {name: place for place, name in enumerate(stages)}
+    positions = {name: position for position, name in enumerate(stages)}
 
     def before(earlier: str, later: str, iterations: int) -> bool:
         a, b = checked.schedule[earlier], checked.schedule[later]
         if checked.stream(earlier) != checked.stream(later) or (clocked and a.thread_group != b.thread_group):
             return False
-        return (stages[earlier], places[earlier]) < (stages[later] + iterations, places[later])
+        return (stages[earlier], positions[earlier]) < (stages[later] + iterations, positions[later])
 
     return before
 
 
 def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
-    """Resolves references to names. Faults are added to `problems`, and the items at fault are left out."""
+    """Return the plan with references resolved to names. Append faults to `problems` and omit the faulty items."""
     checked = CheckedPlan(schedule={}, tasks={}, intra={}, inter={}, depth=1)
     if not plan.schedule:
         problems.append("`schedule` is empty: add at least one task")
@@ -102,8 +102,8 @@ def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
 def _remember(ref: TaskRef, checked: CheckedPlan, problems: list[str]) -> None:
     if not isinstance(ref, PipelineTask):
         return
-    known = checked.tasks.setdefault(ref.name, ref)
-    if known is not ref and known.fn != ref.fn and _two_functions(ref.name) not in problems:
+    first = checked.tasks.setdefault(ref.name, ref)
+    if first is not ref and first.fn != ref.fn and _two_functions(ref.name) not in problems:
         problems.append(_two_functions(ref.name))
 
 
@@ -115,7 +115,7 @@ def _two_functions(name: str) -> str:
 
 
 def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems: list[str]) -> dict:
-    found: dict[str, list[str]] = {name: [] for name in checked.schedule}
+    deps_by_task: dict[str, list[str]] = {name: [] for name in checked.schedule}
     for entry in deps:
         if not isinstance(entry, tuple | list) or len(entry) != 2:
             problems.append(f"{kind} has the entry {entry!r}: write (task, depends_on)")
@@ -126,23 +126,23 @@ def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems
         unknown = [n for n in (task, dep) if n not in checked.schedule]
         problems += [_unknown(kind, task, dep, n, checked) for n in unknown]
         if kind == "intra_iter_deps" and task == dep:
-            says = (
+            message = (
                 f"{kind}: task {task!r} depends on itself and would wait forever. Remove the entry, or put it into "
                 "inter_iter_deps if it needs its own result of the iteration before"
             )
-            problems.append(Problem(says, kind, deps=[(task, dep)]))
-        elif not unknown and dep in found[task]:
+            problems.append(Problem(message, kind, deps=[(task, dep)]))
+        elif not unknown and dep in deps_by_task[task]:
             checked.warnings.append(f"{kind} names ({task!r}, {dep!r}) twice; the second is ignored")
         elif not unknown:
-            found[task].append(dep)
-    return {name: tuple(deps) for name, deps in found.items()}
+            deps_by_task[task].append(dep)
+    return {name: tuple(names) for name, names in deps_by_task.items()}
 
 
 def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) -> Problem:
     close = difflib.get_close_matches(name, checked.schedule, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it to `schedule` or remove the entry"
-    says = f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
-    return Problem(says, kind, deps=[(task, dep)])
+    message = f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
+    return Problem(message, kind, deps=[(task, dep)])
 
 
 def _check_settings(checked: CheckedPlan) -> list[str]:
@@ -154,8 +154,8 @@ def _check_settings(checked: CheckedPlan) -> list[str]:
         if not name:
             problems.append("a task has an empty name: give it one")
         if not isinstance(s.thread_group, str) or not s.thread_group:
-            says = f"task {name!r} has thread_group {s.thread_group!r}: a group must be a name"
-            problems.append(Problem(says, "thread_group", name))
+            message = f"task {name!r} has thread_group {s.thread_group!r}: a group must be a name"
+            problems.append(Problem(message, "thread_group", name))
     return problems
 
 
@@ -175,7 +175,7 @@ def _check_functions(checked: CheckedPlan) -> list[str]:
 
 
 def _check_cycles(checked: CheckedPlan) -> list[Problem]:
-    """Faults for cycles within an iteration. Inter-iteration dependencies form none: each goes one iteration back."""
+    """Return the fault of a cycle within an iteration. Inter-iteration dependencies form no cycle: each goes one iteration back."""
     try:
         TopologicalSorter(checked.intra).prepare()
         return []
@@ -183,11 +183,11 @@ def _check_cycles(checked: CheckedPlan) -> list[Problem]:
         cycle = error.args[1][::-1]  # each depends on the next
     path = " -> ".join(repr(n) for n in cycle)
     stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in cycle[:-1])
-    says = (
+    message = (
         f"intra_iter_deps have a cycle: {path} (each waits for the next; {stages}). None of them could ever start: "
         "remove one of these dependencies, or make it an inter_iter_deps entry if it means the iteration before"
     )
-    return [Problem(says, "intra_iter_deps", deps=pairwise(cycle))]
+    return [Problem(message, "intra_iter_deps", deps=pairwise(cycle))]
 
 
 def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:

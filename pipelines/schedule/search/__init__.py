@@ -1,1 +1,1 @@
-"""What a plan will cost, and the best legal one."""
+"""Prediction of a plan's cost, and search for the best legal plan."""

@@ -1,4 +1,4 @@
-"""How much a run holds in flight: every task's result is held from the task's start to the end of its iteration."""
+"""Memory in flight of a run. Every task's result is in memory from the task's start to the end of its iteration."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pipelines.schedule.plan.plan import by_name
 
 
 def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None) -> float:
-    """Returns the most that is held at any one time.
+    """Return the peak memory in flight, in the unit of `memory`.
 
-    `memory`: task or name → size of its result, in any unit; tasks it leaves out count as zero. The result is an upper
-    bound where tasks free results early. None: returns the number of iterations that have started and are not retired.
+    `memory`: task or name → size of its result. Missing tasks count as zero. The peak is an upper bound if tasks free results
+    early. If `memory` is None, return the peak number of iterations that have started and are not retired.
     """
     changes: list[tuple[int, int, float]] = []
     sizes = {"": 1.0} if memory is None else by_name(memory)
     done = timeline.completions()
-    # Where progress() only waits for the submission, it returns an iteration before the device has finished it.
+    # If progress() only waits for the submission, it returns an iteration before the device has finished it.
     ends = [max(pair) for pair in zip(done, timeline.retired_ns or done, strict=True)]
     for task, iteration, start in _taken(timeline, memory is None):
         size = sizes.get(task, 0.0)
-        # At equal times frees count first: a retired iteration is gone before the work that takes its place starts.
+        # At equal times frees count first, because an iteration is retired before the work that replaces it starts.
         changes += [(start, 1, size), (ends[iteration], 0, -size)]
     held = peak = 0.0
     for _, _, change in sorted(changes):
@@ -31,9 +31,9 @@ def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None
     return peak
 
 
-def _taken(timeline: Timeline, whole: bool) -> list[tuple[str, int, int]]:
-    """Yields (task, iteration, start); with `whole`, once per iteration, at its first start."""
-    if not whole:
+def _taken(timeline: Timeline, per_iteration: bool) -> list[tuple[str, int, int]]:
+    """Return (task, iteration, start in ns) of each span or, if `per_iteration`, ("", iteration, first start) of each iteration."""
+    if not per_iteration:
         return [(span.task, span.iteration, span.start_ns) for span in timeline.spans]
     first: dict[int, int] = {}
     for span in timeline.spans:

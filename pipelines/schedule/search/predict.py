@@ -1,4 +1,4 @@
-"""Predicts period, bubbles and efficiency of a plan before it runs, from a simulation."""
+"""Prediction of a plan's period, bubbles and efficiency from a simulation, before the plan runs."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Prediction:
 
     engine: str
     period_ns: float
-    """T_actual: from one iteration's end to the next's."""
+    """T_actual: time from one iteration's end to the next's."""
     ideal_ns: float
-    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, a lower bound of the
-    period.
+    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream. It is a lower bound of
+    the period.
     """
     bottleneck: str
     """The busiest stream."""
     busy_ns: dict[str, float]
-    """Work by stream it ran on (a serial run has one)."""
+    """Work by the stream that ran it (a serial run has one stream)."""
     bubbles: dict[str, dict[str, float]]
-    """How long each stream is idle, by kind of stall (`timeline.KINDS`)."""
+    """Idle time of each stream, by kind of stall (`timeline.KINDS`)."""
     fill_ns: int
-    """When the first iteration was finished, ns since the start."""
+    """End of the first iteration, ns since the start."""
 
     @property
     def efficiency(self) -> float:
-        """T_ideal / T_actual (PRB-21), 0 to 1; 1 where nothing takes time."""
+        """Return T_ideal / T_actual (PRB-21), or 1 if the period is 0 ns."""
         return self.ideal_ns / self.period_ns if self.period_ns else 1.0
 
     def bubble_ns(self, stream: str) -> float:
-        """Returns how long the stream is idle."""
+        """Return the idle time of a stream, ns per iteration."""
         return sum(self.bubbles[stream].values())
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ def predict(
 ) -> Prediction:
     """Simulate the plan and return its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
 
-    With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations; otherwise
-    (distributions) it is the mean over the middle of the run, as are busy times and bubbles. Raises ValueError for
-    fewer than 8 iterations, which have no middle, and what `simulate` raises.
+    With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations. Otherwise
+    (distributions) the period is the mean over the middle of the run, as are busy times and bubbles. Raise ValueError if
+    there are fewer than 8 iterations, which have no middle, and the exceptions of `simulate`.
     """
     if iterations < 8:
         raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
@@ -80,10 +80,11 @@ def predict(
 
 
 def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) -> Prediction:
-    """Returns the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
+    """Return the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
 
-    `streams`: task → the stream it would have if only its own kind shared it; the ideal is computed from this. None:
-    the streams it ran on. For a serial run that is a single stream, so a serial run would be its own ideal.
+    `streams`: task → its stream in the plan, from which the ideal is computed. If it is None, the streams of the timeline
+    count. A serial run has a single stream, so it would be its own ideal. Raise ValueError if there are fewer than 8
+    iterations.
     """
     ends = timeline.completions()
     if len(ends) < 8:
@@ -112,16 +113,16 @@ def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) 
 
 
 def _always_the_same(timeline: Timeline) -> bool:
-    """Returns whether every task takes the same time in every iteration; only then is an apparent repeat a real one."""
+    """Return whether every task takes the same time in every iteration. Otherwise a repeat of periods may be a coincidence."""
     first: dict[str, int] = {}
     return all(first.setdefault(span.task, span.duration_ns) == span.duration_ns for span in timeline.spans)
 
 
 def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
-    """Returns the iterations (first, past) between which to measure: the last whole repeat (`repeats`), else the middle
-    of the run.
+    """Return the iterations (first, past) between whose ends to measure.
 
-    The last quarter is left out: with no new iterations coming in, the last ones find the streams emptier.
+    That is the last complete repeat if `repeats` and there is one, otherwise the middle of the run. The last quarter is
+    excluded, because without new iterations the last ones find the streams emptier.
     """
     past = len(ends) * 3 // 4
     steps = [b - a for a, b in pairwise(ends[: past + 1])]

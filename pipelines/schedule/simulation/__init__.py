@@ -1,1 +1,1 @@
-"""Plans on a virtual clock."""
+"""Simulation of plans on a virtual clock."""

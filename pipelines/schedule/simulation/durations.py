@@ -1,4 +1,4 @@
-"""Declared durations of tasks for simulation: a number, or a seeded distribution. All in integer nanoseconds."""
+"""Declared durations of tasks for simulation: numbers or seeded distributions, in integer nanoseconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from pipelines.schedule.plan.plan import by_name
 
 Duration = int | Callable[[random.Random], float]
-"""Nanoseconds, or something that draws them from a generator (the classes below, or a lambda); rounded to integers."""
+"""Nanoseconds, or a callable that draws them from a generator (the classes below, or a lambda). Rounded to integers."""
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """Normal distribution, cut off at `floor_ns`."""
+    """Normal distribution, with values below `floor_ns` replaced by `floor_ns`."""
 
     mean_ns: int
     std_ns: int
@@ -28,7 +28,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Spikes:
-    """Nearly always `base_ns`; with `probability`, `spike_ns`: the occasional slow PCIe copy or all-to-all."""
+    """Duration `spike_ns` with `probability`, otherwise `base_ns`: the occasional slow PCIe copy or all-to-all."""
 
     base_ns: int
     spike_ns: int
@@ -39,22 +39,21 @@ class Spikes:
 
 
 def drawn(tasks: Iterable[str], declared: Mapping[Any, Duration], iterations: int, seed: int) -> dict[str, list[int]]:
-    """Returns the durations of every task and iteration, ns.
+    """Return the durations of every task and iteration, ns.
 
-    Keys of `declared` are names or tasks. Raises ValueError for a task without a duration and for a negative
-    one.
+    Keys of `declared` are names or tasks. Raise ValueError if a task has no duration or a negative one.
     """
-    given = by_name(declared)
-    if missing := [task for task in tasks if task not in given]:
+    duration_by_task = by_name(declared)
+    if missing := [task for task in tasks if task not in duration_by_task]:
         raise ValueError(f"no duration declared for {', '.join(missing)}; add the name and its nanoseconds")
-    rows = {task: list(islice(draws(task, given[task], seed), iterations)) for task in tasks}
-    if negative := [task for task, row in rows.items() if min(row, default=0) < 0]:
+    durations = {task: list(islice(draws(task, duration_by_task[task], seed), iterations)) for task in tasks}
+    if negative := [task for task, drawn_ns in durations.items() if min(drawn_ns, default=0) < 0]:
         raise ValueError(f"negative duration of {', '.join(negative)}; a task must take 0 ns or more")
-    return rows
+    return durations
 
 
 def draws(task: str, declared: Duration, seed: int) -> Iterator[int]:
-    """Yields a task's durations, ns, one per iteration and without end.
+    """Yield a task's durations, ns, one per iteration, endlessly.
 
     Each task has its own generator, seeded with its name, so that two plans or engines with the same tasks get the same
     durations.

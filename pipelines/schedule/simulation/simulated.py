@@ -1,10 +1,10 @@
-"""Run a plan on a virtual clock: thousands of iterations in seconds, reproducibly, with a complete timeline.
+"""Simulation of a plan on a virtual clock: thousands of iterations in seconds, reproducibly, with a complete timeline.
 
     from pipelines.schedule.simulation.simulated import simulate
     timeline = simulate(plan, {"copy": 1_000_000, "forward": Jitter(5_000_000, 300_000)}, iterations=1000)
 
 `simulate` re-implements the engines' rules (simulator.py, simulated_engines.py) and needs no functions in the plan.
-`SimulatedDevice` does the reverse: it runs an engine's own code, with its threads, on virtual streams
+`SimulatedDevice` does the reverse and runs an engine's own code, with its threads, on virtual streams
 (simulated_device.py).
 """
 
@@ -42,20 +42,20 @@ def simulate(
     retire: str = "finished",
     seed: int = 0,
 ) -> Timeline:
-    """Returns the timeline of `iterations` iterations; all times in ns.
+    """Return the timeline of `iterations` iterations; all times in ns.
 
     `durations`: task or name → ns, or a distribution, drawn with `seed`. `submit_ns`: host time of one submission, for
     all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the plan's depth).
     `order`: the name of an order of the engine (None: its default), or for SWPipeline the task names in submission
     order, unchecked.
 
-    `retire`: what progress() waits for. "finished": until the iteration is finished (as on `cpu`, in the document's
-    drawings, and on CUDA where the training loop reads its loss every step). "submitted": only until it is submitted
-    (as on CUDA otherwise: the host runs ahead, and the in-flight limit bounds submissions, not memory on the device).
+    `retire`: when progress() returns an iteration. "finished": when it is finished (as on `cpu`, in the document's
+    drawings, and on CUDA if the training loop reads its loss every step). "submitted": when it is submitted (as on CUDA
+    otherwise, where the host runs ahead, and the in-flight limit bounds submissions, not memory on the device).
 
-    A PipelinePlan is validated as its engine would; a CheckedPlan is taken as it is, so that forbidden plans can be
-    shown to hang. Raises PlanError, ValueError, and DeadlockError if the caller's own order, or the unchecked plan,
-    hangs.
+    A PipelinePlan is validated as by its engine. A CheckedPlan is used unchanged, so that a simulation can show that
+    a forbidden plan hangs. Raise PlanError if the plan is illegal, ValueError if an argument is, and DeadlockError if the
+    caller's order or an unchecked plan hangs.
     """
     _one_of("engine", engine, ENGINES)
     _one_of("retire", retire, RETIRE)
@@ -95,13 +95,13 @@ def _simulation(work: Work, engine: str, order: str | Sequence[str] | None, max_
 
 
 def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
-    """Returns the host time of one submission by task; tasks that a mapping leaves out take none."""
+    """Return the host time of one submission by task, ns. Tasks missing from a mapping take 0 ns."""
     if isinstance(submit_ns, Mapping):
-        given = by_name(submit_ns)
-        return {name: given.get(name, 0) for name in plan.names}
+        ns_by_task = by_name(submit_ns)
+        return {name: ns_by_task.get(name, 0) for name in plan.names}
     return dict.fromkeys(plan.names, submit_ns)
 
 
-def _one_of(what: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{what}={value!r}: use one of {', '.join(map(repr, known))}")
+def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{option}={value!r}: use one of {', '.join(map(repr, allowed))}")

@@ -1,9 +1,9 @@
-"""`device="simulated"`: runs an engine's own code and threads on streams that only keep time.
+"""`device="simulated"`: an engine's own code and threads on streams that only keep time.
 
-Functions run (at once, in the submitting thread) but take no time: a task takes its declared duration on its stream.
-Everything is as on CUDA: launching returns at once, an event marks a point of a stream, and joining one holds the
+Functions run (immediately, in the submitting thread) but take no time. A task takes its declared duration on its stream.
+Everything is as on CUDA: launching returns immediately, an event marks a point of a stream, and joining an event holds the
 caller's stream, not the caller. So progress() returns when an iteration is submitted, and the timeline equals that of
-`simulate(…, retire="submitted")`. With several thread groups on one stream it depends, as on CUDA, on which thread
+`simulate(…, retire="submitted")`. With several thread groups on one stream the timeline depends, as on CUDA, on which thread
 submits first.
 """
 
@@ -27,7 +27,7 @@ UNDECLARED_NS = 1_000
 
 @dataclass(eq=False)
 class SimulatedStream:
-    """A stream: the time at which its work so far ends, and what its next work must wait for."""
+    """A stream: the end of its work so far, its last (task, iteration), and the waits before its next work."""
 
     name: str | None = None
     free_ns: int = 0
@@ -37,7 +37,7 @@ class SimulatedStream:
 
 @dataclass(eq=False)
 class SimulatedEvent:
-    """An event: a point of a stream, the work before it, and the host time of its record; None = never recorded."""
+    """An event: its point on a stream (None if never recorded), the work before it, and the host time of the record."""
 
     at_ns: int | None = None
     after: tuple[str, int] = ("", 0)
@@ -45,7 +45,7 @@ class SimulatedEvent:
 
 
 class SimulatedDevice(Device):
-    """Virtual streams. `durations` and `submit_ns` as for `simulate`; replayed shortcuts take no time."""
+    """Device with virtual streams. `durations` and `submit_ns` as for `simulate`. Replayed shortcuts take no time."""
 
     def __init__(self, durations: Mapping[Any, Duration] | None = None, *, submit_ns: int = 0, seed: int = 0) -> None:
         self.name = "simulated"
@@ -60,7 +60,7 @@ class SimulatedDevice(Device):
         self._synchronized_ns = 0
 
     def timeline(self) -> Timeline:
-        """Returns all work so far, in the order of submission."""
+        """Return the timeline of all work so far, in the order of submission."""
         with self._lock:
             return Timeline("simulated", tuple(self._spans))
 
@@ -88,7 +88,7 @@ class SimulatedDevice(Device):
             if event.at_ns is None:
                 return
             stream.waits.append((event.at_ns, EVENT, *event.after))
-            # By the time an engine waits for an event, it has seen in phase 1 that it was recorded.
+            # Before an engine waits for an event, it has waited in phase 1 until the event was recorded.
             self._thread.now_ns = max(self._now(), event.host_ns)
 
     def launch(self, stream: SimulatedStream, body: Callable[[], None], work: Work) -> None:
@@ -111,11 +111,11 @@ class SimulatedDevice(Device):
         return self._now() / 1e9
 
     def _now(self) -> int:
-        """The calling thread's own time: never earlier than the last synchronize."""
+        """Return the calling thread's time, ns, never earlier than the last synchronize."""
         return max(getattr(self._thread, "now_ns", 0), self._synchronized_ns)
 
     def _place(self, stream: SimulatedStream, work: Work) -> None:
-        """Returns the work's position in its stream."""
+        """Append the work's span to its stream, after the stream's waits and one submission."""
         duration = 0 if work.skipped else self._duration(work.task, work.iteration)
         now = self._thread.now_ns = self._now() + self._submit_ns
         stalls, start = stalls_between(stream.free_ns, [(now, HOST, "", None), *sorted(stream.waits)])
@@ -124,11 +124,11 @@ class SimulatedDevice(Device):
         self._spans.append(Span(work.task, work.iteration, self._label(stream), now, start, stream.free_ns, stalls))
 
     def _label(self, stream: SimulatedStream) -> str:
-        """Streams that were made without a name are numbered by first use, as in `simulate`."""
+        """Return the stream's name. Streams without a name are numbered by first use, as in `simulate`."""
         return stream.name or self._unnamed.setdefault(stream, f"stream{len(self._unnamed) + 1}")
 
     def _duration(self, task: str, iteration: int) -> int:
-        """Returns the task's duration, ns. Raises ValueError for an undeclared task."""
+        """Return the task's duration, ns. Raise ValueError if the device has durations but none for the task."""
         if self._declared is None:
             return UNDECLARED_NS
         if task not in self._declared:

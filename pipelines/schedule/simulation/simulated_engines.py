@@ -1,4 +1,4 @@
-"""The three ways to run a plan, on the virtual host and streams of simulator.py: clocked, by data flow, serially."""
+"""Three ways to run a plan on the virtual host and streams of simulator.py: clocked, by data flow, serially."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipelines.schedule.simulation.simulator import Simulation, Wait, Work
 from pipelines.schedule.simulation.virtual_host import Thread
 
 _KEPT_WAITS = 16
-"""How far back a fired task remembers what earlier tasks waited for."""
+"""Maximum number of earlier waits that a fired task keeps."""
 
 
 class ClockedSimulation(Simulation):
-    """SWPipeline: period p submits every task once, stage s for iteration p - s; `depth` periods are in flight."""
+    """SWPipeline: period p submits every task once, stage s for iteration p - s. `depth` periods are in flight."""
 
     engine = "SWPipeline"
 
@@ -28,15 +28,15 @@ class ClockedSimulation(Simulation):
             self._enqueue_period(iteration + self.plan.depth, [(self.host.now, RETIRE, "", iteration)])
         self._stop()
 
-    def _enqueue_period(self, period: int, asked: Sequence[Wait]) -> None:
+    def _enqueue_period(self, period: int, delays: Sequence[Wait]) -> None:
         for task in self.order:
             iteration = period - self.plan.stage(task)
             if 0 <= iteration < self.work.iterations:
-                self._put(task, iteration, asked)
+                self._put(task, iteration, delays)
 
 
 class DataFlowSimulation(Simulation):
-    """DataFlowPipeline: which tasks fire, and when, comes from firing.py, which the engine uses too."""
+    """DataFlowPipeline. The rules for which tasks fire, and when, are in firing.py, which the engine uses, too."""
 
     engine = "DataFlowPipeline"
 
@@ -53,24 +53,24 @@ class DataFlowSimulation(Simulation):
             self._advance(iteration + 1, [(self.host.now, RETIRE, "", iteration)])
         self._stop()
 
-    def _advance(self, oldest: int, asked: Sequence[Wait]) -> None:
-        """Start new iterations up to the limit."""
+    def _advance(self, oldest: int, delays: Sequence[Wait]) -> None:
+        """Start new iterations up to the limit. After the last, let the clock's later periods pass without iterations."""
         while self._created < min(oldest + self._max_depth, self.work.iterations):
             self._created += 1
-            self._put_all(self._firing.begin(self._created - 1), asked)
+            self._put_all(self._firing.begin(self._created - 1), delays)
         if oldest < self._created == self.work.iterations:
-            self._put_all(self._firing.let_pass(self._created - 1), asked)
+            self._put_all(self._firing.let_pass(self._created - 1), delays)
 
-    def _after(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        self._put_all(self._firing.submitted(task, iteration), lengthening(asked)[-_KEPT_WAITS:])
+    def _after(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
+        self._put_all(self._firing.submitted(task, iteration), lengthening(delays)[-_KEPT_WAITS:])
 
-    def _put_all(self, fired: Sequence[Item], asked: Sequence[Wait]) -> None:
+    def _put_all(self, fired: Sequence[Item], delays: Sequence[Wait]) -> None:
         for task, iteration in fired:
-            self._put(task, iteration, asked)
+            self._put(task, iteration, delays)
 
 
 class SerialSimulation(Simulation):
-    """run_serial: one thread, one stream, tasks in topological order, no waits."""
+    """Serial run (run_serial): one thread, one stream, tasks in topological order, no waits."""
 
     engine = "serial"
 
@@ -89,9 +89,9 @@ class SerialSimulation(Simulation):
 
 
 def lengthening(waits: Sequence[Wait]) -> list[Wait]:
-    """Returns the waits that delayed the host."""
-    kept: list[Wait] = []
+    """Return the waits that end later than all waits before them."""
+    delaying: list[Wait] = []
     for wait in waits:
-        if not kept or wait[0] > kept[-1][0]:
-            kept.append(wait)
-    return kept
+        if not delaying or wait[0] > delaying[-1][0]:
+            delaying.append(wait)
+    return delaying

@@ -3,7 +3,7 @@
 Modeled (SWP-9 to SWP-15, SWP-55 to SWP-58): a caller that fills, retires and enqueues; one FIFO thread per thread
 group; phase 1 (the host waits until a dependency was submitted) and phase 2 (the stream waits for its event); FIFO
 streams; the order of globally ordered tasks; the in-flight limit. Not modeled: streams that slow each other down
-because they share hardware. A task takes its declared duration wherever it runs.
+because they share hardware. A task takes its declared duration on any stream.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pipelines.schedule.plan.validate import CheckedPlan
 from pipelines.schedule.simulation.virtual_host import Flag, Thread, VirtualHost
 
 Wait = tuple[int, str, str, int | None]
-"""A hold-up: until when (ns), by which kind of Stall, by which task and iteration."""
+"""A delay: its end (ns), its kind (as of Stall), and the awaited task and iteration."""
 
 
 @dataclass
 class Work:
-    """What a simulated run executes."""
+    """Input of a simulated run: plan, durations (ns, by task and iteration), and host time of submissions (ns)."""
 
     plan: CheckedPlan
     durations: dict[str, list[int]]
     iterations: int
     submit_ns: dict[str, int]
     finished: bool
-    """progress() returns when the iteration is finished (else: when its last task was submitted)."""
+    """Whether progress() returns when the iteration is finished, instead of when its last task was submitted."""
 
 
 @dataclass(slots=True)
@@ -39,13 +39,13 @@ class _Item:
     task: str
     iteration: int
     asked: Sequence[Wait]
-    """What delayed the request for this task, by the caller or by the task that fired it."""
+    """Delays of the request for this task by the caller or by the task that fired it."""
     turn: int | None
 
 
 @dataclass(slots=True)
 class _Group:
-    """One host thread's queue. `more` is set when something was added."""
+    """One host thread's queue. `more` is set when an item is added."""
 
     name: str
     items: deque[_Item | None] = field(default_factory=deque)
@@ -53,7 +53,7 @@ class _Group:
 
 
 class Simulation:
-    """What both engines share (the document's `_PipelineBase`); `_main` and `_after` differ by engine."""
+    """Base of all simulations (the document's `_PipelineBase`). `_main` and `_after` differ by engine."""
 
     engine = ""
 
@@ -75,7 +75,7 @@ class Simulation:
         self._iteration_end = [0] * work.iterations
 
     def run(self) -> Timeline:
-        """Simulate. Raises DeadlockError if the given order makes the engine hang."""
+        """Run the simulation and return its timeline. Raise DeadlockError if the engine hangs."""
         self.host.start("caller", self._main())
         for group in self._groups.values():
             self.host.start(f"thread {group.name}", self._worker(group))
@@ -85,25 +85,25 @@ class Simulation:
     def _main(self) -> Thread:
         raise NotImplementedError
 
-    def _after(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        """Hook at the end of a submission."""
+    def _after(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
+        """Hook at the end of a submission. `delays`: its delays."""
 
     # The caller ---------------------------------------------------------------------------------------------------
 
     def _retire(self, iteration: int) -> Thread:
-        """The first part of progress(), before it enqueues."""
+        """Run the first part of progress(), before it enqueues: wait for the iteration and retire it."""
         yield self._complete[iteration]
         if self.work.finished:
             yield self._iteration_end[iteration]
         self.retired.append(self.host.now)
 
-    def _put(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        """Queue a task for its group's thread. Globally ordered tasks get their number here (SWP-67)."""
+    def _put(self, task: str, iteration: int, delays: Sequence[Wait]) -> None:
+        """Queue a task for its group's thread. A globally ordered task gets its number here (SWP-67)."""
         settings, turn = self.plan.schedule[task], None
         if settings.globally_ordered:
             turn, self._turns = self._turns, self._turns + 1
         group = self._groups[settings.thread_group]
-        group.items.append(_Item(task, iteration, asked, turn))
+        group.items.append(_Item(task, iteration, delays, turn))
         self.host.set(group.more)
 
     def _stop(self) -> None:
@@ -128,7 +128,7 @@ class Simulation:
             self._submit(item, waits)
 
     def _wait_for_dependencies(self, item: _Item, waits: list[Wait]) -> Thread:
-        """Phase 1."""
+        """Run phase 1: wait until all dependencies are submitted, and append these waits to `waits`."""
         for task, iteration in self.plan.dependencies(item.task, item.iteration):
             yield self._flag(task, iteration)
             waits.append((self.host.now, SIGNAL, task, iteration))
@@ -139,7 +139,7 @@ class Simulation:
             waits.append((self.host.now, ORDER, "", None))
 
     def _submit(self, item: _Item, waits: list[Wait]) -> None:
-        """Phase 2, the task on its stream, the signal, the next turn, the hook."""
+        """Run phase 2: the task on its stream, the signal, the next turn, the hook."""
         self._launch(item.task, item.iteration, waits)
         self.host.set(self._flag(item.task, item.iteration))
         if item.turn is not None:
@@ -168,23 +168,24 @@ class Simulation:
 
 
 def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ...], int]:
-    """Returns the stalls of a stream that is free from `free_ns`, and the task's start, from what held it up in order
-    of time.
+    """Return a stream's stalls before a task, and the task's start, ns.
+
+    The stream is free from `free_ns` on. `waits`: the delays of the task, in order of time.
     """
-    stalls, at = [], free_ns
+    stalls, start = [], free_ns
     for until, kind, task, iteration in waits:
-        if until > at:
-            stalls.append(Stall(kind, until - at, task, iteration))
-            at = until
-    return tuple(stalls), at
+        if until > start:
+            stalls.append(Stall(kind, until - start, task, iteration))
+            start = until
+    return tuple(stalls), start
 
 
 def stream_labels(plan: CheckedPlan) -> dict[str, str]:
-    """Returns a printable name for every task's stream: its name, or `stream1`, `stream2` … for stream objects."""
+    """Return a printable name of every task's stream: its name, or `stream1`, `stream2` … if it is an object."""
     labels: dict[object, str] = {}
     for name in plan.names:
         stream = plan.stream(name)
         if stream not in labels:
-            objects = sum(not isinstance(known, str) for known in labels)
+            objects = sum(not isinstance(labeled, str) for labeled in labels)
             labels[stream] = stream if isinstance(stream, str) else f"stream{objects + 1}"
     return {name: labels[plan.stream(name)] for name in plan.names}

@@ -1,7 +1,7 @@
-"""Host threads on a virtual clock: generators that yield what they wait for, resumed in a fixed order.
+"""Host threads on a virtual clock: generators that yield their waits and are resumed in a fixed order.
 
 A thread yields an integer (sleep until that time, ns) or a Flag (wait until it is set). Two threads that can resume at
-the same time do so in the order in which they became ready, so every run is the same.
+the same time resume in the order in which they became ready, so every run is the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Thread = Generator["int | Flag", None, None]
 
 
 class DeadlockError(RuntimeError):
-    """Every thread waits for something that only another waiting thread could do."""
+    """Deadlock: every thread waits for an action of another waiting thread."""
 
 
 @dataclass(slots=True, eq=False)
 class Flag:
-    """Something that happens once; `what` names it in a deadlock message."""
+    """An event that happens once. `what` names it in a deadlock message."""
 
     what: str
     is_set: bool = False
@@ -27,7 +27,7 @@ class Flag:
 
 
 class VirtualHost:
-    """The threads and the clock they share."""
+    """Threads and the clock that they share."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -36,11 +36,11 @@ class VirtualHost:
         self._waiting: dict[str, Flag] = {}
 
     def start(self, name: str, thread: Thread) -> None:
-        """Start a thread, ready to run now. Names are unique."""
+        """Start a thread that is ready now. `name` must be unique."""
         self._push(self.now, name, thread)
 
     def set(self, flag: Flag) -> None:
-        """Set a flag: all its waiters can resume now."""
+        """Set a flag and let all its waiters resume now."""
         flag.is_set = True
         for name, thread in flag.waiting:
             del self._waiting[name]
@@ -48,8 +48,9 @@ class VirtualHost:
         flag.waiting.clear()
 
     def run(self) -> None:
-        """Run until every thread has returned. Raises DeadlockError if some never do; the message says what each waits
-        for.
+        """Run until every thread has returned.
+
+        Raise DeadlockError if some threads never return. The message names each such thread and its wait.
         """
         while self._able:
             self.now, _, name, thread = heappop(self._able)
@@ -63,12 +64,12 @@ class VirtualHost:
         heappush(self._able, (at_ns, self._count, name, thread))
 
     def _advance(self, name: str, thread: Thread) -> None:
-        for wish in thread:
-            if isinstance(wish, Flag):
-                if not wish.is_set:
-                    wish.waiting.append((name, thread))
-                    self._waiting[name] = wish
+        for wait in thread:
+            if isinstance(wait, Flag):
+                if not wait.is_set:
+                    wait.waiting.append((name, thread))
+                    self._waiting[name] = wait
                     return
-            elif wish > self.now:
-                self._push(wish, name, thread)
+            elif wait > self.now:
+                self._push(wait, name, thread)
                 return

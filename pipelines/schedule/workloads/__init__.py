@@ -1,4 +1,4 @@
-"""Real training work to schedule. What a plan file needs to know about a workload is here and needs no torch."""
+"""Real training workloads to schedule. The data that a plan file needs about a workload is here and needs no torch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SIZES = ("tiny", "small", "large")
 
 @dataclass(frozen=True)
 class WorkloadInfo:
-    """What is known of a workload without torch.
+    """Description of a workload that needs no torch.
 
-    `workload`: its class, in the module of the workload's name. `nominal_ns`: every task and its duration on `--device simulated`, in the proportions of the API reference (a copy
-    of 1 ms in a period of 10 ms).
+    `workload`: name of its class, in the module of the workload's name. `nominal_ns`: task → duration on
+    `--device simulated`, ns, in the proportions of the API reference (a copy of 1 ms in a period of 10 ms).
     """
 
     workload: str
@@ -26,7 +26,7 @@ class WorkloadInfo:
 
     @property
     def tasks(self) -> list[str]:
-        """Returns the task names, in the order of one serial iteration."""
+        """Return the task names, in the order of one serial iteration."""
         return list(self.nominal_ns)
 
 
@@ -45,8 +45,9 @@ WORKLOADS = {
 
 
 def build(name: str, size: str = "small", device: Any = "cpu", seed: int = 0) -> Workload:
-    """Returns the workload with its weights on a device. Raises KeyError for an unknown name, ValueError for an unknown
-    size.
+    """Return the workload with its weights on a device.
+
+    Raise ValueError if the size is unknown, and ModuleNotFoundError or KeyError if the name is.
     """
     if size not in SIZES:
         raise ValueError(f"size={size!r}: use one of {', '.join(SIZES)}")

@@ -1,4 +1,4 @@
-"""The interface that every workload offers a runner."""
+"""Interface of all workloads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipelines.schedule.plan.plan import DeclaredIO, PipelineTask
 
 
 class Workload(ABC):
-    """A model in training: its tasks share the weights, and everything else goes through the iteration's context.
+    """A model in training. Its tasks share the weights and pass everything else through the iteration's context.
 
-    The seed determines weights, data and their order. A plan that keeps the tasks' dependencies trains the same as a
-    serial run: to the last bit on a CPU, up to the order of atomic additions on a GPU.
+    The seed determines weights, data and their order. A plan that keeps the tasks' dependencies yields the same
+    weights as a serial run: to the last bit on a CPU, up to the order of atomic additions on a GPU.
     """
 
-    sizes: Mapping[str, Any]  # the shapes of each of workloads.SIZES
+    sizes: Mapping[str, Any]  # shapes by size name (workloads.SIZES)
 
     def __init__(self, device: Any, seed: int) -> None:
         self.device = torch.device(device)
@@ -29,31 +29,31 @@ class Workload(ABC):
 
     @abstractmethod
     def tasks(self) -> list[PipelineTask]:
-        """Returns the tasks, in the order of one serial iteration."""
+        """Return the tasks, in the order of one serial iteration."""
 
     @abstractmethod
     def weights(self) -> dict[str, torch.Tensor]:
-        """Returns all trained parameters, by name."""
+        """Return all trained parameters, by name."""
 
     def batches(self, n: int) -> Iterator[Any]:
-        """Returns n batches in host memory: a few, repeated."""
+        """Return n batches in host memory. A few batches are repeated."""
         return islice(cycle(self._pool), n)
 
     def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Pin the memory where there is a GPU: a copy from pageable memory cannot overlap with the host."""
+        """Return the tensor in pinned memory if the device is a GPU. A copy from pageable memory cannot overlap with the host."""
         return tensor.pin_memory() if self.device.type == "cuda" else tensor
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns the tensor on the device; a real copy also on a CPU."""
+        """Return a copy of the tensor on the device, also if the device is the CPU."""
         return tensor.to(self.device, non_blocking=True, copy=True)
 
 
 def gradients(parameters: Iterable[torch.Tensor]) -> DeclaredIO:
-    """What a Backward leaves outside its context: a replayed one must leave the optimizer something to work on."""
-    kept = list(parameters)
+    """Return the effect of a Backward outside its context. A replayed Backward must restore gradients for the optimizer."""
+    all_parameters = list(parameters)
 
     def restore(gradients: list[torch.Tensor | None]) -> None:
-        for parameter, gradient in zip(kept, gradients, strict=True):
+        for parameter, gradient in zip(all_parameters, gradients, strict=True):
             parameter.grad = gradient
 
-    return DeclaredIO(capture=lambda: [parameter.grad for parameter in kept], restore=restore)
+    return DeclaredIO(capture=lambda: [parameter.grad for parameter in all_parameters], restore=restore)

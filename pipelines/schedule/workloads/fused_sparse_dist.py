@@ -12,11 +12,11 @@ from pipelines.schedule.workloads.recommender import Recommender, RecommenderSiz
 
 
 class _FusedLookup(torch.autograd.Function):
-    """Looks up rows of a table; its backward is the optimizer: SGD on these rows, in place, no gradient is stored."""
+    """Lookup of rows of a table. Its backward is the optimizer: SGD on these rows, in place, without a stored gradient."""
 
     @staticmethod
     def forward(ctx: Any, hook: torch.Tensor, table: torch.Tensor, rows: torch.Tensor, lr: float) -> torch.Tensor:
-        # Not save_for_backward, which rejects the table: the previous iteration changes it in between, as intended.
+        # Not save_for_backward, which would reject the table because the previous iteration changes it before the backward.
         ctx.table, ctx.lr = table, lr
         ctx.save_for_backward(rows)
         return table[rows]
@@ -28,11 +28,11 @@ class _FusedLookup(torch.autograd.Function):
 
 
 class FusedSparseDist(Recommender):
-    """TrainPipelineFusedSparseDist's tasks."""
+    """Workload with the tasks of TrainPipelineFusedSparseDist."""
 
     def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
         super().__init__(size, device, seed)
-        # The table takes no gradient; this tensor makes autograd call the backward.
+        # The table requires no gradient, so this tensor makes autograd call the backward.
         self.hook = torch.zeros((), device=self.device, requires_grad=True)
 
     def tasks(self) -> list[PipelineTask]:
@@ -49,8 +49,8 @@ class FusedSparseDist(Recommender):
 
     def _lookup(self, ctx: IterContext) -> None:
         ctx.looked_up_on = torch.cuda.current_stream() if self.device.type == "cuda" else None
-        found = _FusedLookup.apply(self.hook, self.table, ctx.rows, self.sparse_lr)
-        ctx.pooled = self._pool_bags(found, ctx.bags)
+        embeddings = _FusedLookup.apply(self.hook, self.table, ctx.rows, self.sparse_lr)
+        ctx.pooled = self._pool_bags(embeddings, ctx.bags)
 
     def _forward(self, ctx: IterContext) -> None:
         ctx.loss = self._loss(ctx, ctx.pooled)

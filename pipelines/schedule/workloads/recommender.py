@@ -1,7 +1,7 @@
 """A recommendation model (DLRM) with row-wise sharded embedding tables, for SparseDist and FusedSparseDist.
 
-The shards are on one device. What ranks would do to exchange their input is still done: every id finds the shard that
-owns its row, and ids are sorted into the shards' order. Only the transfer is missing.
+The shards are on one device. The ranks' work for the exchange of input is still done: the shard of every id is computed, and
+ids are sorted into the order of the shards. Only the transfer is missing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ SIZES = {
 
 
 class Batch(NamedTuple):
-    """One batch in host memory. `ids`: table by table, within a table sample by sample; `lengths`: how many ids each
-    sample has.
+    """One batch in host memory.
+
+    `ids`: table by table, within a table sample by sample. `lengths`: number of ids of each (table, sample).
     """
 
     dense: torch.Tensor
@@ -70,7 +71,7 @@ class Dense(nn.Module):
         self.register_buffer("pairs", torch.tril_indices(vectors, vectors, -1), persistent=False)
 
     def forward(self, dense: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
-        """Logits (batch, 1). `pooled`: (tables, batch, dim)."""
+        """Return the logits (batch, 1). `pooled`: (tables, batch, dim)."""
         bottom = self.bottom(dense)
         vectors = torch.cat([bottom[:, None], pooled.transpose(0, 1)], dim=1)
         products = (vectors @ vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
@@ -78,7 +79,7 @@ class Dense(nn.Module):
 
 
 class Recommender(Workload):
-    """What both workloads share: data, model, input distribution, dense part."""
+    """Base of both workloads: data, model, input distribution, dense part."""
 
     sizes = SIZES
     sparse_lr, dense_lr = 2.0, 0.02
@@ -92,7 +93,7 @@ class Recommender(Workload):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = Dense(size).to(self.device)
-        # Drawn on the device: gigabytes, which would take the host too long.
+        # Drawn on the device, because gigabytes would take the host too long.
         on_device = torch.Generator(self.device).manual_seed(seed)
         # Row r of table t, at [r // rows_per_shard, t, r % rows_per_shard] of (shards, tables, rows_per_shard).
         self.table = torch.empty(size.tables * size.rows, size.dim, device=self.device)
@@ -108,8 +109,8 @@ class Recommender(Workload):
         lengths = torch.randint(1, 2 * size.ids, (size.tables * size.batch,), generator=host)
         # A few rows are requested often, as in click logs.
         ids = (torch.rand(int(lengths.sum()), generator=host, dtype=torch.float64) ** 3 * size.rows).long()
-        seen = torch.log1p(dense)
-        clicked = ((seen - seen.mean()) @ teacher > 0).float()
+        features = torch.log1p(dense)
+        clicked = ((features - features.mean()) @ teacher > 0).float()
         return Batch(*(self._pinned(tensor) for tensor in (dense, ids, lengths, clicked)))
 
     # --- tasks
@@ -131,14 +132,14 @@ class Recommender(Workload):
         ctx.dense, ctx.ids, ctx.lengths, ctx.clicked = (self._copied(tensor) for tensor in ctx.batch)
 
     def _dist_start(self, ctx: IterContext) -> None:
-        """Returns which shard owns each id, and the order in which ids would be sent."""
+        """Store the bag of each id, and the shard of each id with the order in which ids would be sent."""
         bags = torch.arange(ctx.lengths.numel(), device=self.device)
         # output_size: otherwise the host would wait for the device.
         ctx.bag_of_id = torch.repeat_interleave(bags, ctx.lengths, output_size=ctx.ids.numel())
         ctx.sent = torch.sort(ctx.ids // self.rows_per_shard, stable=True)
 
     def _dist_wait(self, ctx: IterContext) -> None:
-        """Reorders ids by shard: each as a row of its shard, with the bag (table, sample) it belongs to."""
+        """Store the ids in order of shards, each as a row of `table`, and the bag (table, sample) of each."""
         shard, order = ctx.sent
         ctx.bags = ctx.bag_of_id[order]
         table = ctx.bags // self.size.batch
@@ -147,7 +148,7 @@ class Recommender(Workload):
         del ctx.sent, ctx.bag_of_id  # pyright: ignore[reportAttributeAccessIssue]
 
     def _wait_batch(self, ctx: IterContext) -> None:
-        """Hands the batch to the model's stream: dense features in the form DLRM takes."""
+        """Pass the batch to the model's stream: store log(1 + dense), the input of DLRM."""
         ctx.features = torch.log1p(ctx.dense)
 
     def _zero_grad(self, ctx: IterContext) -> None:
@@ -158,10 +159,10 @@ class Recommender(Workload):
         for optimizer in self.optimizers:
             optimizer.step()
 
-    def _pool_bags(self, found: torch.Tensor, bags: torch.Tensor) -> torch.Tensor:
-        """Returns rows summed by bag: (tables, batch, dim)."""
+    def _pool_bags(self, embeddings: torch.Tensor, bags: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings summed by bag: (tables, batch, dim)."""
         size = self.size
-        pooled = found.new_zeros(size.tables * size.batch, size.dim).index_add(0, bags, found)
+        pooled = embeddings.new_zeros(size.tables * size.batch, size.dim).index_add(0, bags, embeddings)
         return pooled.view(size.tables, size.batch, size.dim)
 
     def _loss(self, ctx: IterContext, pooled: torch.Tensor) -> torch.Tensor:

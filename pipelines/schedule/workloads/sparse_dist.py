@@ -13,7 +13,7 @@ from pipelines.schedule.workloads.recommender import Recommender, RecommenderSiz
 
 
 class SparseDist(Recommender):
-    """TrainPipelineSparseDist's tasks."""
+    """Workload with the tasks of TrainPipelineSparseDist."""
 
     def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
         super().__init__(size, device, seed)
@@ -32,8 +32,8 @@ class SparseDist(Recommender):
         ]
 
     def _forward(self, ctx: IterContext) -> None:
-        found = nn.functional.embedding(ctx.rows, self.table, sparse=True)
-        ctx.loss = self._loss(ctx, self._pool_bags(found, ctx.bags))
+        embeddings = nn.functional.embedding(ctx.rows, self.table, sparse=True)
+        ctx.loss = self._loss(ctx, self._pool_bags(embeddings, ctx.bags))
 
     def _backward(self, ctx: IterContext) -> None:
         ctx.loss.backward()

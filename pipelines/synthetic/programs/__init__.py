@@ -1,1 +1,1 @@
-"""What a rank does in each step, as programs for the machine: one file for each shape."""
+"""Programs of a rank's steps for the machine, one file per shape."""

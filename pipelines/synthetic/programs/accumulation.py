@@ -1,5 +1,6 @@
-"""Gradient accumulation as with DDP's no_sync: micro-batches, of which only the last one's gradients are reduced, beside its
-backward pass on autograd's thread.
+"""Gradient accumulation over micro-batches, as with DDP's no_sync.
+
+Only the gradients of the last micro-batch are reduced, concurrently with its backward pass on autograd's thread.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _REDUCE = Work("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned l
 
 
 class AccumulationProgram(StepProgram):
-    """The program of one step on one rank, whose reductions take what they are given."""
+    """Program of one step on one rank, whose reductions have a drawn duration."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no other ranks, so nothing is yielded."""

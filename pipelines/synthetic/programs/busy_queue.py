@@ -1,4 +1,4 @@
-"""Steps whose launches block: the host runs ahead of the GPU until the stream's queue is full."""
+"""Steps whose launches block, because the host runs ahead of the GPU until the stream's queue is full."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .program import COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
 
 
 class FullQueueProgram(StepProgram):
-    """The program of one step: many small operators, one after another; now and then one that the host takes long for."""
+    """Program of one step: many small operators, one after another."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""

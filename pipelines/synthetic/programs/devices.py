@@ -1,4 +1,4 @@
-"""Steps whose layers are on two devices in turn, both fed by one thread; activations are copied from one to the other."""
+"""Steps whose layers are on two devices in turn. One thread launches on both, and activations are copied between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PEER = Work("Memcpy PtoP (Device -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpy
 
 
 class DevicesProgram(StepProgram):
-    """The program of one step."""
+    """Program of one step."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""

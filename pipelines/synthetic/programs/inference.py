@@ -1,4 +1,4 @@
-"""Inference: token after token, many small operators on one thread, each token ends with a read of the answer; and a server."""
+"""Inference: tokens of many small operators on one thread, each with a read of the answer at its end, and a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAYER = (
 
 
 class DecodeProgram(StepProgram):
-    """The program of one step: `tokens` are decoded, as operators or each as one CUDA graph."""
+    """Program of one step that decodes `tokens` tokens, as operators or each as one CUDA graph."""
 
     _is_capturing = False
 
@@ -46,7 +46,7 @@ class DecodeProgram(StepProgram):
         yield from ()
 
     def _origin(self) -> None:
-        """Run the graph's operators, capture them, or both."""
+        """Run the graph's operators, capture them, do both or neither, as `graph_origin` specifies."""
         if self.spec.graph_origin in ("warm_up", "both"):
             self._operators()
         if self.spec.graph_origin in ("capture", "both"):
@@ -58,7 +58,7 @@ class DecodeProgram(StepProgram):
             self.m.call("cudaGraphInstantiate", self.draw(50_000))
 
     def _compute(self, work: Work, stream: int) -> None:
-        """A call that is captured launches nothing."""
+        """Launch work, or only write its call during a stream capture."""
         if self._is_capturing:
             self.m.call(work.call, self.draw(5000))
         else:
@@ -80,14 +80,14 @@ class DecodeProgram(StepProgram):
 
 
 REQUESTS, PROMPT = 8, 512
-"""Of a server's batch: how many there are, and the tokens of each prompt."""
+"""Number of requests in a server's batch, and number of tokens of each prompt."""
 
 
 class ServingProgram(DecodeProgram):
-    """The program of one batch of a server: the prompts of new requests (prefill), then a token for each, step by step."""
+    """Program of one batch of a server: the prompts of new requests (prefill), then a token for each, step by step."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """The batch's steps, named as vLLM names them; `number` is not in the trace."""
+        """Run the batch's steps, with vLLM's names. `number` does not appear in the trace. There are no collectives."""
         self._step(f"execute_context_{REQUESTS}({REQUESTS * PROMPT})_generation_0(0)", PROMPT // 16)
         for _ in range(self.spec.tokens):
             self._step(f"execute_context_0(0)_generation_{REQUESTS}({REQUESTS})", 1)
@@ -95,7 +95,7 @@ class ServingProgram(DecodeProgram):
         yield from ()
 
     def _step(self, name: str, longer: int) -> None:
-        """One forward pass, whose kernels take `longer` times as long as those of a token."""
+        """Run one forward pass, whose kernels take `longer` times as long as those of a token."""
         before, self.slowdown = self.slowdown, self.slowdown * longer
         with self.m.enter(name, "user_annotation"):
             self._operators()

@@ -1,6 +1,7 @@
-"""One step of a loop as people write them: Python between the operators, data that is loaded and preprocessed on the host and
-preloaded on a copy stream, a queue that runs dry and fills again, backward on autograd's thread, a loss that is read now
-and then.
+"""One step of a typical training loop.
+
+It has Python between the operators, data that is loaded and preprocessed on the host and preloaded on a copy stream, a queue that
+runs empty and fills again, backward on autograd's thread, and a loss that is read in every second step.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ _FRAME = "python_function"
 
 
 class LoopProgram(StepProgram):
-    """The program of one step. Odd steps load a large batch; every second layer has small kernels, so that the queue runs
-    dry there and fills again.
+    """Program of one step.
+
+    Odd steps load a large batch. The layers after every second layer have small kernels, so that the queue runs empty there
+    and fills again.
     """
 
     def run(self, number: int) -> Generator[Pending, int, None]:
@@ -43,7 +46,7 @@ class LoopProgram(StepProgram):
         yield from ()
 
     def _preload(self, number: int) -> Event:
-        """The batch: read, preprocessed in Python, and copied on a stream of its own."""
+        """Read a batch, preprocess it in Python, and copy it on a separate stream. Return the event of the copy."""
         m = self.m
         with m.enter(_LOADER, "user_annotation"):
             self._python("data.py(12): read", self.spec.op_ns * (4 if number % 2 else 1))

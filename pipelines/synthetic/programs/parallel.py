@@ -1,4 +1,4 @@
-"""One training step with tensor, pipeline and data parallelism: many process groups, nested as in large jobs."""
+"""One training step with tensor, pipeline and data parallelism, with many process groups, nested as in large jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .program import COMM_STREAM, COMPUTE_STREAM, GEMM, StepProgram
 
 
 class ParallelProgram(StepProgram):
-    """The program of one step: stages pass activations on and gradients back, one micro-batch a step.
+    """Program of one step: stages pass activations forward and gradients back, one micro-batch per step.
 
-    A layer ends with an all-reduce over its tensor-parallel group; the backward pass with two over the data-parallel
-    group; the loss and the norm of the gradients are summed over all ranks.
+    A layer ends with an all-reduce over its tensor-parallel group, the backward pass with two all-reduces over the
+    data-parallel group. The loss and the norm of the gradients are summed over all ranks.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class ParallelProgram(StepProgram):
         self.groups = groups_of(spec, rank)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Runs ProfilerStep#number. The driver sends each Pending's end in true ns."""
+        """Run ProfilerStep#number. Yield each collective; the driver sends its end in true ns."""
         m, groups = self.m, self.groups
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()
@@ -61,6 +61,6 @@ class ParallelProgram(StepProgram):
                 yield from self._awaited(self.groups.tensor, "allreduce")
 
     def _awaited(self, group: Group, name: str) -> Generator[Pending, int, None]:
-        """A collective whose result the next kernels need."""
+        """Run a collective whose result the next kernels need."""
         yield from self._collective(group, name)
         self.m.wait(COMPUTE_STREAM, self.m.record(COMM_STREAM))

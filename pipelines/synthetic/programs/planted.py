@@ -1,6 +1,6 @@
-"""A step with one planted cause: what makes it long is known, and so is how long it takes without it.
+"""A step with one planted cause. The reason for its length is known, and so is its length without that cause.
 
-Nothing is drawn: every duration is as given, so a run without the plant (`plant="none"`) differs in nothing else.
+Durations are not random, so a run without the plant (`plant="none"`) differs in nothing else.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ _FRAME, _NOTE = "python_function", "user_annotation"
 
 
 class PlantedProgram(StepProgram):
-    """The program of one step: what is planted before it, then operators with a kernel each, then a collective if there are
-    several ranks.
-    """
+    """Program of one step: the planted cause, operators with a kernel each, and a collective if there are several ranks."""
 
     def draw(self, mean_ns: float) -> int:
-        """Returns the mean, on the clock's grid."""
+        """Return the mean on the clock's grid, without a random part."""
         return max(int(mean_ns) // self.m.grid * self.m.grid, self.m.grid)
 
     def latency(self, mean_ns: float) -> int:
-        """Returns the same for a launch."""
+        """Return the latency of a launch: the mean on the clock's grid."""
         return self.draw(mean_ns)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Runs ProfilerStep#number."""
+        """Run ProfilerStep#number. Yield the collective, if any; the driver sends its end in true ns."""
         m, plant = self.m, self.spec.plant
         with m.enter(f"ProfilerStep#{number}", _NOTE):
             before = _BEFORE.get(plant)
@@ -51,7 +49,7 @@ class PlantedProgram(StepProgram):
             if self.spec.ranks > 1:
                 yield from self._collective(world(self.spec.ranks), "allreduce")
                 m.wait(COMPUTE_STREAM, m.record(28))
-            # Other plants are known by what the host does until it has the loss.
+            # Other plants are identified by the host's work until it has the loss.
             if self.spec.sync_each_step or plant != "late_host":
                 self._item()
         m.advance(self.draw(5000))
@@ -69,7 +67,7 @@ class PlantedProgram(StepProgram):
             m.device_sync()
 
     def _is_late(self, number: int) -> bool:
-        """Whether the rank is late in a step: the straggler in each, without one the ranks in turn."""
+        """Return whether the rank is late in a step: the straggler in each step, or the ranks in turn without a straggler."""
         late = self.spec.straggler
         return self.rank == (number % self.spec.ranks if late is None else late)
 

@@ -1,5 +1,6 @@
-"""Steps that wait by asking: `while not event.query(): pass`, for the work launched last or for that of an earlier event; and a
-thread like NCCL's watchdog, which asks now and then and waits for nobody.
+"""Steps that wait by polling (`while not event.query(): pass`) for the last work or for the work of an earlier event.
+
+A separate thread, like NCCL's watchdog, polls at intervals and does not wait.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _WATCHDOG_NS = 150_000
 
 
 class PollingProgram(StepProgram):
-    """The program of one step: tokens, each of which ends when a copy to the host has."""
+    """Program of one step: tokens, each of which ends with a copy to the host or with an earlier event."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""
@@ -23,7 +24,7 @@ class PollingProgram(StepProgram):
                 for op in range(self.spec.layers * self.spec.ops_per_layer):
                     self._op("aten::linear", "aten::addmm", GEMM if op % 2 == 0 else POINTWISE)
                 computed = m.record(COMPUTE_STREAM)
-                if token % 3 == 2:  # asks for an event that is not the last
+                if token % 3 == 2:  # poll an event that is not the last work
                     self._op("aten::mul", "aten::mul", POINTWISE)
                     m.poll(computed, self.draw(1500), self.draw(1000))
                 else:
@@ -36,7 +37,7 @@ class PollingProgram(StepProgram):
                 m.device_sync()
             m.advance(self.draw(2000))
         if self.spec.watchdog:
-            for at in range(start // _WATCHDOG_NS + 1, m.now // _WATCHDOG_NS + 1):
-                m.query_row(m.rows.pid + 2, at * _WATCHDOG_NS, 3000)
+            for tick in range(start // _WATCHDOG_NS + 1, m.now // _WATCHDOG_NS + 1):
+                m.query_row(m.rows.pid + 2, tick * _WATCHDOG_NS, 3000)
         m.advance(self.draw(20_000))
         yield from ()

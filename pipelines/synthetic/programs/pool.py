@@ -1,4 +1,4 @@
-"""Steps whose work two host threads of a pool launch at the same time, each on a stream of its own, while the main one waits."""
+"""Steps whose work two host threads of a pool launch concurrently, each on its own stream, while the main thread waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_THREAD = 5
 
 
 class PoolProgram(StepProgram):
-    """The program of one step: one of the threads, in turn, has twice as much to do."""
+    """Program of one step. In turn, one of the threads has twice as much work."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""
@@ -33,11 +33,11 @@ class PoolProgram(StepProgram):
         yield from ()
 
     def _hand_over(self, number: int) -> int:
-        """Returns how long another thread takes to go on, ns: host time outside operators."""
+        """Return the time until another thread continues, ns. It counts as host time outside operators."""
         return self.m.changes.of_host(self.draw(8000), [f"ProfilerStep#{number}"], False, self.m.grid)
 
     def _submit(self, number: int, worker: int) -> int:
-        """One thread's part of the step; returns its number."""
+        """Run one thread's part of the step and return its tid."""
         m, tid, stream = self.m, self.m.rows.pid + _FIRST_THREAD + worker, SIDE_STREAMS + worker
         m.advance(self.draw(3000))
         begin = m.now + self._hand_over(number)

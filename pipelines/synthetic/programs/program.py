@@ -14,7 +14,7 @@ from ..work import KERNEL_ARGS, Pending, Work
 
 COMPUTE_STREAM, COPY_STREAM, COMM_STREAM = 7, 20, 28
 SIDE_STREAMS = 30
-"""Number of the first further compute stream."""
+"""Number of the first additional compute stream."""
 ELEMENTS = 6_637_568
 
 _LAMBDA = "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
@@ -38,29 +38,29 @@ _CALLS = {"allreduce": "all_reduce"}
 
 
 class StepProgram:
-    """The program of one step. `run` yields a Pending where a collective waits for the other ranks."""
+    """Program of one step. `run` yields a Pending for each collective, which waits for the other ranks."""
 
     def __init__(
         self, machine: Machine, spec: CaptureSpec, rank: int, slowdown: float, rng: Random, sequences: Counter[str]
     ) -> None:
-        """slowdown: of this rank's compute kernels; sequences: how many collectives it issued before, by group."""
+        """Create the program. slowdown: factor of this rank's compute kernels. sequences: collectives issued so far, by group."""
         self.m, self.spec, self.rank, self.slowdown, self.rng = machine, spec, rank, slowdown, rng
         self.sequences = sequences
         self._ops = 0
 
     def draw(self, mean_ns: float) -> int:
-        """Returns a duration between 0.5 and 1.5 times the mean, on the clock's grid, at least one grid step."""
+        """Return a duration between 0.5 and 1.5 times the mean, on the clock's grid, at least one grid step."""
         grid = self.m.grid
         ns = int(mean_ns * (0.5 + self.rng.random()))
         return max(ns // grid * grid, grid)
 
     def latency(self, mean_ns: float) -> int:
-        """Returns the latency of a launch: about the mean, as the spec says, on the clock's grid."""
+        """Return the latency of a launch on the clock's grid: the mean within the spec's relative jitter."""
         grid, jitter = self.m.grid, self.spec.launch_jitter
         return max(int(mean_ns * (1 - jitter + 2 * jitter * self.rng.random())) // grid * grid, grid)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """Runs ProfilerStep#number. The driver sends each Pending's end in true ns."""
+        """Run ProfilerStep#number. Yield each collective; the driver sends its end in true ns."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()
@@ -81,7 +81,7 @@ class StepProgram:
         self._kernel(work, stream, self.spec.kernel_ns * self.slowdown)
 
     def _op(self, outer: str, inner: str, work: Work, stream: int = COMPUTE_STREAM) -> None:
-        """Two nested operators around one launch."""
+        """Run two nested operators around one launch."""
         m, part = self.m, self.spec.op_ns / 4
         if self.spec.include_python_frames:
             m.enter(f"torch/nn/modules/linear.py(116): forward_{self._ops % 7}", "python_function")
@@ -98,7 +98,7 @@ class StepProgram:
         self._ops += 1
 
     def _side_op(self, stream: int) -> None:
-        """An operator on another compute stream, which waits for the main stream and which the main stream waits for."""
+        """Run an operator on another compute stream, which waits for the main stream, and let the main stream wait for it."""
         m = self.m
         with m.enter("aten::_fused_side_branch"):
             m.wait(stream, m.record(COMPUTE_STREAM))
@@ -155,7 +155,7 @@ class StepProgram:
         yield from self._collective(world(self.spec.ranks), "allreduce")
 
     def _collective(self, group: Group, name: str) -> Generator[Pending, int, None]:
-        """One collective of a group on the communication stream, after what the compute stream has so far."""
+        """Run one collective of a group on the communication stream, after the work launched so far on the compute stream."""
         m = self.m
         args = group.args(name, ELEMENTS, self.sequences[group.name])
         self.sequences[group.name] += 1
@@ -181,5 +181,5 @@ class StepProgram:
         self.m.event_sync(self.m.record(COMPUTE_STREAM))
         self._op("aten::sum", "aten::sum", POINTWISE)
         self._item()
-        # Work that nothing else waits for, so that the device sync at the step's end has something to wait for.
+        # Work without another waiter, so that the device sync at the step's end really waits.
         self._op("aten::mean", "aten::mean", POINTWISE)

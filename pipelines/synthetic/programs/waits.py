@@ -1,5 +1,7 @@
-"""Steps that wait in many ways: cudaFree, which waits for the device and then takes its time, and of which no cuda_sync row tells;
-streams and events; calls that find the work done.
+"""Steps with many kinds of waits.
+
+cudaFree waits for the device, then takes its own time, and has no cuda_sync row. Other calls wait for streams and events, or find
+the work done.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from .program import COMPUTE_STREAM, GEMM, POINTWISE, SIDE_STREAMS, StepProgram
 
 
 class WaitsProgram(StepProgram):
-    """The program of one step: a layer after another, each with a wait of another kind."""
+    """Program of one step: one layer after another, with four kinds of waits in turn."""
 
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""

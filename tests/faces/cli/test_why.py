@@ -44,7 +44,7 @@ def test_it_fits_a_screen_and_a_file_alone_is_the_same_question(trace: Path) -> 
     assert max(map(len, own)) <= 80 and len(lines) <= 45
     text = " ".join(said.split())
     assert text.startswith("Of each 6.53 ms step the GPU computes 480.0 us; 6.00 ms it waits for data loading")
-    assert "91.9 % data loading: 6.00 ms a step, gone saves 6.00 ms, halved saves 3.00 ms" in text
+    assert "91.9 % data loading: 6.00 ms a step; removing it saves 6.00 ms, halving it 3.00 ms" in text
     assert f"tracelake what-if {trace} --remove cause:data_loading" in said
 
 
@@ -123,7 +123,7 @@ def test_what_is_saved_by_gaps_in_which_the_trace_lacks_events_says_so_beside_th
     events += [kernel("gemm", 20, 100, 1), kernel("gemm", 5120, 100, 2)]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
     text = " ".join(run("why", tmp_path / "trace.json").stdout.split())
-    saved = text.index("gone saves")
+    saved = text.index("removing it saves")
     doubt = text.index("but 5.0 ms of the path are gaps over 1 ms in which nothing ran", saved)
     assert doubt - saved < 60 and "the trace lacks events" in text[doubt:]
 
@@ -184,7 +184,7 @@ def test_a_capture_has_no_profiler_to_take_away(tmp_path: Path) -> None:
 
 
 def test_a_number_stays_with_its_unit() -> None:
-    text = "communication exposed: 1.35 ms, gone saves 1.10 ms, halved saves 675.7 us"
+    text = "communication exposed: 1.35 ms; removing it saves 1.10 ms, halving it 675.7 us"
     assert _wrapped(text, len(text) - 1)[1] == "675.7 us" and _wrapped("half of it (50 %)", 15) == [
         "half of it",
         "(50 %)",

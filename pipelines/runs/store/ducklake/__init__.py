@@ -1,1 +1,1 @@
-"""DuckLake as a store: a lake in a bucket, or for many writers."""
+"""DuckLake as a store: a lake in a bucket, or one with many writers."""

@@ -1,4 +1,4 @@
-"""Connections to DuckLakes: extensions loaded, keys given, the catalog attached as `lake`. Errors say what to do."""
+"""Connections to DuckLakes: load extensions, pass keys, attach the catalog as `lake`. Errors say what to do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pipelines.runs.store.ducklake.objects import check_data, give_access
 from pipelines.runs.store.interface import StoreError
 
 LAKE = "lake"
-_PATIENCE_S = 60.0  # for a catalog in a file, which one process at a time can write, or have open for writing
-_READERS_PATIENCE_S = 8.0  # somebody waits for the answer
+_PATIENCE_S = 60.0  # for a catalog in a file, which only one process at a time can write or open for writing
+_READERS_PATIENCE_S = 8.0  # a user waits for the answer
 _ADVICE = (
     (r"unable to open database file|Cannot open (file|database)", "there is no such catalog; `tracelake ingest` makes it, given where its data is (?data=…)"),
     (r"password authentication failed|no password supplied", "wrong or missing password: set PGPASSWORD, or use ~/.pgpass"),
@@ -41,7 +41,10 @@ def attach(
     config: Mapping[str, Any] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """Returns a connection that has the DuckLake attached as `lake`. Raises StoreError; ValueError for a wrong setting."""
+    """Return a connection with the DuckLake attached as `lake`.
+
+    Raises StoreError, and ValueError for an invalid setting.
+    """
     con = database.connect(config=dict(config or {}))
     try:
         for name, value in (settings or {}).items():
@@ -71,7 +74,7 @@ def _attach_or_create(con: duckdb.DuckDBPyConnection, address: Address, read_onl
     except duckdb.Error:
         if read_only:
             raise
-        with locked(con, address, COMMIT):  # two writers that make the catalog at once: one of them would fail
+        with locked(con, address, COMMIT):  # if two writers create the catalog concurrently, one of them fails
             _attach(con, address, read_only, create=True)
 
 
@@ -80,7 +83,8 @@ def _attach(con: duckdb.DuckDBPyConnection, address: Address, read_only: bool, c
     options += [] if create else ["CREATE_IF_NOT_EXISTS false"]
     options += [f"DATA_PATH {quoted(address.data + '/')}"] if address.data else []
     patience_s = _READERS_PATIENCE_S if read_only else _PATIENCE_S
-    options += [f"META_BUSY_TIMEOUT {1000 * patience_s:.0f}"] if address.kind == "sqlite" else []  # DuckDB's is 5 s
+    # DuckDB's default is 5 s.
+    options += [f"META_BUSY_TIMEOUT {1000 * patience_s:.0f}"] if address.kind == "sqlite" else []
     until = time.monotonic() + patience_s
     while True:
         try:
@@ -95,19 +99,21 @@ def _attach(con: duckdb.DuckDBPyConnection, address: Address, read_only: bool, c
 
 
 def data_of(con: duckdb.DuckDBPyConnection) -> str:
-    """Returns where the attached DuckLake's files are, as the catalog says, without a slash at the end."""
-    found = con.execute(f"SELECT value FROM {LAKE}.options() WHERE option_name = 'data_path'").fetchall()
-    return found[0][0].rstrip("/")
+    """Return the data path of the attached DuckLake from its catalog, without a trailing slash."""
+    rows = con.execute(f"SELECT value FROM {LAKE}.options() WHERE option_name = 'data_path'").fetchall()
+    return rows[0][0].rstrip("/")
 
 
 @contextmanager
 def told(address: Address) -> Iterator[None]:
-    """Turns DuckDB's errors into StoreErrors that say what to do, without passwords."""
+    """Convert DuckDB's errors into StoreErrors that say what to do, without passwords."""
     try:
         yield
     except duckdb.Error as error:  # fmt: skip
         if address.is_remote and re.search(r"HTTP|404|NoSuchBucket", str(error)):
-            check_data(address.data, to_write=True, anew=True)  # says it better
-        said = hidden(" ".join(str(error).split()))
-        advice = next((text for pattern, text in _ADVICE if re.search(pattern, said)), None)
-        raise StoreError(f"{address.text}: {advice} ({said[:300]})" if advice else f"{address.text}: {said}") from None
+            check_data(address.data, to_write=True, anew=True)  # raises a clearer error
+        message = hidden(" ".join(str(error).split()))
+        advice = next((text for pattern, text in _ADVICE if re.search(pattern, message)), None)
+        raise StoreError(
+            f"{address.text}: {advice} ({message[:300]})" if advice else f"{address.text}: {message}"
+        ) from None

@@ -1,4 +1,4 @@
-"""A batch's files on their way into a DuckLake: in the types that its tables have, with their row counts."""
+"""A batch's files on their way into a DuckLake: converted to the types of its tables, with their row counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from pipelines.runs.store.unit_batches import UnitBatch, rewritten
 
 
 def in_types(batch: UnitBatch, cast: dict[str, dict[str, str]], types: dict[str, Columns], folder: Path) -> UnitBatch:
-    """Returns the batch with those columns that the store has in another type converted to that."""
+    """Return the batch with columns converted to the store's types where those differ.
+
+    Raises StoreError if a value cannot be converted.
+    """
     files = dict(batch.files)
     for table, columns in cast.items():
         if table in files:
@@ -28,17 +31,17 @@ def in_types(batch: UnitBatch, cast: dict[str, dict[str, str]], types: dict[str,
             try:
                 files[table] = rewritten(files[table], "true", folder / f"{table}.parquet", f"* REPLACE ({changed})")
             except duckdb.ConversionException as error:
-                own = ", ".join(
+                conflicts = ", ".join(
                     f"{name} is {types[table][name]}, {kind} in the store" for name, kind in columns.items()
                 )
-                raise StoreError(f"{table}: {own}: {str(error).splitlines()[0]}") from None
+                raise StoreError(f"{table}: {conflicts}: {str(error).splitlines()[0]}") from None
     return replace(batch, files=files)
 
 
 def new_files(
     con: duckdb.DuckDBPyConnection, batch: UnitBatch, known: set[tuple[str, str]], folder: Path
 ) -> dict[str, Staged]:
-    """Returns the files with their row counts, of `rejects` only what the store does not have."""
+    """Return the files with their row counts, of `rejects` only the rows that the store does not have."""
     files = dict(batch.files)
     if REJECTS in files and known:
         listed = ", ".join(row([path, reason]) for path, reason in sorted(known))
@@ -48,7 +51,7 @@ def new_files(
 
 
 def counted(con: duckdb.DuckDBPyConnection, staged: Staged) -> Staged:
-    """Returns a file with its row count."""
+    """Return a file with its row count, which is counted if unknown."""
     if staged.n_rows is not None:
         return staged
     n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(staged.path)})").fetchall()[0][0]
@@ -56,7 +59,7 @@ def counted(con: duckdb.DuckDBPyConnection, staged: Staged) -> Staged:
 
 
 def add_files(con: duckdb.DuckDBPyConnection, put: Iterable[tuple[str, str]]) -> None:
-    """Makes uploaded files (table, file) part of their tables."""
+    """Add uploaded files (table, path) to their tables."""
     for table, path in put:
         con.execute(
             f"CALL ducklake_add_data_files({quoted(LAKE)}, {quoted(table)}, {quoted(path)}, "
@@ -65,8 +68,10 @@ def add_files(con: duckdb.DuckDBPyConnection, put: Iterable[tuple[str, str]]) ->
 
 
 def all_or_nothing(con: duckdb.DuckDBPyConnection, write: Callable[[], bool]) -> bool:
-    """Calls `write` in a transaction, which is committed if it returns True. Returns False if it does not, or if
-    another writer changed the same tables meanwhile: nothing was written then. Raises what `write` raises.
+    """Call `write` in a transaction, and commit it if `write` returns True. Return whether it was committed.
+
+    Returns False, with nothing written, if `write` returns False or another writer changed the same tables
+    concurrently. Raises what `write` raises.
     """
     con.begin()
     try:
@@ -84,5 +89,5 @@ def all_or_nothing(con: duckdb.DuckDBPyConnection, write: Callable[[], bool]) ->
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Returns whether a transaction failed because of another one, so that it can be tried again."""
+    """Return whether a transaction failed because of a concurrent one, so that it can be retried."""
     return isinstance(error, duckdb.TransactionException) and bool(re.search("onflict|database is locked", str(error)))

@@ -1,4 +1,4 @@
-"""DuckDB's extensions for DuckLake, from the wheels of `tracelake[lake]`: signed, and never downloaded by us."""
+"""DuckDB's extensions for DuckLake, from the wheels of `tracelake[lake]`: signed, and not downloaded at run time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CATALOG = {"postgres": ["postgres_scanner"], "sqlite": ["sqlite_scanner"], "duc
 
 
 def load_extensions(con: duckdb.DuckDBPyConnection, address: Address, remote: bool) -> None:
-    """Loads what an address needs (`remote`: with S3). Raises StoreError naming what to install."""
+    """Load the extensions that an address needs (`remote`: also S3). Raises StoreError naming what to install."""
     for name in [*_CATALOG[address.kind], *(["httpfs"] if remote else []), "ducklake"]:
         wheel = _in_wheel(name)
         try:
@@ -25,15 +25,15 @@ def load_extensions(con: duckdb.DuckDBPyConnection, address: Address, remote: bo
 
 
 def _in_wheel(name: str) -> Path | None:
-    found = find_spec(f"duckdb_extension_{name}")
-    if found is None or found.origin is None:
+    spec = find_spec(f"duckdb_extension_{name}")
+    if spec is None or spec.origin is None:
         return None
-    path = Path(found.origin).parent / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+    path = Path(spec.origin).parent / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
     return path if path.exists() else None
 
 
-def _advice(name: str, said: str) -> str:
-    told = f"DuckDB {duckdb.__version__} cannot load its extension {name}"
+def _advice(name: str, reason: str) -> str:
+    message = f"DuckDB {duckdb.__version__} cannot load its extension {name}"
     if find_spec(f"duckdb_extension_{name}"):
-        told += " (the installed wheel is for another version of DuckDB)"
-    return f"{told}: pip install 'tracelake[lake]', or run INSTALL {name} once in DuckDB ({said})"
+        message += " (the installed wheel is for another version of DuckDB)"
+    return f"{message}: pip install 'tracelake[lake]', or run INSTALL {name} once in DuckDB ({reason})"

@@ -1,4 +1,4 @@
-"""Whether the files of a DuckLake are as its catalog says: there, of that size, with that many rows, and readable throughout."""
+"""Check of a DuckLake's files against its catalog: existence, size, row count, and readability of every value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _CATALOG = f"__ducklake_metadata_{LAKE}"
 
 
 def check(store: DuckLakeStore, on_file: Callable[[str], Any] = lambda _: None) -> Checked:
-    """Read every file that a query would read now. There are no checksums: all are `n_not_recorded`. Raises StoreError."""
+    """Read every file that a query would read now. All files count as `n_not_recorded`, because there are no checksums.
+
+    Raises StoreError.
+    """
     with attach(store.parsed, read_only=True) as con:
         check_format(con, store.address)
         with told(store.parsed):
@@ -30,9 +33,9 @@ def check(store: DuckLakeStore, on_file: Callable[[str], Any] = lambda _: None) 
             ).fetchall()
             n_rows = {(table, _name(path)): n for _, table, path, n in rows}
             files = [
-                (table, *found)
+                (table, *file_and_size)
                 for schema, table in dict.fromkeys((schema, table) for schema, table, *_ in rows)
-                for found in con.execute(
+                for file_and_size in con.execute(
                     "SELECT data_file, data_file_size_bytes FROM "
                     f"ducklake_list_files({quoted(LAKE)}, {quoted(table)}, schema => {quoted(schema)})"
                 ).fetchall()
@@ -49,16 +52,16 @@ def check(store: DuckLakeStore, on_file: Callable[[str], Any] = lambda _: None) 
 def _wrong(con: duckdb.DuckDBPyConnection, file: str, size: int, n_rows: int | None) -> str | None:
     read = f"read_parquet({quoted(file)}, hive_partitioning = false)"
     try:
-        ((there,),) = con.execute(f"SELECT size FROM read_blob({quoted(file)})").fetchall() or [(None,)]
-        if there is None:
+        ((actual_size,),) = con.execute(f"SELECT size FROM read_blob({quoted(file)})").fetchall() or [(None,)]
+        if actual_size is None:
             return "is missing"
-        if there != size:
-            return f"has {there:,} bytes, not {size:,} as the catalog says"
-        # Each value is looked at, and none is kept.
+        if actual_size != size:
+            return f"has {actual_size:,} bytes, not {size:,} as the catalog says"
+        # Reads every value without materializing any.
         n, *_ = con.execute(f"SELECT count(*), bit_xor(hash(COLUMNS(*))) FROM {read}").fetchall()[0]
     except duckdb.Error as error:
-        said = first_line(error)
-        return "is missing" if "No files found" in said or "404" in said else f"cannot be read: {said}"
+        message = first_line(error)
+        return "is missing" if "No files found" in message or "404" in message else f"cannot be read: {message}"
     return None if n_rows in (None, n) else f"has {n:,} rows, not {n_rows:,} as the catalog says"
 
 

@@ -1,4 +1,7 @@
-"""One writer at a time looks up what is known and commits: DuckLake lets two appends of the same trace both succeed."""
+"""Locks of a DuckLake: one writer at a time looks up known keys and commits.
+
+Without them DuckLake lets two concurrent appends of the same trace both succeed.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.interface import StoreError
 
-COMMIT, UPKEEP = 7_021_001, 7_021_002  # numbers of the advisory locks, of each database on its own
+COMMIT, UPKEEP = 7_021_001, 7_021_002  # numbers of the advisory locks, which are separate in each database
 _PATIENCE = "10min"
 
 
 @contextmanager
 def locked(con: duckdb.DuckDBPyConnection, address: Address, number: int) -> Iterator[None]:
-    """Holds a lock of a DuckLake: an advisory lock in Postgres, flock beside a catalog file. It goes with the process."""
+    """Hold a lock of a DuckLake: an advisory lock in Postgres, or flock next to a catalog file.
+
+    It is released when the process ends.
+    """
     if address.kind == "postgres":
         with _in_postgres(con, address, number):
             yield
@@ -35,19 +41,19 @@ def locked(con: duckdb.DuckDBPyConnection, address: Address, number: int) -> Ite
 
 @contextmanager
 def _in_postgres(con: duckdb.DuckDBPyConnection, address: Address, number: int) -> Iterator[None]:
-    """The lock lasts as long as a transaction of its own: Postgres ends that when the connection breaks."""
-    with database.cursor(con) as own:
-        own.execute(f"ATTACH IF NOT EXISTS {quoted(address.catalog)} AS tracelake_locks (TYPE postgres)")
-        own.begin()
+    """Hold an advisory lock in a dedicated transaction, which Postgres ends if the connection breaks."""
+    with database.cursor(con) as cursor:
+        cursor.execute(f"ATTACH IF NOT EXISTS {quoted(address.catalog)} AS tracelake_locks (TYPE postgres)")
+        cursor.begin()
         try:
-            own.execute(f"CALL postgres_execute('tracelake_locks', 'SET LOCAL lock_timeout = ''{_PATIENCE}''')")
-            own.execute(f"CALL postgres_execute('tracelake_locks', 'SELECT pg_advisory_xact_lock({number})')")
+            cursor.execute(f"CALL postgres_execute('tracelake_locks', 'SET LOCAL lock_timeout = ''{_PATIENCE}''')")
+            cursor.execute(f"CALL postgres_execute('tracelake_locks', 'SELECT pg_advisory_xact_lock({number})')")
         except duckdb.Error as error:
-            own.rollback()
+            cursor.rollback()
             if "lock timeout" in str(error):
                 raise StoreError(f"{address.text}: another writer has held the lock for {_PATIENCE}") from None
             raise
         try:
             yield
         finally:
-            own.rollback()
+            cursor.rollback()

@@ -1,4 +1,4 @@
-"""Where a DuckLake's Parquet files are: a bucket or a folder. A file is put there whole, before the catalog names it."""
+"""The data path of a DuckLake: a bucket or a folder. A file is uploaded completely before the catalog names it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pipelines.models.sqltext import quoted
 from pipelines.runs.store.ducklake.address import Address
 from pipelines.runs.store.interface import StoreError
 
-_AT_ONCE = 8  # uploads; a unit has some 50 small files, and each waits for the server
+_AT_ONCE = 8  # concurrent uploads; a unit has some 50 small files, and each upload waits for the server
 _KEYS = {"KEY_ID": "AWS_ACCESS_KEY_ID", "SECRET": "AWS_SECRET_ACCESS_KEY", "SESSION_TOKEN": "AWS_SESSION_TOKEN"}
 
 
 def endpoint() -> str | None:
-    """Returns the S3 server's URL, None for Amazon's."""
+    """Return the S3 server's URL, or None for Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
@@ -32,14 +32,14 @@ def _region() -> str:
 
 
 def give_access(con: duckdb.DuckDBPyConnection) -> None:
-    """Lets a connection read and write the bucket, with the keys of the environment."""
-    given = {name: os.environ[key] for name, key in _KEYS.items() if os.environ.get(key)}
-    if "KEY_ID" not in given or "SECRET" not in given:
+    """Give a connection access to the bucket, with the keys of the environment. Raises StoreError without keys."""
+    options_by_name = {name: os.environ[key] for name, key in _KEYS.items() if os.environ.get(key)}
+    if "KEY_ID" not in options_by_name or "SECRET" not in options_by_name:
         raise StoreError(
             "no keys for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_REGION; AWS_ENDPOINT_URL for a server "
             "that is not Amazon's). `aws configure export-credentials --format env` prints those of a profile or role"
         )
-    options = [f"{name} {quoted(value)}" for name, value in {**given, "REGION": _region()}.items()]
+    options = [f"{name} {quoted(value)}" for name, value in {**options_by_name, "REGION": _region()}.items()]
     if url := endpoint():
         parts = urlsplit(url if "://" in url else f"https://{url}")
         options += [f"ENDPOINT {quoted(parts.netloc)}", "URL_STYLE 'path'", f"USE_SSL {parts.scheme == 'https'}"]
@@ -47,7 +47,7 @@ def give_access(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def put_files(address: Address, files: Mapping[str, Path]) -> None:
-    """Copies files to the data path, by their names there, and waits until they are durable. Raises StoreError."""
+    """Copy files to the data path, under these names, and wait until they are durable. Raises StoreError."""
     if not address.data:
         raise StoreError(f"{address.text}: where is its data? Add ?data=… to the address, or set TRACELAKE_DATA")
     if not address.is_remote:
@@ -74,10 +74,11 @@ def _bucket(**more: Any) -> Any:
 
 
 def check_data(data: str | None, to_write: bool, anew: bool = False) -> None:
-    """Raises StoreError, within seconds, for a bucket that is missing, does not answer or refuses the keys: DuckLake itself
-    would say so only at a commit, a query after minutes of trying. Asked once for each data path and key, or `anew`.
+    """Raise StoreError, within seconds, if a bucket is missing, does not answer or refuses the keys.
 
-    `to_write`: a key that may not list is refused, too; who reads may do without.
+    DuckLake itself would fail only at a commit, or after minutes of retries in a query. The check runs once per data
+    path and key, or again if `anew`. `to_write`: also refuse a key that may not list the bucket, which a reader does
+    not need.
     """
     if data and data.startswith("s3://"):
         if anew:
@@ -91,17 +92,17 @@ def _check(data: str, to_write: bool, *_: str | None) -> None:
 
     name = data.removeprefix("s3://").partition("/")[0]
     try:
-        # Listing, not HEAD of the bucket: its refusal has no text, so it cannot tell a wrong key from a wrong secret.
-        once = _bucket(
+        # Listing instead of HEAD, whose refusal has no text that distinguishes a wrong key from a wrong secret.
+        file_system = _bucket(
             connect_timeout=3, request_timeout=5, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1)
         )
-        once.get_file_info(fs.FileSelector(data.removeprefix("s3://"), allow_not_found=True))
-        found = once.get_file_info(name)
+        file_system.get_file_info(fs.FileSelector(data.removeprefix("s3://"), allow_not_found=True))
+        bucket_info = file_system.get_file_info(name)
     except OSError as error:
         if to_write or "ACCESS_DENIED" not in str(error):
             raise StoreError(f"s3://{name}: {_said(error)}") from None
         return
-    if found.type is fs.FileType.NotFound:
+    if bucket_info.type is fs.FileType.NotFound:
         raise StoreError(f"s3://{name}: there is no such bucket at {_server()}; make it first")
 
 
@@ -119,10 +120,10 @@ _REFUSED = (
 
 
 def _said(error: OSError) -> str:
-    """What is wrong with the bucket and what to do, without the library's words where ours say it."""
+    """Return what is wrong with the bucket and what to do, or the library's text for an unknown error."""
     text = str(error).splitlines()[0]
-    told = next((told for pattern, told in _REFUSED if re.search(pattern, text)), None)
-    return told.format(server=_server()) if told else text[:300]
+    advice = next((advice for pattern, advice in _REFUSED if re.search(pattern, text)), None)
+    return advice.format(server=_server()) if advice else text[:300]
 
 
 def _copy(root: Path, files: Mapping[str, Path]) -> None:
@@ -130,7 +131,7 @@ def _copy(root: Path, files: Mapping[str, Path]) -> None:
     for name, path in files.items():
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)  # not linked: the time tells a sweep how long it has been there
+        shutil.copyfile(path, target)  # not linked, because `sweep` judges the age of a file by its time
         with target.open("rb+") as file:
             os.fsync(file.fileno())
         folders.add(target.parent)

@@ -1,6 +1,7 @@
-"""What the tables of a DuckLake lack: traces for which they were not computed, or by another version of their model.
+"""Gaps of a DuckLake's tables: traces for which they were not computed, or by another version of their model.
 
-A folder lake computes that before it answers; a DuckLake answers from what was committed, so the answer says so.
+A folder lake computes such rows before it answers. A DuckLake answers from the committed rows, so the answer names the
+gaps.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ _TOLD = {MARK: "traces", CAPTURE_MARK: "captures"}
 
 
 def outdated(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
-    """Returns a sentence for each of these tables that does not have every trace or capture from the model of today.
+    """Return a sentence for each of these tables that lacks traces or captures, or has them from another model version.
 
-    `con`: as of `Store.connect`. Where all is up to date this reads the catalog only, except for tables of captures.
+    `con`: from `Store.connect`. If all tables are up to date this reads only the catalog, except for tables of
+    captures.
     """
     catalog = catalog_of(con)
-    asked = [name for name in tables if name in (*catalog.materialized, *catalog.of_captures)]
-    if not asked or not has_own(con):
+    requested = [name for name in tables if name in (*catalog.materialized, *catalog.of_captures)]
+    if not requested or not has_own(con):
         return []
-    known = versions.read(con)
-    found = []
+    versions_by_batch = versions.read(con)
+    sentences = []
     for mark in _TOLD:
-        of_mark = [table for table in asked if mark_of(table) == mark]
-        if of_mark and _batches_lack(con, catalog, mark, of_mark, known):
-            found += _told(con, catalog, mark, of_mark, known)
-    return [*found, *_without_capture(con, [table for table in asked if mark_of(table) == CAPTURE_MARK])]
+        of_mark = [table for table in requested if mark_of(table) == mark]
+        if of_mark and _batches_lack(con, catalog, mark, of_mark, versions_by_batch):
+            sentences += _told(con, catalog, mark, of_mark, versions_by_batch)
+    return [*sentences, *_without_capture(con, [table for table in requested if mark_of(table) == CAPTURE_MARK])]
 
 
 def _batches_lack(
@@ -42,15 +44,15 @@ def _batches_lack(
     catalog: Catalog,
     mark: str,
     tables: Sequence[str],
-    known: dict[str, versions.Versions],
+    versions_by_batch: dict[str, versions.Versions],
 ) -> bool:
-    """Returns whether a batch, perhaps one that was removed since, lacks one of these tables: told by the catalog alone."""
-    current: dict[int, bool] = {}  # batches share what is known of them
-    for found in known.values():
-        if id(found) not in current:
-            current[id(found)] = not versions.stale_tables(catalog, tables, found)
+    """Return whether the catalog lists a batch, perhaps a removed one, that lacks one of these tables."""
+    current: dict[int, bool] = {}  # by id, because batches share their versions
+    for batch_versions in versions_by_batch.values():
+        if id(batch_versions) not in current:
+            current[id(batch_versions)] = not versions.stale_tables(catalog, tables, batch_versions)
     batches = con.execute(f"SELECT DISTINCT batch_id FROM {KEYS_TABLE} WHERE mark = {quoted(mark)}").fetchall()
-    return not all(name in known and current[id(known[name])] for (name,) in batches)
+    return not all(name in versions_by_batch and current[id(versions_by_batch[name])] for (name,) in batches)
 
 
 def _told(
@@ -58,23 +60,25 @@ def _told(
     catalog: Catalog,
     mark: str,
     tables: Sequence[str],
-    known: dict[str, versions.Versions],
+    versions_by_batch: dict[str, versions.Versions],
 ) -> list[str]:
     n_keys: dict[str, int] = dict(con.execute(f"SELECT batch_id, count(*) FROM {mark} GROUP BY batch_id").fetchall())
-    total, told = sum(n_keys.values()), []
+    total, sentences = sum(n_keys.values()), []
     for table in tables:
-        missing = sum(n for name, n in n_keys.items() if table not in known.get(name, {}))
+        missing = sum(n for name, n in n_keys.items() if table not in versions_by_batch.get(name, {}))
         older = sum(
-            n for name, n in n_keys.items() if known.get(name, {}).get(table) not in (None, catalog.version(table))
+            n
+            for name, n in n_keys.items()
+            if versions_by_batch.get(name, {}).get(table) not in (None, catalog.version(table))
         )
         parts = [
-            f"{what} for {n:,} of {total:,} {_TOLD[mark]}"
-            for n, what in ((missing, "not computed"), (older, "computed by another version of its model"))
+            f"{reason} for {n:,} of {total:,} {_TOLD[mark]}"
+            for n, reason in ((missing, "not computed"), (older, "computed by another version of its model"))
             if n
         ]
         if parts:
-            told.append(f"{table} was {' and '.join(parts)}: {_what_to_do(table)}")
-    return told
+            sentences.append(f"{table} was {' and '.join(parts)}: {_what_to_do(table)}")
+    return sentences
 
 
 def _without_capture(con: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:

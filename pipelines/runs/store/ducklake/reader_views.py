@@ -1,4 +1,4 @@
-"""What a connection to a DuckLake shows: every public table under its name, as in a folder lake's analysts' file."""
+"""The views of a connection to a DuckLake: every public table under its name, as in a folder lake's analysts' file."""
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ _KEPT = 8  # files of views, of different versions of the models or of stores
 
 
 def create_views(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Attaches a file with the views and their comments, over the attached `lake`, and makes it the default.
+    """Attach a file with the views and their comments, over the attached `lake`, and make it the default.
 
-    Creating 100 views with 1,600 comments takes seconds where each one looks into a DuckLake: so they are made over empty
-    tables with the same columns, and kept in the user's cache. They depend on nothing else.
+    Creating 100 views with 1,600 comments takes seconds if each one is bound to a DuckLake. So they are made over empty
+    tables with the same columns, and cached for the user. They depend on nothing else.
     """
-    there, has_own_tables = lake_columns(con), has_own(con)
+    columns_by_table, has_own_tables = lake_columns(con), has_own(con)
     hidden = has_own_tables and _hide_superseded(con)
-    build = _Build(catalog, there, hidden, has_own_tables, user_tables.has_prices(con))
+    build = _Build(catalog, columns_by_table, hidden, has_own_tables, user_tables.has_prices(con))
     _attach(con, build)
     con.execute(f"USE {SHOWN}")
 
 
 @dataclass(frozen=True)
 class _Build:
-    """What the views depend on: the models, the store's columns, whether traces are superseded, whether it has keys, and
-    whether it has prices.
+    """The inputs of the views.
+
+    These are the models, the store's columns, and whether it has superseded traces, keys, and prices.
     """
 
     catalog: Catalog
@@ -79,14 +80,14 @@ class _Build:
 
 def _attach(con: duckdb.DuckDBPyConnection, build: _Build) -> None:
     attach = f"ATTACH {{}} AS {SHOWN} (READ_ONLY)"
-    if kept := kept_file("views", build.digest):
+    if cached := kept_file("views", build.digest):
         with suppress(duckdb.IOException):  # another process deleted it
-            con.execute(attach.format(quoted(kept)))
+            con.execute(attach.format(quoted(cached)))
             return
-    with tempfile.TemporaryDirectory(prefix="tracelake-views-") as own:
-        made = Path(own, "views.duckdb")
+    with tempfile.TemporaryDirectory(prefix="tracelake-views-") as temporary:
+        made = Path(temporary, "views.duckdb")
         _create_file(made, build)
-        con.execute(attach.format(quoted(made)))  # it stays while it is open
+        con.execute(attach.format(quoted(made)))  # the open file stays readable after its folder is deleted
         keep_file("views", build.digest, made, _KEPT)
 
 
@@ -100,7 +101,7 @@ def _create_file(path: Path, build: _Build) -> None:
         con.execute(f"USE {SHOWN}")
         con.begin()
         types = column_types(build.catalog)
-        # Marks first, for tables of captures read theirs; views that read tables last.
+        # Marker tables first, because tables of captures read theirs. Views that read tables last.
         order = sorted(build.catalog.public, key=lambda n: (build.catalog.models[n].kind == "view", n not in KEYS))
         for name in order:
             kind = _create(con, build, build.catalog.models[name])
@@ -109,15 +110,15 @@ def _create_file(path: Path, build: _Build) -> None:
 
 
 def lock_to(con: duckdb.DuckDBPyConnection, data: str) -> None:
-    """From here on, allow no files except those of the store, and no changes of settings."""
+    """Allow only the files of the store, and no changes of settings, from now on."""
     con.execute(f"SET allowed_directories = [{quoted(data + '/')}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
 
 
 def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
-    """Returns whether it made a TABLE or a VIEW."""
-    # Of a folder these are tables of rules, filled in later.
+    """Create a model's table or view. Return "TABLE" or "VIEW"."""
+    # In a folder lake these two are rule tables that are filled later.
     is_stored = {FAILURES_VIEW: build.has_own, PRICE_TABLE: build.has_prices}.get(model.name)
     if model.kind == "rules" and not is_stored:
         rule_tables.create_rules(con, model)
@@ -130,27 +131,27 @@ def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
 
 
 def _rows(build: _Build, name: str) -> str:
-    catalog, there = build.catalog, build.there
+    catalog, columns_by_table = build.catalog, build.there
     if name == FAILURES_VIEW:
         return f"SELECT * FROM {FAILURES}"
     if name == PRICE_TABLE:
         return f"SELECT * FROM {user_tables.PRICES}"
-    if name not in there:
+    if name not in columns_by_table:
         return _no_rows(catalog, name)
-    rows = stored_rows(catalog, name, there)
+    rows = stored_rows(catalog, name, columns_by_table)
     if name == MARK:
-        named = valid_rows(CAPTURE_MARK, stored_rows(catalog, CAPTURE_MARK, there))
-        ranks = valid_rows(CAPTURE_RANKS, stored_rows(catalog, CAPTURE_RANKS, there), f"({named})")
+        named = valid_rows(CAPTURE_MARK, stored_rows(catalog, CAPTURE_MARK, columns_by_table))
+        ranks = valid_rows(CAPTURE_RANKS, stored_rows(catalog, CAPTURE_RANKS, columns_by_table), f"({named})")
         return placed_rows(rows, named, ranks)
     if mark_of(name) != MARK:
         return valid_rows(name, rows)
-    # A trace is committed with all its tables, so that only superseded ones are to be left out.
-    is_of_traces = "trace_id" in there[name] and name != REJECTS
+    # A trace is committed with all its tables, so only superseded traces must be left out.
+    is_of_traces = "trace_id" in columns_by_table[name] and name != REJECTS
     return f"{rows} WHERE trace_id NOT IN (SELECT trace_id FROM {_HIDDEN})" if build.hidden and is_of_traces else rows
 
 
 def stored_rows(catalog: Catalog, name: str, there: dict[str, Columns]) -> str:
-    """Returns the SELECT of all rows, with the columns that this version knows: NULL where the store lacks them."""
+    """Return the SELECT of all rows with the columns of this version, NULL where the store lacks them."""
     if name not in there:
         return _no_rows(catalog, name)
     missing = [
@@ -158,7 +159,7 @@ def stored_rows(catalog: Catalog, name: str, there: dict[str, Columns]) -> str:
         for column, kind in column_types(catalog)[name]
         if column not in there[name]
     ]
-    return f"SELECT *{''.join(f', {one}' for one in missing)} FROM {LAKE}.{name}"
+    return f"SELECT *{''.join(f', {column_sql}' for column_sql in missing)} FROM {LAKE}.{name}"
 
 
 def _no_rows(catalog: Catalog, name: str) -> str:
@@ -166,7 +167,7 @@ def _no_rows(catalog: Catalog, name: str) -> str:
 
 
 def _hide_superseded(con: duckdb.DuckDBPyConnection) -> bool:
-    """Notes the truncated traces for which there is a better one; returns whether there are any."""
+    """Record the truncated traces that a better one supersedes, and return whether there are any."""
     if not con.execute(f"SELECT count(*) FROM {KEYS_TABLE} WHERE is_partial").fetchall()[0][0]:
         return False
     con.execute(f"CREATE TABLE {_HIDDEN} AS SELECT trace_id FROM ({superseded(f'SELECT * FROM {LAKE}.{MARK}')})")

@@ -1,7 +1,8 @@
-"""Tables of traces that are in a DuckLake, computed again by another version of their models.
+"""Recomputation of a DuckLake's trace tables by another version of their models.
 
-A batch's inputs are copied into a private lake and modelled there. The new rows take the place of the old ones in one
-transaction under the lock of commits. A kill leaves the old rows; a batch that was removed meanwhile stays removed.
+A batch's inputs are copied into a private lake and modelled there. The new rows replace the old ones in one transaction
+under the commit lock. If the process is killed, the old rows stay. A batch that is removed during the computation stays
+removed.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from pipelines.runs.store.unit_batches import UnitBatch, unit_batches
 
 @dataclass(frozen=True)
 class StaleBatch:
-    """A batch with tables that are missing or of another version of their model; `n_events` of its traces."""
+    """A batch with tables that are missing or of another model version. `n_events`: of its traces."""
 
     batch: Batch
     n_events: int
 
 
 def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
-    """Returns the batches of traces in which one of these tables is missing or of another version; with `force` all.
+    """Return the batches of traces in which one of these tables is missing or outdated. With `force`, all batches.
 
     Raises StoreError.
     """
@@ -60,7 +61,7 @@ def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = Fal
             return []
         con.begin()  # one state of the store
         catalog = catalog_of(con)
-        known = versions.read(con)
+        versions_by_batch = versions.read(con)
         rows = con.execute(
             f"SELECT batch_id, sum(n_events)::BIGINT FROM {LAKE}.{MARK} GROUP BY batch_id ORDER BY batch_id"
         ).fetchall()
@@ -68,35 +69,35 @@ def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = Fal
     return [
         StaleBatch(Batch(name), n or 0)
         for name, n in rows
-        if force or versions.stale_tables(catalog, tables, known.get(name, {}))
+        if force or versions.stale_tables(catalog, tables, versions_by_batch.get(name, {}))
     ]
 
 
 def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[str], force: bool = False) -> list[str]:
     """Compute those of these tables of a batch that are out of date, in an empty private lake, and replace them.
 
-    `force`: also those that are up to date. Returns the tables that were replaced: none if another process did it meanwhile, or removed the traces. Raises
-    StoreError and what the models raise.
+    `force`: also compute up-to-date tables. Returns the replaced tables. None are replaced if another process did so in
+    the meantime, or removed the traces. Raises StoreError and what the models raise.
     """
     with store.writer() as con:
         formulas = formulas_of(con)
         catalog = catalog_with(formulas)
-        known = {} if force else versions.read(con, [batch.batch_id]).get(batch.batch_id, {})
-        stale = versions.stale_tables(catalog, tables, known)
+        versions_by_table = {} if force else versions.read(con, [batch.batch_id]).get(batch.batch_id, {})
+        stale = versions.stale_tables(catalog, tables, versions_by_table)
         if not stale or not _fetch(con, catalog, lake, batch):
             return []
     write_formulas(lake.root / OP_FORMULAS, formulas)
     materialize(lake, stale, [batch], and_publish=False)
-    (computed,) = (one for one in unit_batches(lake) if one.batch == batch)
+    (computed,) = (unit_batch for unit_batch in unit_batches(lake) if unit_batch.batch == batch)
     mine = {table: staged for table, staged in computed.files.items() if table in stale}
     with tempfile.TemporaryDirectory(prefix="tracelake-unit-") as folder, store.writer() as con:
         return _replace(con, store, replace(computed, files=mine), Path(folder), force)
 
 
 def copy_traces(store: DuckLakeStore, lake: Lake, job: str | None = None) -> list[str | None]:
-    """Copy what ingestion wrote of all traces, or of a job's, into an empty private lake, with the user's own tables.
+    """Copy the ingested tables of all traces, or of a job's, and the user's tables into an empty private lake.
 
-    Returns the jobs that the store has traces of. Raises StoreError.
+    Returns the jobs of the store's traces. Raises StoreError.
     """
     with attach(store.parsed, read_only=True) as con, told(store.parsed):
         check_format(con, store.address)
@@ -107,23 +108,26 @@ def copy_traces(store: DuckLakeStore, lake: Lake, job: str | None = None) -> lis
         chosen = (
             "" if job is None else f" AND trace_id IN (SELECT trace_id FROM {LAKE}.{MARK} WHERE job = {quoted(job)})"
         )
-        for name in dict.fromkeys(batch for batch, of in rows if job in (None, of)):
+        for name in dict.fromkeys(batch for batch, trace_job in rows if job in (None, trace_job)):
             _fetch(con, catalog, lake, Batch(name), chosen)
         write_files(con, lake.root)
-    return sorted({of for _, of in rows}, key=str)
+    return sorted({trace_job for _, trace_job in rows}, key=str)
 
 
 def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: Batch, chosen: str = "") -> bool:
-    """Copies what ingestion wrote of a batch into the private lake, `chosen`: only of these traces; returns whether there is
-    any of it.
+    """Copy a batch's ingested tables into the private lake, and return whether they have rows.
+
+    `chosen`: an SQL condition on the traces, beginning with AND.
     """
-    folder, own = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}{chosen}"
+    folder, condition = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}{chosen}"
     con.begin()  # one state of the store
-    there = lake_columns(con)
-    keys: Mapping[str, str | None] = dict(con.execute(f"SELECT trace_id, path FROM {LAKE}.{MARK} {own}").fetchall())
+    columns_by_table = lake_columns(con)
+    keys: Mapping[str, str | None] = dict(
+        con.execute(f"SELECT trace_id, path FROM {LAKE}.{MARK} {condition}").fetchall()
+    )
     files = {table: folder / f"{table}.parquet" for table in sorted(SOURCES, key=lambda name: name == MARK)}
     for table, path in files.items():
-        rows = f"SELECT * FROM ({stored_rows(catalog, table, there)}) {own}"
+        rows = f"SELECT * FROM ({stored_rows(catalog, table, columns_by_table)}) {condition}"
         con.execute(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)")
     con.rollback()
     if keys:
@@ -144,10 +148,10 @@ def _replace(
 def _tried(
     con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
 ) -> list[str] | None:
-    """Returns the tables that were replaced; None if another writer came in between, so nothing was written."""
+    """Return the replaced tables, or None, with nothing written, if another writer interfered."""
     types = {table: columns_of_file(con, staged.path) for table, staged in batch.files.items()}
     cast = _casts(con, types)
-    files = {table: counted(con, one) for table, one in in_types(batch, cast, types, folder).files.items()}
+    files = {table: counted(con, staged) for table, staged in in_types(batch, cast, types, folder).files.items()}
     put = _upload(store, batch.batch, files)
     done: list[str] = []
     with locked(con, store.parsed, COMMIT), told(store.parsed):
@@ -158,12 +162,16 @@ def _tried(
 
 
 def _casts(con: duckdb.DuckDBPyConnection, types: Mapping[str, Columns]) -> dict[str, Columns]:
-    there = lake_columns(con)
-    return {table: found for table, own in types.items() if (found := casts(there.get(table, {}), own))}
+    columns_by_table = lake_columns(con)
+    return {
+        table: converted
+        for table, file_columns in types.items()
+        if (converted := casts(columns_by_table.get(table, {}), file_columns))
+    }
 
 
 def _upload(store: DuckLakeStore, batch: Batch, files: Mapping[str, Staged]) -> dict[str, str]:
-    """Returns where the file of each table that has rows was put."""
+    """Upload the file of each table that has rows, and return its path at the data path."""
     run = secrets.token_hex(4)
     names = {table: f"main/{table}/{batch.batch_id}-{run}.parquet" for table in files if files[table].n_rows}
     put_files(store.parsed, {name: files[table].path for table, name in names.items()})
@@ -178,22 +186,22 @@ def _swap(
     done: list[str],
     force: bool,
 ) -> bool:
-    """Puts the new rows in place of the old ones, as part of a transaction; adds the tables to `done`."""
+    """Replace the old rows by the new ones, as part of a transaction, and add the replaced tables to `done`."""
     name = batch.batch.batch_id
-    own = f"batch_id = {quoted(name)}"
-    known = dict(versions.read(con, [name]).get(name, {}))
-    there = {key for (key,) in con.execute(f"SELECT trace_id FROM {LAKE}.{MARK} WHERE {own}").fetchall()}
-    mine = [table for table, staged in files.items() if force or known.get(table) != staged.version]
+    condition = f"batch_id = {quoted(name)}"
+    versions_by_table = dict(versions.read(con, [name]).get(name, {}))
+    trace_ids = {key for (key,) in con.execute(f"SELECT trace_id FROM {LAKE}.{MARK} WHERE {condition}").fetchall()}
+    mine = [table for table, staged in files.items() if force or versions_by_table.get(table) != staged.version]
     done.clear()
-    if there != batch.keys[MARK].keys() or not mine:
-        return True  # removed, or computed by another process: nothing is to be changed
+    if trace_ids != batch.keys[MARK].keys() or not mine:
+        return True  # removed, or computed by another process
     columns = lake_columns(con)
     for table in columns.keys() & set(mine):
-        con.execute(f"DELETE FROM {LAKE}.{table} WHERE {own}")
+        con.execute(f"DELETE FROM {LAKE}.{table} WHERE {condition}")
     add_columns(con, columns, {table: columns_of_file(con, files[table].path) for table in mine})
     add_files(con, ((table, put[table]) for table in mine if table in put))
-    con.execute(f"DELETE FROM {FAILURES} WHERE {own} AND table_name IN {row(mine)}")
+    con.execute(f"DELETE FROM {FAILURES} WHERE {condition} AND table_name IN {row(mine)}")
     versions.note_failures(con, batch.batch, {table: files[table] for table in mine})
-    versions.note_replaced(con, batch.batch, known | {table: str(files[table].version) for table in mine})
+    versions.note_replaced(con, batch.batch, versions_by_table | {table: str(files[table].version) for table in mine})
     done += mine
     return True

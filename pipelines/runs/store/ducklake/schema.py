@@ -1,4 +1,4 @@
-"""Tables of a DuckLake: those of ours, made from a unit's files and widened by newer versions, and its own bookkeeping."""
+"""Tables of a DuckLake: data tables, made from a unit's files and widened by newer versions, and bookkeeping."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipelines.runs.store.ducklake.attach import LAKE
 from pipelines.runs.store.interface import StoreError
 
 FORMAT = 2
-"""Of the bookkeeping below and the names of columns. A store with another one was written by another version."""
+"""Version of the bookkeeping below and of column names. A store with another format was written by another version."""
 
 OWN = "tracelake"
-KEYS_TABLE = f"{LAKE}.{OWN}.keys"  # every key that was ever committed, also of traces that were removed since
-FAILURES = f"{LAKE}.{OWN}.failures"  # where models failed, as in model_failures
+KEYS_TABLE = f"{LAKE}.{OWN}.keys"  # every key that was ever committed, including those of removed traces
+FAILURES = f"{LAKE}.{OWN}.failures"  # model failures, as in model_failures
 _FORMAT_TABLE = f"{LAKE}.{OWN}.format"
-_INLINED = 100_000  # rows of the bookkeeping that stay in the catalog until `compact`: lookups open no file for them
+_INLINED = 100_000  # bookkeeping rows that stay in the catalog until `compact`, so that lookups open no file
 _WIDER = {
     ("INTEGER", "BIGINT"), ("SMALLINT", "INTEGER"), ("SMALLINT", "BIGINT"), ("TINYINT", "SMALLINT"),
     ("TINYINT", "INTEGER"), ("TINYINT", "BIGINT"), ("UTINYINT", "USMALLINT"), ("USMALLINT", "UINTEGER"),
@@ -33,13 +33,13 @@ Columns = dict[str, str]
 
 
 def has_own(con: duckdb.DuckDBPyConnection) -> bool:
-    """Returns whether anything was ever committed."""
+    """Return whether anything was ever committed."""
     query = f"SELECT count(*) FROM duckdb_columns() WHERE database_name = '{LAKE}' AND schema_name = '{OWN}'"
     return con.execute(query).fetchall()[0][0] > 0
 
 
 def create_own(con: duckdb.DuckDBPyConnection) -> None:
-    """Creates the bookkeeping of a new store. Called under the lock, outside of a transaction: options need the schema."""
+    """Create the bookkeeping of a new store. Call it under the lock, outside a transaction: options need the schema."""
     if has_own(con):
         return
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {LAKE}.{OWN}")
@@ -50,7 +50,7 @@ def create_own(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def create_bookkeeping(con: duckdb.DuckDBPyConnection) -> None:
-    """Creates the schema and the tables of ours, in what is attached as `lake`."""
+    """Create the bookkeeping schema and its tables in the database attached as `lake`."""
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {LAKE}.{OWN}")
     con.execute(f"CREATE TABLE {KEYS_TABLE} (mark VARCHAR, key VARCHAR, batch_id VARCHAR, is_partial BOOLEAN)")
     con.execute(
@@ -61,41 +61,49 @@ def create_bookkeeping(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def check_format(con: duckdb.DuckDBPyConnection, address: str) -> None:
-    """Raises StoreError for a store of another version; of an older one it says how to read its files again."""
+    """Raise StoreError for a store of another format.
+
+    For an older format, the message has the command that ingests its files again.
+    """
     if has_own(con):
-        found = con.execute(f"SELECT max(version) FROM {_FORMAT_TABLE}").fetchall()[0][0]
-        if found > FORMAT:
+        version = con.execute(f"SELECT max(version) FROM {_FORMAT_TABLE}").fetchall()[0][0]
+        if version > FORMAT:
             raise StoreError(
-                f"{address} was written by a newer tracelake (format {found}; this one knows {FORMAT}): "
+                f"{address} was written by a newer tracelake (format {version}; this one knows {FORMAT}): "
                 "pip install -U 'tracelake[lake]'"
             )
-        if found < FORMAT:
-            there = lake_columns(con)
-            files = sorted({path for mark in KEYS if mark in there for path in paths_in(con, f"{LAKE}.{mark}")})
+        if version < FORMAT:
+            columns_by_table = lake_columns(con)
+            files = sorted(
+                {path for mark in KEYS if mark in columns_by_table for path in paths_in(con, f"{LAKE}.{mark}")}
+            )
             why = f"{address} was written by tracelake 0.1, whose tables have other columns"
             raise StoreError(f"{why}; {read_again(files, 'ADDRESS')}")
 
 
 def lake_columns(con: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Returns the columns of every table of traces, captures, runs and so on."""
+    """Return the columns of every data table (traces, captures, runs, …)."""
     rows = con.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "
         f"WHERE database_name = '{LAKE}' AND schema_name = 'main' ORDER BY table_name, column_index"
     ).fetchall()
-    found: dict[str, Columns] = {}
+    columns_by_table: dict[str, Columns] = {}
     for table, column, kind in rows:
-        found.setdefault(table, {})[column] = kind
-    return found
+        columns_by_table.setdefault(table, {})[column] = kind
+    return columns_by_table
 
 
 def columns_of_file(con: duckdb.DuckDBPyConnection, path: Path) -> Columns:
-    """Returns the columns of a Parquet file."""
+    """Return the columns of a Parquet file."""
     rows = con.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(path)}, hive_partitioning = false)").fetchall()
     return {name: kind for name, kind, *_ in rows}
 
 
 def casts(there: Mapping[str, str], own: Mapping[str, str]) -> Columns:
-    """Returns the columns of a file that must be converted, with the table's type: the file's would not fit in it."""
+    """Return the columns of a file that must be converted, with the table's type.
+
+    The file's type does not fit into the table's type.
+    """
     return {
         name: there[name]
         for name, kind in own.items()
@@ -104,7 +112,7 @@ def casts(there: Mapping[str, str], own: Mapping[str, str]) -> Columns:
 
 
 def add_columns(con: duckdb.DuckDBPyConnection, there: Mapping[str, Columns], own: Mapping[str, Columns]) -> None:
-    """Creates tables and columns that the store does not have yet, and widens types. Older rows read as NULL."""
+    """Create tables and columns that the store does not have yet, and widen types. Older rows read as NULL."""
     for table, columns in own.items():
         if table not in there:
             listed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())

@@ -42,12 +42,12 @@ from pipelines.runs.store.interface import GRACE, Committed, Compacted, Expired,
 from pipelines.runs.store.unit_batches import UnitBatch, already, unit_batches
 
 TRIES = 8
-"""How often a commit is tried again because another one changed the same tables."""
+"""Maximum number of attempts of a commit that conflicts with others on the same tables."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What of a unit the store has: the keys of each batch, and its rejected files; columns that need another type."""
+    """The part of a unit that the store has: keys of each batch, rejected files, and columns that need another type."""
 
     keys: list[dict[str, set[str]]]
     rejects: set[tuple[str, str]]
@@ -56,7 +56,7 @@ class _Seen:
 
 @dataclass
 class _Plan:
-    """What of a unit is to be committed, as far as was known when it was made."""
+    """The part of a unit to be committed, according to the store's state `seen`."""
 
     seen: _Seen
     batches: list[UnitBatch]
@@ -64,10 +64,10 @@ class _Plan:
 
 
 class DuckLakeStore:
-    """A Store in a DuckLake. A unit is one transaction of the catalog; files are uploaded before it."""
+    """A Store in a DuckLake. A unit is one transaction of the catalog. Its files are uploaded before that."""
 
     def __init__(self, address: str, data: str | None = None) -> None:
-        """Connects to nothing yet. Raises StoreError for an address that cannot be one."""
+        """Parse the address; do not connect yet. Raises StoreError for an invalid address."""
         self.parsed: Address = parse_address(address, data)
 
     @property
@@ -76,7 +76,7 @@ class DuckLakeStore:
         return self.parsed.text
 
     def writer(self) -> duckdb.DuckDBPyConnection:
-        """Returns a connection that may write, with the DuckLake attached as `lake`. The caller closes it."""
+        """Return a connection that may write, with the DuckLake attached as `lake`. The caller closes it."""
         con = attach(self.parsed, read_only=False)
         if not self.parsed.data:
             self.parsed = replace(self.parsed, data=data_of(con))
@@ -106,16 +106,16 @@ class DuckLakeStore:
     def _planned(
         self, con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns], folder: Path
     ) -> _Plan:
-        seen = _look(con, batches, types)
-        rest = []
-        for batch, known in zip(batches, seen.keys, strict=True):
-            own = folder / batch.batch.batch_id
-            left = in_types(batch.without(known, own), seen.cast, types, own / "cast")
-            rest.append(replace(left, files=new_files(con, left, seen.rejects, own)))
-        return _Plan(seen, [batch for batch in rest if batch.keys or batch.files])
+        existing = _look(con, batches, types)
+        planned = []
+        for batch, known_keys in zip(batches, existing.keys, strict=True):
+            batch_folder = folder / batch.batch.batch_id
+            new_batch = in_types(batch.without(known_keys, batch_folder), existing.cast, types, batch_folder / "cast")
+            planned.append(replace(new_batch, files=new_files(con, new_batch, existing.rejects, batch_folder)))
+        return _Plan(existing, [batch for batch in planned if batch.keys or batch.files])
 
     def _upload(self, plan: _Plan) -> None:
-        run = secrets.token_hex(4)  # two writers of the same unit do not overwrite each other's files
+        run = secrets.token_hex(4)  # so that two writers of the same unit do not overwrite each other's files
         files = {
             f"main/{table}/{batch.batch.batch_id}-{run}.parquet": (table, staged.path)
             for batch in plan.batches
@@ -128,7 +128,7 @@ class DuckLakeStore:
     def _write(
         self, con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns], plan: _Plan
     ) -> bool:
-        """Commits under the lock; returns False if what the plan rests on has changed, so nothing was written."""
+        """Commit under the lock. Return False, with nothing written, if the store's state differs from the plan's."""
         create_own(con)
         versions.create(con)
 
@@ -145,12 +145,12 @@ class DuckLakeStore:
         return all_or_nothing(con, write)
 
     def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
-        """See Store. They are tables of the store, for all who use it."""
-        given = told_rows.read_given(prices, roles, formulas)
+        """See Store. The rows are tables of the store, for all its users."""
+        rows_by_table = told_rows.read_given(prices, roles, formulas)
         with self.writer() as con, locked(con, self.parsed, COMMIT), told(self.parsed):
             create_own(con)
             told_rows.create(con)
-            if not any(told_rows.put(con, given) for _ in range(TRIES)):
+            if not any(told_rows.put(con, rows_by_table) for _ in range(TRIES)):
                 raise StoreError(f"{self.address}: other writers changed the same tables {TRIES} times; try again")
 
     def roles(self) -> Sequence[Role]:
@@ -173,7 +173,7 @@ class DuckLakeStore:
 
     def connect(self, settings: Mapping[str, str] | None = None, *, locked: bool = True) -> duckdb.DuckDBPyConnection:
         """See Store. Each query sees one state of the store; several queries do in a transaction (`con.begin()`)."""
-        # Without persistent secrets DuckDB cannot attach a catalog in Postgres; none is used, ours are temporary.
+        # Without allow_persistent_secrets DuckDB cannot attach a catalog in Postgres. These secrets are temporary.
         config = {name: value for name, value in CLOSED.items() if name != "allow_persistent_secrets"} if locked else {}
         con = attach(self.parsed, read_only=True, config=config, settings=settings)
         try:
@@ -205,27 +205,33 @@ class DuckLakeStore:
 
 
 def _known(con: duckdb.DuckDBPyConnection, mark: str, keys: Iterable[str]) -> set[str]:
-    asked = sorted(set(keys))
-    if not asked or not has_own(con):
+    requested = sorted(set(keys))
+    if not requested or not has_own(con):
         return set()
-    query = f"SELECT DISTINCT key FROM {KEYS_TABLE} WHERE mark = {quoted(mark)} AND key IN {row(asked)}"
+    query = f"SELECT DISTINCT key FROM {KEYS_TABLE} WHERE mark = {quoted(mark)} AND key IN {row(requested)}"
     return {key for (key,) in con.execute(query).fetchall()}
 
 
 def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns]) -> _Seen:
     keys = [already(batch, lambda mark, names: _known(con, mark, names), _has(con, batch)) for batch in batches]
-    there = lake_columns(con)
-    cast = {table: found for table, own in types.items() if (found := casts(there.get(table, {}), own))}
-    return _Seen(keys, _known_rejects(con, batches) if REJECTS in there else set(), cast)
+    columns_by_table = lake_columns(con)
+    cast = {
+        table: converted
+        for table, file_columns in types.items()
+        if (converted := casts(columns_by_table.get(table, {}), file_columns))
+    }
+    return _Seen(keys, _known_rejects(con, batches) if REJECTS in columns_by_table else set(), cast)
 
 
 def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> set[tuple[str, str]]:
     files = [batch.files[REJECTS].path for batch in batches if REJECTS in batch.files]
     if not files:
         return set()
-    own = f"SELECT path, reason FROM read_parquet({file_list(files)}, hive_partitioning = false)"
+    unit_rows = f"SELECT path, reason FROM read_parquet({file_list(files)}, hive_partitioning = false)"
     return set(
-        con.execute(f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({own}) USING (path, reason)").fetchall()
+        con.execute(
+            f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({unit_rows}) USING (path, reason)"
+        ).fetchall()
     )
 
 
@@ -241,7 +247,7 @@ def _types(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> dict[str, Column
 
 
 def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
-    """Adds the keys of a batch, and the traces that its tables lack, to the store's own tables."""
+    """Insert the keys, failures and versions of a batch into the store's bookkeeping."""
     name = quoted(batch.batch.batch_id)
     for mark in batch.keys:
         partial = "status = 'partial'" if mark == MARK else "false"
@@ -253,13 +259,13 @@ def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
 
 def _outcome(plan: _Plan) -> Committed:
     keys: dict[str, list[str]] = {}
-    known: dict[str, list[str]] = {}
+    known_keys: dict[str, list[str]] = {}
     for batch in plan.batches:
-        for mark, found in batch.keys.items():
-            keys.setdefault(mark, []).extend(sorted(found))
+        for mark, paths_by_key in batch.keys.items():
+            keys.setdefault(mark, []).extend(sorted(paths_by_key))
     for left_out in plan.seen.keys:
         for mark, names in left_out.items():
-            known.setdefault(mark, []).extend(sorted(names))
+            known_keys.setdefault(mark, []).extend(sorted(names))
     return Committed(
-        {m: tuple(k) for m, k in keys.items()}, {m: tuple(k) for m, k in known.items() if k}, len(plan.put)
+        {m: tuple(k) for m, k in keys.items()}, {m: tuple(k) for m, k in known_keys.items() if k}, len(plan.put)
     )

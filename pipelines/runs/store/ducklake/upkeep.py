@@ -1,4 +1,4 @@
-"""Upkeep of a DuckLake: old traces and their files are removed, small files merged, files of killed writers deleted."""
+"""Upkeep of a DuckLake: remove old traces and their files, merge small files, delete files of killed writers."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def expire(
     dry_run: bool,
     now: datetime | None,
 ) -> list[Expired]:
-    """Removes the rows of traces ingested more than `keep_days` days ago; returns them by batch.
+    """Remove the rows of traces ingested more than `keep_days` days ago, and return the traces by batch.
 
     Their keys stay, so that they are not ingested again. Raises ValueError for less than one day or a negative grace.
     """
     if keep_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
     before = f"{(now or datetime.now(UTC)) - timedelta(days=keep_days):%Y%m%dT%H%M%S%f}"
-    there = lake_columns(con)
-    due = _due(con, before) if MARK in there else []
+    columns_by_table = lake_columns(con)
+    due = _due(con, before) if MARK in columns_by_table else []
     if dry_run:
         return [Expired(name, Batch(name).day, "due", traces) for name, traces in due]
     with locked(con, address, UPKEEP), told(address):
         if due:
-            _delete(con, address, [table for table in there if mark_of(table) == MARK], before)
+            _delete(con, address, [table for table in columns_by_table if mark_of(table) == MARK], before)
         _drop_old_files(con, grace)
     return [Expired(name, Batch(name).day, "removed", traces) for name, traces in due]
 
@@ -56,7 +56,7 @@ def _due(con: duckdb.DuckDBPyConnection, before: str) -> list[tuple[str, tuple[s
 
 
 def _delete(con: duckdb.DuckDBPyConnection, address: Address, tables: list[str], before: str) -> None:
-    with locked(con, address, COMMIT):  # a commit that adds a column at the same time would fail
+    with locked(con, address, COMMIT):  # otherwise a concurrent commit that adds a column would fail
         con.begin()
         try:
             for table in sorted({*tables, REJECTS} & lake_columns(con).keys()):
@@ -68,9 +68,9 @@ def _delete(con: duckdb.DuckDBPyConnection, address: Address, tables: list[str],
 
 
 def compact(con: duckdb.DuckDBPyConnection, address: Address, dry_run: bool, grace: timedelta) -> list[Compacted]:
-    """Merges small files of every table, and writes files with removed rows anew; returns the tables that change.
+    """Merge small files of every table, rewrite files with removed rows, and return the tables that change.
 
-    Files that are no longer needed are deleted after `grace`: a query may still read them.
+    Files that are no longer needed are deleted after `grace`, because a query may still read them.
     """
     if dry_run:
         return [
@@ -91,7 +91,7 @@ def compact(con: duckdb.DuckDBPyConnection, address: Address, dry_run: bool, gra
 
 
 def _retried(con: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Calls a function of DuckLake, again if a writer changed the same tables meanwhile: the work of that counts."""
+    """Call a function of DuckLake, and retry it if a writer changed the same tables concurrently."""
     for attempt in range(1, _TRIES + 1):
         try:
             con.execute(f"CALL {name}({quoted(LAKE)})")
@@ -102,23 +102,23 @@ def _retried(con: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _files(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
-    """Returns the number of files of each table, and their bytes."""
+    """Return the number of files of each data table, and their size in bytes."""
     rows = con.execute(
         f"SELECT table_name, file_count, file_size_bytes FROM ducklake_table_info({quoted(LAKE)})"
     ).fetchall()
-    own = lake_columns(con)
-    return {table: (files, size) for table, files, size in rows if table in own}
+    columns_by_table = lake_columns(con)
+    return {table: (files, size) for table, files, size in rows if table in columns_by_table}
 
 
 def _drop_old_files(con: duckdb.DuckDBPyConnection, grace: timedelta) -> None:
-    """Forgets states of the lake older than `grace`, and deletes the files that only they needed."""
+    """Expire snapshots older than `grace`, and delete the files that only they needed."""
     then = f"{datetime.now(UTC) - grace:%Y-%m-%d %H:%M:%S.%f}+00"
     con.execute(f"CALL ducklake_expire_snapshots({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})")
     con.execute(f"CALL ducklake_cleanup_old_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})")
 
 
 def sweep(con: duckdb.DuckDBPyConnection, older_than: timedelta) -> list[Path]:
-    """Deletes files at the data path that no state of the lake has, and that have been there longer than `older_than`."""
+    """Delete files at the data path that no snapshot needs and that are older than `older_than`. Return their paths."""
     then = f"{datetime.now(UTC) - older_than:%Y-%m-%d %H:%M:%S.%f}+00"
     rows = con.execute(
         f"CALL ducklake_delete_orphaned_files({quoted(LAKE)}, older_than => TIMESTAMPTZ {quoted(then)})"

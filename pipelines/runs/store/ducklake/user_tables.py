@@ -1,4 +1,4 @@
-"""What users tell a DuckLake: the rows of their prices.csv, roles.csv and op_formulas.csv, as tables of the store."""
+"""Tables of users in a DuckLake: the rows of their prices.csv, roles.csv and op_formulas.csv."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ Rows = Sequence[tuple]
 
 
 def read_given(prices: Path | None, roles: Path | None, formulas: Path | None = None) -> dict[str, Rows]:
-    """Returns the rows of these files by table. Raises CatalogError and RolesError, which name file and line, and OSError."""
+    """Return the rows of these files by table. Raises CatalogError and RolesError, with file and line, and OSError."""
     for path in (prices, roles, formulas):
         if path:
-            path.stat()  # to who gives it by name a missing file is no empty one
-    given: dict[str, Rows] = {}
+            path.stat()  # raises if a file that the user named is missing, instead of reading it as empty
+    rows_by_table: dict[str, Rows] = {}
     if prices:
-        given[PRICES] = read_prices(prices)
+        rows_by_table[PRICES] = read_prices(prices)
     if roles:
-        given[_ROLES] = [astuple(role) for role in read_roles(roles)]
+        rows_by_table[_ROLES] = [astuple(role) for role in read_roles(roles)]
     if formulas:
-        given[_FORMULAS] = [(place, *one) for place, one in enumerate(read_formulas(formulas))]
-    return given
+        rows_by_table[_FORMULAS] = [(index, *formula) for index, formula in enumerate(read_formulas(formulas))]
+    return rows_by_table
 
 
 def create(con: duckdb.DuckDBPyConnection) -> None:
-    """Creates the tables where there are none yet. Called under the lock."""
+    """Create the tables that do not exist yet. Call it under the lock."""
     for table, columns in _CREATE.items():
         con.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
 
 def put(con: duckdb.DuckDBPyConnection, given: dict[str, Rows]) -> bool:
-    """Replaces all rows of the given tables, in one transaction; returns False if another writer came in between."""
+    """Replace all rows of these tables in one transaction. Return False if another writer interfered."""
 
     def write() -> bool:
         for table, rows in given.items():
@@ -68,12 +68,12 @@ def put(con: duckdb.DuckDBPyConnection, given: dict[str, Rows]) -> bool:
 
 
 def has_prices(con: duckdb.DuckDBPyConnection) -> bool:
-    """Returns whether the store has a table of prices."""
+    """Return whether the store has a table of prices."""
     return _has(con, PRICES)
 
 
 def roles_of(con: duckdb.DuckDBPyConnection) -> list[Role]:
-    """Returns what the store was told about ranks; nothing if it never was."""
+    """Return the stored roles of ranks, or an empty list if there are none."""
     if not _has(con, _ROLES):
         return []
     columns = ", ".join(f'"{name}"' for name in _ROLE_COLUMNS)
@@ -81,14 +81,14 @@ def roles_of(con: duckdb.DuckDBPyConnection) -> list[Role]:
 
 
 def formulas_of(con: duckdb.DuckDBPyConnection) -> list[Formula]:
-    """Returns the formulas of operators that the store was told; nothing if it never was."""
+    """Return the stored formulas of operators, or an empty list if there are none."""
     if not _has(con, _FORMULAS):
         return []
     return con.execute(f"SELECT {', '.join(FORMULA_COLUMNS)} FROM {_FORMULAS} ORDER BY place").fetchall()
 
 
 def write_files(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Write what the store was told as the files of a folder lake: prices.csv, roles.csv and op_formulas.csv."""
+    """Write the stored rows as the files of a folder lake: prices.csv, roles.csv and op_formulas.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     for table, name in ((PRICES, PRICES_FILE), (_ROLES, ROLES)):
         if _has(con, table):
@@ -97,7 +97,7 @@ def write_files(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def catalog_of(con: duckdb.DuckDBPyConnection) -> Catalog:
-    """Returns the models as they are for this store: with its own formulas."""
+    """Return the models for this store, with its own formulas."""
     return catalog_with(formulas_of(con))
 
 

@@ -1,6 +1,6 @@
-"""Which version of its model computed each table of each batch of a DuckLake: what is older can be found and computed again.
+"""Model versions of each table of each batch of a DuckLake, to find outdated tables and recompute them.
 
-Most batches share all their versions, so a batch has one row, which names a kind; a kind has a row per table.
+Most batches share all their versions, so a batch has one row, which names a kind. A kind has a row per table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Versions = Mapping[str, str]
 
 
 def create(con: duckdb.DuckDBPyConnection) -> None:
-    """Creates the tables in a store that has none yet. Called under the lock."""
+    """Create the tables in a store that has none yet. Call it under the lock."""
     if not _are_there(con):
         con.begin()
         con.execute(f"CREATE TABLE {_BATCHES} (batch_id VARCHAR, kind VARCHAR)")
@@ -44,13 +44,15 @@ def _are_there(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -> dict[str, Versions]:
-    """Returns what is known of each batch (of some, by default of all). Tables of which nothing is known are not there:
-    they were committed by a tracelake that noted no versions. Nor are those that lack a trace for no fault of it, as in a folder lake.
+    """Return the versions of each batch (by default of all).
+
+    A table is missing if its version is unknown, because a tracelake that recorded no versions committed it. It is also
+    missing if it lacks a trace for a reason other than the trace's data, as in a folder lake.
     """
     if not _are_there(con):
         return {}
     where = "" if batches is None else f" WHERE batch_id IN {row(['', *batches])}"
-    rows = con.execute(  # one query, which sees one state: another writer may add a kind at any time
+    rows = con.execute(  # a single query, so that both parts see the same state while other writers add kinds
         f"SELECT kind, NULL, table_name, version FROM {_KINDS} "
         f"UNION ALL SELECT kind, batch_id, NULL, NULL FROM {_BATCHES}{where}"
     ).fetchall()
@@ -58,19 +60,25 @@ def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -
     for kind, batch, table, version in rows:
         if batch is None:
             kinds.setdefault(kind, {})[table] = version
-    found: dict[str, Versions] = {}
+    versions_by_batch: dict[str, Versions] = {}
     for kind, batch, *_ in rows:
         if batch is not None:
-            # Copies of one batch, committed by two versions: only what both say is known.
-            found[batch] = dict(found[batch].items() & kinds[kind].items()) if batch in found else kinds[kind]
+            # Copies of one batch, committed by two versions of tracelake: only equal versions count.
+            versions_by_batch[batch] = (
+                dict(versions_by_batch[batch].items() & kinds[kind].items())
+                if batch in versions_by_batch
+                else kinds[kind]
+            )
     for batch, again in _again(con).items():
-        if batch in found:
-            found[batch] = {table: version for table, version in found[batch].items() if table not in again}
-    return found
+        if batch in versions_by_batch:
+            versions_by_batch[batch] = {
+                table: version for table, version in versions_by_batch[batch].items() if table not in again
+            }
+    return versions_by_batch
 
 
 def _again(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
-    """Returns, by batch, the tables on which a model may succeed when it runs again."""
+    """Return, by batch, the tables in which a model failed that may succeed when it is rerun."""
     query = f"SELECT batch_id, trace_id, table_name, model, reason FROM {FAILURES} WHERE outcome = '{LEFT_OUT}'"
     again: dict[str, set[str]] = {}
     for batch, trace_id, table, model, reason in con.execute(query).fetchall():
@@ -80,34 +88,34 @@ def _again(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
 
 
 def note(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Mapping[str, str | None]) -> None:
-    """Adds a batch with the versions of its tables. Called in the transaction that adds the tables."""
-    told = {table: version for table, version in sorted(versions.items()) if version}
-    if not told:
+    """Insert a batch with the versions of its tables. Call it in the transaction that adds the tables."""
+    known_versions = {table: version for table, version in sorted(versions.items()) if version}
+    if not known_versions:
         return
-    kind = digest_of([json.dumps(told)])[:16]
+    kind = digest_of([json.dumps(known_versions)])[:16]
     if not con.execute(f"SELECT 1 FROM {_KINDS} WHERE kind = {quoted(kind)} LIMIT 1").fetchall():
-        rows = ", ".join(row([kind, table, version]) for table, version in told.items())
+        rows = ", ".join(row([kind, table, version]) for table, version in known_versions.items())
         con.execute(f"INSERT INTO {_KINDS} VALUES {rows}")
     con.execute(f"INSERT INTO {_BATCHES} VALUES {row([batch.batch_id, kind])}")
 
 
 def note_replaced(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Versions) -> None:
-    """Notes other versions of a batch than before. Called in the transaction that replaces the tables."""
+    """Replace the versions of a batch. Call it in the transaction that replaces the tables."""
     con.execute(f"DELETE FROM {_BATCHES} WHERE batch_id = {quoted(batch.batch_id)}")
     note(con, batch, versions)
 
 
 def note_failures(con: duckdb.DuckDBPyConnection, batch: Batch, files: Mapping[str, Staged]) -> None:
-    """Adds where models failed that these files need."""
+    """Insert the model failures of these files."""
     rows = [
-        row([one.trace_id, table, one.model, one.reason, one.outcome, batch.batch_id])
+        row([failure.trace_id, table, failure.model, failure.reason, failure.outcome, batch.batch_id])
         for table, staged in sorted(files.items())
-        for one in staged.failures
+        for failure in staged.failures
     ]
     if rows:
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows)}")
 
 
 def stale_tables(catalog: Catalog, tables: Iterable[str], known: Versions) -> list[str]:
-    """Returns those of these tables whose version is not that of the model."""
+    """Return those of these tables whose version is not the current one of their model."""
     return [table for table in tables if known.get(table) != catalog.version(table)]
