@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -176,22 +176,16 @@ def _disk(result: Status, lake: Lake, now: float) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Return the total size of all files under a folder, in bytes.
-
-    If an entry of a folder disappears or cannot be accessed during the scan, the remaining entries of the folder are
-    skipped.
-    """
+    """Return the total size of all files under a folder, in bytes, without those that disappear during the scan or are unreadable."""
     total, todo = 0, [str(folder)]
     while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
-        except (FileNotFoundError, PermissionError):
-            continue
+        with suppress(FileNotFoundError, PermissionError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                    continue
+                with suppress(FileNotFoundError):
+                    total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

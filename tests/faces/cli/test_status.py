@@ -7,7 +7,11 @@ import os
 import sqlite3
 import time
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pytest
@@ -189,3 +193,24 @@ def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched
     with watched.lake.connect(["rejects"]) as con:
         assert con.execute("SELECT count(*) FROM rejects WHERE contains(reason, 'superseded')").fetchall() == [(1,)]
     assert watched.ask()[0] == 0
+
+
+def test_a_file_that_disappears_while_sizes_are_summed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "folder/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    scan = os.scandir
+
+    @contextmanager
+    def with_a_lost_file(folder: str) -> Iterator[list[Any]]:
+        def lost(**_: bool) -> None:
+            raise FileNotFoundError(folder)
+
+        with scan(folder) as entries:
+            yield [SimpleNamespace(is_dir=lambda **_: False, stat=lost), *entries]
+
+    monkeypatch.setattr(os, "scandir", with_a_lost_file)
+    assert pipelines.lake.status._size(tmp_path) == 15
+    assert pipelines.lake.status._size(tmp_path / "nowhere") == 0
