@@ -12,7 +12,7 @@ from pipelines.critical_path.graph.operator_order import serial
 class PathAnswer:
     """A window's critical path. Times are microseconds.
 
-    `success` is False if the window has no path. Then `reason` states why, as a sentence; otherwise it is None.
+    `success` is False if the window has no path. Then `reason` states why, as a sentence. Otherwise it is None.
     `summary` is the percentage of the path's length by what bounds it. `path` is in order from its start.
     `alternatives` are the requested alternatives (`alternative_rows`), longest first. `dependencies` states what orders
     operators. `inferred` are the indices in `path` (from 0) of waits that no cuda_sync row records. `caveats` are the

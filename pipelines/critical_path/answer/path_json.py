@@ -19,9 +19,8 @@ from pipelines.critical_path.answer.path_names import is_made
 from pipelines.models.catalog import Catalog
 
 _BATCH, _ROWS = 1 << 17, 1 << 15  # rows per read and per write
-_EXACT_NS = (
-    10**15
-)  # below this, microseconds have at most 15 digits, so the decimal text is the shortest text of the float
+# Up to this, microseconds have at most 15 digits, so their decimal text is the shortest text of the float.
+_EXACT_NS = 10**15
 _FRACTIONS = [f".{n:03d}".rstrip("0") if n else ".0" for n in range(1000)]
 
 

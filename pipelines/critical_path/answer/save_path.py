@@ -135,7 +135,7 @@ def _meta(
     trace_id, profile = window.pop("trace_id"), window.pop("profile")
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
-    # What is missing from the trace; NULL if nothing is.
+    # What is missing from the trace, or NULL if nothing is.
     lacks = (
         f"(SELECT max(detail) FROM findings {of_trace} AND check_name = 'truncated') AS truncated, "
         "(SELECT {'severity': severity, 'detail': detail} "

@@ -4,7 +4,7 @@ The file is Parquet, whatever its name. `save_path.py` writes it. Each row belon
 fields of the only struct below that is not NULL:
 
     nodes   node_id, event_id, is_start, at_ns, and name and category of the event
-    edges   both ends, type, weights, attributed event, what bounds it, and `seq`: the position on the path (NULL: not on it)
+    edges   both ends, type, weights, attributed event, what bounds it, and `seq`, the position on the path or NULL
     path    the rows of `critical_path`
     events  the events of the graph with the columns that scenarios and edits need, such as class, thread and stream
 

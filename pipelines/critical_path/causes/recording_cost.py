@@ -273,6 +273,6 @@ def host_speed(edges: HostEdges, events: Events, names: Names, delay: float) -> 
     often = count >= _PAIRS
     if not often.any():
         return 1.0
-    # The median; the lower of two middle values.
+    # The median, or the lower of two middle values.
     shortest = float(passed[order][(first + (count - 1) // 2)[often]].min())
     return shortest / delay if 0 < shortest <= _TIMES * delay else 1.0

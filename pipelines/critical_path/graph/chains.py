@@ -147,9 +147,9 @@ class Chains:
 class _Order:
     """An order in which to visit the nodes of a graph, each after all nodes it depends on, whatever the weights.
 
-    A run is a path of nodes, each of which has one incoming edge. The run continues with one of several successors of a
-    node; another run starts with each of the others. A path may start anew after a negative edge, so a run starts
-    there, too. Raises GraphHasCycle.
+    A run is a path of nodes, each of which has one incoming edge, except the first. Of several such successors of a
+    node, one continues the run, and each of the others starts another run. A path may start anew after a negative edge,
+    so a run starts there, too. Raises GraphHasCycle.
     """
 
     def __init__(self, src: Nodes, dst: Nodes, negative: Flags, name: Callable[[Nodes], list[int]]) -> None:
@@ -242,8 +242,8 @@ def _cycle(nodes: list[int]) -> Exception:
 def _heads(src: Nodes, dst: Nodes, begins: Flags) -> tuple[Nodes | None, Nodes]:
     """Return for each node the first node of its run and the number of steps to it.
 
-    If there is a cycle, returns None and nodes on it instead. The edges are those within runs. Every iteration doubles
-    the known distance.
+    If there is a cycle, returns None and nodes on or after it instead. The edges are those within runs. Every iteration
+    doubles the known distance.
     """
     head, depth, child = np.arange(len(begins), dtype=src.dtype), np.zeros(len(begins), dtype=src.dtype), dst
     head[dst], depth[dst] = src, 1

@@ -62,9 +62,7 @@ class _Thread:
         self.begin, self.end = begin[lasting], end[lasting]
         self.begin_ns, self.end_ns = self.at[self.begin], self.at[self.end]
         before = np.append(False, nodes.before[first + 1 : past])
-        self.gaps = np.flatnonzero(
-            nodes.in_gap[first:past] | ~before
-        )  # the nodes that end a gap, including the first node
+        self.gaps = np.flatnonzero(nodes.in_gap[first:past] | ~before)  # nodes that end a gap, and the first node
         self.since = np.where(before[self.gaps], self.at[self.gaps - 1], -1)
         self.until = self.at[self.gaps]
         self.lasted = self.until - self.since

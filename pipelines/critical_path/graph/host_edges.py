@@ -412,7 +412,7 @@ def _edges(nodes: HostNodes, window: Ints, handed_over: HandOffs, bound: Flags) 
             "inferred": np.zeros(len(to), dtype=bool),
         }
     passed = nodes.at[handed_over.to] - nodes.at[handed_over.of]
-    # The time from the other thread's stop to the next node of this thread is this thread's own gap, unless it is short.
+    # The time from the other thread's stop to this thread's next node is this thread's own gap, unless it is short.
     short = (passed <= SHORT_NS) | nodes.waits[handed_over.to]
     # Its owner is the event that spans it on this thread, else the event that spans the thread that handed over.
     gap_after = np.append(nodes.in_gap, False)[handed_over.of + 1]

@@ -1,11 +1,12 @@
-"""Drag: how much shorter the longest path gets if an event takes no time. Exact, and nearly all of it in numpy.
+"""Drag: how much shorter the longest path gets if an event takes no time. It is exact, and nearly all of it is in
+numpy.
 
 Let W be the time that the event has on the path. Without it the path itself is W shorter, so the drag is less than W
 only if another path takes over, and only a path that was less than W shorter can. For each chain of the path on which
-the event has time, `bypass` returns how much shorter the longest path without that chain is. If none is below W, the drag
-is W. If one is below W, that path is the only rival: it avoids this chain's share of W and loses the bypass. Every
-other event (few in a real trace) is measured by sweeping the chains again that are near the path, from its first edge to its last.
-Paths that are shorter by the time it has are no rivals.
+the event has time, `bypass` returns how much shorter the longest path without that chain is. If none is below W, the
+drag is W. If one is below W, that path is the only rival. It avoids this chain's share of W and loses the bypass. Every
+other event (few in a real trace) is measured by another sweep over the chains near the path, from the event's first
+edge to its last. Paths that are shorter by at least the event's time are not rivals.
 """
 
 from __future__ import annotations

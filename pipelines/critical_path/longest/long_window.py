@@ -23,7 +23,7 @@ quarter less CPU time than reading it in pieces.
 PIECE = 1 << 20
 """Maximum number of edges in memory at a time."""
 GRAPH = ("src_node_id", "dst_node_id", "path_weight_ns")
-_BUCKET = 17  # bits of an edge's number within a bucket; pieces consist of whole buckets
+_BUCKET = 17  # bits of an edge's number within a bucket, and pieces consist of whole buckets
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def counting_as(name: str) -> list[str]:
 def hidden_communication(window: Window, takes: Ints | None = None) -> npt.NDArray[np.float64]:
     """Return a factor for each edge (m,): the share of communication that computation cannot hide.
 
-    `takes` is the part of each event's duration that counts, at its end, ns (k,); None means the whole duration. On
+    `takes` is the part of each event's duration that counts, at its end, ns (k,). None means the whole duration. On
     each device, P is the time in which at least one COMPUTATION kernel of the graph runs, and C is the same for
     COMMUNICATION. Computation can hide no more than its own time. So the share min(1, P / C) of every communication
     kernel's own time is hidden, and its edge is multiplied by 1 - min(1, P / C). The factor is 0 if there is at least

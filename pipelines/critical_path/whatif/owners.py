@@ -44,7 +44,7 @@ def owners_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str) -
     Replaces the windows that were requested in `con`. Graph replays are looked up in the other traces that
     `use_capture` names.
     """
-    # The models compute launches only for traces with a window of profile default. A trace with captures needs them, too.
+    # The models compute launches only for traces with a window of profile default. Traces with captures need them, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
     request_windows(con, [WindowRequest(other_id) for (other_id,) in traces])
     run_models(con, catalog, ["_work_targets", "_unselected_work"])

@@ -48,7 +48,7 @@ class ScenarioError(TracelakeError, ValueError):
 class Scenario:
     """Edge weights to change. Each is multiplied by the factors of all targets that select it.
 
-    `scale` contains (target, factor) pairs; removing a target scales it by 0. `ahead` contains targets that are done
+    `scale` contains (target, factor) pairs. Removing a target scales it by 0. `ahead` contains targets that are done
     concurrently with the rest. The window takes as long as without them, or as long as they take, whichever is longer.
     `perfect_overlap` is described in `overlap.py`.
     """

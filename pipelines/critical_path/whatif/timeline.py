@@ -105,7 +105,7 @@ class Stretches:
 class Timeline:
     """Edges (m,) and events (k,) of a window's graph. Times are in ns.
 
-    `src`, `dst` and `owner` are indices of events; `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
+    `src`, `dst` and `owner` are indices of events. `owner` is -1 if there is none. `src_at`, `dst_at` are the times of
     an edge's ends. `to_start` marks edges that lead to an event's start. `is_own` marks edges that are their owner's
     self time, `is_launch` edges from a call to the work that it launched, `is_wait` waits for work of another stream.
 

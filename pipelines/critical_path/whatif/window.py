@@ -1,8 +1,7 @@
-"""A window's graph as arrays, with everything that scenarios need of an edge. It is read once; scenarios are
-arithmetic.
+"""A window's graph as arrays, with every property of an edge that scenarios use.
 
-It is built from two tables, the edges and the events of the graph. They come from the models (`load`) or from a saved
-path (`of_saved`, which recomputes nothing).
+It is read once, and scenarios are arithmetic on it. It is built from two tables, the edges and the events of the graph.
+They come from the models (`load`) or from a saved path (`of_saved`, which recomputes nothing).
 """
 
 from __future__ import annotations
